@@ -1,0 +1,1 @@
+"""What programs on top of the log use to reach it."""

@@ -1,0 +1,30 @@
+"""The nouns that every part shares."""
+
+from typing import NamedTuple, TypeAlias
+
+Offset: TypeAlias = int
+"""Number of a record in its partition, counted from 0; int64 on the wire and on disk."""
+
+NO_LEADER = -1
+"""Leader of a partition that has none: no live replica may lead it."""
+
+MAX_TOPIC_NAME_LENGTH = 249
+"""A directory name is ``<topic>-<partition>`` and file systems stop at 255 bytes (Kafka's own limit)."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; prints as its directory is named."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class NodeAddress(NamedTuple):
+    """Where a broker listens."""
+
+    node_id: int
+    host: str
+    port: int

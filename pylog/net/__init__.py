@@ -1,0 +1,1 @@
+"""Accept, read, write, sendfile.  Knows frames, not requests."""

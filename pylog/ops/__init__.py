@@ -1,0 +1,1 @@
+"""Day-2 work on hosts through Fabric."""

@@ -1,0 +1,1 @@
+"""Host logs in: follow a source, produce, remember the cursor after the acknowledgement."""

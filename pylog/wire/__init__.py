@@ -1,0 +1,1 @@
+"""Bytes <-> messages: the Kafka wire protocol.  Decides; opens no socket, reads no clock."""
