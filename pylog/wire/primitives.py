@@ -1,0 +1,45 @@
+"""Variable-length integers, as records and flexible messages write them.
+
+varint   => 7 bits a byte, least significant group first, high bit set on all but the last
+zigzag n => (n << 1) ^ (n >> 63), so that small negative numbers stay short
+"""
+
+from pylog.errors import ProtocolError
+
+MAX_VARINT_BYTES = 10  # 64 bits in groups of 7
+
+
+def read_unsigned_varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
+    """Return (number, position after it).
+
+    Raises:
+        ProtocolError: the bytes end inside the number, or it is longer than 64 bits need.
+    """
+    result = shift = 0
+    end = min(len(view), position + MAX_VARINT_BYTES)
+    for at in range(position, end):
+        byte = view[at]
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, at + 1
+        shift += 7
+    raise ProtocolError(f"varint at byte {position} does not end within {end - position} bytes")
+
+
+def read_varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
+    """Return (signed number, position after it); see `read_unsigned_varint`."""
+    raw, position = read_unsigned_varint(view, position)
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def write_unsigned_varint(out: bytearray, number: int) -> None:
+    """Append the non-negative *number* to *out*."""
+    while number > 0x7F:
+        out.append((number & 0x7F) | 0x80)
+        number >>= 7
+    out.append(number)
+
+
+def write_varint(out: bytearray, number: int) -> None:
+    """Append the signed 64-bit *number* to *out* in zigzag form."""
+    write_unsigned_varint(out, ((number << 1) ^ (number >> 63)) & 0xFFFF_FFFF_FFFF_FFFF)

@@ -1,0 +1,288 @@
+"""Record batches, format 2: the unit that is checksummed, compressed, sent and written.
+
+batch  => base_offset: int64, batch_length: int32, partition_leader_epoch: int32, magic: int8 (2), crc: uint32,
+          attributes: int16, last_offset_delta: int32, base_timestamp: int64, max_timestamp: int64,
+          producer_id: int64, producer_epoch: int16, base_sequence: int32, record_count: int32, records
+record => length: varint, attributes: int8, timestamp_delta: varlong, offset_delta: varint,
+          key_length: varint, key, value_length: varint, value, header_count: varint, header*
+header => key_length: varint, key, value_length: varint, value      (all varints zigzag; length -1 is null)
+
+`batch_length` counts the bytes after itself.  The CRC-32C covers attributes to the end, so base offset and leader
+epoch can be patched in place.
+
+Source: Kafka protocol guide, "Record batch"; KIP-98.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from pylog.errors import CorruptRecords, InvalidRecords, ProtocolError
+from pylog.wire import compression
+from pylog.wire.primitives import read_varint, write_varint
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size  # 61
+LENGTH_OVERHEAD = 12
+"""Bytes before and including `batch_length`, which it does not count."""
+
+CRC_START = 21
+"""First byte under the CRC: the attributes."""
+
+MAGIC = 2
+_UNDER_CRC = struct.Struct(">hiqqqhii")
+_PATCH = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+
+COMPRESSION_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+
+@dataclass(slots=True)
+class BatchHeader:
+    """The 61 bytes before the records; field names are the protocol's."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole batch."""
+        return self.batch_length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record, kept by compaction even when that record is gone."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def compression(self) -> int:
+        """Codec number, see `pylog.wire.compression.CODECS`."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether `max_timestamp` is the broker's clock and stands for every record."""
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch is a marker, which consumers skip."""
+        return bool(self.attributes & CONTROL)
+
+
+@dataclass(slots=True)
+class Record:
+    """One decoded record; timestamp in milliseconds since 1970."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] = field(default_factory=list)
+
+
+def parse_header(view: memoryview | bytes, position: int = 0) -> BatchHeader:
+    """Return the header at *position*; nothing is checked but that 61 bytes are there.
+
+    Raises:
+        CorruptRecords: fewer bytes are left.
+    """
+    if len(view) - position < HEADER_BYTES:
+        raise CorruptRecords(f"{len(view) - position} bytes left at {position}, a batch header has {HEADER_BYTES}")
+    return BatchHeader(*HEADER.unpack_from(view, position))
+
+
+def check_batch(view: memoryview, position: int = 0) -> BatchHeader:
+    """Return the header of the batch at *position* after checking size, magic, CRC and count.
+
+    Records inside are not looked at.  Bytes after the batch are allowed.
+
+    Raises:
+        CorruptRecords: the bytes contradict themselves.
+        InvalidRecords: the count is not last_offset_delta + 1, or not positive.
+    """
+    header = parse_header(view, position)
+    size = header.batch_length + LENGTH_OVERHEAD
+    if size < HEADER_BYTES or size > len(view) - position:
+        raise CorruptRecords(f"batch at {position} claims {size} bytes, {len(view) - position} are there")
+    if header.magic != MAGIC:
+        raise CorruptRecords(f"batch at {position} has magic {header.magic}; only {MAGIC} is stored")
+    if crc32c(view[position + CRC_START : position + size]) != header.crc:
+        raise CorruptRecords(f"batch at {position} of {size} bytes fails its CRC")
+    if header.record_count != header.last_offset_delta + 1 or header.record_count <= 0:
+        # A compacted batch may hold fewer records than its offsets span; a client's may not.  Recovery calls
+        # check_stored_batch instead.
+        raise InvalidRecords(f"batch counts {header.record_count} records over {header.last_offset_delta + 1} offsets")
+    return header
+
+
+def check_stored_batch(view: memoryview, position: int = 0) -> BatchHeader:
+    """Like `check_batch`, for bytes from a log: compaction may have thinned the records or left none."""
+    try:
+        return check_batch(view, position)
+    except InvalidRecords:
+        header = parse_header(view, position)
+        if 0 <= header.record_count <= header.last_offset_delta + 1:
+            return header
+        raise
+
+
+def patch(view: memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and partition leader epoch into the batch at the start of *view*; the CRC stays valid."""
+    _PATCH.pack_into(view, 0, base_offset)
+    _EPOCH.pack_into(view, LENGTH_OVERHEAD, leader_epoch)
+
+
+def iter_batches(view: memoryview | bytes) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of every whole batch; a partial tail, which a fetch may end with, is dropped.
+
+    Raises:
+        CorruptRecords: a batch claims a size that cannot be.
+    """
+    position, end = 0, len(view)
+    while end - position >= HEADER_BYTES:
+        header = parse_header(view, position)
+        if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
+            raise CorruptRecords(f"batch at {position} claims {header.size_bytes} bytes")
+        if header.size_bytes > end - position:
+            return
+        yield position, header
+        position += header.size_bytes
+
+
+def encode_batch(
+    records: Iterable[Record],
+    *,
+    compression_type: str = "none",
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    attributes: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """Return one batch of *records*, whose `offset` counts from *base_offset*."""
+    records = list(records)
+    assert records, "a batch holds at least one record"
+    codec = compression.CODECS[compression_type]
+    base_timestamp = records[0].timestamp
+    body = bytearray()
+    for record in records:
+        _write_record(body, record, base_offset, base_timestamp)
+    packed = compression.compress(codec, body)
+    under_crc = _UNDER_CRC.pack(
+        attributes | codec,
+        records[-1].offset - base_offset,
+        base_timestamp,
+        max(record.timestamp for record in records),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    crc = crc32c(packed, crc32c(under_crc))
+    front = struct.pack(
+        ">qiibI", base_offset, HEADER_BYTES - LENGTH_OVERHEAD + len(packed), leader_epoch, MAGIC, crc
+    )
+    return front + under_crc + packed
+
+
+def decode_records(
+    view: memoryview | bytes,
+    header: BatchHeader,
+    position: int = 0,
+    max_bytes: int = compression.MAX_DECOMPRESSED_BYTES,
+) -> list[Record]:
+    """Return the records of the batch at *position*; the CRC is not checked again.
+
+    Raises:
+        CorruptRecords: the records do not unpack, or their sizes and count contradict each other.
+    """
+    data = compression.decompress(
+        header.compression, memoryview(view)[position + HEADER_BYTES : position + header.size_bytes], max_bytes
+    )
+    records: list[Record] = []
+    at = 0
+    try:
+        for _ in range(header.record_count):
+            record, at = _read_record(data, at, header)
+            records.append(record)
+    except (ProtocolError, IndexError, UnicodeDecodeError) as error:
+        raise CorruptRecords(f"record {len(records)} of {header.record_count}: {error}") from error
+    if at != len(data):
+        raise CorruptRecords(f"{len(data) - at} bytes follow the last of {header.record_count} records")
+    return records
+
+
+def _write_record(out: bytearray, record: Record, base_offset: int, base_timestamp: int) -> None:
+    body = bytearray(b"\x00")
+    write_varint(body, record.timestamp - base_timestamp)
+    write_varint(body, record.offset - base_offset)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    write_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _write_bytes(body, name.encode())
+        _write_bytes(body, value)
+    write_varint(out, len(body))
+    out += body
+
+
+def _write_bytes(out: bytearray, value: bytes | None) -> None:
+    write_varint(out, -1 if value is None else len(value))
+    out += value or b""
+
+
+def _read_record(data: memoryview, at: int, header: BatchHeader) -> tuple[Record, int]:
+    length, at = read_varint(data, at)
+    end = at + length
+    if length < 0 or end > len(data):
+        raise ProtocolError(f"claims {length} bytes, {len(data) - at} are left")
+    at += 1  # attributes, unused
+    timestamp_delta, at = read_varint(data, at)
+    offset_delta, at = read_varint(data, at)
+    key, at = _read_bytes(data, at, end)
+    value, at = _read_bytes(data, at, end)
+    count, at = read_varint(data, at)
+    if not 0 <= count <= end - at:  # each header takes at least two bytes
+        raise ProtocolError(f"claims {count} headers in {end - at} bytes")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, at = _read_bytes(data, at, end)
+        content, at = _read_bytes(data, at, end)
+        headers.append(((name or b"").decode(), content))
+    if at != end:
+        raise ProtocolError(f"is {at - end:+d} bytes off its length")
+    timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
+    return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
+
+
+def _read_bytes(data: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
+    length, at = read_varint(data, at)
+    if length < 0:
+        return None, at
+    if length > end - at:
+        raise ProtocolError(f"claims {length} bytes, {end - at} are left")
+    return bytes(data[at : at + length]), at + length
