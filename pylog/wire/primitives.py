@@ -1,4 +1,4 @@
-"""Variable-length integers, as records and flexible messages write them.
+"""Variable-length integers, and bounded reading of what a peer claims.
 
 varint   => 7 bits a byte, least significant group first, high bit set on all but the last
 zigzag n => (n << 1) ^ (n >> 63), so that small negative numbers stay short
@@ -43,3 +43,31 @@ def write_unsigned_varint(out: bytearray, number: int) -> None:
 def write_varint(out: bytearray, number: int) -> None:
     """Append the signed 64-bit *number* to *out* in zigzag form."""
     write_unsigned_varint(out, ((number << 1) ^ (number >> 63)) & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def take(view: memoryview, position: int, size: int) -> memoryview:
+    """Return *size* bytes of *view* from *position*.
+
+    Raises:
+        ProtocolError: so many are not there; nothing is allocated by claim.
+    """
+    if size < 0 or size > len(view) - position:
+        raise ProtocolError(f"a field at byte {position} claims {size} bytes, {len(view) - position} are left")
+    return view[position : position + size]
+
+
+def check_count(count: int, bytes_left: int) -> None:
+    """Check an array's count before its elements are read: each takes at least a byte, so a larger one is a lie."""
+    if count < 0 or count > bytes_left:
+        raise ProtocolError(f"an array claims {count} elements, {bytes_left} bytes are left")
+
+
+def skip_tags(view: memoryview, position: int) -> int:
+    """Return the position after the tagged fields at *position*, none of which is read."""
+    count, position = read_unsigned_varint(view, position)
+    check_count(count, len(view) - position)
+    for _ in range(count):
+        _, position = read_unsigned_varint(view, position)
+        size, position = read_unsigned_varint(view, position)
+        position += len(take(view, position, size))
+    return position

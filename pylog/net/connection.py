@@ -1,0 +1,372 @@
+"""One client's connection: frames in, replies out in order, file slices sent without being read.
+
+frame => size: int32, payload: size bytes      (big-endian; size excludes itself)
+
+The receive buffer is one per listener, not one per connection: between two reads a connection keeps only the bytes
+of its unfinished frame, so an idle connection costs no buffer.  A frame that does not fit gets a buffer of its own which
+grows with the bytes received, never with the size claimed.
+"""
+
+import asyncio
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from pylog.errors import ProtocolError
+from pylog.log.segment import FileSlice
+
+Part = bytes | FileSlice
+"""A piece of a reply; only this package looks inside a slice."""
+
+MAX_REQUESTS_IN_FLIGHT = 100
+"""Requests of one connection waiting for their reply; beyond it nothing more is read (rule 6)."""
+
+MAX_REPLY_BYTES_IN_FLIGHT = 16 << 20
+"""Bytes of replies waiting to be sent; beyond it nothing more is read (rule 6).  Slices count, though they hold none."""
+
+_MAX_GATHER = 64  # parts in one sendmsg; the kernel's limit is 1024, beyond 64 the gain is gone
+_COLD_CHUNK_BYTES = 256 * 1024
+_FIRST_GROWTH_BYTES = 64 * 1024
+_SIZE = struct.Struct(">i")
+
+
+class FrameHandler(Protocol):
+    """What a connection hands its frames to."""
+
+    def on_frame(self, connection: "Connection", frame: memoryview) -> list[Part] | None:
+        """Handle one frame without its size; the view dies when this returns.
+
+        Returns:
+            The whole reply frame, or None: none is due, or one was promised by `Connection.open_slot`.
+
+        Raises:
+            ProtocolError: the connection is closed.
+        """
+
+    def on_closed(self, connection: "Connection") -> None:
+        """Forget the connection."""
+
+
+class Slot:
+    """The place of a reply that is not ready yet; later replies wait behind it."""
+
+    __slots__ = ("_connection", "parts")
+
+    def __init__(self, connection: "Connection", parts: list[Part] | None = None) -> None:
+        self._connection = connection
+        self.parts = parts
+
+    def complete(self, parts: list[Part]) -> None:
+        """Give the reply; on a connection that closed meanwhile the slices are let go."""
+        assert self.parts is None, "a slot is completed once"
+        self.parts = parts
+        self._connection._slot_completed()
+
+
+class Connection:
+    """See the module.  Lives on one event loop.
+
+    Attributes:
+        listener_name: which listener accepted it.
+        principal: who is at the other end; ANONYMOUS until authentication exists.
+        peer: address for log lines.
+        state: whatever the handler keeps for this connection.
+    """
+
+    __slots__ = (
+        "_big", "_big_have", "_big_size", "_buffer", "_fd", "_handler", "_is_paused", "_is_reading_ahead",
+        "_is_writing", "_loop", "_max_frame_bytes", "_on_close", "_out", "_out_bytes", "_raw", "_slots", "_sock",
+        "_tail", "is_closed", "last_read_ms", "listener_name", "peer", "principal", "state",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        handler: FrameHandler,
+        buffer: bytearray,
+        max_frame_bytes: int,
+        listener_name: str,
+        peer: str,
+        on_close: Callable[["Connection", str], None],
+    ) -> None:
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._loop = asyncio.get_running_loop()
+        self._handler = handler
+        self._raw = buffer
+        self._buffer = memoryview(buffer)
+        self._max_frame_bytes = max_frame_bytes
+        self._on_close = on_close
+        self._tail = b""
+        self._big: bytearray | None = None
+        self._big_have = 0
+        self._big_size = 0
+        self._out: deque[Part | memoryview] = deque()
+        self._out_bytes = 0
+        self._slots: deque[Slot] = deque()
+        self._is_paused = False
+        self._is_writing = False
+        self._is_reading_ahead = False
+        self.is_closed = False
+        self.last_read_ms = 0
+        self.listener_name = listener_name
+        self.principal = "ANONYMOUS"
+        self.peer = peer
+        self.state: object = None
+        self._loop.add_reader(self._fd, self._on_readable)
+
+    def open_slot(self) -> Slot:
+        """Promise a reply to the frame being handled."""
+        slot = Slot(self)
+        self._slots.append(slot)
+        return slot
+
+    def close(self, reason: str = "") -> None:
+        """Close at once; queued replies are dropped and their slices let go.  A second call does nothing."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._loop.remove_reader(self._fd)
+        if self._is_writing:
+            self._loop.remove_writer(self._fd)
+        self._sock.close()
+        _release(self._out)
+        for slot in self._slots:
+            _release(slot.parts or ())
+        self._out.clear()
+        self._slots.clear()
+        self._handler.on_closed(self)
+        self._on_close(self, reason)
+
+    # -- in ------------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        try:
+            if self._big is not None:
+                self._read_big()
+            else:
+                self._read_frames()
+        except BlockingIOError:
+            return
+        except ProtocolError as error:
+            self.close(f"protocol error: {error}")
+        except OSError as error:
+            self.close(f"read failed: {error}")
+        if self._out and not self._is_writing:
+            self._flush()
+
+    def _read_frames(self) -> None:
+        tail, buffer = self._tail, self._buffer
+        have = len(tail)
+        if have:
+            buffer[:have] = tail
+            count = self._sock.recv_into(buffer[have:])
+        else:
+            count = self._sock.recv_into(buffer)
+        if not count:
+            self.close("peer closed" if not have else f"peer closed inside a frame, after {have} bytes of it")
+            return
+        end = have + count
+        position = 0
+        raw, handle, unpack = self._raw, self._handle, _SIZE.unpack_from
+        while end - position >= 4:
+            (size,) = unpack(raw, position)
+            start = position + 4
+            stop = start + size
+            if stop > end or size <= 0:
+                # Checked before the payload arrives: a bad size must not make us wait for 2 GiB.
+                self._check_size(size, raw[position : position + 4])
+                break
+            handle(buffer[start:stop])
+            if self.is_closed:
+                return
+            position = stop
+        self._tail = raw[position:end] if position < end else b""
+        if len(self._tail) > 4:
+            (size,) = unpack(self._tail, 0)
+            if size + 4 > len(raw):
+                self._begin_big(size)
+
+    def _check_size(self, size: int, first: bytes | bytearray) -> None:
+        if 0 < size <= self._max_frame_bytes:
+            return
+        if first[0] == 0x16 and first[1] == 0x03:
+            raise ProtocolError("TLS client hello on a plain listener; this listener speaks no TLS")
+        raise ProtocolError(f"frame claims {size} bytes; 1 to {self._max_frame_bytes} are allowed")
+
+    def _begin_big(self, size: int) -> None:
+        self._big_size = size + 4
+        self._big_have = len(self._tail)
+        self._big = bytearray(min(self._big_size, max(2 * self._big_have, _FIRST_GROWTH_BYTES)))
+        self._big[: self._big_have] = self._tail
+        self._tail = b""
+
+    def _read_big(self) -> None:
+        big, have = self._big, self._big_have
+        assert big is not None
+        if have == len(big):
+            grown = bytearray(min(self._big_size, 2 * have))
+            grown[:have] = big
+            self._big = big = grown
+        with memoryview(big) as view:
+            count = self._sock.recv_into(view[have:])
+        if not count:
+            self.close(f"peer closed inside a frame, after {have} of {self._big_size} bytes")
+            return
+        self._big_have = have + count
+        if self._big_have == self._big_size:
+            self._big = None
+            self._handle(memoryview(big)[4:])
+
+    def _handle(self, frame: memoryview) -> None:
+        reply = self._handler.on_frame(self, frame)
+        if reply is not None:
+            if self._slots:
+                self._slots.append(Slot(self, reply))
+            else:
+                self._enqueue(reply)
+        if len(self._slots) > MAX_REQUESTS_IN_FLIGHT or self._out_bytes > MAX_REPLY_BYTES_IN_FLIGHT:
+            self._pause()
+
+    def _pause(self) -> None:
+        if not self._is_paused and not self.is_closed:
+            self._is_paused = True
+            self._loop.remove_reader(self._fd)
+
+    def _resume(self) -> None:
+        if (
+            self._is_paused
+            and len(self._slots) <= MAX_REQUESTS_IN_FLIGHT // 2
+            and self._out_bytes <= MAX_REPLY_BYTES_IN_FLIGHT // 2
+        ):
+            self._is_paused = False
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    # -- out -----------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, parts: list[Part]) -> None:
+        self._out.extend(parts)
+        for part in parts:
+            self._out_bytes += len(part) if type(part) is bytes else part.size_bytes  # type: ignore[union-attr]
+
+    def _slot_completed(self) -> None:
+        slots = self._slots
+        if self.is_closed:
+            return
+        while slots and (parts := slots[0].parts) is not None:
+            slots.popleft()
+            self._enqueue(parts)
+        if self._out and not self._is_writing:
+            self._flush()
+        if self._is_paused and not self.is_closed:
+            self._resume()
+
+    def _flush(self) -> None:
+        """Send until the socket is full, a slice has to be read in, or nothing is left."""
+        out = self._out
+        try:
+            while out:
+                if self._is_reading_ahead:
+                    self._watch_writable(False)
+                    return
+                part = out[0]
+                if isinstance(part, FileSlice):
+                    if not self._send_slice(part):
+                        return
+                else:
+                    self._send_bytes()
+        except BlockingIOError:
+            self._watch_writable(True)
+            return
+        except OSError as error:
+            self.close(f"write failed: {error}")
+            return
+        self._watch_writable(False)
+        if self._is_paused:
+            self._resume()
+
+    def _watch_writable(self, wanted: bool) -> None:
+        if wanted and not self._is_writing:
+            self._loop.add_writer(self._fd, self._flush)
+        elif not wanted and self._is_writing:
+            self._loop.remove_writer(self._fd)
+        self._is_writing = wanted
+
+    def _send_bytes(self) -> None:
+        out = self._out
+        if len(out) == 1:
+            data = out[0]
+            sent = self._sock.send(data)  # type: ignore[arg-type]
+        else:
+            run: list[bytes | memoryview] = []
+            for part in out:
+                if isinstance(part, FileSlice) or len(run) == _MAX_GATHER:
+                    break
+                run.append(part)
+            # The frame goes on in a slice: MSG_MORE keeps the kernel from sending its head in a packet of its own.
+            sent = self._sock.sendmsg(run, (), socket.MSG_MORE if len(run) < len(out) else 0)
+        self._out_bytes -= sent
+        while sent:
+            first = out[0]
+            size = len(first)  # type: ignore[arg-type]
+            if sent < size:
+                out[0] = memoryview(first)[sent:]  # type: ignore[arg-type]
+                return
+            sent -= size
+            out.popleft()
+
+    def _send_slice(self, part: FileSlice) -> bool:
+        """Send some of *part*; return whether the caller may go on."""
+        if not part.is_current():
+            # The frame's length is already promised, so there is nothing true left to say (rule 5).
+            self.close("log was truncated under a reply")
+            return False
+        wanted = part.size_bytes
+        if part.may_be_cold:
+            wanted = min(wanted, _COLD_CHUNK_BYTES)
+            if part.was_read_in:
+                # Sent without another probe: under memory pressure the pages may go again, and the reply must end.
+                part.was_read_in = False
+            elif not part.is_cached(wanted):
+                self._read_ahead(part, wanted)
+                return False
+        sent = os.sendfile(self._fd, part.fd, part.position, wanted)
+        if not sent:
+            self.close("log ended before the end of a reply")
+            return False
+        part.position += sent
+        part.size_bytes -= sent
+        self._out_bytes -= sent
+        if not part.size_bytes:
+            self._out.popleft()
+            part.release()
+        return True
+
+    def _read_ahead(self, part: FileSlice, size_bytes: int) -> None:
+        # A page fault in sendfile would stop the loop for everybody, so a thread takes it (rule 10).
+        self._is_reading_ahead = True
+        self._watch_writable(False)
+        part.acquire()
+        work = self._loop.run_in_executor(None, part.read_in, size_bytes)
+        work.add_done_callback(lambda done: self._read_ahead_done(part, done))
+
+    def _read_ahead_done(self, part: FileSlice, done: "asyncio.Future[None]") -> None:
+        part.release()
+        self._is_reading_ahead = False
+        if self.is_closed:
+            return
+        if error := done.exception():
+            self.close(f"read of the log failed: {error}")
+        else:
+            part.was_read_in = True
+            self._flush()
+
+
+def _release(parts: "deque[Part | memoryview] | list[Part] | tuple[()]") -> None:
+    for part in parts:
+        if isinstance(part, FileSlice):
+            part.release()

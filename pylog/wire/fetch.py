@@ -1,0 +1,275 @@
+"""Fetch, API key 1: the read half of the hot path.  A reply is a head and file slices; records are never touched.
+
+request  => replica_id: int32, max_wait_ms: int32, min_bytes: int32, max_bytes: int32, isolation_level: int8,
+            session_id: int32 (v7+), session_epoch: int32 (v7+),
+            topics: [topic: string, partitions: [partition: int32, current_leader_epoch: int32 (v9+),
+              fetch_offset: int64, last_fetched_epoch: int32 (v12+), log_start_offset: int64 (v5+),
+              partition_max_bytes: int32]],
+            forgotten_topics_data: [topic, partitions: [int32]] (v7+), rack_id: string (v11+)
+response => throttle_time_ms: int32, error_code: int16 (v7+), session_id: int32 (v7+),
+            responses: [topic, partitions: [partition_index: int32, error_code: int16, high_watermark: int64,
+              last_stable_offset: int64, log_start_offset: int64 (v5+), aborted_transactions: nullable [],
+              preferred_read_replica: int32 (v11+), records: nullable bytes]]
+
+Versions 4 to 12 are served; 12 is compact with tagged fields.
+
+Source: Kafka protocol guide; FetchRequest.json and FetchResponse.json.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from pylog.errors import ErrorCode, ProtocolError
+from pylog.wire.primitives import check_count, read_unsigned_varint, skip_tags, take, write_unsigned_varint
+
+FIRST_FLEXIBLE_VERSION = 12
+
+SliceT = TypeVar("SliceT")
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_HEAD_V4 = struct.Struct(">iiiib")
+_HEAD_V7 = struct.Struct(">iiiibii")
+_PARTITION_V4 = struct.Struct(">iqi")
+_PARTITION_V5 = struct.Struct(">iqqi")
+_PARTITION_V9 = struct.Struct(">iiqqi")
+_PARTITION_V12 = struct.Struct(">iiqiqi")
+_ROW_V4 = struct.Struct(">ihqqi")  # with aborted_transactions = null
+_ROW_V5 = struct.Struct(">ihqqqi")
+_ROW_V11 = struct.Struct(">ihqqqii")
+_ROW_V12 = struct.Struct(">ihqqqbi")  # the int8 is a compact null array
+_NO_ABORTED = -1
+
+
+@dataclass(slots=True)
+class FetchPartition:
+    """What is asked of one partition."""
+
+    topic: str
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class FetchRequest:
+    """A parsed request; `replica_id` is -1 for consumers, -2 for a debugging consumer."""
+
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    partitions: list[FetchPartition]
+    forgotten: list[tuple[str, int]] = field(default_factory=list)
+    rack_id: str = ""
+
+
+@dataclass(slots=True)
+class FetchResult(Generic[SliceT]):
+    """The answer for one partition; `records` is anything with `size_bytes`, or None."""
+
+    topic: str
+    partition: int
+    error: ErrorCode = ErrorCode.NONE
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    preferred_read_replica: int = -1
+    records: SliceT | None = None
+    records_bytes: int = 0
+
+
+def parse_request(frame: memoryview, version: int, position: int) -> FetchRequest:
+    """Return the request whose body starts at *position* of *frame*.
+
+    Raises:
+        ProtocolError: a length or count does not fit into the bytes that are there.
+    """
+    try:
+        return _parse(frame, version, position)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"fetch request of {len(frame)} bytes: {error}") from error
+
+
+def _parse(frame: memoryview, version: int, at: int) -> FetchRequest:
+    reader = _Reader(frame, version >= FIRST_FLEXIBLE_VERSION)
+    if version >= 7:
+        replica, wait, low, high, isolation, session_id, session_epoch = _HEAD_V7.unpack_from(frame, at)
+        at += _HEAD_V7.size
+    else:
+        replica, wait, low, high, isolation = _HEAD_V4.unpack_from(frame, at)
+        session_id, session_epoch = 0, -1
+        at += _HEAD_V4.size
+    request = FetchRequest(replica, wait, low, high, isolation, session_id, session_epoch, [])
+    count, at = reader.count(at)
+    for _ in range(count):
+        at = _parse_topic(reader, version, at, request.partitions)
+    if version >= 7:
+        count, at = reader.count(at)
+        for _ in range(count):
+            at = _parse_forgotten(reader, at, request.forgotten)
+    if version >= 11:
+        request.rack_id, at = reader.string(at)
+    at = reader.end_of_structure(at)
+    if at != len(frame):
+        raise ProtocolError(f"{len(frame) - at} bytes follow a fetch request")
+    return request
+
+
+def _parse_topic(reader: "_Reader", version: int, at: int, out: list[FetchPartition]) -> int:
+    topic, at = reader.string(at)
+    count, at = reader.count(at)
+    frame = reader.frame
+    for _ in range(count):
+        leader_epoch = last_epoch = log_start = -1
+        if version >= 12:
+            partition, leader_epoch, offset, last_epoch, log_start, size = _PARTITION_V12.unpack_from(frame, at)
+            at += _PARTITION_V12.size
+        elif version >= 9:
+            partition, leader_epoch, offset, log_start, size = _PARTITION_V9.unpack_from(frame, at)
+            at += _PARTITION_V9.size
+        elif version >= 5:
+            partition, offset, log_start, size = _PARTITION_V5.unpack_from(frame, at)
+            at += _PARTITION_V5.size
+        else:
+            partition, offset, size = _PARTITION_V4.unpack_from(frame, at)
+            at += _PARTITION_V4.size
+        at = reader.end_of_structure(at)
+        out.append(FetchPartition(topic, partition, leader_epoch, offset, last_epoch, log_start, size))
+    return reader.end_of_structure(at)
+
+
+def _parse_forgotten(reader: "_Reader", at: int, out: list[tuple[str, int]]) -> int:
+    topic, at = reader.string(at)
+    count, at = reader.count(at)
+    for _ in range(count):
+        (partition,) = _INT32.unpack_from(reader.frame, at)
+        out.append((topic, partition))
+        at += 4
+    return reader.end_of_structure(at)
+
+
+class _Reader:
+    """Lengths and counts in either encoding, each bounded by the bytes that are left."""
+
+    __slots__ = ("frame", "is_flexible")
+
+    def __init__(self, frame: memoryview, is_flexible: bool) -> None:
+        self.frame = frame
+        self.is_flexible = is_flexible
+
+    def count(self, at: int) -> tuple[int, int]:
+        if self.is_flexible:
+            count, at = read_unsigned_varint(self.frame, at)
+            count -= 1
+        else:
+            (count,) = _INT32.unpack_from(self.frame, at)
+            at += 4
+        count = max(count, 0)  # null is empty here
+        check_count(count, len(self.frame) - at)
+        return count, at
+
+    def string(self, at: int) -> tuple[str, int]:
+        if self.is_flexible:
+            length, at = read_unsigned_varint(self.frame, at)
+            length -= 1
+        else:
+            (length,) = _INT16.unpack_from(self.frame, at)
+            at += 2
+        return str(take(self.frame, at, length), "utf-8"), at + length
+
+    def end_of_structure(self, at: int) -> int:
+        return skip_tags(self.frame, at) if self.is_flexible else at
+
+
+def encode_response(
+    version: int,
+    correlation_id: int,
+    results: list[FetchResult[SliceT]],
+    *,
+    error: ErrorCode = ErrorCode.NONE,
+    session_id: int = 0,
+    throttle_time_ms: int = 0,
+) -> list[bytes | SliceT]:
+    """Return the whole reply frame, size and header included, as bytes and the slices of *results* between them.
+
+    Results of one topic stand together, as in the request.
+    """
+    is_flexible = version >= FIRST_FLEXIBLE_VERSION
+    head = bytearray(4) + _INT32.pack(correlation_id)
+    if is_flexible:
+        head.append(0)
+    head += _INT32.pack(throttle_time_ms)
+    if version >= 7:
+        head += _INT16.pack(error) + _INT32.pack(session_id)
+    topics = _by_topic(results)
+    _write_count(head, len(topics), is_flexible)
+    parts: list[bytes | SliceT] = []
+    size = 0
+    for topic, rows in topics:
+        _write_name(head, topic, is_flexible)
+        _write_count(head, len(rows), is_flexible)
+        for row in rows:
+            _write_row(head, row, version)
+            if row.records is not None:
+                parts += (bytes(head), row.records)
+                size += len(head) + row.records_bytes
+                head.clear()
+            if is_flexible:
+                head.append(0)
+        if is_flexible:
+            head.append(0)
+    if is_flexible:
+        head.append(0)
+    if head:
+        parts.append(bytes(head))
+        size += len(head)
+    first = parts[0]
+    assert isinstance(first, bytes)
+    parts[0] = _INT32.pack(size - 4) + first[4:]
+    return parts
+
+
+def _by_topic(results: list[FetchResult[SliceT]]) -> list[tuple[str, list[FetchResult[SliceT]]]]:
+    topics: dict[str, list[FetchResult[SliceT]]] = {}
+    for row in results:
+        topics.setdefault(row.topic, []).append(row)
+    return list(topics.items())
+
+
+def _write_count(out: bytearray, count: int, is_flexible: bool) -> None:
+    if is_flexible:
+        write_unsigned_varint(out, count + 1)
+    else:
+        out += _INT32.pack(count)
+
+
+def _write_name(out: bytearray, name: str, is_flexible: bool) -> None:
+    raw = name.encode()
+    if is_flexible:
+        write_unsigned_varint(out, len(raw) + 1)
+    else:
+        out += _INT16.pack(len(raw))
+    out += raw
+
+
+def _write_row(out: bytearray, row: FetchResult[SliceT], version: int) -> None:
+    offsets = (row.partition, row.error, row.high_watermark, row.last_stable_offset)
+    if version >= 12:
+        out += _ROW_V12.pack(*offsets, row.log_start_offset, 0, row.preferred_read_replica)
+        write_unsigned_varint(out, row.records_bytes + 1)
+        return
+    if version >= 11:
+        out += _ROW_V11.pack(*offsets, row.log_start_offset, _NO_ABORTED, row.preferred_read_replica)
+    elif version >= 5:
+        out += _ROW_V5.pack(*offsets, row.log_start_offset, _NO_ABORTED)
+    else:
+        out += _ROW_V4.pack(*offsets, _NO_ABORTED)
+    out += _INT32.pack(row.records_bytes)

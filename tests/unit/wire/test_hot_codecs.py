@@ -1,0 +1,148 @@
+"""Produce and Fetch: our hand-written codecs against kio, an independent implementation, and against noise."""
+
+import contextlib
+import datetime
+import importlib
+import io
+import struct
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.serial import entity_reader, entity_writer
+
+from pylog.errors import ErrorCode, ProtocolError
+from pylog.wire import fetch, produce
+
+
+def schema(api: str, version: int, kind: str) -> ModuleType:
+    return importlib.import_module(f"kio.schema.{api}.v{version}.{kind}")
+
+
+def encode_with_kio(entity: Any) -> bytes:
+    out = io.BytesIO()
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+def decode_with_kio(kind: type, body: bytes) -> Any:
+    entity, size = entity_reader(kind)(body, 0)
+    assert size == len(body)
+    return entity
+
+
+topics = st.text("abcdefgh.-_", min_size=1, max_size=20)
+partitions = st.integers(0, 2**31 - 1)
+offsets = st.integers(-1, 2**63 - 1)
+
+
+@pytest.mark.parametrize("version", range(3, 10))
+@given(rows=st.lists(st.tuples(topics, partitions, st.one_of(st.none(), st.binary(max_size=99))), max_size=5))
+@settings(max_examples=25)
+def test_produce_request_is_read_as_kio_wrote_it(version: int, rows: list[tuple[str, int, bytes | None]]) -> None:
+    kio = schema("produce", version, "request")
+    request = kio.ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout=datetime.timedelta(milliseconds=1234),
+        topic_data=tuple(
+            kio.TopicProduceData(
+                name=topic, partition_data=(kio.PartitionProduceData(index=partition, records=records),)
+            )
+            for topic, partition, records in rows
+        ),
+    )
+    frame = memoryview(encode_with_kio(request))
+    found = produce.parse_request(frame, version, 0)
+    assert (found.transactional_id, found.acks, found.timeout_ms) == (None, -1, 1234)
+    assert [(t, p, None if r is None else bytes(r)) for t, p, r in found.parts] == rows
+
+
+@pytest.mark.parametrize("version", range(3, 10))
+@given(rows=st.lists(st.tuples(topics, partitions, offsets, offsets), max_size=5, unique_by=lambda row: row[0]))
+@settings(max_examples=25)
+def test_produce_response_is_read_back_by_kio(version: int, rows: list[tuple[str, int, int, int]]) -> None:
+    kio = schema("produce", version, "response")
+    body = produce.encode_response(
+        version,
+        [produce.ProduceResult(t, p, ErrorCode.NONE, base, -1, start) for t, p, base, start in rows],
+        throttle_time_ms=7,
+    )
+    found = decode_with_kio(kio.ProduceResponse, body)
+    got = [(t.name, p.index, p.base_offset) for t in found.responses for p in t.partition_responses]
+    assert got == [row[:3] for row in rows]
+    if version >= 5:
+        starts = [p.log_start_offset for t in found.responses for p in t.partition_responses]
+        assert starts == [row[3] for row in rows]
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+@given(rows=st.lists(st.tuples(topics, partitions, offsets), max_size=5))
+@settings(max_examples=25)
+def test_fetch_request_is_read_as_kio_wrote_it(version: int, rows: list[tuple[str, int, int]]) -> None:
+    kio = schema("fetch", version, "request")
+    more: dict[str, Any] = {}
+    if version >= 7:
+        more = {"session_id": 3, "session_epoch": 4, "forgotten_topics_data": ()}
+    if version >= 11:
+        more["rack_id"] = "a"
+    request = kio.FetchRequest(
+        replica_id=-1,
+        max_wait=datetime.timedelta(milliseconds=500),
+        min_bytes=1,
+        max_bytes=1000,
+        isolation_level=0,
+        topics=tuple(
+            kio.FetchTopic(
+                topic=topic,
+                partitions=(
+                    kio.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=99),
+                ),
+            )
+            for topic, partition, offset in rows
+        ),
+        **more,
+    )
+    found = fetch.parse_request(memoryview(encode_with_kio(request)), version, 0)
+    assert (found.max_wait_ms, found.min_bytes, found.max_bytes) == (500, 1, 1000)
+    assert [(p.topic, p.partition, p.fetch_offset, p.max_bytes) for p in found.partitions] == [(*r, 99) for r in rows]
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+@given(
+    rows=st.lists(st.tuples(topics, partitions, offsets, st.binary(max_size=50)), max_size=4, unique_by=lambda r: r[0])
+)
+@settings(max_examples=25)
+def test_fetch_response_is_read_back_by_kio(version: int, rows: list[tuple[str, int, int, bytes]]) -> None:
+    kio = schema("fetch", version, "response")
+    parts = fetch.encode_response(
+        version,
+        9,
+        [
+            fetch.FetchResult(t, p, ErrorCode.NONE, high, high, 0, -1, data or None, len(data))
+            for t, p, high, data in rows
+        ],
+    )
+    reply = b"".join(parts)
+    assert struct.unpack_from(">ii", reply) == (len(reply) - 4, 9)
+    found = decode_with_kio(kio.FetchResponse, reply[9 if version >= 12 else 8 :])
+    got = [
+        (t.topic, p.partition_index, p.high_watermark, bytes(p.records or b""))
+        for t in found.responses
+        for p in t.partitions
+    ]
+    assert got == rows
+
+
+@given(st.binary(max_size=200), st.integers(3, 9))
+def test_noise_as_produce_raises_protocol_error_only(noise: bytes, version: int) -> None:
+    with contextlib.suppress(ProtocolError):
+        produce.parse_request(memoryview(noise), version, 0)
+
+
+@given(st.binary(max_size=200), st.integers(4, 12))
+def test_noise_as_fetch_raises_protocol_error_only(noise: bytes, version: int) -> None:
+    with contextlib.suppress(ProtocolError):
+        fetch.parse_request(memoryview(noise), version, 0)
