@@ -3,8 +3,8 @@
 frame => size: int32, payload: size bytes      (big-endian; size excludes itself)
 
 The receive buffer is one per listener, not one per connection: between two reads a connection keeps only the bytes
-of its unfinished frame, so an idle connection costs no buffer.  A frame that does not fit gets a buffer of its own which
-grows with the bytes received, never with the size claimed.
+of its unfinished frame, so an idle connection costs no buffer.  A frame that does not fit gets a buffer of its own
+which grows with the bytes received, never with the size claimed.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from typing import Protocol
 
 from pylog.errors import ProtocolError
 from pylog.log.segment import FileSlice
+from pylog.net import cold
 
 Part = bytes | FileSlice
 """A piece of a reply; only this package looks inside a slice."""
@@ -25,10 +26,9 @@ MAX_REQUESTS_IN_FLIGHT = 100
 """Requests of one connection waiting for their reply; beyond it nothing more is read (rule 6)."""
 
 MAX_REPLY_BYTES_IN_FLIGHT = 16 << 20
-"""Bytes of replies waiting to be sent; beyond it nothing more is read (rule 6).  Slices count, though they hold none."""
+"""Bytes of replies waiting to be sent; beyond it nothing more is read (rule 6).  Slices count, holding none."""
 
 _MAX_GATHER = 64  # parts in one sendmsg; the kernel's limit is 1024, beyond 64 the gain is gone
-_COLD_CHUNK_BYTES = 256 * 1024
 _FIRST_GROWTH_BYTES = 64 * 1024
 _SIZE = struct.Struct(">i")
 
@@ -51,7 +51,10 @@ class FrameHandler(Protocol):
 
 
 class Slot:
-    """The place of a reply that is not ready yet; later replies wait behind it."""
+    """The place of a reply that is not ready yet; later replies wait behind it.
+
+    Invariant: the slices of `parts` are acquired.
+    """
 
     __slots__ = ("_connection", "parts")
 
@@ -60,7 +63,7 @@ class Slot:
         self.parts = parts
 
     def complete(self, parts: list[Part]) -> None:
-        """Give the reply; on a connection that closed meanwhile the slices are let go."""
+        """Give the reply; nobody gets it if the connection closed meanwhile."""
         assert self.parts is None, "a slot is completed once"
         self.parts = parts
         self._connection._slot_completed()
@@ -79,7 +82,7 @@ class Connection:
     __slots__ = (
         "_big", "_big_have", "_big_size", "_buffer", "_fd", "_handler", "_is_paused", "_is_reading_ahead",
         "_is_writing", "_loop", "_max_frame_bytes", "_on_close", "_out", "_out_bytes", "_raw", "_slots", "_sock",
-        "_tail", "is_closed", "last_read_ms", "listener_name", "peer", "principal", "state",
+        "_tail", "_was_read_in", "is_closed", "last_read_ms", "listener_name", "peer", "principal", "state",
     )  # fmt: skip
 
     def __init__(
@@ -101,7 +104,7 @@ class Connection:
         self._buffer = memoryview(buffer)
         self._max_frame_bytes = max_frame_bytes
         self._on_close = on_close
-        self._tail = b""
+        self._tail: bytes | bytearray = b""
         self._big: bytearray | None = None
         self._big_have = 0
         self._big_size = 0
@@ -111,6 +114,7 @@ class Connection:
         self._is_paused = False
         self._is_writing = False
         self._is_reading_ahead = False
+        self._was_read_in = False
         self.is_closed = False
         self.last_read_ms = 0
         self.listener_name = listener_name
@@ -225,6 +229,7 @@ class Connection:
     def _handle(self, frame: memoryview) -> None:
         reply = self._handler.on_frame(self, frame)
         if reply is not None:
+            _acquire(reply)
             if self._slots:
                 self._slots.append(Slot(self, reply))
             else:
@@ -326,12 +331,12 @@ class Connection:
             self.close("log was truncated under a reply")
             return False
         wanted = part.size_bytes
-        if part.may_be_cold:
-            wanted = min(wanted, _COLD_CHUNK_BYTES)
-            if part.was_read_in:
+        if not part.is_recent(cold.HOT_WINDOW_BYTES):
+            wanted = min(wanted, cold.CHUNK_BYTES)
+            if self._was_read_in:
                 # Sent without another probe: under memory pressure the pages may go again, and the reply must end.
-                part.was_read_in = False
-            elif not part.is_cached(wanted):
+                self._was_read_in = False
+            elif not cold.is_cached(part.fd, part.position, wanted):
                 self._read_ahead(part, wanted)
                 return False
         sent = os.sendfile(self._fd, part.fd, part.position, wanted)
@@ -351,7 +356,7 @@ class Connection:
         self._is_reading_ahead = True
         self._watch_writable(False)
         part.acquire()
-        work = self._loop.run_in_executor(None, part.read_in, size_bytes)
+        work = self._loop.run_in_executor(None, cold.read_in, part.fd, part.position, size_bytes)
         work.add_done_callback(lambda done: self._read_ahead_done(part, done))
 
     def _read_ahead_done(self, part: FileSlice, done: "asyncio.Future[None]") -> None:
@@ -362,8 +367,14 @@ class Connection:
         if error := done.exception():
             self.close(f"read of the log failed: {error}")
         else:
-            part.was_read_in = True
+            self._was_read_in = True
             self._flush()
+
+
+def _acquire(parts: list[Part]) -> None:
+    for part in parts:
+        if type(part) is FileSlice:
+            part.acquire()
 
 
 def _release(parts: "deque[Part | memoryview] | list[Part] | tuple[()]") -> None:

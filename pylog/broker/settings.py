@@ -1,0 +1,300 @@
+"""Every setting of a broker and its topics, under Kafka's names: type, default, bounds, one sentence.
+
+This table is what configuration files are checked against, what DescribeConfigs answers, and what fills the parts' own
+dataclasses.  A setting that is not here does not exist: an unknown name is an error, never ignored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pylog.errors import ConfigError
+from pylog.log.config import LogConfig
+
+_HOUR_MS = 3_600_000
+_MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
+
+
+class Kind(IntEnum):
+    """How a value is written; the numbers are DescribeConfigs'."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Source(IntEnum):
+    """Where a value comes from; the numbers are DescribeConfigs'."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+Value = int | bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting; *topic* is its name on a topic, None if topics cannot set it."""
+
+    name: str
+    kind: Kind
+    default: Value
+    doc: str
+    topic: str | None = None
+    low: int = -1
+    high: int = _MAX_INT64
+    choices: tuple[str, ...] = ()
+
+    def parse(self, text: object) -> Value:
+        """Return *text* as a value of this setting.
+
+        Raises:
+            ConfigError: wrong type, outside the bounds, or not one of the choices.
+        """
+        raw = str(text).strip()
+        if self.kind is Kind.BOOLEAN:
+            if raw.lower() not in ("true", "false"):
+                raise ConfigError(f"{self.name}={raw}: wanted true or false")
+            return raw.lower() == "true"
+        if self.kind in (Kind.INT, Kind.LONG, Kind.SHORT):
+            try:
+                number = int(raw)
+            except ValueError:
+                raise ConfigError(f"{self.name}={raw}: wanted a whole number") from None
+            if not self.low <= number <= self.high:
+                raise ConfigError(f"{self.name}={raw}: wanted {self.low} to {self.high}")
+            return number
+        if self.choices and not set(raw.split(",")) <= set(self.choices):
+            raise ConfigError(f"{self.name}={raw}: wanted {', '.join(self.choices)}")
+        return raw
+
+
+def _table(*settings: Setting) -> dict[str, Setting]:
+    return {setting.name: setting for setting in settings}
+
+
+SETTINGS: Mapping[str, Setting] = _table(
+    Setting("auto.create.topics.enable", Kind.BOOLEAN, True, "Create a topic when a client first asks for it."),
+    Setting("num.partitions", Kind.INT, 1, "Partitions of a topic that names no number.", low=1, high=100_000),
+    Setting(
+        "default.replication.factor", Kind.INT, 1, "Replicas of a topic that names no number.", low=1, high=32767
+    ),
+    Setting("delete.topic.enable", Kind.BOOLEAN, True, "Whether topics may be deleted."),
+    Setting(
+        "socket.request.max.bytes", Kind.INT, 100 << 20, "Largest frame a client may send.", low=1, high=_MAX_INT32
+    ),
+    Setting("max.connections", Kind.INT, 10_000, "Connections open at once on one listener.", low=1, high=1_000_000),
+    Setting("fetch.max.bytes", Kind.INT, 55 << 20, "Most bytes one fetch reply carries.", low=1024, high=_MAX_INT32),
+    Setting(
+        "log.disk.high.watermark.percent",
+        Kind.INT,
+        95,
+        "Use of the data disk above which produce is refused; fetches go on.",
+        low=1,
+        high=100,
+    ),
+    Setting(
+        "log.flush.offset.checkpoint.interval.ms",
+        Kind.INT,
+        60_000,
+        "How often recovery points and high watermarks are written down.",
+        low=100,
+        high=_MAX_INT32,
+    ),
+    Setting(
+        "log.segment.bytes", Kind.INT, 1 << 30, "Size at which a segment is closed.", "segment.bytes", 1024, _MAX_INT32
+    ),
+    Setting("log.roll.ms", Kind.LONG, 168 * _HOUR_MS, "Age at which a segment is closed.", "segment.ms", 1),
+    Setting(
+        "log.index.interval.bytes",
+        Kind.INT,
+        4096,
+        "Bytes of log between two index entries.",
+        "index.interval.bytes",
+        0,
+        _MAX_INT32,
+    ),
+    Setting(
+        "log.index.size.max.bytes",
+        Kind.INT,
+        10 << 20,
+        "Size of an index at which its segment is closed.",
+        "segment.index.bytes",
+        12,
+        _MAX_INT32,
+    ),
+    Setting(
+        "log.retention.ms", Kind.LONG, 168 * _HOUR_MS, "Age at which a closed segment is deleted.", "retention.ms"
+    ),
+    Setting("log.retention.bytes", Kind.LONG, -1, "Size above which the oldest segments go.", "retention.bytes"),
+    Setting(
+        "message.max.bytes", Kind.INT, 1_048_588, "Largest record batch accepted.", "max.message.bytes", 0, _MAX_INT32
+    ),
+    Setting(
+        "log.flush.interval.messages", Kind.LONG, _MAX_INT64, "Records after which a sync is due.", "flush.messages", 1
+    ),
+    Setting("log.flush.interval.ms", Kind.LONG, _MAX_INT64, "Time after which a sync is due.", "flush.ms", 0),
+    Setting(
+        "log.message.timestamp.type",
+        Kind.STRING,
+        "CreateTime",
+        "Whether a record carries its producer's time or the broker's.",
+        "message.timestamp.type",
+        choices=("CreateTime", "LogAppendTime"),
+    ),
+    Setting(
+        "log.message.timestamp.before.max.ms",
+        Kind.LONG,
+        _MAX_INT64,
+        "How far behind the broker's clock a record may be.",
+        "message.timestamp.before.max.ms",
+        0,
+    ),
+    Setting(
+        "log.message.timestamp.after.max.ms",
+        Kind.LONG,
+        _HOUR_MS,
+        "How far ahead of the broker's clock a record may be; a future time would hold its segment for ever.",
+        "message.timestamp.after.max.ms",
+        0,
+    ),
+    Setting(
+        "log.cleanup.policy",
+        Kind.LIST,
+        "delete",
+        "What becomes of old records.",
+        "cleanup.policy",
+        choices=("delete",),
+    ),
+    Setting(
+        "compression.type",
+        Kind.STRING,
+        "producer",
+        "Codec of stored batches; producer keeps what came.",
+        "compression.type",
+        choices=("producer",),
+    ),
+    Setting(
+        "min.insync.replicas",
+        Kind.INT,
+        1,
+        "In-sync replicas without which acks=all is refused.",
+        "min.insync.replicas",
+        1,
+        32767,
+    ),
+    Setting(
+        "producer.id.expiration.ms",
+        Kind.INT,
+        24 * _HOUR_MS,
+        "Time without a batch after which an idempotent producer is forgotten.",
+        low=1,
+        high=_MAX_INT32,
+    ),
+)
+
+_BY_TOPIC_NAME = {setting.topic: setting for setting in SETTINGS.values() if setting.topic}
+
+# Kafka spells some times in hours or minutes too; the finer unit wins there and here.
+_COARSER = {
+    "log.retention.hours": ("log.retention.ms", _HOUR_MS),
+    "log.retention.minutes": ("log.retention.ms", 60_000),
+    "log.roll.hours": ("log.roll.ms", _HOUR_MS),
+}
+
+# LogConfig's fields are the topic's names with `_` for `.`; the rest of a topic's settings belong to other parts.
+_LOG_FIELDS = {name: name.replace(".", "_") for name in _BY_TOPIC_NAME if name.replace(".", "_") in LogConfig.__slots__}
+
+
+def parse_broker_settings(given: Mapping[str, object]) -> dict[str, Value]:
+    """Return the value of every setting, defaults included.
+
+    Raises:
+        ConfigError: all unknown names and wrong values of *given* at once, one a line.
+    """
+    values: dict[str, Value] = {name: setting.default for name, setting in SETTINGS.items()}
+    faults: list[str] = []
+    for name, text in given.items():
+        target, factor = _COARSER.get(name, (name, 1))
+        setting = SETTINGS.get(target)
+        if setting is None:
+            faults.append(f"{name}: unknown; topics' settings carry `log.` here, see docs/settings.md")
+            continue
+        if target != name and target in given:
+            continue
+        try:
+            value = setting.parse(text)
+        except ConfigError as error:
+            faults.append(str(error))
+            continue
+        values[target] = value * factor if factor > 1 and isinstance(value, int) and value > 0 else value
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return values
+
+
+def check_topic_configs(configs: Mapping[str, str | None]) -> None:
+    """Check a topic's own settings.
+
+    Raises:
+        ConfigError: an unknown name, or a value outside its bounds.
+    """
+    for name, text in configs.items():
+        setting = _BY_TOPIC_NAME.get(name)
+        if setting is None:
+            raise ConfigError(f"{name}: no such topic setting")
+        if text is None:
+            raise ConfigError(f"{name}: has no value")
+        setting.parse(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """One setting's value in force, and why."""
+
+    name: str
+    value: Value
+    source: Source
+    setting: Setting
+
+    @property
+    def text(self) -> str:
+        """The value as the protocol writes it."""
+        return str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
+
+
+def topic_settings(broker: Mapping[str, Value], configs: Mapping[str, str]) -> dict[str, Effective]:
+    """Return every setting of a topic with *configs* of its own on a broker with the values *broker*."""
+    found: dict[str, Effective] = {}
+    for name, setting in _BY_TOPIC_NAME.items():
+        if name in configs:
+            found[name] = Effective(name, setting.parse(configs[name]), Source.TOPIC, setting)
+        else:
+            value = broker[setting.name]
+            source = Source.DEFAULT if value == setting.default else Source.STATIC_BROKER
+            found[name] = Effective(name, value, source, setting)
+    return found
+
+
+def broker_settings(broker: Mapping[str, Value]) -> dict[str, Effective]:
+    """Return every setting of a broker with the values *broker*."""
+    return {
+        name: Effective(
+            name, broker[name], Source.DEFAULT if broker[name] == setting.default else Source.STATIC_BROKER, setting
+        )
+        for name, setting in SETTINGS.items()
+    }
+
+
+def log_config(broker: Mapping[str, Value], configs: Mapping[str, str]) -> LogConfig:
+    """Return the log settings of a topic with *configs* of its own."""
+    effective = topic_settings(broker, configs)
+    values = {field: effective[name].value for name, field in _LOG_FIELDS.items()}
+    return LogConfig(**values, producer_id_expiration_ms=broker["producer.id.expiration.ms"])  # type: ignore[arg-type]

@@ -1,0 +1,241 @@
+"""Reads a broker's configuration file once and fills each part's own dataclass.
+
+The file is YAML, read by a safe loader.  An unknown key is an error with file and line: a misspelled switch that is
+silently ignored is how a cluster runs for a year without the setting its operator believes in.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pylog.broker.settings import Value, parse_broker_settings
+from pylog.errors import ConfigError
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerConfig:
+    """Where to listen, and what to tell others to connect to."""
+
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """Where the cluster's state lives: `zookeeper` with *hosts*, or `embedded` in the data directory."""
+
+    kind: str
+    hosts: str = ""
+    session_timeout_ms: int = 6000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Everything a broker needs to start."""
+
+    broker_id: int
+    data_dir: Path
+    client: ListenerConfig
+    internal: ListenerConfig | None
+    admin_socket: Path
+    store: StoreConfig
+    rack: str | None = None
+    metrics_listen: tuple[str, int] | None = None
+    cluster_secret: bytes = field(default=b"", repr=False)
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    config_hash: str = ""
+    is_standalone: bool = False
+
+
+def load_broker_config(path: Path) -> BrokerConfig:
+    """Read the file at *path*.
+
+    Raises:
+        ConfigError: the file is missing, not YAML, has an unknown key or a wrong value; the message has file and line.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    try:
+        node = yaml.compose(raw, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigError(f"{path}:1: wanted keys and values")
+    reader = _Section(path, node, "")
+    config = _read_broker(reader, hashlib.sha256(raw).hexdigest()[:16])
+    reader.finish()
+    return config
+
+
+def standalone_config(
+    data_dir: Path, host: str = "127.0.0.1", port: int = 9092, overrides: Mapping[str, str] | None = None
+) -> BrokerConfig:
+    """Return the configuration of a single broker with its own store in *data_dir*.
+
+    Raises:
+        ConfigError: an override is unknown or wrong.
+    """
+    return BrokerConfig(
+        broker_id=0,
+        data_dir=data_dir,
+        client=ListenerConfig(host=host, port=port, advertised_host=_advertised(host), advertised_port=port),
+        internal=None,
+        admin_socket=data_dir / "admin.sock",
+        store=StoreConfig(kind="embedded"),
+        settings=parse_broker_settings(overrides or {}),
+        is_standalone=True,
+    )
+
+
+def _read_broker(reader: "_Section", config_hash: str) -> BrokerConfig:
+    version = reader.integer("version", 1, FORMAT_VERSION)
+    assert version == FORMAT_VERSION
+    listeners = reader.section("listeners")
+    client = _read_listener(listeners.section("client"), None)
+    internal = _read_listener(listeners.section("internal"), client) if listeners.has("internal") else None
+    listeners.finish()
+    store = _read_store(reader.section("store"))
+    secret = b""
+    if reader.has("cluster_secret_file"):
+        secret_path = Path(reader.text("cluster_secret_file"))
+        try:
+            secret = secret_path.read_bytes().strip()
+        except OSError as error:
+            raise reader.fault("cluster_secret_file", f"{secret_path}: {error.strerror}") from error
+    if store.kind == "zookeeper" and (internal is None or not secret):
+        raise reader.fault("store", "a broker of a cluster needs listeners.internal and cluster_secret_file")
+    metrics = reader.text("metrics_listen") if reader.has("metrics_listen") else None
+    config = reader.section("config").plain() if reader.has("config") else {}
+    try:
+        settings = parse_broker_settings(config)
+    except ConfigError as error:
+        raise reader.fault("config", str(error)) from error
+    return BrokerConfig(
+        broker_id=reader.integer("broker_id", 0, 2**31 - 1),
+        rack=reader.text("rack") if reader.has("rack") else None,
+        data_dir=Path(reader.text("data_dir")),
+        client=client,
+        internal=internal,
+        admin_socket=Path(reader.text("admin_socket")),
+        metrics_listen=_split_address(metrics, reader) if metrics else None,
+        store=store,
+        cluster_secret=secret,
+        settings=settings,
+        config_hash=config_hash,
+    )
+
+
+def _read_listener(reader: "_Section", like: ListenerConfig | None) -> ListenerConfig:
+    host = reader.text("host")
+    port = reader.integer("port", 0, 65535)
+    default_host = like.advertised_host if like else _advertised(host)
+    listener = ListenerConfig(
+        host=host,
+        port=port,
+        advertised_host=reader.text("advertised_host") if reader.has("advertised_host") else default_host,
+        advertised_port=reader.integer("advertised_port", 0, 65535) if reader.has("advertised_port") else port,
+    )
+    reader.finish()
+    return listener
+
+
+def _read_store(reader: "_Section") -> StoreConfig:
+    kind = reader.text("kind")
+    if kind == "embedded":
+        store = StoreConfig(kind=kind)
+    elif kind == "zookeeper":
+        timeout = (
+            reader.integer("session_timeout_ms", 1000, 600_000) if reader.has("session_timeout_ms") else 6000
+        )
+        store = StoreConfig(kind=kind, hosts=reader.text("hosts"), session_timeout_ms=timeout)
+    else:
+        raise reader.fault("kind", f"{kind}: wanted zookeeper or embedded")
+    reader.finish()
+    return store
+
+
+def _advertised(host: str) -> str:
+    # A wildcard is no address to connect to; the machine's own loopback is what a first try on a laptop wants.
+    return "127.0.0.1" if host in ("0.0.0.0", "::") else host
+
+
+def _split_address(text: str, reader: "_Section") -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit():
+        raise reader.fault("metrics_listen", f"{text}: wanted HOST:PORT")
+    return host, int(port)
+
+
+class _Section:
+    """One mapping of the file; knows its keys' lines and which of them were asked for."""
+
+    def __init__(self, path: Path, node: yaml.MappingNode, prefix: str) -> None:
+        self._path = path
+        self._node = node
+        self._prefix = prefix
+        self._values: dict[str, yaml.Node] = {}
+        self._lines: dict[str, int] = {}
+        self._known: set[str] = set()
+        for key, value in node.value:
+            name = str(key.value)
+            if name in self._values:
+                raise ConfigError(f"{path}:{key.start_mark.line + 1}: {prefix}{name} stands twice")
+            self._values[name] = value
+            self._lines[name] = key.start_mark.line + 1
+
+    def has(self, name: str) -> bool:
+        self._known.add(name)
+        return name in self._values
+
+    def fault(self, name: str, message: str) -> ConfigError:
+        line = self._lines.get(name, self._node.start_mark.line + 1)
+        return ConfigError(f"{self._path}:{line}: {self._prefix}{name}: {message}")
+
+    def section(self, name: str) -> "_Section":
+        node = self._required(name)
+        if not isinstance(node, yaml.MappingNode):
+            raise self.fault(name, "wanted keys and values")
+        return _Section(self._path, node, f"{self._prefix}{name}.")
+
+    def text(self, name: str) -> str:
+        node = self._required(name)
+        if not isinstance(node, yaml.ScalarNode) or not node.value:
+            raise self.fault(name, "wanted a text")
+        return str(node.value)
+
+    def integer(self, name: str, low: int, high: int) -> int:
+        text = self.text(name)
+        if not text.lstrip("-").isdigit() or not low <= int(text) <= high:
+            raise self.fault(name, f"{text}: wanted a whole number from {low} to {high}")
+        return int(text)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the section as it stands; its keys are checked by who asked."""
+        loaded: dict[str, Any] = {}
+        for name, node in self._values.items():
+            if not isinstance(node, yaml.ScalarNode):
+                raise self.fault(name, "wanted one value")
+            loaded[name] = node.value
+        return loaded
+
+    def finish(self) -> None:
+        """Refuse what nobody asked for."""
+        for name in self._values:
+            if name not in self._known:
+                raise self.fault(name, f"unknown key; known here: {', '.join(sorted(self._known))}")
+
+    def _required(self, name: str) -> yaml.Node:
+        self._known.add(name)
+        if name not in self._values:
+            raise self.fault(name, "is missing")
+        return self._values[name]
