@@ -1,0 +1,268 @@
+"""What runs on a host: one program, sent over SSH to the host's own Python, that prints what it found as JSON.
+
+It reads and waits, it never changes anything.  The standard library is all it needs, because a host that is being
+checked before its first installation has nothing else::
+
+    python3 - facts    '{"disks": ["/dev/vdb"], "names": ["h1"]}'    what preflight judges
+    python3 - brokers  '{"brokers": [...]}'                          what each broker instance says of itself
+    python3 - zookeeper '{"id": 1, "port": 2181}'                    role, followers and what changed since its start
+    python3 - units    '{"units": {"pylog-ship": "/run/..."}}'       state, and the files changed since the start
+    python3 - wait-broker | wait-zookeeper                           the same, until it is well or time is up
+"""
+
+import contextlib
+import hashlib
+import http.client
+import json
+import platform
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# A socket that does not answer within this time counts as silent; a broker answers from memory in milliseconds.
+ANSWER_TIMEOUT_S = 5.0
+# Kernel settings that the tuning role sets; read once here so that preflight and status can show them.
+SYSCTLS = ("vm.swappiness", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.max_map_count")
+
+
+def run(*command: str, stdin: str | None = None) -> tuple[int, str]:
+    """Run *command* and return its exit code and standard output; a missing program is code 127."""
+    try:
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return 127, ""
+    return done.returncode, done.stdout
+
+
+def os_release(text: str) -> dict[str, str]:
+    """Return the fields of an os-release file."""
+    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return {key: value.strip().strip('"') for key, value in pairs}
+
+
+def listeners(ss_output: str, unit_of: Callable[[int], str]) -> list[dict[str, Any]]:
+    """Return the TCP listeners of ``ss -ltnpH``: port, address and the systemd unit that holds each."""
+    found = []
+    for line in ss_output.splitlines():
+        fields = line.split()
+        address, _, port = fields[3].rpartition(":")
+        pid = re.search(r"pid=(\d+)", line)
+        found.append({"port": int(port), "address": address, "unit": unit_of(int(pid[1])) if pid else ""})
+    return found
+
+
+def unit_of(pid: int) -> str:
+    """Return the systemd unit that process *pid* belongs to, empty if it is gone."""
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return ""
+    units = re.findall(r"([^/\n]+\.service)", groups)
+    return units[-1] if units else ""
+
+
+def disk(device: str) -> dict[str, Any]:
+    """Return what is on block device *device*: its signature, label, UUID and where it is mounted."""
+    path = Path(device)
+    if not path.is_block_device():
+        return {"exists": False}
+    _, out = run("blkid", "-p", "-o", "export", device)
+    fields = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+    real = str(path.resolve())
+    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines() if line.split()[0] == real]
+    return {
+        "exists": True,
+        "type": fields.get("TYPE") or fields.get("PTTYPE") or "",
+        "label": fields.get("LABEL", ""),
+        "uuid": fields.get("UUID", ""),
+        "mounts": mounts,
+    }
+
+
+def sysctls() -> dict[str, str]:
+    """Return the running values of the settings in `SYSCTLS`."""
+    return {name: Path("/proc/sys", name.replace(".", "/")).read_text().strip() for name in SYSCTLS}
+
+
+def resolves(name: str) -> bool:
+    """Say whether this host can resolve *name*."""
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return False
+    return True
+
+
+def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return everything that preflight judges about this host."""
+    release = os_release(Path("/etc/os-release").read_text())
+    memory = re.search(r"MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    assert memory, "/proc/meminfo has no MemTotal"
+    _, packages = run("dpkg-query", "-W", "-f", "${db:Status-Abbrev}${Package}\n")
+    code, container = run("systemd-detect-virt", "--container")
+    return {
+        "os": {"id": release.get("ID", ""), "version": release.get("VERSION_ID", ""), "arch": platform.machine()},
+        "memory_bytes": int(memory[1]) * 1024,
+        "container": container.strip() if code == 0 else "",
+        "python": list(sys.version_info[:2]),
+        "init": Path("/proc/1/comm").read_text().strip(),
+        "packages": sorted(line[3:] for line in packages.splitlines() if line.startswith("ii")),
+        "listeners": listeners(run("ss", "-ltnpH")[1], unit_of),
+        "disks": {device: disk(device) for device in wanted.get("disks", [])},
+        "sysctls": sysctls(),
+        "unresolved": [name for name in wanted.get("names", []) if not resolves(name)],
+        "clock_ms": time.time_ns() // 1_000_000,
+    }
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket, which the standard library lacks."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=ANSWER_TIMEOUT_S)
+        self.path = path
+
+    def connect(self) -> None:
+        """Connect to the socket's path."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(ANSWER_TIMEOUT_S)
+        self.sock.connect(self.path)
+
+
+def ask(path: str, target: str) -> dict[str, Any] | None:
+    """Return the JSON a broker's admin socket at *path* answers to GET *target*; None when nobody answers."""
+    connection = UnixConnection(path)
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", target)
+            answer: dict[str, Any] = json.loads(connection.getresponse().read())
+        except (OSError, http.client.HTTPException, ValueError):
+            return None
+    return answer
+
+
+def unit_state(unit: str) -> dict[str, str]:
+    """Return systemd's ActiveState, SubState and MainPID of *unit*."""
+    _, out = run("systemctl", "show", unit, "-p", "ActiveState,SubState,MainPID,Result")
+    return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+
+
+def changed_since_start(record: str) -> list[str]:
+    """Return the files that differ from what the running process started with.
+
+    Every unit of pylog writes ``sha256sum`` of its unit file, configuration and release to *record* before it starts.
+    A missing record means that nobody knows, which is a reason of its own.
+    """
+    if not Path(record).exists():
+        return [record]
+    _, out = run("sha256sum", "--check", "--quiet", record)
+    return [line.rsplit(": ", 1)[0] for line in out.splitlines() if ": " in line]
+
+
+def broker(instance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what one broker instance says of itself, beside what systemd and the files say."""
+    unit = f"pylog-broker@{instance['id']}.service"
+    state = unit_state(unit)
+    is_active = state.get("ActiveState") in ("active", "activating", "deactivating", "reloading")
+    ready = ask(instance["admin_socket"], "/ready") if is_active else None
+    status = ask(instance["admin_socket"], "/status") if is_active else None
+    config = Path(instance["config_file"])
+    return {
+        "id": instance["id"],
+        "unit": unit,
+        "config_hash": hashlib.sha256(config.read_bytes()).hexdigest()[:16] if config.exists() else "",
+        "is_active": is_active,
+        "sub_state": state.get("SubState", ""),
+        "changed_files": changed_since_start(instance["started_file"]) if is_active else [],
+        "status": {key: value for key, value in (status or {}).items() if key != "partitions"} or None,
+        "is_ready": bool(ready and ready.get("ready")),
+        "reason": (ready or {}).get("reason", "the admin socket does not answer"),
+    }
+
+
+def brokers(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the readings of all broker instances of this host."""
+    return {"brokers": [broker(instance) for instance in wanted["brokers"]]}
+
+
+def four_letters(word: str, port: int) -> str:
+    """Return ZooKeeper's answer to a four-letter word, empty when it is silent."""
+    try:
+        with socket.create_connection(("localhost", port), ANSWER_TIMEOUT_S) as connection:
+            connection.sendall(word.encode())
+            return b"".join(iter(lambda: connection.recv(65536), b"")).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def zookeeper(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the role of this host's ZooKeeper server and whether its ensemble is complete as seen from here."""
+    state = unit_state("pylog-zookeeper.service")
+    is_active = state.get("ActiveState") == "active"
+    monitor = dict(line.split("\t", 1) for line in four_letters("mntr", wanted["port"]).splitlines() if "\t" in line)
+    mode = monitor.get("zk_server_state", "")
+    synced = int(float(monitor.get("zk_synced_followers", "0")))
+    is_ready = mode in ("follower", "standalone") or (mode == "leader" and synced >= wanted["members"] // 2)
+    return {
+        "id": wanted["id"],
+        "unit": "pylog-zookeeper.service",
+        "is_active": is_active,
+        "mode": mode,
+        "synced_followers": synced,
+        "changed_files": changed_since_start(wanted["started_file"]) if is_active else [],
+        "is_ready": is_ready,
+        "reason": "" if is_ready else f"mode {mode or 'unknown'}, {synced} synced followers",
+    }
+
+
+def units(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return state, and files changed since the start, of each unit in ``{"units": {name: record}}``."""
+    found = {}
+    for unit, record in wanted["units"].items():
+        state = unit_state(unit)
+        is_active = state.get("ActiveState") == "active"
+        found[unit] = {
+            "state": f"{state.get('ActiveState', '')}/{state.get('SubState', '')}",
+            "is_active": is_active,
+            "changed_files": changed_since_start(record) if is_active and record else [],
+        }
+    return {"units": found}
+
+
+def wait(read: Callable[[], dict[str, Any]], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Read until ``consecutive`` readings in a row are well, or ``wait_s`` is over; return the last reading."""
+    deadline = time.monotonic() + wanted["wait_s"]
+    clean = 0
+    while True:
+        reading = read()
+        clean = clean + 1 if reading["is_ready"] else 0
+        if clean >= wanted["consecutive"] or time.monotonic() > deadline:
+            return {**reading, "clean_readings": clean, "is_well": clean >= wanted["consecutive"]}
+        time.sleep(wanted["interval_s"])
+
+
+VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "facts": facts,
+    "brokers": brokers,
+    "zookeeper": zookeeper,
+    "units": units,
+    "wait-broker": lambda wanted: wait(lambda: broker(wanted), wanted),
+    "wait-zookeeper": lambda wanted: wait(lambda: zookeeper(wanted), wanted),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry out one verb; exit code 1 says that what was waited for did not come."""
+    verb, wanted = arguments
+    answer = VERBS[verb](json.loads(wanted))
+    print(json.dumps(answer, sort_keys=True))
+    return 0 if answer.get("is_well", True) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
