@@ -1,0 +1,68 @@
+# The one front door. `make` alone prints what there is; the work itself stands in local/.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON3 ?= /usr/bin/python3
+HOSTS ?=
+HOST ?=
+UNIT ?=
+SCENARIO ?= cluster
+
+.PHONY: help setup doctor image hosts up status logs shell down distclean \
+        test check unit interop molecule bench wheelhouse
+
+help: ## print this list
+	@printf 'pylog: a distributed log, deployed by Ansible\n\n'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-11s %s\n", $$1, $$2 }'
+
+setup: ## install what this machine lacks: Debian packages, .venv
+	@local/setup.sh
+
+doctor: ## check every need of the local cluster; exit 1 when one is not met
+	@local/doctor.sh
+
+image: setup ## build the hosts' base image (Debian 12, from Debian packages)
+	@local/image.sh
+
+hosts: image ## start the local hosts, nothing deployed on them (HOSTS="live1 live2": these only)
+	@$(PYTHON3) local/hosts.py up $(HOSTS)
+
+up: ## everything: hosts, cluster, data flowing through it, a closing screen
+	@local/up.sh
+
+status: ## hosts, units, ports and disks of the local cluster
+	@$(PYTHON3) local/hosts.py status
+
+logs: ## the journal of a host: HOST=live1 [UNIT=pylog-broker@1] [FOLLOW=1]
+	@$(PYTHON3) local/hosts.py logs $(HOST) $(UNIT)
+
+shell: ## a root shell on a host: HOST=live1
+	@$(PYTHON3) local/hosts.py shell $(HOST)
+
+down: ## remove the local cluster with its data; caches stay
+	@local/down.sh
+
+distclean: ## remove everything this checkout made: hosts, image, caches, .venv
+	@local/down.sh distclean
+
+test: ## all tests, with what they need
+	@local/test.sh
+
+check: ## ruff, mypy, shellcheck, import layers, ansible-lint, yamllint
+	@local/check.sh
+
+unit: ## unit tests
+	@local/pytest.sh unit tests/unit
+
+interop: ## other people's clients against a broker
+	@local/pytest.sh interop tests/interop
+
+molecule: ## one Molecule scenario: SCENARIO=cluster
+	@local/molecule.sh $(SCENARIO)
+
+bench: ## benchmarks; results go to docs/results
+	@local/bench.sh
+
+wheelhouse: ## build the wheels that the hosts install, into .local/wheelhouse
+	@local/wheelhouse.sh

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# The base image of the hosts: a Debian 12 machine as an installer would leave it, reachable by SSH, nothing of
+# pylog in it. Built from Debian packages alone; no image registry takes part.
+#   image.sh        builds it unless it is there        image.sh tag     prints its name
+#   image.sh rm     removes it
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+# The name carries the recipe's content: whoever changes this file gets another image, never a stale one.
+TAG="localhost/pylog-host:$(hash_of "$ROOT/local/image.sh")"
+
+PACKAGES=(
+  systemd systemd-sysv libpam-systemd dbus openssh-server sudo
+  python3 python3-apt         # what Ansible needs on a host to install anything
+  iproute2 iputils-ping procps kmod util-linux e2fsprogs less ca-certificates tzdata netbase
+)
+SOURCES=(
+  "deb http://deb.debian.org/debian bookworm main"
+  "deb http://deb.debian.org/debian bookworm-updates main"
+  "deb http://deb.debian.org/debian-security bookworm-security main"
+)
+
+customize() {
+  local root=$1
+  # Every host makes its own keys at its first start; an image that carries keys would share them.
+  rm -f "$root"/etc/ssh/ssh_host_*
+  mkdir -p "$root/etc/systemd/system/ssh.service.d"
+  printf '%s\n' '[Service]' 'ExecStartPre=' 'ExecStartPre=/usr/bin/ssh-keygen -A' 'ExecStartPre=/usr/sbin/sshd -t' \
+    >"$root/etc/systemd/system/ssh.service.d/host-keys.conf"
+  # sshd waits a minute for a name server to name the caller otherwise, when there is none.
+  echo 'UseDNS no' >"$root/etc/ssh/sshd_config.d/pylog.conf"
+  # podman writes these at the start of each container.
+  : >"$root/etc/machine-id"
+  rm -f "$root/etc/hostname" "$root/etc/resolv.conf"
+  # A host in a container has no hardware to look after and no console to log in at.
+  local unit
+  for unit in getty.target console-getty.service systemd-udevd.service systemd-udev-trigger.service \
+    systemd-networkd-wait-online.service systemd-timesyncd.service apt-daily.timer apt-daily-upgrade.timer \
+    e2scrub_all.timer e2scrub_reap.service fstrim.timer; do
+    ln -sf /dev/null "$root/etc/systemd/system/$unit"
+  done
+  # mmdebstrap leaves the control machine's proxy behind in this file; on a host it would not be reachable.
+  rm -f "$root/etc/apt/apt.conf.d/99mmdebstrap"
+}
+
+build() {
+  local proxy option
+  local -a options=()
+  proxy=$("$PYTHON3" local/apt_cache.py start)
+  # No sync after every file, no manuals: four hosts install packages at once on this machine's disk.
+  for option in force-unsafe-io 'path-exclude=/usr/share/doc/*' 'path-exclude=/usr/share/man/*' \
+    'path-exclude=/usr/share/locale/*' 'path-include=/usr/share/doc/*/copyright'; do
+    options+=(--dpkgopt="$option")
+  done
+  as_root rm -rf "$CACHE/image.tar" # of a run that was interrupted
+  # The package lists stay in the image: apt on a fresh host need not fetch them first.
+  as_root mmdebstrap --quiet --format=tar --variant=minbase --skip=cleanup/apt/lists \
+    --aptopt="Acquire::http::Proxy \"$proxy\"" --aptopt='Acquire::Languages "none"' "${options[@]}" \
+    --include="$(IFS=,; echo "${PACKAGES[*]}")" \
+    --customize-hook="'$ROOT/local/image.sh' customize \"\$1\"" \
+    bookworm "$CACHE/image.tar" "${SOURCES[@]}"
+  as_root podman import --quiet --change 'CMD ["/sbin/init"]' --change 'STOPSIGNAL SIGRTMIN+3' \
+    "$CACHE/image.tar" "$TAG" >/dev/null
+  as_root rm -f "$CACHE/image.tar"
+}
+
+PYTHON3="${PYTHON3:-/usr/bin/python3}"
+case "${1:-build}" in
+  tag) echo "$TAG" ;;
+  customize) customize "$2" ;;
+  rm) as_root podman rmi --force "$TAG" >/dev/null 2>&1 || true ;;
+  build)
+    if as_root podman image exists "$TAG"; then exit 0; fi
+    say "building the base image $TAG"
+    build
+    ;;
+  *) die "usage: image.sh [build|tag|rm]" ;;
+esac

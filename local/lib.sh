@@ -1,0 +1,54 @@
+# shellcheck shell=bash disable=SC2034
+# Sourced by every script here: where things are, who may do what, one run at a time, seconds per stage.
+
+set -euo pipefail
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
+STATE="$ROOT/.local"
+CACHE="$STATE/cache"
+VENV="$ROOT/.venv"
+export PYTHONDONTWRITEBYTECODE=1
+cd "$ROOT"
+mkdir -p "$STATE" "$CACHE"
+
+# Packages, loop devices and containers need root; everything else runs as whoever called make.
+as_root() {
+  if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
+}
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+# One changing command at a time in a checkout. Scripts that call each other hold the lock once.
+lock_checkout() {
+  [[ "${PYLOG_LOCK_HELD:-}" == "$ROOT" ]] && return 0
+  exec 9>"$STATE/lock"
+  if ! flock --nonblock 9; then
+    die "another make is changing this checkout (process $(cat "$STATE/lock.pid" 2>/dev/null || echo unknown)); wait for it or use a second checkout"
+  fi
+  echo $$ >"$STATE/lock.pid"
+  export PYLOG_LOCK_HELD="$ROOT"
+}
+
+# Daemons must not inherit the lock: it would outlive the run that took it.
+without_lock() { "$@" 9>&-; }
+
+# stage NAME BUDGET_SECONDS COMMAND...: runs, prints and records how long it took.
+STAGES="${STAGES:-$STATE/stages.tsv}"
+stage() {
+  local name=$1 budget=$2 started=$EPOCHREALTIME status=0 seconds
+  shift 2
+  say "==> $name"
+  "$@" || status=$?
+  seconds=$(awk -v a="$started" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+  printf '%s\t%s\t%s\t%s\n' "$name" "$seconds" "$budget" "$status" >>"$STAGES"
+  say "<== $name: ${seconds} s (budget ${budget} s)$([[ $status -eq 0 ]] || echo ", FAILED with exit code $status")"
+  return "$status"
+}
+
+# hash_of FILE...: one short name for the content of several files.
+hash_of() { sha256sum -- "$@" | sha256sum | cut -c1-16; }
