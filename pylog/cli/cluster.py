@@ -1,0 +1,151 @@
+"""`pylog cluster`: is it healthy, and what is it made of?"""
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from pylog.cli.failure import Exit, Failure, failure_of
+from pylog.cli.options import (
+    Bootstrap,
+    Format,
+    FormatOption,
+    Properties,
+    Timeout,
+    connection,
+    format_of,
+    new_app,
+    settings,
+    told_to_the_user,
+)
+from pylog.cli.output import Column, emit, note, table
+from pylog.client.admin import Admin, ClusterView
+from pylog.client.admin_socket import ask, socket_of
+from pylog.client.connection import Unreachable
+from pylog.client.health import Problem, Wanted, judge
+from pylog.model import NodeAddress
+
+app = new_app("Is the cluster healthy, and what is it made of?")
+
+_READING_INTERVAL_S = 1.0
+_EMPTY = ClusterView("", -1, (), {})
+
+
+@app.command(epilog="Example: pylog cluster health --broker 2 --leading --consecutive 3 --wait 600")
+def health(
+    bootstrap: Bootstrap = None,
+    broker: Annotated[int | None, typer.Option(metavar="ID", help="This broker must be there and in sync.")] = None,
+    leading: Annotated[bool, typer.Option("--leading", help="--broker must also lead what prefers it.")] = False,
+    brokers: Annotated[int, typer.Option(metavar="N", min=1, help="So many brokers must be registered.")] = 1,
+    consecutive: Annotated[int, typer.Option(metavar="N", min=1, help="Healthy readings in a row, 1 s apart.")] = 1,
+    wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Keep reading so long until healthy.")] = 0,
+    exit_when_healthy: Annotated[bool, typer.Option("--exit-when-healthy", help="Wait without a limit.")] = False,
+    timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+) -> None:
+    """Say whether all brokers answer, a controller is known, and every partition is led and in sync."""
+    if leading and broker is None:
+        raise Failure("an option is missing", where="--leading", wanted="--broker ID with it", exit_code=Exit.USAGE)
+    found = settings(bootstrap, timeout, property)
+    probe = _Probe(Admin(connection(found)), Wanted(broker_count=brokers, broker=broker, is_leading=leading))
+    deadline = float("inf") if exit_when_healthy and not wait else time.monotonic() + wait
+    _wait_healthy(probe, consecutive, deadline)
+    _show_health(format_of(format), probe)
+    if probe.unreachable is not None:
+        raise failure_of(probe.unreachable, found.bootstrap)
+    if probe.problems:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command(epilog="Example: pylog cluster info --format json")
+def info(
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+) -> None:
+    """Show the cluster's id, its controller and its brokers."""
+    found = settings(bootstrap, timeout, property)
+    with told_to_the_user(found.bootstrap):
+        view = Admin(connection(found)).cluster()
+    partitions = [p for topic in view.topics.values() for p in topic.partitions]
+    rows = [_broker_row(b, view) for b in view.brokers]
+    data = {
+        "cluster_id": view.cluster_id, "controller_id": view.controller_id, "brokers": rows,
+        "topic_count": len(view.topics), "partition_count": len(partitions),
+    }
+    columns = [Column("id"), Column("host"), Column("port"), Column("controller"), Column("leads", is_wide=True),
+               Column("replicas", is_wide=True)]
+    emit(format_of(format), data, lambda is_wide: (
+        f"cluster     {view.cluster_id}\ntopics      {len(view.topics)}\npartitions  {len(partitions)}\n\n"
+        + table(rows, columns, is_wide)))
+
+
+class _Probe:
+    """Takes readings of a cluster and keeps the last one."""
+
+    def __init__(self, admin: Admin, wanted: Wanted) -> None:
+        self._admin = admin
+        self._wanted = wanted
+        self.view = _EMPTY
+        self.problems: list[Problem] = []
+        self.unreachable: Unreachable | None = None
+
+    def read(self) -> bool:
+        """Take one reading and return whether it is healthy."""
+        self.view, self.unreachable = _EMPTY, None
+        try:
+            self.view = self._admin.cluster()
+        except Unreachable as error:
+            self.unreachable = error
+            self.problems = [Problem("unreachable", "cluster", str(error))]
+            return False
+        answering = self._admin.answering(self.view.brokers)
+        self.problems = judge(self.view, answering, self._wanted, self._not_ready())
+        return not self.problems
+
+    def _not_ready(self) -> str | None:
+        """Return why the wanted broker says it is not ready; None also where it does not run on this host."""
+        if self._wanted.broker is None or not (path := socket_of(self._wanted.broker)).exists():
+            return None
+        try:
+            status, answer = ask(path, "GET", "/ready")
+        except Unreachable as error:
+            return str(error)
+        return None if status == 200 else str(answer.get("reason", answer))
+
+
+def _wait_healthy(probe: _Probe, consecutive: int, deadline: float) -> None:
+    """Read until *consecutive* readings in a row are healthy, or one after the deadline is not."""
+    streak, told = 0, ""
+    while True:
+        streak = streak + 1 if probe.read() else 0
+        if streak >= consecutive or (not streak and time.monotonic() >= deadline):
+            return
+        reason = f"{len(probe.problems)} problems, first: {probe.problems[0].detail}" if probe.problems else ""
+        if reason and reason != told:
+            note(f"waiting: {reason}")
+        told = reason
+        time.sleep(_READING_INTERVAL_S)
+
+
+def _show_health(format: Format, probe: _Probe) -> None:
+    problems = [{"kind": p.kind, "subject": p.subject, "detail": p.detail} for p in probe.problems]
+    view = probe.view
+    partitions = sum(len(topic.partitions) for topic in view.topics.values())
+    data: dict[str, Any] = {
+        "healthy": not problems, "cluster_id": view.cluster_id, "controller_id": view.controller_id,
+        "brokers": [b.node_id for b in view.brokers], "topic_count": len(view.topics), "partition_count": partitions,
+        "problems": problems,
+    }
+    state = "healthy" if not problems else f"unhealthy, {len(problems)} problems"
+    summary = (f"{state}: {len(view.brokers)} brokers, controller {view.controller_id}, "
+               f"{len(view.topics)} topics, {partitions} partitions\n")
+    columns = [Column("kind"), Column("subject"), Column("detail")]
+    emit(format, data, lambda is_wide: summary + ("\n" + table(problems, columns, is_wide) if problems else ""))
+
+
+def _broker_row(broker: NodeAddress, view: ClusterView) -> dict[str, Any]:
+    partitions = [p for topic in view.topics.values() for p in topic.partitions]
+    return {
+        "id": broker.node_id, "host": broker.host, "port": broker.port,
+        "controller": broker.node_id == view.controller_id,
+        "leads": sum(p.leader == broker.node_id for p in partitions),
+        "replicas": sum(broker.node_id in p.replicas for p in partitions),
+    }

@@ -1,0 +1,157 @@
+"""`pylog demo`: activity events at a chosen rate, and a count of what was acknowledged."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count as count_up
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import typer
+
+from pylog.cli.activity import TOPICS, Activity
+from pylog.cli.failure import Exit, Failure, failure_of
+from pylog.cli.options import (
+    Bootstrap,
+    Codec,
+    FormatOption,
+    Properties,
+    Timeout,
+    connection,
+    format_of,
+    new_app,
+    settings,
+    told_to_the_user,
+)
+from pylog.cli.output import Column, emit, note, table
+from pylog.client.admin import Admin
+from pylog.client.counting import Count, key_hash, write_report
+from pylog.client.producer import Producer
+from pylog.errors import ApiError, ErrorCode
+
+app = new_app()
+
+_BLOCK_RECORDS = 2000
+_BLOCKS_A_SECOND = 20
+"""How finely a rate is spread; fewer records a block than one would send none at low rates."""
+
+
+@app.command(epilog="Example: pylog demo --records 100000 --rate 5000 --report /tmp/produced.json")
+def demo(
+    records: Annotated[int, typer.Option(metavar="N", min=0, help="How many; 0: until interrupted.")] = 1_000_000,
+    rate: Annotated[float, typer.Option(metavar="N", min=0, help="Records a second; 0: as fast as it goes.")] = 0,
+    report: Annotated[Path | None, typer.Option(
+        metavar="FILE", help="JSON with count and key hash of each topic, written once all are acknowledged.")] = None,
+    seed: Annotated[int, typer.Option(help="Decides the values.")] = 1,
+    run: Annotated[str | None, typer.Option(metavar="NAME", help="Starts every key [the time, in hex].")] = None,
+    partitions: Annotated[int, typer.Option(metavar="N", min=1, help="Of topics that are missing.")] = 4,
+    replication_factor: Annotated[int, typer.Option(metavar="N", help="Of topics that are missing.")] = -1,
+    compression: Annotated[Codec, typer.Option("--compression", "-z", help="Of the batches.")] = Codec.LZ4,
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+) -> None:
+    """Produce page views, searches, logins and host metrics, and say how many of each were acknowledged."""
+    found = settings(bootstrap, timeout, property)
+    name = run or f"{time.time_ns() // 1_000_000:x}"
+    with told_to_the_user(found.bootstrap):
+        cluster = connection(found)
+        _create_missing(Admin(cluster), partitions, replication_factor)
+        producer = Producer(cluster, compression=compression, linger_ms=50)
+        started_s = time.monotonic()
+        counts = _produce(producer, Activity(name, seed), records, rate)
+        producer.flush()
+    if producer.first_error is not None:
+        note(f"{producer.failed_count} records were not acknowledged; no report is written")
+        raise failure_of(producer.first_error, found.bootstrap)
+    if report is not None:
+        _write_report(report, counts)
+    total, took_s = sum(c.count for c in counts.values()), time.monotonic() - started_s
+    rows = [{"topic": topic, "count": c.count, "key_hash": f"{c.key_hash:016x}"} for topic, c in counts.items()]
+    emit(format_of(format), {"run": name, "topics": rows},
+         lambda is_wide: table(rows, [Column("topic"), Column("count"), Column("key_hash")], is_wide))
+    note(f"run {name}: {total} records acknowledged in {took_s:.1f} s, {total / max(took_s, 1e-9):,.0f} a second")
+
+
+def _create_missing(admin: Admin, partitions: int, replication_factor: int) -> None:
+    present = admin.cluster().topics
+    for topic in TOPICS:
+        if topic in present:
+            continue
+        try:
+            admin.create_topic(topic, partitions=partitions, replication_factor=replication_factor)
+        except ApiError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # another generator was quicker
+                raise
+
+
+def _produce(producer: Producer, activity: Activity, records: int, rate: float) -> dict[str, Count]:
+    """Hand all records to the producer at the given rate, and return their counts by topic."""
+    counts = dict.fromkeys(TOPICS, Count())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service that is stopped still waits for its acks
+    with _progress(records) as bar:
+        try:
+            for size in _blocks(records, rate):
+                for topic, events in activity.take(size).items():
+                    producer.send_many(topic, events)
+                    # Summed here, not kept: an endless run must not grow.
+                    counts[topic] += Count(len(events), sum(key_hash(key) for key, _ in events))
+                bar.advance(size)
+                if producer.first_error is not None:
+                    break
+        except KeyboardInterrupt:
+            note("interrupted; waiting for what is under way")
+    return counts
+
+
+def _blocks(records: int, rate: float) -> Iterator[int]:
+    """Yield how many records to make next, each time when it is time for them."""
+    size = max(1, min(_BLOCK_RECORDS, int(rate / _BLOCKS_A_SECOND))) if rate else _BLOCK_RECORDS
+    started_s = time.monotonic()
+    for made in count_up(0, size):
+        if records and made >= records:
+            return
+        if rate:
+            time.sleep(max(0.0, started_s + made / rate - time.monotonic()))
+        yield min(size, records - made) if records else size
+
+
+def _write_report(path: Path, counts: dict[str, Count]) -> None:
+    try:
+        write_report(path, counts)
+    except OSError as error:
+        raise Failure("the report cannot be written", where=str(path), found=error.strerror or str(error),
+                      wanted="a directory that can be written", exit_code=Exit.FAILED) from error
+
+
+class _Bar(Protocol):
+    def advance(self, count: int) -> None: ...
+
+
+class _NoBar:
+    def advance(self, count: int) -> None:
+        """Show nothing."""
+
+
+class _RichBar:
+    def __init__(self, records: int) -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        self.progress = Progress(console=Console(stderr=True), transient=True)
+        self._task = self.progress.add_task("producing", total=records or None)
+
+    def advance(self, count: int) -> None:
+        """Move the bar."""
+        self.progress.advance(self._task, count)
+
+
+@contextmanager
+def _progress(records: int) -> Iterator[_Bar]:
+    """Show a bar on stderr if somebody is there to look at it."""
+    if not sys.stderr.isatty():
+        yield _NoBar()
+        return
+    bar = _RichBar(records)
+    with bar.progress:
+        yield bar

@@ -1,0 +1,151 @@
+"""`pylog log`: read segment files without a broker."""
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pylog.cli.failure import Exit, Failure
+from pylog.cli.options import Format, FormatOption, format_of, new_app
+from pylog.cli.output import Column, emit, note, table
+from pylog.cli.segments import SegmentReport, base_offset, find_segments, read_batches, verify_partition
+from pylog.errors import PylogError
+from pylog.wire.compression import NAMES
+from pylog.wire.records import BatchHeader, Record, decode_records
+
+app = new_app("Read segment files of a stopped or running broker.")
+
+
+@app.command(epilog="Example: pylog log verify /var/lib/pylog/1")
+def verify(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory, a partition or one segment.")],
+    records: Annotated[bool, typer.Option("--records", help="Decompress and decode every record as well.")] = False,
+    no_gaps: Annotated[bool, typer.Option("--no-gaps", help="A missing offset is damage too.")] = False,
+    format: FormatOption = None,
+) -> None:
+    """Check every batch of every segment: size, magic, CRC, counts, offsets; exit 1 on damage."""
+    if not directory.exists():
+        raise Failure("there is nothing to verify", where=str(directory), found="no such file or directory",
+                      wanted="a data directory, a partition's directory or a segment file")
+    partitions = find_segments(directory)
+    rows, damages = [], []
+    for path, files in partitions.items():
+        reports = list(_with_progress(path, files, check_records=records))
+        rows.append(_partition_row(path, reports))
+        damages += [{"file": str(d.file), "position": d.position, "detail": d.detail}
+                    for report in reports for d in report.damages]
+    gaps = sum(row["gap_count"] for row in rows)
+    columns = [Column("partition"), Column("segments"), Column("batches"), Column("records"), Column("size_bytes"),
+               Column("first_offset"), Column("next_offset"), Column("gap_count"), Column("tail_bytes"),
+               Column("damages")]
+    places = [Column("file"), Column("position"), Column("detail")]
+    emit(format_of(format), {"partitions": rows, "damages": damages}, lambda is_wide: (
+        table(rows, columns, is_wide) + ("\n" + table(damages, places, is_wide) if damages else "")))
+    if damages or (no_gaps and gaps):
+        missing = f", {gaps} offsets missing" if gaps else ""
+        raise Failure("the log is damaged", where=str(directory), found=f"{len(damages)} damages{missing}",
+                      wanted="whole batches in order",
+                      next="with more than one replica, stop this broker, move the partition's directory away and "
+                           "start it again: it fetches a good copy from the leader")
+
+
+@app.command(epilog="Example: pylog log dump --records /var/lib/pylog/1/clicks-0/00000000000000000000.log")
+def dump(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A segment file.")],
+    records: Annotated[bool, typer.Option("--records", help="Show each record too.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="Stop after so many batches.")] = None,
+    format: FormatOption = None,
+) -> None:
+    """Show a segment's batches one by one; JSON is one object a line."""
+    if base_offset(file) is None:
+        raise Failure("this is no segment", where=str(file), wanted="a file named by 20 digits and .log",
+                      exit_code=Exit.USAGE)
+    wanted = format_of(format)
+    try:
+        with file.open("rb") as opened:
+            size_bytes = file.stat().st_size
+            for position, header, batch in islice(read_batches(opened, size_bytes), count):
+                _write_batch(wanted, position, header, _decoded(header, batch) if records else None)
+            left = size_bytes - opened.tell() if count is None else 0
+    except OSError as error:
+        raise Failure("the segment cannot be read", where=str(file), found=error.strerror or str(error)) from error
+    if left:
+        note(f"{left} bytes at the end are no whole batch; pylog log verify {file} says why")
+
+
+def _partition_row(path: Path, reports: list[SegmentReport]) -> dict[str, Any]:
+    firsts = [r.first_offset for r in reports if r.first_offset is not None]
+    nexts = [r.next_offset for r in reports if r.next_offset is not None]
+    return {
+        "partition": path.name, "segments": len(reports), "batches": sum(r.batch_count for r in reports),
+        "records": sum(r.record_count for r in reports), "size_bytes": sum(r.size_bytes for r in reports),
+        "first_offset": firsts[0] if firsts else None, "next_offset": nexts[-1] if nexts else None,
+        "gap_count": sum(r.gap_count for r in reports), "tail_bytes": sum(r.tail_bytes for r in reports),
+        "damages": sum(len(r.damages) for r in reports),
+    }
+
+
+def _with_progress(path: Path, files: list[Path], *, check_records: bool) -> Iterator[SegmentReport]:
+    """Verify the files; on a terminal, tell on stderr which one is being read."""
+    for index, report in enumerate(verify_partition(files, check_records=check_records), 1):
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\033[K{path.name}: {index} of {len(files)} segments")
+        yield report
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\033[K")
+
+
+def _decoded(header: BatchHeader, batch: bytes) -> list[Record] | str:
+    """Return the records, or why there are none: a dump goes on after a bad batch."""
+    try:
+        return decode_records(batch, header)
+    except PylogError as error:
+        return str(error)
+
+
+def _write_batch(format: Format, position: int, header: BatchHeader, records: list[Record] | str | None) -> None:
+    data: dict[str, Any] = {
+        "position": position, "base_offset": header.base_offset, "last_offset": header.last_offset,
+        "record_count": header.record_count, "size_bytes": header.size_bytes,
+        "compression": NAMES.get(header.compression, str(header.compression)),
+        "max_timestamp": header.max_timestamp, "leader_epoch": header.partition_leader_epoch,
+    }
+    if format is not Format.TEXT:
+        data |= {
+            "crc": f"{header.crc:08x}", "magic": header.magic, "base_timestamp": header.base_timestamp,
+            "producer_id": header.producer_id, "producer_epoch": header.producer_epoch,
+            "base_sequence": header.base_sequence, "is_transactional": header.is_transactional,
+            "is_control": header.is_control,
+        }
+    shown = [_record_data(r) for r in records] if isinstance(records, list) else records
+    if format in (Format.TEXT, Format.WIDE):
+        lines = [_words(data)]
+        if shown is not None:
+            lines += ["  " + _words(r) for r in shown] if isinstance(shown, list) else [f"  cannot be decoded: {shown}"]
+        sys.stdout.write("\n".join(lines) + "\n")
+        return
+    data |= {} if shown is None else {"records": shown}
+    if format is Format.JSON:
+        sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
+    else:
+        emit(format, [data], lambda _: "")
+
+
+def _record_data(record: Record) -> dict[str, Any]:
+    return {
+        "offset": record.offset, "timestamp": record.timestamp, "key": _shown(record.key),
+        "value": _shown(record.value), "headers": {name: _shown(value) for name, value in record.headers},
+    }
+
+
+def _shown(content: bytes | None) -> str | None:
+    return None if content is None else content.decode(errors="backslashreplace")
+
+
+def _words(data: dict[str, Any]) -> str:
+    return " ".join(f"{name}={json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value}"
+                    for name, value in data.items())

@@ -1,0 +1,103 @@
+"""Options that many commands share, and the connection they add up to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from pylog.cli.failure import Exit, Failure, failure_of
+from pylog.cli.settings import Settings, load_settings
+from pylog.errors import PylogError
+
+if TYPE_CHECKING:
+    from pylog.client.connection import Connection
+
+
+class Format(StrEnum):
+    """How a listing is written."""
+
+    TEXT = "text"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Codec(StrEnum):
+    """How batches are compressed."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+Bootstrap: TypeAlias = Annotated[str | None, typer.Option(
+    "--bootstrap", "-b", metavar="HOST:PORT,..", help="Brokers to ask first [PYLOG_BOOTSTRAP; localhost:9092].")]
+Timeout: TypeAlias = Annotated[float | None, typer.Option(
+    "--timeout", metavar="SECONDS", min=0.001, max=3600, help="For one request [PYLOG_TIMEOUT; 10].")]
+Properties: TypeAlias = Annotated[list[str] | None, typer.Option(
+    "--property", "-X", metavar="NAME=VALUE", help="A librdkafka property; may be repeated.")]
+FormatOption: TypeAlias = Annotated[Format | None, typer.Option(
+    "--format", help="text, wide, json or yaml [PYLOG_FORMAT; text].")]
+
+
+def new_app(help: str = "") -> typer.Typer:
+    """Return an empty verb in the style all verbs have; *help* only where it has sub-commands."""
+    app = typer.Typer(
+        rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False, no_args_is_help=bool(help),
+        help=help or None, context_settings={"help_option_names": ["-h", "--help"]})
+    if help:
+        # Without a callback typer folds a group of one command into that command.
+        app.callback()(_group)
+    return app
+
+
+def _group() -> None:
+    pass
+
+
+def settings(bootstrap: str | None, timeout: float | None, properties: list[str] | None = None) -> Settings:
+    """Return the settings with the flags on top."""
+    found = load_settings()
+    return Settings(
+        bootstrap=bootstrap or found.bootstrap, format=found.format, timeout_s=timeout or found.timeout_s,
+        properties={**found.properties, **assignments("--property", properties)})
+
+
+def connection(found: Settings) -> "Connection":
+    """Return how to reach the cluster that the settings name."""
+    from pylog.client.connection import Connection
+
+    return Connection(bootstrap=found.bootstrap, timeout_s=found.timeout_s, properties=found.properties)
+
+
+@contextmanager
+def told_to_the_user(bootstrap: str) -> Iterator[None]:
+    """Turn what a part of pylog raises into a failure that names the cluster."""
+    try:
+        yield
+    except PylogError as error:
+        raise failure_of(error, bootstrap) from error
+
+
+def format_of(flag: Format | None) -> Format:
+    """Return the output format: the flag, or what file and environment say."""
+    return flag or Format(load_settings().format)
+
+
+def assignments(option: str, texts: list[str] | None) -> dict[str, str]:
+    """Split ``name=value`` texts.
+
+    Raises:
+        Failure: with exit code 2, if one has no ``=`` or no name.
+    """
+    found = {}
+    for text in texts or []:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise Failure("an option is wrong", where=option, found=text, wanted="name=value", exit_code=Exit.USAGE)
+        found[name] = value
+    return found

@@ -1,0 +1,112 @@
+r"""The format strings of `pylog consume -f`: how one record is written.
+
+template => (text | "%" letter | "\" letter | "\x" 2 hex digits)*
+letter after % => s value, S its size, k key, K its size, h headers, T timestamp in ms, t topic, p partition, o offset,
+                  % itself;  -1 is the size of a null
+letter after \ => n, r, t, 0, \
+
+The letters are kcat's.
+"""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import TypeAlias
+
+from pylog.cli.failure import Exit, Failure
+from pylog.client.consumer import ConsumedRecord
+
+Writer: TypeAlias = Callable[[ConsumedRecord], bytes]
+"""Makes the bytes that stand for one record."""
+
+_FIELDS: dict[str, Writer] = {
+    "s": lambda r: b"" if r.value is None else r.value,
+    "S": lambda r: _size(r.value),
+    "k": lambda r: b"" if r.key is None else r.key,
+    "K": lambda r: _size(r.key),
+    "h": lambda r: b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in r.headers),
+    "T": lambda r: b"%d" % r.timestamp_ms,
+    "t": lambda r: r.topic.encode(),
+    "p": lambda r: b"%d" % r.partition,
+    "o": lambda r: b"%d" % r.offset,
+}
+_ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+
+
+def compile_template(template: str) -> Writer:
+    """Return the function that writes a record as *template* says; ``json`` means an object a line.
+
+    Raises:
+        Failure: with exit code 2, on an unknown letter.
+    """
+    if template == "json":
+        return as_json
+    parts = _parts(template)
+    return lambda record: b"".join([part if isinstance(part, bytes) else part(record) for part in parts])
+
+
+def as_json(record: ConsumedRecord) -> bytes:
+    """Return the record as one line of JSON; bytes that are no UTF-8 become ``{"base64": ...}``."""
+    return json.dumps({
+        "topic": record.topic, "partition": record.partition, "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms, "key": _text(record.key), "value": _text(record.value),
+        "headers": [[name, _text(value)] for name, value in record.headers],
+    }, ensure_ascii=False).encode() + b"\n"
+
+
+def _parts(template: str) -> list[bytes | Writer]:
+    parts: list[bytes | Writer] = []
+    position = 0
+    while position < len(template):
+        character = template[position]
+        letter = template[position + 1 : position + 2]
+        if character == "%":
+            parts.append(_field(template, letter))
+        elif character == "\\" and letter == "x":
+            parts.append(_hexadecimal(template, template[position + 2 : position + 4]))
+            position += 2
+        elif character == "\\":
+            parts.append(_escape(template, letter))
+        else:
+            parts.append(character.encode())
+            position -= 1
+        position += 2
+    return parts
+
+
+def _field(template: str, letter: str) -> bytes | Writer:
+    if letter == "%":
+        return b"%"
+    if letter not in _FIELDS:
+        raise _wrong(template, f"%{letter}", "one of " + " ".join(f"%{known}" for known in [*_FIELDS, "%"]))
+    return _FIELDS[letter]
+
+
+def _escape(template: str, letter: str) -> bytes:
+    if letter not in _ESCAPES:
+        raise _wrong(template, f"\\{letter}", r"one of \n \r \t \0 \\ \xHH")
+    return _ESCAPES[letter]
+
+
+def _hexadecimal(template: str, digits: str) -> bytes:
+    try:
+        return bytes.fromhex(digits) if len(digits) == 2 else _escape(template, "x" + digits)
+    except ValueError:
+        raise _wrong(template, f"\\x{digits}", r"\x and two hex digits") from None
+
+
+def _wrong(template: str, found: str, wanted: str) -> Failure:
+    return Failure("the format string is wrong", where=template, found=found, wanted=wanted, exit_code=Exit.USAGE)
+
+
+def _size(content: bytes | None) -> bytes:
+    return b"-1" if content is None else b"%d" % len(content)
+
+
+def _text(content: bytes | None) -> str | dict[str, str] | None:
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}

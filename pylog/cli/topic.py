@@ -1,0 +1,126 @@
+"""`pylog topic`: list, create, describe, delete."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from pylog.cli.failure import Exit, Failure
+from pylog.cli.options import (
+    Bootstrap,
+    FormatOption,
+    Properties,
+    Timeout,
+    assignments,
+    connection,
+    format_of,
+    new_app,
+    settings,
+    told_to_the_user,
+)
+from pylog.cli.output import Column, emit, note, table
+from pylog.client.admin import Admin, ConfigValue, OffsetRange, TopicView
+from pylog.errors import ApiError, ErrorCode
+from pylog.model import TopicPartition
+
+app = new_app("List, create, describe and delete topics.")
+
+
+@app.command("list", epilog="Example: pylog topic list --format wide")
+def list_topics(
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+) -> None:
+    """List all topics."""
+    found = settings(bootstrap, timeout, property)
+    with told_to_the_user(found.bootstrap):
+        topics = Admin(connection(found)).cluster().topics
+    rows = [_topic_row(topic) for topic in topics.values()]
+    columns = [Column("name"), Column("partitions"), Column("replication_factor"),
+               Column("without_leader", is_wide=True), Column("not_in_sync", is_wide=True)]
+    emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide))
+
+
+@app.command(epilog="Example: pylog topic create clicks --partitions 8 --config retention.ms=86400000")
+def create(
+    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the brokers' default.")] = -1,
+    replication_factor: Annotated[int, typer.Option("--replication-factor", "-r", help="-1: the default.")] = -1,
+    config: Annotated[list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE",
+                                                     help="A topic setting by Kafka's name; may be repeated.")] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is no failure.")] = False,
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None,
+) -> None:
+    """Create a topic."""
+    found = settings(bootstrap, timeout, property)
+    values = assignments("--config", config)
+    with told_to_the_user(found.bootstrap):
+        try:
+            Admin(connection(found)).create_topic(
+                name, partitions=partitions, replication_factor=replication_factor, config=values)
+        except ApiError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
+                raise
+            note(f"topic {name} exists already")
+            return
+    note(f"created topic {name}")
+
+
+@app.command(epilog="Example: pylog topic describe clicks --format json")
+def describe(
+    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+) -> None:
+    """Show a topic's partitions, their offsets, and the settings that differ from the brokers' (wide: all)."""
+    found = settings(bootstrap, timeout, property)
+    with told_to_the_user(found.bootstrap):
+        admin = Admin(connection(found))
+        topic = admin.topic(name)
+        # A partition without a leader has nobody to tell its offsets, and would fail the whole question.
+        led = [TopicPartition(name, p.partition) for p in topic.partitions if p.has_leader]
+        offsets = admin.offsets(led)
+        config = admin.topic_config(name)
+    rows = [_partition_row(topic, index, offsets) for index in range(len(topic.partitions))]
+    data = {"name": name, "partitions": rows, "config": {n: v.value for n, v in sorted(config.items())},
+            "own_config": sorted(n for n, v in config.items() if v.is_own)}
+    columns = [Column("partition"), Column("leader"), Column("replicas"), Column("isr"), Column("start_offset"),
+               Column("end_offset"), Column("count")]
+    emit(format_of(format), data, lambda is_wide: table(rows, columns, is_wide) + _config_text(config, is_wide))
+
+
+@app.command(epilog="Example: pylog topic delete clicks --yes")
+def delete(
+    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None,
+) -> None:
+    """Delete a topic and all its records."""
+    found = settings(bootstrap, timeout, property)
+    if not yes and not typer.confirm(f"Delete topic {name} of {found.bootstrap} and all its records?", err=True):
+        raise Failure("nothing was deleted", where=name, next=f"pylog topic delete {name} --yes", exit_code=Exit.FAILED)
+    with told_to_the_user(found.bootstrap):
+        Admin(connection(found)).delete_topic(name)
+    note(f"deleted topic {name}")
+
+
+def _topic_row(topic: TopicView) -> dict[str, Any]:
+    return {
+        "name": topic.name, "partitions": len(topic.partitions), "replication_factor": topic.replication_factor,
+        "without_leader": sum(not p.has_leader for p in topic.partitions),
+        "not_in_sync": sum(not p.is_in_sync for p in topic.partitions),
+    }
+
+
+def _partition_row(topic: TopicView, index: int, offsets: Mapping[TopicPartition, OffsetRange]) -> dict[str, Any]:
+    partition = topic.partitions[index]
+    held = offsets.get(TopicPartition(topic.name, partition.partition))
+    return {
+        "partition": partition.partition, "leader": partition.leader if partition.has_leader else None,
+        "replicas": list(partition.replicas), "isr": list(partition.isr),
+        "start_offset": held and held.start, "end_offset": held and held.end, "count": held and held.count,
+    }
+
+
+def _config_text(config: Mapping[str, ConfigValue], is_wide: bool) -> str:
+    rows = [{"setting": n, "value": v.value, "own": v.is_own} for n, v in sorted(config.items()) if is_wide or v.is_own]
+    columns = [Column("setting"), Column("value"), Column("own", is_wide=True)]
+    return "\n" + table(rows, columns, is_wide) if rows else ""

@@ -1,0 +1,222 @@
+"""What a cluster looks like from outside, and the requests that change its topics."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as _TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export what its docs name
+    AdminClient,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from pylog.client.connection import Connection, Unreachable, as_connection, error_of, translate
+from pylog.errors import ApiError, ErrorCode
+from pylog.model import NO_LEADER, NodeAddress, Offset, TopicPartition
+
+_TIMESTAMP_MISSING = -1
+_SPEC: Any = OffsetSpec  # its stub has no annotations
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition as the metadata shows it; `leader` is `NO_LEADER` while it has none."""
+
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether some broker serves it."""
+        return self.leader != NO_LEADER
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether every replica is in the ISR."""
+        return set(self.isr) >= set(self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """One topic as the metadata shows it, partitions in order."""
+
+    name: str
+    partitions: tuple[PartitionView, ...]
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of the partition that has most."""
+        return max((len(p.replicas) for p in self.partitions), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Brokers and topics at one moment, as one broker knows them; `controller_id` is -1 while there is none."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[NodeAddress, ...]
+    topics: Mapping[str, TopicView]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """What a partition holds for consumers: from *start* to before *end*."""
+
+    start: Offset
+    end: Offset
+
+    @property
+    def count(self) -> int:
+        """Offsets in the range; records may be fewer on a compacted topic."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """One setting of a topic and whether the topic itself sets it."""
+
+    value: str | None
+    is_own: bool
+
+
+class Admin:
+    """Asks and changes a cluster; every call waits at most the connection's time-out.
+
+    Every method raises `Unreachable` when no broker answers and `ApiError` when one refuses.
+
+    Args:
+        cluster: a `Connection`, or just ``host:port``.
+    """
+
+    def __init__(self, cluster: Connection | str) -> None:
+        self._cluster = as_connection(cluster)
+        self._errors: list[KafkaError] = []
+        with self._translated():
+            self._client = AdminClient(self._cluster.librdkafka(error_cb=self._errors.append))
+
+    def cluster(self) -> ClusterView:
+        """Return brokers, controller and all topics."""
+        with self._translated():
+            # Always all topics: asking for one by name lets a broker create it.
+            found = self._client.list_topics(timeout=self._cluster.timeout_s)
+        brokers = tuple(sorted(NodeAddress(b.id, str(b.host), b.port) for b in found.brokers.values()))
+        topics = {
+            name: TopicView(name, tuple(
+                PartitionView(p.id, p.leader, tuple(p.replicas), tuple(p.isrs))
+                for p in sorted(topic.partitions.values(), key=lambda p: p.id)
+            ))
+            for name, topic in sorted(found.topics.items())
+        }
+        return ClusterView(found.cluster_id or "", found.controller_id, brokers, topics)
+
+    def topic(self, name: str) -> TopicView:
+        """Return one topic.
+
+        Raises:
+            ApiError: UNKNOWN_TOPIC_OR_PARTITION; the topic is never created by asking.
+        """
+        topic = self.cluster().topics.get(name)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+        return topic
+
+    def answering(self, brokers: Sequence[NodeAddress]) -> set[int]:
+        """Return the ids of those *brokers* that answer a request themselves within the time-out."""
+        alive: set[int] = set()
+        threads = [threading.Thread(target=self._probe, args=(broker, alive), daemon=True) for broker in brokers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return alive
+
+    def create_topic(
+        self, name: str, *, partitions: int = -1, replication_factor: int = -1,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; -1 leaves a number to the brokers' defaults."""
+        topic = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
+        with self._translated():
+            self._client.create_topics([topic], operation_timeout=self._cluster.timeout_s)[name].result(
+                self._cluster.timeout_s + 1)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records."""
+        with self._translated():
+            self._client.delete_topics([name], operation_timeout=self._cluster.timeout_s)[name].result(
+                self._cluster.timeout_s + 1)
+
+    def topic_config(self, name: str) -> dict[str, ConfigValue]:
+        """Return the topic's effective settings by Kafka's names."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        with self._translated():
+            answers = self._client.describe_configs([resource], request_timeout=self._cluster.timeout_s)
+            entries = answers[resource].result(self._cluster.timeout_s + 1)
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {entry.name: ConfigValue(entry.value, _source(entry.source) == own) for entry in entries.values()}
+
+    def offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """Return log start offset and high watermark of each partition."""
+        starts = self._list_offsets(partitions, _SPEC.earliest())
+        ends = self._list_offsets(partitions, _SPEC.latest())
+        return {p: OffsetRange(starts[p], ends[p]) for p in partitions}
+
+    def offsets_at(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, Offset]:
+        """Return the first offset of each partition whose record is of *timestamp_ms* or later, else its end."""
+        found = self._list_offsets(partitions, _SPEC.for_timestamp(timestamp_ms))
+        if any(offset == _TIMESTAMP_MISSING for offset in found.values()):
+            ends = self._list_offsets(partitions, _SPEC.latest())
+            found = {p: ends[p] if offset == _TIMESTAMP_MISSING else offset for p, offset in found.items()}
+        return found
+
+    def _list_offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, Offset]:
+        if not partitions:
+            return {}
+        with self._translated():
+            futures = self._client.list_offsets(
+                {_TopicPartition(p.topic, p.partition): spec for p in partitions},
+                request_timeout=self._cluster.timeout_s)
+            return {TopicPartition(p.topic, p.partition): future.result(self._cluster.timeout_s + 1).offset
+                    for p, future in futures.items()}
+
+    def _probe(self, broker: NodeAddress, alive: set[int]) -> None:
+        """Add the broker to *alive* if it answers; runs on its own thread.
+
+        A fresh client knows this one address only, so its first answer can come from nobody else.
+        """
+        alone = Connection(bootstrap=f"{broker.host}:{broker.port}", timeout_s=self._cluster.timeout_s,
+                           properties=self._cluster.properties)
+        try:
+            AdminClient(alone.librdkafka()).list_topics(timeout=alone.timeout_s)
+        except KafkaException:
+            return
+        alive.add(broker.node_id)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn librdkafka's exceptions into ours, with the cause that it reports beside the error itself."""
+        try:
+            yield
+        except KafkaException as exception:
+            error = translate(error_of(exception), self._cluster)
+            if isinstance(error, Unreachable):
+                self._client.poll(0)
+                causes = [e.str() for e in self._errors if e.code() != KafkaError._ALL_BROKERS_DOWN]
+                if causes:
+                    raise Unreachable(f"{self._cluster.bootstrap}: {causes[-1]}") from exception
+            raise error from exception
+
+
+def _source(source: object) -> object:
+    """Return the number of a configuration's source; confluent-kafka hands over a number or an enum member."""
+    return source.value if isinstance(source, ConfigSource) else source

@@ -1,0 +1,153 @@
+"""Reads records by assignment: no group, no commit, every caller gets every record."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer as _Consumer
+from confluent_kafka import TopicPartition as _TopicPartition
+
+from pylog.client.admin import Admin
+from pylog.client.connection import Connection, Unreachable, as_connection, error_of, translate
+from pylog.model import Offset, TopicPartition
+
+_MAX_READ = 10_000
+_POLL_S = 0.2
+
+
+@dataclass(slots=True)
+class ConsumedRecord:
+    """One record and where it came from; `timestamp_ms` is -1 if it has none."""
+
+    topic: str
+    partition: int
+    offset: Offset
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class Consumer:
+    """Reads the partitions it is told to, from the offsets it is told.
+
+    Args:
+        cluster: a `Connection`, or just ``host:port``.
+        check_crcs: whether every batch is checked against its CRC.
+
+    Attributes:
+        at_end: partitions whose end was reached; a later record takes its partition out again.
+    """
+
+    def __init__(self, cluster: Connection | str, *, check_crcs: bool = True, **properties: object) -> None:
+        self._cluster = as_connection(cluster)
+        self.at_end: set[TopicPartition] = set()
+        self._positions: dict[TopicPartition, Offset] = {}
+        own: dict[str, object] = {
+            # librdkafka wants a name even where no group is ever joined and nothing committed.
+            "group__id": "pylog-by-assignment",
+            "enable__auto__commit": False,
+            "enable__auto__offset__store": False,
+            "enable__partition__eof": True,
+            "auto__offset__reset": "error",
+            "check__crcs": check_crcs,
+            "fetch__wait__max__ms": 100,
+        }
+        try:
+            self._consumer = _Consumer(self._cluster.librdkafka(**(own | properties)))
+        except KafkaException as exception:
+            raise translate(error_of(exception), self._cluster) from exception
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def assign(self, positions: Mapping[TopicPartition, Offset]) -> None:
+        """Read these partitions from these offsets from now on, and no others."""
+        self.at_end.clear()
+        self._positions = dict(positions)
+        self._consumer.assign([_TopicPartition(p.topic, p.partition, offset) for p, offset in positions.items()])
+
+    def assign_topic(self, topic: str, offset: Offset = OFFSET_BEGINNING) -> None:
+        """Read all partitions of *topic* from now on, from the beginning unless *offset* says otherwise."""
+        partitions = Admin(self._cluster).topic(topic).partitions
+        self.assign({TopicPartition(topic, p.partition): offset for p in partitions})
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Fetch no more of this partition; records already fetched still come."""
+        self._consumer.pause([_TopicPartition(partition.topic, partition.partition)])
+
+    def read(self, timeout_s: float, max_count: int = _MAX_READ) -> list[ConsumedRecord]:
+        """Return what has arrived, waiting at most *timeout_s* for the first record.
+
+        Raises:
+            ApiError: the cluster refused, OFFSET_OUT_OF_RANGE among others.
+            Unreachable: no broker answers.
+        """
+        try:
+            messages = self._consumer.consume(max_count, timeout_s)
+        except KafkaException as exception:
+            raise translate(error_of(exception), self._cluster) from exception
+        return [record for message in messages if (record := self._record(message)) is not None]
+
+    def records(self) -> Iterator[ConsumedRecord]:
+        """Yield records for ever; waits at the end of the partitions."""
+        while True:
+            yield from self.read(_POLL_S)
+
+    def records_to_end(self) -> Iterator[ConsumedRecord]:
+        """Yield records up to the ends that the assigned partitions have now.
+
+        Raises:
+            Unreachable: nothing came for the connection's time-out although the end is not reached.
+        """
+        ends = self._open_ends()
+        deadline = self._deadline()
+        while ends:
+            for record in self.read(_POLL_S):
+                deadline = self._deadline()
+                partition = TopicPartition(record.topic, record.partition)
+                end = ends.get(partition, 0)
+                if record.offset < end:
+                    yield record
+                if record.offset >= end - 1 and ends.pop(partition, None) is not None:
+                    self.pause(partition)
+            # The last offsets of a partition may hold no record: compaction, transaction markers.
+            for partition in self.at_end & ends.keys():
+                del ends[partition]
+            if ends and time.monotonic() > deadline:
+                raise Unreachable(f"{self._cluster.bootstrap}: no record of {min(ends)} came in time")
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._consumer.close()
+
+    def _open_ends(self) -> dict[TopicPartition, Offset]:
+        """Return the end of every assigned partition that is not read from its end on."""
+        found = Admin(self._cluster).offsets(list(self._positions))
+        positions = {p: found[p].end if offset == OFFSET_END else offset for p, offset in self._positions.items()}
+        return {p: r.end for p, r in found.items() if max(positions[p], r.start) < r.end}
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._cluster.timeout_s
+
+    def _record(self, message: Message) -> ConsumedRecord | None:
+        topic, partition, offset = message.topic() or "", int(message.partition() or 0), int(message.offset() or 0)
+        error = message.error()
+        if error is not None:
+            if error.code() != KafkaError._PARTITION_EOF:
+                raise translate(error, self._cluster)
+            self.at_end.add(TopicPartition(topic, partition))
+            return None
+        if self.at_end:
+            self.at_end.discard(TopicPartition(topic, partition))
+        headers: Any = message.headers() or []  # the stub also allows what only `produce` takes
+        return ConsumedRecord(
+            topic, partition, offset, message.timestamp()[1], message.key(), message.value(), headers)
