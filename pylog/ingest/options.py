@@ -1,0 +1,147 @@
+"""The options of ``format("pylog")``, read once into types."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pylog.client.raw import parse_bootstrap
+from pylog.errors import ConfigError
+from pylog.model import Offset
+from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+NAMED_OFFSETS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
+
+_FOR_SPARK = frozenset({"path", "serialization.format"})
+# Spark itself adds these to a table's options.
+
+_SYNONYMS = {"kafka.bootstrap.servers": "bootstrap", "subscribe": "topics", "topic": "topics"}
+# Spark's own Kafka connector says it so; a query moves over by its format name alone.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartingOffsets:
+    """Where to begin or end: at a named offset, or partition by partition.
+
+    Attributes:
+        default: `EARLIEST_TIMESTAMP` or `LATEST_TIMESTAMP`, for every partition not named.
+        by_partition: topic -> partition -> offset; the two timestamps are allowed here too.
+    """
+
+    default: int
+    by_partition: Mapping[str, Mapping[int, Offset]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What to read and how.
+
+    Attributes:
+        bootstrap: ``host:port``, several separated by commas.
+        topics: names, in order.
+        starting: where a first run begins.
+        ending: where a batch query ends; a stream has no end.
+        include_headers: adds the column ``headers``.
+        fail_on_data_loss: whether offsets that are gone stop the query; otherwise it goes on behind the hole.
+        max_offsets_per_trigger: most offsets of one micro-batch, over all partitions; None is no limit.
+        max_records_per_partition: most offsets of one Spark task, so that one fat partition does not hold the job.
+    """
+
+    bootstrap: str
+    topics: tuple[str, ...]
+    starting: StartingOffsets
+    ending: StartingOffsets
+    include_headers: bool = False
+    fail_on_data_loss: bool = True
+    max_offsets_per_trigger: int | None = None
+    max_records_per_partition: int | None = None
+
+
+_KNOWN = frozenset(
+    {
+        "bootstrap",
+        "topics",
+        "startingoffsets",
+        "endingoffsets",
+        "includeheaders",
+        "failondataloss",
+        "maxoffsetspertrigger",
+        "maxrecordsperpartition",
+    }
+)
+
+
+def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
+    """Return *options* checked and typed; names are compared without case, as Spark does.
+
+    Args:
+        options: as Spark hands them over.
+        is_stream: a stream begins at the latest offset unless told otherwise, a batch at the earliest.
+
+    Raises:
+        ConfigError: an option is unknown, missing or malformed; the message says what was found and what is wanted.
+    """
+    given = {_SYNONYMS.get(name.lower(), name.lower()): value for name, value in options.items()}
+    unknown = given.keys() - _KNOWN - _FOR_SPARK
+    if unknown:
+        raise ConfigError(f"option {sorted(unknown)[0]!r} is unknown; known are {', '.join(sorted(_KNOWN))}")
+    topics = tuple(filter(None, (name.strip() for name in _required(given, "topics").split(","))))
+    if not topics:
+        raise ConfigError("option 'topics' names no topic")
+    parse_bootstrap(_required(given, "bootstrap"))
+    if is_stream and "endingoffsets" in given:
+        raise ConfigError("option 'endingOffsets' is for batch queries; a stream has no end")
+    return SourceOptions(
+        bootstrap=given["bootstrap"],
+        topics=tuple(dict.fromkeys(topics)),
+        starting=_offsets(given, "startingOffsets", "latest" if is_stream else "earliest"),
+        ending=_offsets(given, "endingOffsets", "latest"),
+        include_headers=_boolean(given, "includeHeaders", default=False),
+        fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
+        max_offsets_per_trigger=_count(given, "maxOffsetsPerTrigger"),
+        max_records_per_partition=_count(given, "maxRecordsPerPartition"),
+    )
+
+
+def _required(given: Mapping[str, str], name: str) -> str:
+    value = given.get(name.lower(), "")
+    if not value.strip():
+        raise ConfigError(f"option {name!r} is missing")
+    return value
+
+
+def _boolean(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = given.get(name.lower(), str(default)).lower()
+    if value not in ("true", "false"):
+        raise ConfigError(f"option {name!r} is {value!r}; true or false is wanted")
+    return value == "true"
+
+
+def _count(given: Mapping[str, str], name: str) -> int | None:
+    value = given.get(name.lower())
+    if value is None:
+        return None
+    if not value.isdecimal() or int(value) == 0:
+        raise ConfigError(f"option {name!r} is {value!r}; a number from 1 is wanted")
+    return int(value)
+
+
+def _offsets(given: Mapping[str, str], name: str, default: str) -> StartingOffsets:
+    value = given.get(name.lower(), default).strip()
+    if value.lower() in NAMED_OFFSETS:
+        return StartingOffsets(default=NAMED_OFFSETS[value.lower()], by_partition={})
+    wanted = 'earliest, latest or JSON such as {"topic": {"0": 17, "1": -2}} is wanted (-2 earliest, -1 latest)'
+    try:
+        body = json.loads(value)
+        by_partition = {
+            str(topic): {int(partition): _offset(offset) for partition, offset in partitions.items()}
+            for topic, partitions in body.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"option {name!r} is {value!r}; {wanted}") from error
+    return StartingOffsets(default=NAMED_OFFSETS[default], by_partition=by_partition)
+
+
+def _offset(value: object) -> Offset:
+    if not isinstance(value, int) or isinstance(value, bool) or value < EARLIEST_TIMESTAMP:
+        raise ValueError(f"{value!r} is no offset")
+    return value
