@@ -56,7 +56,8 @@ DISK_BYTES = 4 << 30
 RUN_OPTIONS = (
     "--systemd=always", "--ulimit=nofile=20000:20000", "--ulimit=nproc=30000:30000",
     "--cap-add=SYS_ADMIN",  # mounts the data disks, and systemd's own sandboxing of services
-    "--cap-add=SYS_RESOURCE",  # lets a unit ask for more open files than the limit above
+    "--security-opt=unmask=/sys/dev/block",  # without it no UUID leads to a disk
+    "--cap-add=SYS_RESOURCE",  # where this machine has it, a unit may ask for more files than above
 )
 MACHINE_LOCK = Path("/run/lock/pylog-hosts.lock")
 LOOP_SPACING = 200

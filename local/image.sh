@@ -29,6 +29,18 @@ customize() {
     >"$root/etc/systemd/system/ssh.service.d/host-keys.conf"
   # sshd waits a minute for a name server to name the caller otherwise, when there is none.
   echo 'UseDNS no' >"$root/etc/ssh/sshd_config.d/pylog.conf"
+  # In a container systemd ignores the disks of /etc/fstab. The hosts have disks, so one service mounts them at boot.
+  # It shares the mounts first, as systemd does on a real machine: an unmounted disk is then unmounted for all.
+  printf '%s\n' '[Unit]' 'Description=Mount the disks of /etc/fstab' 'DefaultDependencies=no' \
+    'After=local-fs-pre.target' 'Before=local-fs.target' \
+    '[Service]' 'Type=oneshot' 'RemainAfterExit=yes' \
+    'ExecStart=/bin/mount --make-rshared /' 'ExecStart=/bin/mount --all' \
+    '[Install]' 'WantedBy=local-fs.target' >"$root/etc/systemd/system/fstab-disks.service"
+  mkdir -p "$root/etc/systemd/system/local-fs.target.wants"
+  ln -sf ../fstab-disks.service "$root/etc/systemd/system/local-fs.target.wants/fstab-disks.service"
+  # A tenth of the file system, journald's own limit, would be a tenth of this machine's disk for every host.
+  mkdir -p "$root/etc/systemd/journald.conf.d"
+  printf '[Journal]\nSystemMaxUse=500M\n' >"$root/etc/systemd/journald.conf.d/size.conf"
   # podman writes these at the start of each container.
   : >"$root/etc/machine-id"
   rm -f "$root/etc/hostname" "$root/etc/resolv.conf"
