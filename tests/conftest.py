@@ -1,0 +1,16 @@
+"""For every test: the last lines say what was passed, failed and skipped, and why."""
+
+from collections import Counter
+
+import pytest
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the three counts, and each reason for a skip with how often it was given."""
+    stats = terminalreporter.stats
+    failed = len(stats.get("failed", ())) + len(stats.get("error", ()))
+    skipped = Counter(str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+                      for report in stats.get("skipped", ()))
+    reasons = "".join(f"; {count} x {reason}" for reason, count in skipped.most_common())
+    terminalreporter.write_line(f"passed={len(stats.get('passed', ()))} failed={failed} "
+                                f"skipped={skipped.total()}{reasons}")

@@ -1,0 +1,274 @@
+"""Apache Kafka 3.9 as a test peer: its jars, its command line tools and a real broker.
+
+The jars come through Maven once and stay in a cache; with the cache filled nothing here needs a network.
+
+Usage::
+
+    python -m tests.servers.kafka fetch      # fill the cache
+    with KafkaServer(tmp_path) as broker:    # a broker of Kafka's own on free loopback ports
+        java_tool(TOPIC_COMMAND, "--bootstrap-server", broker.bootstrap, "--list")
+"""
+
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+
+KAFKA_VERSION = "3.9.2"
+_ARTIFACTS = (
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+    f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
+    "org.slf4j:slf4j-reload4j:1.7.36",
+)
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+CONSOLE_PRODUCER = "kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+DUMP_LOG_SEGMENTS = "kafka.tools.DumpLogSegments"
+TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
+CONFIG_COMMAND = "kafka.admin.ConfigCommand"
+STORAGE_TOOL = "kafka.tools.StorageTool"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+
+# Tools live for a second or two: the first compiler tier and the serial collector start fastest.
+_TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+# What Kafka's own start script passes, with the heap it asks for by default.
+_BROKER_JVM = (
+    "-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
+)
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 30.0
+_LOG4J = """\
+log4j.rootLogger={level}, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.target=System.err
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%d %p %c %m%n
+"""
+
+
+def cache_dir() -> Path:
+    """Return where the jars are kept: ``$PYLOG_CACHE`` or ``.local/cache`` of this checkout."""
+    root = os.environ.get("PYLOG_CACHE")
+    return (Path(root) if root else _CHECKOUT / ".local" / "cache") / f"kafka-{KAFKA_VERSION}"
+
+
+def fetch() -> Path:
+    """Fill the cache through Maven unless it is full already.
+
+    Returns:
+        The directory that holds the jars.
+
+    Raises:
+        RuntimeError: Maven is missing or failed; the message carries its last lines.
+    """
+    target = cache_dir()
+    complete = target / "complete"
+    if complete.exists() and complete.read_text().split() == list(_ARTIFACTS):
+        return target
+    if shutil.which("mvn") is None:
+        raise RuntimeError("Maven (mvn) is needed once to fetch Apache Kafka's jars: apt-get install maven")
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    pom = target / "pom.xml"
+    pom.write_text(_pom())
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
+               f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"Maven failed ({done.returncode}):\n{done.stdout[-2000:]}")
+    # Written last, so that an interrupted fetch is never taken for a full cache.
+    complete.write_text("\n".join(_ARTIFACTS) + "\n")
+    return target
+
+
+def _pom() -> str:
+    dependency = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+    dependencies = "".join(dependency.format(*artifact.split(":")) for artifact in _ARTIFACTS)
+    return ("<project><modelVersion>4.0.0</modelVersion><groupId>pylog</groupId><artifactId>peer</artifactId>"
+            f"<version>1</version><dependencies>{dependencies}</dependencies></project>\n")
+
+
+def java_command(main_class: str, *args: str, jvm: Sequence[str] = _TOOL_JVM, log_level: str = "ERROR") -> list[str]:
+    """Return the command that runs *main_class* of Kafka's jars, fetching them first if need be."""
+    jars = fetch()
+    properties = jars / f"log4j-{log_level.lower()}.properties"
+    if not properties.exists():
+        properties.write_text(_LOG4J.format(level=log_level))
+    # logback comes along as a dependency of a dependency; with it slf4j would find two backends.
+    classpath = ":".join(str(jar) for jar in sorted(jars.glob("*.jar")) if not jar.name.startswith("logback"))
+    return ["java", *jvm, f"-Dlog4j.configuration=file:{properties}", "-cp", classpath, main_class, *args]
+
+
+def java_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float = 60.0) -> bytes:
+    """Run one of Kafka's command line tools to its end.
+
+    Returns:
+        What it wrote to standard output.
+
+    Raises:
+        RuntimeError: it ended with an error; the message carries both of its outputs.
+    """
+    done = subprocess.run(java_command(main_class, *args), input=stdin, capture_output=True, timeout=timeout_s,
+                          check=False)
+    if done.returncode:
+        output = (done.stdout[-2000:] + done.stderr[-4000:]).decode(errors="replace")
+        raise RuntimeError(f"{main_class} ended with {done.returncode}:\n{output}")
+    return done.stdout
+
+
+def free_ports(count: int) -> list[int]:
+    """Return *count* loopback ports that nobody listens on right now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class KafkaServer:
+    """One Apache Kafka broker (KRaft, broker and controller in one process) on the loopback.
+
+    Args:
+        directory: an empty directory for its data, configuration and log.
+        config: broker settings by Kafka's names, over the few set here.
+        jvm: flags of its Java machine; Kafka's own by default.
+
+    Attributes:
+        bootstrap: ``host:port`` for clients.
+        data_dir: Kafka's log directory, with one directory a partition.
+        log_path: what the broker printed.
+    """
+
+    def __init__(self, directory: Path, config: Mapping[str, object] | None = None,
+                 jvm: Sequence[str] = _BROKER_JVM) -> None:
+        self.data_dir = directory / "data"
+        self.log_path = directory / "broker.log"
+        self._properties = directory / "server.properties"
+        self._jvm = jvm
+        port, controller_port = free_ports(2)
+        self.bootstrap = f"127.0.0.1:{port}"
+        settings: dict[str, object] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "log.dirs": self.data_dir,
+            "offsets.topic.replication.factor": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            **(config or {}),
+        }
+        directory.mkdir(parents=True, exist_ok=True)
+        self._properties.write_text("".join(f"{name}={_property(value)}\n" for name, value in settings.items()))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running broker."""
+        assert self._process is not None, "the broker was not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the broker and wait until it lists itself in a Metadata answer."""
+        if not (self.data_dir / "meta.properties").exists():
+            java_tool(STORAGE_TOOL, "format", "-t", "cHlsb2ctcGVlci1rYWZrYQ", "-c", str(self._properties))
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                java_command("kafka.Kafka", str(self._properties), jvm=self._jvm, log_level="WARN"),
+                stdout=log, stderr=subprocess.STDOUT)
+        wait_ready(self.bootstrap, self._process)
+
+    def stop(self) -> None:
+        """Stop the broker as an operator would, with SIGTERM."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Stop the broker with SIGKILL: nothing is flushed, no marker is written."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop the broker cleanly, if it runs, and start it again over the same data."""
+        self.stop()
+        self.start()
+
+    def _end(self, signal_number: int) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(signal_number)
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise
+        finally:
+            self._process = None
+
+    def __enter__(self) -> "KafkaServer":
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.stop()
+
+
+def _property(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def wait_ready(bootstrap: str, process: subprocess.Popen[bytes] | None = None) -> None:
+    """Wait until the broker at *bootstrap* answers Metadata with at least one broker in it.
+
+    Raises:
+        RuntimeError: *process* ended, or no answer came in time.
+    """
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if process is not None and process.poll() is not None:
+            raise RuntimeError(f"the broker ended with {process.returncode} while starting")
+        try:
+            if _count_brokers(bootstrap):
+                return
+        except (OSError, struct.error):
+            pass
+        time.sleep(0.02)
+    raise RuntimeError(f"no broker at {bootstrap} after {_START_TIMEOUT_S:.0f} s")
+
+
+def _count_brokers(bootstrap: str) -> int:
+    """Ask for Metadata v1 of no topic and return how many brokers the answer lists."""
+    host, port = bootstrap.rsplit(":", 1)
+    # request => size: int32, key: int16, version: int16, correlation: int32, client: int16 + bytes, topics: int32 (0)
+    body = struct.pack(">hhih", 3, 1, 1, 4) + b"wait" + struct.pack(">i", 0)
+    with closing(socket.create_connection((host, int(port)), 2)) as connection:
+        connection.settimeout(5)
+        connection.sendall(struct.pack(">i", len(body)) + body)
+        with connection.makefile("rb") as stream:
+            _size, _correlation, brokers = struct.unpack(">iii", stream.read(12))
+    return int(brokers)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``fetch`` from a shell."""
+    if list(arguments) != ["fetch"]:
+        print("usage: python -m tests.servers.kafka fetch", file=sys.stderr)
+        return 2
+    print(fetch())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
