@@ -1,0 +1,88 @@
+"""How one partition's log behaves; `pylog.config` fills it from Kafka's names for the same settings."""
+
+from dataclasses import dataclass, fields
+
+from pylog.errors import ConfigError
+
+NO_LIMIT = -1
+"""Value of a retention setting that deletes nothing."""
+
+_HOUR_MS = 3_600_000
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Settings of one log, all bounds checked.
+
+    Source: Kafka's topic configs of the same names, with `.` for `_`; the defaults are Kafka's.
+    """
+
+    segment_bytes: int = 1 << 30
+    """Size at which the active segment is rolled; 1 KiB to 2 GiB, since positions are 32 bits."""
+    segment_ms: int = 7 * 24 * _HOUR_MS
+    """Age of the first batch at which the active segment is rolled."""
+    index_interval_bytes: int = 4096
+    """Bytes of log between two index entries."""
+    segment_index_bytes: int = 10 << 20
+    """Size of an index at which the active segment is rolled."""
+    retention_ms: int = 7 * 24 * _HOUR_MS
+    """Age of its newest batch at which a closed segment is deleted; -1 keeps all."""
+    retention_bytes: int = NO_LIMIT
+    """Size of the log above which its oldest closed segments are deleted; -1 keeps all."""
+    max_message_bytes: int = 1_048_588
+    """Largest batch a producer may send, header included."""
+    flush_messages: int = _INT64_MAX
+    """Records after which the log asks for a sync."""
+    flush_ms: int = _INT64_MAX
+    """Time since the first unsynced record after which the log asks for a sync."""
+    message_timestamp_type: str = "CreateTime"
+    """`CreateTime` keeps the producer's time, `LogAppendTime` puts the broker's."""
+    message_timestamp_before_max_ms: int = _INT64_MAX
+    """How far behind the broker's clock a batch may be."""
+    message_timestamp_after_max_ms: int = _INT64_MAX
+    """How far ahead of the broker's clock a batch may be."""
+    cleanup_policy: str = "delete"
+    """`delete`, `compact` or `compact,delete`."""
+    producer_id_expiration_ms: int = 24 * _HOUR_MS
+    """Time without a batch after which an idempotent producer is forgotten."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their bounds, naming setting, value and range."""
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"{name.replace('_', '.')}={value} is outside [{low}, {high}]")
+        if self.message_timestamp_type not in ("CreateTime", "LogAppendTime"):
+            raise ConfigError(f"message.timestamp.type={self.message_timestamp_type}: CreateTime or LogAppendTime")
+        policies = self.cleanup_policy.split(",")
+        if not set(policies) <= {"delete", "compact"} or len(set(policies)) != len(policies):
+            raise ConfigError(f"cleanup.policy={self.cleanup_policy}: delete, compact or compact,delete")
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether retention by time and size applies."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether batches get the broker's time."""
+        return self.message_timestamp_type == "LogAppendTime"
+
+
+_RANGES: dict[str, tuple[int, int]] = {
+    "segment_bytes": (1024, _INT32_MAX),
+    "segment_ms": (1, _INT64_MAX),
+    "index_interval_bytes": (0, _INT32_MAX),
+    "segment_index_bytes": (12, _INT32_MAX),
+    "retention_ms": (NO_LIMIT, _INT64_MAX),
+    "retention_bytes": (NO_LIMIT, _INT64_MAX),
+    "max_message_bytes": (0, _INT32_MAX),
+    "flush_messages": (1, _INT64_MAX),
+    "flush_ms": (0, _INT64_MAX),
+    "message_timestamp_before_max_ms": (0, _INT64_MAX),
+    "message_timestamp_after_max_ms": (0, _INT64_MAX),
+    "producer_id_expiration_ms": (1, _INT64_MAX),
+}
+assert set(_RANGES) <= {field.name for field in fields(LogConfig)}

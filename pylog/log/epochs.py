@@ -1,0 +1,109 @@
+"""Which leader epoch wrote which offsets: what a follower compares to find where two logs part."""
+
+from bisect import bisect_right
+from pathlib import Path
+
+from pylog.errors import StorageError
+from pylog.log import checkpoint
+from pylog.model import Offset
+
+NO_EPOCH = -1
+
+
+class LeaderEpochs:
+    """(leader epoch, first offset written under it), oldest first, kept in `leader-epoch-checkpoint`.
+
+    Invariant: epochs and offsets both grow strictly.
+
+    Source: KIP-101, KIP-279.
+    """
+
+    __slots__ = ("_epochs", "_path", "_starts", "latest")
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / checkpoint.LEADER_EPOCHS
+        self._epochs: list[int] = []
+        self._starts: list[Offset] = []
+        self.latest = NO_EPOCH
+
+    def load(self) -> bool:
+        """Read the file; return False if it is missing or damaged, and the log must be walked instead."""
+        self._epochs, self._starts = [], []
+        try:
+            for line in checkpoint.read_lines(self._path) or ():
+                epoch, start = map(int, line.split(" "))
+                self._add(epoch, start)
+        except (StorageError, ValueError):
+            self._epochs, self._starts = [], []
+            return False
+        return self._path.exists()
+
+    def entries(self) -> list[tuple[int, Offset]]:
+        """Return all (epoch, first offset), oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start: Offset, *, save: bool = True) -> None:
+        """Note that *epoch* begins at *start*; an epoch not above the latest one changes nothing."""
+        if self._add(epoch, start) and save:
+            self.save()
+
+    def end_offset(self, epoch: int, log_end_offset: Offset) -> tuple[int, Offset]:
+        """Return (largest known epoch not above *epoch*, offset after its last record); (-1, -1) if none is known.
+
+        Args:
+            epoch: what the other side asks for.
+            log_end_offset: end of the latest epoch.
+        """
+        if not self._epochs or epoch > self.latest or epoch < 0:
+            return NO_EPOCH, -1
+        row = bisect_right(self._epochs, epoch)
+        if row == 0:
+            # Everything of that epoch is gone, so the two logs can part no later than where ours begins.
+            return epoch, self._starts[0]
+        end = log_end_offset if row == len(self._epochs) else self._starts[row]
+        return self._epochs[row - 1], end
+
+    def truncate_end(self, log_end_offset: Offset, *, save: bool = True) -> None:
+        """Forget epochs that begin at or after *log_end_offset*."""
+        count = len(self._epochs)
+        while self._starts and self._starts[-1] >= log_end_offset:
+            self._epochs.pop()
+            self._starts.pop()
+        self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
+        if save and len(self._epochs) != count:
+            self.save()
+
+    def truncate_start(self, log_start_offset: Offset, *, save: bool = True) -> None:
+        """Forget epochs that ended by *log_start_offset*; the one it lies in now begins there."""
+        row = bisect_right(self._starts, log_start_offset) - 1
+        if row < 0 or (row == 0 and self._starts[0] >= log_start_offset):
+            return
+        del self._epochs[:row], self._starts[:row]
+        self._starts[0] = log_start_offset
+        if save:
+            self.save()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._epochs, self._starts, self.latest = [], [], NO_EPOCH
+        self.save()
+
+    def save(self) -> None:
+        """Write the file; after a power cut a torn one is made again from the batches.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        checkpoint.write_lines(self._path, (f"{epoch} {start}" for epoch, start in self.entries()), durable=False)
+
+    def _add(self, epoch: int, start: Offset) -> bool:
+        if epoch <= self.latest:
+            return False
+        # An epoch under which nothing was written gives way to the next.
+        while self._starts and self._starts[-1] >= start:
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start)
+        self.latest = epoch
+        return True

@@ -1,0 +1,753 @@
+"""One partition's log: append at the end, read anywhere, let go at the beginning.
+
+A log lives in one thread, that of the broker's loop.  Work that may wait for a disk is put into `jobs`; whoever made
+that queue runs it elsewhere (`pylog.log.jobs`).  Files and their names are Apache Kafka's.
+"""
+
+import contextlib
+import errno
+import os
+import struct
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from crc32c import crc32c
+
+from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, StorageError
+from pylog.log.config import LogConfig
+from pylog.log.jobs import Job, SyncJob, UnlinkJob
+from pylog.log.recovery import LoadedLog, load_log, replay_producers, walk_tail
+from pylog.log.retention import DeletedSegment, SegmentFacts, expired_segments
+from pylog.log.segment import RELATIVE_OFFSET_MAX, FileSlice, Segment
+from pylog.model import Offset, TopicPartition
+from pylog.wire.records import (
+    CRC_START,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    check_stored_batch,
+    decode_records,
+    iter_batches,
+)
+
+_FRONT = struct.Struct(">qii")  # base_offset, batch_length, partition_leader_epoch
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_TIMESTAMP = struct.Struct(">q")
+_CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, CRC_START, 35
+
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NEVER = 2**63 - 1
+
+
+@dataclass(slots=True)
+class AppendResult:
+    """Where a batch went.
+
+    Attributes:
+        log_append_time_ms: the broker's time if the topic asks for it, else -1.
+        is_duplicate: the batch had been stored before, at these offsets; nothing was written.
+    """
+
+    base_offset: Offset
+    last_offset: Offset
+    log_append_time_ms: int = -1
+    is_duplicate: bool = False
+
+
+class Log:
+    """The log of one partition.
+
+    Attributes:
+        log_start_offset: first offset that may be read.
+        high_watermark: first offset consumers may not read yet; set by whoever knows the replicas.
+        log_end_offset: offset the next record gets.
+            Invariant: log_start_offset <= high_watermark <= log_end_offset.
+        recovery_point: everything below survives a power cut.
+        offline: why nothing is read or written any more, or None.
+        epochs: which leader epoch wrote what.
+        producers: idempotent producers.
+        jobs: work to run elsewhere.
+        on_recovery_point_lowered: called before a truncation below the recovery point, to write the checkpoint.
+    """
+
+    __slots__ = (
+        "_active", "_closed_bytes", "_config", "_is_plain", "_leader_epoch", "_roll_bytes", "_roll_timestamp",
+        "_segments", "_truncation_count", "_unsynced_since_ms", "directory", "epochs", "high_watermark", "jobs",
+        "log_end_offset", "log_start_offset", "offline", "on_recovery_point_lowered", "producers",
+        "recovery_point", "topic_partition",
+    )  # fmt: skip
+
+    def __init__(
+        self, directory: Path, topic_partition: TopicPartition, config: LogConfig, loaded: LoadedLog, jobs: deque[Job]
+    ) -> None:
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.jobs = jobs
+        self.offline: StorageError | None = None
+        self.on_recovery_point_lowered: Callable[[], None] | None = None
+        self._segments = loaded.segments
+        self._active = self._segments[-1]
+        self._active.is_active = True
+        self._closed_bytes = sum(segment.size_bytes for segment in self._segments[:-1])
+        self._leader_epoch = self.epochs.latest
+        self._truncation_count = 0
+        self._unsynced_since_ms = _NEVER
+        self.log_end_offset: Offset = self._active.next_offset
+        self.log_start_offset: Offset = self._segments[0].base_offset
+        self.high_watermark: Offset = self.log_start_offset
+        self.recovery_point: Offset = self.log_start_offset
+        self.configure(config)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean: bool,
+        recovery_point: Offset = 0,
+        log_start_offset: Offset = 0,
+        high_watermark: Offset = 0,
+        jobs: deque[Job] | None = None,
+    ) -> "Log":
+        """Open the log in *directory*, which is made if missing.
+
+        Args:
+            directory: the partition's own.
+            topic_partition: whose log it is.
+            config: its settings.
+            now_ms: the time.
+            clean: the last stop was clean; otherwise everything from *recovery_point* on is checked.
+            recovery_point: from the checkpoint; everything below survived a sync.
+            log_start_offset: from the checkpoint.
+            high_watermark: from the checkpoint; brought into the log's bounds.
+            jobs: where work for other threads goes; without it, work waits until `flush` or `close`.
+
+        Raises:
+            StorageError: the partition is offline: the disk fails, or synced data is damaged.
+        """
+        loaded = _load(directory, config, clean, recovery_point, log_start_offset)
+        log = cls(directory, topic_partition, config, loaded, deque() if jobs is None else jobs)
+        log.log_start_offset = max(log.log_start_offset, log_start_offset)
+        log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        # Recovery checked what is above the old recovery point, but synced nothing; a clean stop synced everything.
+        log.recovery_point = log.log_end_offset if clean else min(recovery_point, log.log_end_offset)
+        log.epochs.truncate_start(log.log_start_offset)
+        log.producers.expire(now_ms, config.producer_id_expiration_ms)
+        return log
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings in force."""
+        return self._config
+
+    @property
+    def countable_end_offset(self) -> Offset:
+        """The end that counts for the high watermark: the synced one where `flush.*` asks for syncs (rule 8)."""
+        is_flushed = self._config.flush_messages < _NEVER or self._config.flush_ms < _NEVER
+        return self.recovery_point if is_flushed else self.log_end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return self._closed_bytes + self._active.size_bytes
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """All segments, oldest first; the last is active."""
+        return tuple(self._segments)
+
+    def configure(self, config: LogConfig) -> None:
+        """Take new settings; they hold from the next append on."""
+        self._config = config
+        self._is_plain = not (
+            config.is_log_append_time
+            or config.message_timestamp_before_max_ms < _NEVER
+            or config.message_timestamp_after_max_ms < _NEVER
+            or config.flush_ms < _NEVER
+        )
+        self._set_roll_limits()
+
+    # Appending
+
+    def append_as_leader(
+        self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
+    ) -> AppendResult:
+        """Append one checked batch from a producer.
+
+        Base offset and leader epoch are patched into *batch* itself, and the bytes are written from there: nothing is
+        copied.
+
+        Args:
+            batch: writable view of exactly the batch.
+            header: what `check_batch` returned for it.
+            leader_epoch: the epoch under which this broker leads.
+            now_ms: the time.
+
+        Raises:
+            ApiError: the batch is refused, or the disk is full; nothing was appended.
+            StorageError: the partition is offline.
+        """
+        if self.offline is not None:
+            raise self.offline
+        size_bytes = len(batch)
+        if size_bytes > self._config.max_message_bytes:
+            message = f"batch of {size_bytes} bytes, {self._config.max_message_bytes} are allowed"
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
+        if header.producer_id >= 0:
+            stored = self.producers.check(header)
+            if stored is not None:
+                return AppendResult(stored.base_offset, stored.last_offset, is_duplicate=True)
+        log_append_time_ms = -1 if self._is_plain else self._treat_time(batch, header, now_ms)
+        if header.attributes & LOG_APPEND_TIME and log_append_time_ms < 0:
+            raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set the log append time")
+        max_timestamp = header.max_timestamp
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        segment = self._active
+        if (
+            segment.size_bytes + size_bytes > self._roll_bytes
+            or max_timestamp > self._roll_timestamp
+            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        ):
+            segment = self._make_room(base_offset, size_bytes)
+        if leader_epoch != self._leader_epoch:
+            self._begin_epoch(leader_epoch)
+        _FRONT.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)
+        try:
+            written = os.pwrite(segment.fd, batch, segment.size_bytes)
+        except OSError as error:
+            self._undo_write(segment, error)
+        if written != size_bytes:
+            self._write_rest(segment, batch, written)
+        if not segment.size_bytes:
+            self._begin_segment(max_timestamp, now_ms)
+        segment.add(last_offset, size_bytes, max_timestamp, self._config.index_interval_bytes)
+        self.log_end_offset = last_offset + 1
+        if header.producer_id >= 0:
+            self.producers.note(header, base_offset, now_ms)
+        return AppendResult(base_offset, last_offset, log_append_time_ms)
+
+    def append_as_follower(self, batches: memoryview) -> AppendResult:
+        """Append what the leader sent, byte for byte; a partial batch at the end is dropped.
+
+        Args:
+            batches: one or more batches whose offsets and epochs the leader has set.
+
+        Returns:
+            First and last offset appended; last is below first if there was no whole batch.
+
+        Raises:
+            ApiError: a batch is damaged or does not follow what is here; those before it were appended.
+            StorageError: the partition is offline.
+        """
+        if self.offline is not None:
+            raise self.offline
+        base_offset = self.log_end_offset
+        for position, header in iter_batches(batches):
+            batch = batches[position : position + header.size_bytes]
+            check_stored_batch(batch)
+            if header.base_offset < self.log_end_offset and not self._begins_inside(header):
+                raise CorruptRecords(f"leader sent offset {header.base_offset}, {self.log_end_offset} is next")
+            self._append_stored(batch, header)
+        return AppendResult(base_offset, self.log_end_offset - 1)
+
+    def _begins_inside(self, header: BatchHeader) -> bool:
+        """Whether an empty log gets the batch that holds its first offset, after DeleteRecords cut into it."""
+        if self.size_bytes or header.last_offset < self.log_end_offset:
+            return False
+        log_start_offset = self.log_start_offset
+        self.truncate_fully_and_start_at(header.base_offset)
+        self.log_start_offset = log_start_offset
+        return True
+
+    def _append_stored(self, batch: memoryview, header: BatchHeader) -> None:
+        segment, last_offset = self._active, header.last_offset
+        if (
+            segment.size_bytes + len(batch) > self._roll_bytes
+            or header.max_timestamp > self._roll_timestamp
+            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        ):
+            segment = self._make_room(header.base_offset)
+        if header.partition_leader_epoch > self._leader_epoch:
+            self._begin_epoch(header.partition_leader_epoch, header.base_offset)
+        self._write_rest(segment, batch, 0)
+        if not segment.size_bytes:
+            self._begin_segment(header.max_timestamp, header.max_timestamp)
+        if header.base_offset > segment.next_offset:
+            segment.skip_to(header.base_offset)
+        segment.add(last_offset, len(batch), header.max_timestamp, self._config.index_interval_bytes)
+        self.log_end_offset = last_offset + 1
+        if header.producer_id >= 0:
+            self.producers.note(header, header.base_offset, header.max_timestamp)
+
+    def _treat_time(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
+        """Apply what the topic says about timestamps; return the log append time or -1."""
+        config = self._config
+        if self._unsynced_since_ms == _NEVER:
+            self._unsynced_since_ms = now_ms
+        if config.is_log_append_time:
+            if header.attributes & LOG_APPEND_TIME:
+                return -1
+            header.attributes |= LOG_APPEND_TIME
+            header.max_timestamp = now_ms
+            _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, header.attributes)
+            _TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
+            header.crc = crc32c(batch[CRC_START:])
+            _CRC.pack_into(batch, _CRC_AT, header.crc)
+            return now_ms
+        early, late = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+        if header.max_timestamp - now_ms > late or now_ms - header.base_timestamp > early:
+            message = (
+                f"timestamps {header.base_timestamp} to {header.max_timestamp} are not within "
+                f"{early} ms before and {late} ms after {now_ms}"
+            )
+            raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
+        return -1
+
+    def _begin_epoch(self, leader_epoch: int, start_offset: Offset | None = None) -> None:
+        self.epochs.assign(leader_epoch, self.log_end_offset if start_offset is None else start_offset)
+        self._leader_epoch = leader_epoch
+
+    def _begin_segment(self, max_timestamp: int, now_ms: int) -> None:
+        """Let the age of the active segment count from its first batch."""
+        self._active.first_timestamp = max_timestamp if max_timestamp >= 0 else now_ms
+        self._set_roll_limits()
+
+    def _set_roll_limits(self) -> None:
+        segment = self._active
+        # An index entry follows at least so many bytes, so this bound keeps both indexes within theirs.
+        apart_bytes = max(self._config.index_interval_bytes + 1, HEADER_BYTES)
+        self._roll_bytes = min(self._config.segment_bytes, self._config.segment_index_bytes // 12 * apart_bytes)
+        is_aging = segment.size_bytes or segment.first_timestamp >= 0
+        self._roll_timestamp = segment.first_timestamp + self._config.segment_ms if is_aging else _NEVER
+
+    def _make_room(self, base_offset: Offset, size_bytes: int = 0) -> Segment:
+        """Begin a segment at *base_offset*, unless the active one does and is empty."""
+        if size_bytes > self._config.segment_bytes:
+            message = f"batch of {size_bytes} bytes, a segment has {self._config.segment_bytes}"
+            raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
+        self.roll(base_offset)
+        return self._active
+
+    def _write_rest(self, segment: Segment, batch: memoryview, written: int) -> None:
+        try:
+            while written < len(batch):
+                written += os.pwrite(segment.fd, batch[written:], segment.size_bytes + written)
+        except OSError as error:
+            self._undo_write(segment, error)
+
+    def _undo_write(self, segment: Segment, error: OSError) -> NoReturn:
+        """Cut off what a failed write left, before anything else (rule 7).
+
+        Raises:
+            ApiError: the disk is full; reads go on, and the next append tries again.
+            StorageError: anything else; the partition is offline.
+        """
+        try:
+            os.ftruncate(segment.fd, segment.size_bytes)
+        except OSError as second:
+            raise self.go_offline(f"{segment.path}: {error.strerror}, then cannot cut: {second.strerror}") from error
+        if error.errno in _DISK_FULL:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{segment.path}: {error.strerror}") from error
+        raise self.go_offline(f"{segment.path}: write failed: {error.strerror}") from error
+
+    def go_offline(self, message: str) -> StorageError:
+        """Refuse everything from now on; return the error to raise."""
+        self.offline = StorageError(message)
+        return self.offline
+
+    # Reading
+
+    def read(
+        self, offset: Offset, max_bytes: int, *, upper_bound_offset: Offset, min_one_batch: bool
+    ) -> FileSlice | None:
+        """Return the bytes from the batch that holds *offset* on, of one segment, or None if there are none yet.
+
+        The slice may end inside a batch; it begins with a whole one.
+
+        Args:
+            offset: wanted first.
+            max_bytes: limit, which only the first batch may exceed.
+            upper_bound_offset: nothing at or above it is returned: the high watermark for a consumer.
+            min_one_batch: return the first batch even if it alone exceeds *max_bytes*.
+
+        Raises:
+            OffsetOutOfRange: below the log start or above the log end.
+            StorageError: the partition is offline, or its file is damaged.
+        """
+        if self.offline is not None:
+            raise self.offline
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(f"offset {offset} is outside [{self.log_start_offset}, {self.log_end_offset}]")
+        if offset >= upper_bound_offset:
+            return None
+        try:
+            return self._find_slice(offset, max_bytes, upper_bound_offset, min_one_batch)
+        except StorageError as error:
+            self.offline = error
+            raise
+
+    def _find_slice(
+        self, offset: Offset, max_bytes: int, upper_bound_offset: Offset, min_one_batch: bool
+    ) -> FileSlice | None:
+        segment = self._active
+        row = len(self._segments) - 1
+        if offset < segment.base_offset:
+            row = bisect_right(self._segments, offset, key=_base_offset_of) - 1
+            segment = self._segments[row]
+        while (first := segment.find(offset)) is None:
+            # Compaction left nothing at or above the offset in this segment.
+            row += 1
+            if row == len(self._segments):
+                return None
+            segment = self._segments[row]
+        size_bytes = segment.end_position(upper_bound_offset) - first.position
+        if size_bytes <= 0:
+            return None
+        if size_bytes > max_bytes:
+            size_bytes = max_bytes
+            if size_bytes < first.size_bytes:
+                if not min_one_batch:
+                    return None
+                size_bytes = first.size_bytes
+        return FileSlice(segment.fd, first.position, size_bytes, segment, segment.generation)
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, Offset] | None:
+        """Return (timestamp, offset) of the first record not older than *timestamp*, or None.
+
+        Raises:
+            StorageError: the file is damaged.
+            CorruptRecords: the batch in question does not decode.
+        """
+        for segment in self._segments:
+            if segment.max_timestamp < timestamp or segment.next_offset <= self.log_start_offset:
+                continue
+            floor = segment.time_index.floor(timestamp)
+            start = max(segment.base_offset + floor[1] if floor else segment.base_offset, self.log_start_offset)
+            found = self._first_not_older(segment, start, timestamp)
+            if found is not None:
+                return found
+        return None
+
+    def _first_not_older(self, segment: Segment, start: Offset, timestamp: int) -> tuple[int, Offset] | None:
+        first = segment.find(start)
+        for position, header in segment.batches(first.position) if first else ():
+            if header.max_timestamp < timestamp:
+                continue
+            batch = segment.read_batch(position, header.size_bytes)
+            for record in decode_records(batch, header):
+                if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                    return record.timestamp, record.offset
+        return None
+
+    def offset_of_max_timestamp(self) -> tuple[int, Offset] | None:
+        """Return (timestamp, offset) of the first record with the largest timestamp, or None if there is none.
+
+        Raises:
+            StorageError: the file is damaged.
+            CorruptRecords: the batch in question does not decode.
+        """
+        largest = max(segment.max_timestamp for segment in self._segments)
+        return self.offset_for_timestamp(largest) if largest >= 0 else None
+
+    def offset_for_leader_epoch(self, epoch: int) -> tuple[int, Offset]:
+        """Return (largest known epoch not above *epoch*, offset after its last record); (-1, -1) if unknown."""
+        return self.epochs.end_offset(epoch, self.log_end_offset)
+
+    # Upkeep
+
+    def roll(self, base_offset: Offset | None = None) -> None:
+        """Close the active segment and begin the next; an empty one stays.
+
+        Raises:
+            ApiError: the disk is full; the active segment stays.
+            StorageError: the partition is offline.
+        """
+        base_offset = self.log_end_offset if base_offset is None else base_offset
+        old = self._active
+        if base_offset == old.base_offset:
+            return
+        new = Segment(self.directory, base_offset)
+        try:
+            new.create()
+        except OSError as error:
+            if error.errno in _DISK_FULL:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{new.path}: {error.strerror}") from error
+            raise self.go_offline(f"{new.path}: {error.strerror}") from error
+        old.is_active = False
+        old.close_indexes()
+        old.forget_recent()
+        self._closed_bytes += old.size_bytes
+        self._segments.append(new)
+        self._activate(new)
+        with contextlib.suppress(StorageError):  # without it the next start reads a little more
+            self.producers.snapshot(base_offset)
+        job = self.begin_sync(until=base_offset)
+        if job is not None:
+            self.jobs.append(job)
+
+    def _activate(self, segment: Segment) -> None:
+        segment.is_active = True
+        self._active = segment
+        self._set_roll_limits()
+
+    def is_sync_due(self, now_ms: int) -> bool:
+        """Whether `flush.messages` or `flush.ms` asks for a sync."""
+        unsynced = self.log_end_offset - self.recovery_point
+        if unsynced <= 0:
+            return False
+        return unsynced >= self._config.flush_messages or now_ms - self._unsynced_since_ms >= self._config.flush_ms
+
+    def begin_sync(self, until: Offset | None = None) -> SyncJob | None:
+        """Return the job that syncs everything written up to now, or None if nothing is unsynced."""
+        end_offset = self.log_end_offset if until is None else until
+        segments = [
+            segment
+            for segment in self._segments
+            if segment.next_offset > self.recovery_point and segment.base_offset < end_offset
+        ]
+        if not segments or self.offline is not None:
+            return None
+        for segment in segments:
+            segment.index.flush()
+            segment.time_index.flush()
+        self._unsynced_since_ms = _NEVER
+        return SyncJob(self, segments, end_offset, self._truncation_count)
+
+    def note_synced(self, end_offset: Offset, truncation_count: int) -> None:
+        """Move the recovery point after a sync, unless the log was truncated meanwhile."""
+        if truncation_count == self._truncation_count:
+            self.recovery_point = max(self.recovery_point, end_offset)
+
+    def flush(self) -> None:
+        """Sync everything here and now.
+
+        Raises:
+            StorageError: the disk failed, and the partition is offline.
+        """
+        job = self.begin_sync()
+        if job is not None:
+            job.run()
+            job.finish()
+
+    def delete_expired(self, now_ms: int, dry_run: bool = False) -> list[DeletedSegment]:
+        """Delete segments that have outlived retention; with *dry_run* only name them.
+
+        Raises:
+            StorageError: the disk fails, and the partition is offline.
+        """
+        if self.offline is not None:
+            raise self.offline
+        self.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+        expired = expired_segments(
+            [self._facts(segment) for segment in self._segments],
+            self._config,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            now_ms=now_ms,
+        )
+        if expired and not dry_run:
+            if len(expired) == len(self._segments):
+                self.roll()
+            self._drop_first(len(expired))
+        return expired
+
+    def _facts(self, segment: Segment) -> SegmentFacts:
+        try:
+            modified_ms = segment.path.stat().st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise self.go_offline(f"{segment.path}: {error.strerror}") from error
+        return SegmentFacts(
+            segment.base_offset,
+            segment.next_offset,
+            segment.size_bytes,
+            segment.max_timestamp,
+            modified_ms,
+            segment.is_active,
+        )
+
+    def delete_records_before(self, offset: Offset) -> Offset:
+        """Let the log begin at *offset*, or at the high watermark if it is -1; return the new log start offset.
+
+        Raises:
+            OffsetOutOfRange: above the high watermark.
+            StorageError: the disk fails, and the partition is offline.
+        """
+        if self.offline is not None:
+            raise self.offline
+        if offset == -1:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(f"offset {offset} is outside [0, {self.high_watermark}]")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_start(offset)
+            self._drop_first(sum(segment.next_offset <= offset for segment in self._segments[:-1]))
+        return self.log_start_offset
+
+    def _drop_first(self, count: int) -> None:
+        dropped = self._segments[:count]
+        del self._segments[:count]
+        self._closed_bytes -= sum(segment.size_bytes for segment in dropped)
+        self._unlink(dropped)
+        first = self._segments[0].base_offset
+        if first > self.log_start_offset:
+            self.log_start_offset = first
+            self.epochs.truncate_start(first)
+        if dropped:
+            self.producers.delete_snapshots(before=first)
+
+    def _unlink(self, segments: Sequence[Segment]) -> None:
+        """Take segments off the disk; readers that hold a slice keep the bytes until they are done."""
+        paths: list[Path] = []
+        try:
+            for segment in segments:
+                for path in (segment.path, segment.index.path, segment.time_index.path):
+                    gone = path.with_name(path.name + ".deleted")
+                    with contextlib.suppress(FileNotFoundError):
+                        path.rename(gone)
+                        paths.append(gone)
+                segment.is_active = False
+                segment.release()
+        except OSError as error:
+            raise self.go_offline(f"{error.filename}: {error.strerror}") from error
+        if paths:
+            self.jobs.append(UnlinkJob(paths))
+
+    # Truncation
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop everything at or above *offset*; a batch that reaches across goes whole.
+
+        Raises:
+            StorageError: the disk fails, and the partition is offline.
+        """
+        if self.offline is not None:
+            raise self.offline
+        if offset >= self.log_end_offset:
+            return
+        if offset < self._segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        self._begin_truncation(offset)
+        self._drop_last(sum(segment.base_offset > offset for segment in self._segments))
+        segment = self._segments[-1]
+        try:
+            boundary = segment.find(offset)
+            end = boundary.position if boundary else segment.size_bytes
+            segment.generation += 1
+            os.ftruncate(segment.fd, end)
+            segment.index.truncate(offset - segment.base_offset)
+            segment.time_index.truncate(offset - segment.base_offset)
+            walk_tail(segment, end, self._config.index_interval_bytes)
+        except OSError as error:
+            raise self.go_offline(f"{segment.path}: cannot truncate: {error.strerror}") from error
+        self._closed_bytes = sum(segment.size_bytes for segment in self._segments[:-1])
+        self._activate(segment)
+        self._end_truncation()
+
+    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Drop everything and begin again, empty, at *offset*.
+
+        Raises:
+            StorageError: the disk fails, and the partition is offline.
+        """
+        if self.offline is not None:
+            raise self.offline
+        self._begin_truncation(offset)
+        self._drop_last(len(self._segments))
+        segment = Segment(self.directory, offset)
+        try:
+            segment.create()
+        except OSError as error:
+            raise self.go_offline(f"{segment.path}: {error.strerror}") from error
+        self._segments.append(segment)
+        self._closed_bytes = 0
+        self.log_start_offset = offset
+        self._activate(segment)
+        self._end_truncation()
+
+    def _begin_truncation(self, offset: Offset) -> None:
+        # Syncs that are under way cover bytes that are about to change.
+        self._truncation_count += 1
+        if offset < self.recovery_point:
+            # What is written there next is not synced.  A crash must not find the old recovery point above it.
+            self.recovery_point = offset
+            if self.on_recovery_point_lowered is not None:
+                self.on_recovery_point_lowered()
+
+    def _drop_last(self, count: int) -> None:
+        dropped = self._segments[len(self._segments) - count :]
+        del self._segments[len(self._segments) - count :]
+        for segment in dropped:
+            segment.generation += 1
+        self._unlink(dropped)
+
+    def _end_truncation(self) -> None:
+        end_offset = self.log_end_offset = self._active.next_offset
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.high_watermark = min(max(self.high_watermark, self.log_start_offset), end_offset)
+        self.epochs.truncate_end(end_offset)
+        self._leader_epoch = self.epochs.latest
+        start = self.producers.load(end_offset)
+        replay_producers(self.producers, self._segments, start, end_offset)
+
+    def close(self) -> None:
+        """Sync and close everything; readers that hold a slice keep their file until they are done.
+
+        Raises:
+            StorageError: the disk failed; the stop was not clean.
+        """
+        try:
+            self.flush()
+            if self.offline is not None:
+                raise self.offline
+            for segment in self._segments:
+                if not segment.close_indexes():
+                    segment.drop_indexes()
+            self.producers.snapshot(self.log_end_offset)
+        except OSError as error:
+            raise self.go_offline(f"{error.filename}: {error.strerror}") from error
+        finally:
+            self.offline = self.offline or StorageError(f"{self.directory}: is closed")
+            for segment in self._segments:
+                segment.is_active = False
+                segment.release()
+
+
+def _base_offset_of(segment: Segment) -> Offset:
+    return segment.base_offset
+
+
+def _load(
+    directory: Path, config: LogConfig, clean: bool, recovery_point: Offset, log_start_offset: Offset
+) -> LoadedLog:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        loaded = load_log(directory, config, clean=clean, recovery_point=recovery_point)
+        if loaded.segments and loaded.segments[-1].next_offset < log_start_offset:
+            # Nothing that may be read is left, as after a power cut that followed DeleteRecords.
+            for segment in loaded.segments:
+                for path in (segment.path, segment.index.path, segment.time_index.path):
+                    path.unlink(missing_ok=True)
+                segment.release()
+            loaded.segments.clear()
+        if not loaded.segments:
+            loaded.segments.append(Segment(directory, log_start_offset))
+            loaded.segments[0].create()
+            if loaded.epochs.entries():
+                loaded.epochs.clear()
+    except OSError as error:
+        raise StorageError(f"{error.filename or directory}: {error.strerror}") from error
+    return loaded

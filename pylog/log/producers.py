@@ -1,0 +1,229 @@
+"""Idempotent producers of one partition: a batch sent twice is stored once.
+
+snapshot  => version: int16 (1), crc: uint32, count: int32, entry*, extension
+entry     => producer_id: int64, producer_epoch: int16, last_sequence: int32, last_offset: int64,
+             offset_delta: int32, timestamp: int64, coordinator_epoch: int32 (-1), txn_first_offset: int64 (-1)
+extension => version: int16 (1), count: int32, (producer_id: int64, last_sequence: int32, last_offset: int64,
+             offset_delta: int32, timestamp: int64)*          earlier batches of the window, oldest first
+
+The CRC-32C covers everything after itself.  Kafka's format ends before the extension and Kafka ignores it; without it
+a restart would forget four of the five batches that a producer may send again.
+
+Source: KIP-98; Kafka's ProducerStateManager.
+"""
+
+import struct
+from collections import deque
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.log import checkpoint
+from pylog.model import Offset
+from pylog.wire.records import BatchHeader
+
+WINDOW_BATCH_COUNT = 5
+"""Batches a producer may have in flight, and so may send again; the protocol's number."""
+
+MAX_PRODUCER_COUNT = 50_000
+"""Producers remembered per partition, about 1 KiB each; at the limit the half that wrote longest ago is forgotten."""
+
+SEQUENCE_MASK = 2**31 - 1
+"""Sequence numbers run from 0 to this and begin again."""
+
+SUFFIX = ".snapshot"
+
+_VERSION = 1
+_FRONT = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_EXTENSION = struct.Struct(">hi")
+_EARLIER = struct.Struct(">qiqiq")
+
+
+class StoredBatch(NamedTuple):
+    """One batch of the window."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: Offset
+    last_offset: Offset
+    timestamp: int
+
+
+class _Producer:
+    __slots__ = ("batches", "epoch", "timestamp")
+
+    def __init__(self, epoch: int, timestamp: int) -> None:
+        self.epoch = epoch
+        self.timestamp = timestamp
+        self.batches: deque[StoredBatch] = deque(maxlen=WINDOW_BATCH_COUNT)
+
+
+class Producers:
+    """What is known of every idempotent producer of one partition."""
+
+    __slots__ = ("_directory", "_producers")
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._producers: dict[int, _Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def check(self, header: BatchHeader) -> StoredBatch | None:
+        """Return the stored batch that this one repeats, or None if it is new and next in line.
+
+        A producer never seen, or forgotten, may begin with any sequence.
+
+        Raises:
+            ApiError: INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER; nothing may be appended.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        epoch, first = header.producer_epoch, header.base_sequence
+        if epoch == producer.epoch and producer.batches:
+            last = (first + header.last_offset_delta) & SEQUENCE_MASK
+            for batch in producer.batches:
+                if batch.last_sequence == last and batch.first_sequence == first:
+                    return batch
+            wanted = (producer.batches[-1].last_sequence + 1) & SEQUENCE_MASK
+        elif epoch < producer.epoch:
+            message = f"producer {header.producer_id} sends epoch {epoch} after {producer.epoch}"
+            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
+        else:
+            wanted = 0
+        if first != wanted:
+            message = f"producer {header.producer_id} sends sequence {first}, {wanted} is next"
+            raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+        return None
+
+    def note(self, header: BatchHeader, base_offset: Offset, timestamp: int) -> None:
+        """Remember a batch that was appended at *base_offset*; *timestamp* is what its age counts from."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            if len(self._producers) >= MAX_PRODUCER_COUNT:
+                self._forget_older_half()
+            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, timestamp)
+        elif header.producer_epoch != producer.epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        producer.timestamp = timestamp
+        if not header.is_control:
+            first, delta = header.base_sequence, header.last_offset_delta
+            last = (first + delta) & SEQUENCE_MASK
+            producer.batches.append(StoredBatch(first, last, base_offset, base_offset + delta, timestamp))
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that wrote nothing for *expiration_ms*."""
+        late = [key for key, found in self._producers.items() if found.timestamp + expiration_ms <= now_ms]
+        for producer_id in late:
+            del self._producers[producer_id]
+
+    def clear(self) -> None:
+        """Forget everyone, also on disk."""
+        self._producers.clear()
+        self.delete_snapshots(after=-1)
+
+    def snapshot(self, log_end_offset: Offset) -> None:
+        """Write what holds at *log_end_offset*; a power cut may tear the file, and the CRC shows it.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        entries, earlier = bytearray(), bytearray()
+        count = earlier_count = 0
+        for producer_id, producer in self._producers.items():
+            *before, last = producer.batches or (StoredBatch(-1, -1, -1, -1, producer.timestamp),)
+            count += 1
+            entries += _ENTRY.pack(
+                producer_id, producer.epoch, last.last_sequence, last.last_offset,
+                last.last_offset - last.base_offset, producer.timestamp, -1, -1,
+            )  # fmt: skip
+            for batch in before:
+                earlier_count += 1
+                delta = batch.last_offset - batch.base_offset
+                earlier += _EARLIER.pack(producer_id, batch.last_sequence, batch.last_offset, delta, batch.timestamp)
+        body = _COUNT.pack(count) + entries + _EXTENSION.pack(_VERSION, earlier_count) + earlier
+        path = self._directory / f"{log_end_offset:020d}{SUFFIX}"
+        checkpoint.write_atomically(path, _FRONT.pack(_VERSION, crc32c(body)) + body, durable=False)
+
+    def load(self, log_end_offset: Offset) -> Offset:
+        """Take the newest usable snapshot not above *log_end_offset*; drop those above and those that are damaged.
+
+        Returns:
+            The offset from which batches must be noted again; -1 if there is no snapshot.
+        """
+        self._producers.clear()
+        self.delete_snapshots(after=log_end_offset)
+        for offset in reversed(self.snapshot_offsets()):
+            path = self._directory / f"{offset:020d}{SUFFIX}"
+            try:
+                self._producers = _parse(path.read_bytes())
+            except (ValueError, struct.error, OSError):
+                path.unlink(missing_ok=True)
+                continue
+            return offset
+        return -1
+
+    def snapshot_offsets(self) -> list[Offset]:
+        """Return the offsets of all snapshots, growing."""
+        names = (path.stem for path in self._directory.glob(f"*{SUFFIX}"))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def delete_snapshots(self, *, after: Offset = -1, before: Offset | None = None) -> None:
+        """Remove snapshots above *after*, or with *before* those below it.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        for offset in self.snapshot_offsets():
+            if offset < before if before is not None else offset > after:
+                path = self._directory / f"{offset:020d}{SUFFIX}"
+                try:
+                    path.unlink(missing_ok=True)
+                except OSError as error:
+                    raise StorageError(f"{path}: {error.strerror}") from error
+
+    def _forget_older_half(self) -> None:
+        by_age = sorted(self._producers, key=lambda producer_id: self._producers[producer_id].timestamp)
+        for producer_id in by_age[: MAX_PRODUCER_COUNT // 2]:
+            del self._producers[producer_id]
+
+
+def _parse(data: bytes) -> dict[int, _Producer]:
+    version, crc = _FRONT.unpack_from(data)
+    if version != _VERSION or crc32c(memoryview(data)[_FRONT.size :]) != crc:
+        raise ValueError(f"version {version} or a bad CRC")
+    (count,) = _COUNT.unpack_from(data, _FRONT.size)
+    at = _FRONT.size + _COUNT.size
+    if not 0 <= count * _ENTRY.size <= len(data) - at:
+        raise ValueError(f"{count} entries in {len(data) - at} bytes")
+    entries = list(_ENTRY.iter_unpack(data[at : at + count * _ENTRY.size]))
+    producers = {entry[0]: _Producer(entry[1], entry[5]) for entry in entries}
+    # Earlier batches come first in the window, so they are added first.  A file Kafka wrote has none.
+    extension = data[at + count * _ENTRY.size :]
+    for producer_id, last_sequence, last_offset, delta, timestamp in _parse_extension(extension):
+        producers[producer_id].batches.append(_stored(last_sequence, last_offset, delta, timestamp))
+    for producer_id, _, last_sequence, last_offset, delta, timestamp, _, _ in entries:
+        if last_sequence >= 0:
+            producers[producer_id].batches.append(_stored(last_sequence, last_offset, delta, timestamp))
+    return producers
+
+
+def _parse_extension(data: bytes) -> list[tuple[int, int, int, int, int]]:
+    if len(data) < _EXTENSION.size:
+        return []
+    version, count = _EXTENSION.unpack_from(data)
+    if version != _VERSION or len(data) != _EXTENSION.size + count * _EARLIER.size:
+        return []
+    return [(a, b, c, d, e) for a, b, c, d, e in _EARLIER.iter_unpack(data[_EXTENSION.size :])]
+
+
+def _stored(last_sequence: int, last_offset: Offset, delta: int, timestamp: int) -> StoredBatch:
+    first_sequence = (last_sequence - delta) & SEQUENCE_MASK
+    return StoredBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)

@@ -1,0 +1,328 @@
+"""Opening a log: trust what was synced, check what was not, cut at the first batch that is not whole.
+
+Source: design rule 3 and 7; the same promise as Kafka's LogLoader.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from crc32c import crc32c
+
+from pylog.errors import StorageError
+from pylog.log.config import LogConfig
+from pylog.log.epochs import LeaderEpochs
+from pylog.log.index import OffsetIndex, TimeIndex
+from pylog.log.producers import Producers
+from pylog.log.segment import Segment
+from pylog.model import Offset
+from pylog.wire.records import CRC_START, HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader
+
+SCAN_BUFFER_BYTES = 4 << 20
+"""Read at a time when checking CRCs."""
+
+MAX_BATCH_BYTES = 128 << 20
+"""No batch is larger, since no request may be (`socket.request.max.bytes` is 100 MB); a larger claim is damage."""
+
+LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".swap", ".tmp")
+"""Files that a crash left half made or half deleted."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Damage:
+    """Where a segment stops making sense, and why."""
+
+    position: int
+    reason: str
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What `load_log` found; `cut_bytes` were dropped."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: Producers
+    cut_bytes: int = 0
+
+
+def load_log(directory: Path, config: LogConfig, *, clean: bool, recovery_point: Offset) -> LoadedLog:
+    """Open all segments of *directory*, oldest first; none if there are no files.
+
+    Args:
+        directory: the partition's directory.
+        config: its settings.
+        clean: the last stop was clean, so that every file is whole.
+        recovery_point: everything below survived a sync.
+
+    Raises:
+        StorageError: something below the recovery point is damaged, or the disk fails.
+    """
+    try:
+        segments = _find_segments(directory)
+        loaded = LoadedLog(segments, LeaderEpochs(directory), Producers(directory))
+        is_epochs_known = loaded.epochs.load() or not segments
+        saved_epochs = loaded.epochs.entries()
+        unchecked = [] if clean else _unchecked(segments, recovery_point)
+        trusted = segments[: len(segments) - len(unchecked)]
+        for segment, following in zip(trusted, [*segments[1:], None], strict=False):
+            _trust(segment, following, config, is_clean=clean)
+        for segment in unchecked:
+            _start_check(segment, recovery_point)
+        if segments:
+            known = [*trusted, *unchecked[:1]]
+            start = loaded.producers.load(known[-1].next_offset)
+            replay_producers(loaded.producers, known, start, known[-1].next_offset)
+        for segment in unchecked:
+            if not _check(loaded, segment, config, recovery_point):
+                break
+    except OSError as error:
+        raise StorageError(f"{error.filename or directory}: {error.strerror or error}") from error
+    if not is_epochs_known:
+        walk_epochs(loaded.epochs, segments)
+    if segments:
+        loaded.epochs.truncate_end(segments[-1].next_offset, save=False)
+    if loaded.epochs.entries() != saved_epochs:
+        loaded.epochs.save()
+    for segment in segments[:-1]:
+        segment.forget_recent()
+    return loaded
+
+
+def walk_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
+    """Find the leader epochs in the batches themselves, because their file is missing or torn."""
+    for segment in segments:
+        for _, header in segment.batches():
+            if header.partition_leader_epoch > epochs.latest:
+                epochs.assign(header.partition_leader_epoch, header.base_offset, save=False)
+
+
+def walk_tail(segment: Segment, end: int, interval_bytes: int) -> None:
+    """Find the end of a segment's offsets and timestamps from its last index entry on; nothing is checked by CRC.
+
+    Raises:
+        StorageError: a batch is not where index or file say.
+    """
+    _go_back_to(segment, segment.index.last(), is_exact=False)
+    for position, header in segment.batches(segment.size_bytes, end):
+        segment.note(position, header, interval_bytes)
+
+
+def read_first_timestamp(segment: Segment) -> None:
+    """Learn from which time the age of a segment counts."""
+    for _, header in segment.batches():
+        segment.first_timestamp = header.max_timestamp
+        return
+
+
+def checked_batches(segment: Segment, position: int, end: int) -> Iterator[tuple[int, BatchHeader] | Damage]:
+    """Yield (position, header) of every whole batch, CRC checked; then, if bytes are left, the damage.
+
+    Raises:
+        OSError: the disk fails.
+    """
+    fd, buffer = segment.fd, bytearray(min(SCAN_BUFFER_BYTES, end - position))
+    while position < end:
+        filled = os.preadv(fd, [memoryview(buffer)[: end - position]], position)
+        at = 0
+        with memoryview(buffer) as view:
+            while filled - at >= HEADER_BYTES:
+                header = BatchHeader(*HEADER.unpack_from(buffer, at))
+                size = header.batch_length + LENGTH_OVERHEAD
+                if size > filled - at:
+                    break
+                reason = _fault(header, view[at : at + size])
+                if reason:
+                    yield Damage(position + at, reason)
+                    return
+                yield position + at, header
+                at += size
+        position += at
+        if at == 0:
+            wanted = HEADER_BYTES if filled < HEADER_BYTES else HEADER.unpack_from(buffer)[1] + LENGTH_OVERHEAD
+            if wanted > min(end - position, MAX_BATCH_BYTES):
+                yield Damage(position, f"a batch of {wanted} bytes in the last {end - position}")
+                return
+            buffer = bytearray(wanted)
+
+
+def _fault(header: BatchHeader, batch: memoryview) -> str:
+    if len(batch) < HEADER_BYTES or header.magic != MAGIC:
+        return f"{len(batch)} bytes of magic {header.magic}"
+    if crc32c(batch[CRC_START:]) != header.crc:
+        return "bad CRC"
+    if not 0 <= header.record_count <= header.last_offset_delta + 1 or header.last_offset_delta < 0:
+        return f"{header.record_count} records over {header.last_offset_delta + 1} offsets"
+    return ""
+
+
+def _find_segments(directory: Path) -> list[Segment]:
+    bases: list[Offset] = []
+    others: list[Path] = []
+    for path in directory.iterdir():
+        if path.suffix in LEFTOVER_SUFFIXES:
+            path.unlink()
+        elif path.suffix == ".log" and path.stem.isdigit():
+            bases.append(int(path.stem))
+        elif path.suffix in (".index", ".timeindex"):
+            others.append(path)
+    known = set(bases)
+    for path in others:
+        if not path.stem.isdigit() or int(path.stem) not in known:
+            path.unlink()
+    return [Segment(directory, base) for base in sorted(bases)]
+
+
+def _unchecked(segments: list[Segment], recovery_point: Offset) -> list[Segment]:
+    """Return the segments that may hold anything at or above the recovery point."""
+    for number, following in enumerate(segments[1:]):
+        if following.base_offset > recovery_point:
+            return segments[number:]
+    return segments[-1:]
+
+
+def _trust(segment: Segment, following: Segment | None, config: LogConfig, *, is_clean: bool) -> None:
+    """Open a segment that was synced: batches are not read where the indexes say enough."""
+    size_bytes = segment.path.stat().st_size
+    is_indexed = _open_indexes(segment)
+    if is_clean and is_indexed and following is not None:
+        segment.size_bytes, segment.next_offset = size_bytes, following.base_offset
+        _restore_timestamps(segment)
+        return
+    try:
+        walk_tail(segment, size_bytes, config.index_interval_bytes)
+    except StorageError:
+        # Either the indexes lie, and the batches can tell, or the batches are damaged, and this raises again.
+        _go_back_to(segment, None)
+        walk_tail(segment, size_bytes, config.index_interval_bytes)
+    if following is not None:
+        segment.close_indexes()
+    read_first_timestamp(segment)
+
+
+def _open_indexes(segment: Segment) -> bool:
+    """Believe both indexes if their sizes are right, else neither; return whether they are believed."""
+    counts = OffsetIndex.count_on_disk(segment.index.path), TimeIndex.count_on_disk(segment.time_index.path)
+    if min(counts) < 0:
+        return False
+    segment.index.flushed_count, segment.time_index.flushed_count = counts
+    return True
+
+
+def _go_back_to(segment: Segment, entry: tuple[int, int] | None, *, is_exact: bool = True) -> None:
+    """Set what is known of a segment back to just before the batch of an index entry; None: to its beginning.
+
+    Raises:
+        StorageError: the entry names no batch that ends with its offset.
+    """
+    if entry is None:
+        entry = (0, 0)
+        segment.index.replace(())
+        segment.time_index.replace(())
+        segment.size_bytes, segment.next_offset = 0, segment.base_offset
+    else:
+        relative_offset, position = entry
+        _, header = next(segment.batches(position, segment.path.stat().st_size), (0, None))
+        if header is None or header.last_offset != segment.base_offset + relative_offset:
+            raise StorageError(f"{segment.index.path}: entry {entry} names no batch")
+        if is_exact:
+            segment.index.truncate(relative_offset + 1)
+            segment.time_index.truncate(relative_offset + 1)
+        segment.size_bytes, segment.next_offset = position, header.base_offset
+    segment.bytes_since_index = 0
+    segment.forget_recent()
+    _restore_timestamps(segment)
+
+
+def _restore_timestamps(segment: Segment) -> None:
+    timestamp, relative_offset = segment.time_index.last() or (-1, 0)
+    segment.max_timestamp = segment.indexed_timestamp = timestamp
+    segment.max_timestamp_offset = segment.base_offset + relative_offset
+
+
+def _check(loaded: LoadedLog, segment: Segment, config: LogConfig, recovery_point: Offset) -> bool:
+    """Check every batch of a segment from the recovery point on; return whether the log goes on after it."""
+    size_bytes = segment.path.stat().st_size
+    damage = None
+    for found in checked_batches(segment, segment.size_bytes, size_bytes):
+        if isinstance(found, Damage):
+            damage = found
+            break
+        position, header = found
+        try:
+            segment.note(position, header, config.index_interval_bytes)
+        except StorageError as error:
+            damage = Damage(position, str(error))
+            break
+        _replay(loaded, header)
+    row = loaded.segments.index(segment)
+    following = loaded.segments[row + 1] if row + 1 < len(loaded.segments) else None
+    if damage is None and following is not None and not _follows(segment, following, config):
+        damage = Damage(size_bytes, f"next is offset {segment.next_offset}, not {following.base_offset}")
+    if damage is None:
+        if following is not None:
+            segment.close_indexes()
+        return True
+    if segment.next_offset < recovery_point:
+        raise StorageError(f"{segment.path}: damaged at {damage.position}, below the recovery point: {damage.reason}")
+    _cut(loaded, row, size_bytes, damage)
+    return False
+
+
+def _follows(segment: Segment, following: Segment, config: LogConfig) -> bool:
+    if "compact" in config.cleanup_policy:
+        return segment.next_offset <= following.base_offset
+    return segment.next_offset == following.base_offset
+
+
+def _start_check(segment: Segment, recovery_point: Offset) -> None:
+    """Go to the last index entry below the recovery point, if the index can be believed, else to the beginning."""
+    try:
+        entry = None
+        if _open_indexes(segment) and recovery_point > segment.base_offset:
+            keys = [key for key, _ in segment.index.entries()]
+            if all(key < following for key, following in pairwise(keys)):
+                entry = segment.index.floor(recovery_point - 1 - segment.base_offset)
+        _go_back_to(segment, entry)
+    except (StorageError, OSError):
+        _go_back_to(segment, None)
+
+
+def _cut(loaded: LoadedLog, row: int, size_bytes: int, damage: Damage) -> None:
+    """Drop everything from the damage on; it was never synced, so it was never promised."""
+    segment, dropped = loaded.segments[row], loaded.segments[row + 1 :]
+    del loaded.segments[row + 1 :]
+    loaded.cut_bytes = size_bytes - damage.position
+    for later in dropped:
+        loaded.cut_bytes += later.path.stat().st_size
+        for path in (later.path, later.index.path, later.time_index.path):
+            path.unlink(missing_ok=True)
+    os.ftruncate(segment.fd, damage.position)
+    os.fsync(segment.fd)
+    _logger.warning(
+        "cut log=%s position=%d bytes=%d segments=%d reason=%r",
+        segment.path, damage.position, loaded.cut_bytes, len(dropped), damage.reason,
+    )  # fmt: skip
+
+
+def replay_producers(producers: Producers, segments: Sequence[Segment], start: Offset, until: Offset) -> None:
+    """Note every idempotent batch from offset *start* up to *until*."""
+    for segment in segments:
+        if segment.next_offset <= start or segment.base_offset >= until:
+            continue
+        boundary = segment.find(start) if start > segment.base_offset else None
+        for _, header in segment.batches(boundary.position if boundary else 0):
+            if header.producer_id >= 0 and start <= header.base_offset < until:
+                producers.note(header, header.base_offset, header.max_timestamp)
+
+
+def _replay(loaded: LoadedLog, header: BatchHeader) -> None:
+    if header.partition_leader_epoch > loaded.epochs.latest:
+        loaded.epochs.assign(header.partition_leader_epoch, header.base_offset, save=False)
+    if header.producer_id >= 0:
+        loaded.producers.note(header, header.base_offset, header.max_timestamp)
