@@ -1,7 +1,7 @@
 """FindCoordinator: which broker keeps a group or a transactional id."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Self
 
 from pylog.errors import ErrorCode
 from pylog.model import NO_LEADER
@@ -47,11 +47,18 @@ class FindCoordinatorResponse(Message):
             only.error_code, only.error_message = self.error_code, self.error_message
             self.coordinators = [only]
 
-    def _spread(self, version: int) -> None:
-        if version < 4:
-            (only,) = self.coordinators  # a request that old asks for one key
-            self.error_code, self.error_message = only.error_code, only.error_message
-            self.node_id, self.host, self.port = only.node_id, only.host, only.port
+    def _spread(self, version: int) -> Self:
+        if version >= 4:
+            return self
+        (only,) = self.coordinators  # a request that old asks for one key
+        return replace(
+            self,
+            error_code=only.error_code,
+            error_message=only.error_message,
+            node_id=only.node_id,
+            host=only.host,
+            port=only.port,
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,9 +75,11 @@ class FindCoordinatorRequest(Request):
         if version < 4:
             self.coordinator_keys = [self.key]
 
-    def _spread(self, version: int) -> None:
-        if version < 4:
-            (self.key,) = self.coordinator_keys
+    def _spread(self, version: int) -> Self:
+        if version >= 4:
+            return self
+        (only,) = self.coordinator_keys
+        return replace(self, key=only)
 
     def error_response(self, code: ErrorCode, message: str | None = None) -> FindCoordinatorResponse:
         """Return an answer with *code* at every key."""

@@ -1,7 +1,7 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: how far a group has read."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Self
 
 from pylog.errors import ErrorCode
 from pylog.wire.api.message import Message, Request
@@ -125,10 +125,11 @@ class OffsetFetchResponse(Message):
         if version < 8:
             self.groups = [OffsetFetchResponseGroup(group_id="", topics=self.topics, error_code=self.error_code)]
 
-    def _spread(self, version: int) -> None:
-        if version < 8:
-            (only,) = self.groups  # a request that old asks for one group
-            self.topics, self.error_code = only.topics, only.error_code
+    def _spread(self, version: int) -> Self:
+        if version >= 8:
+            return self
+        (only,) = self.groups  # a request that old asks for one group
+        return replace(self, topics=only.topics, error_code=only.error_code)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,10 +163,11 @@ class OffsetFetchRequest(Request):
         if version < 8:
             self.groups = [OffsetFetchRequestGroup(group_id=self.group_id, topics=self.topics)]
 
-    def _spread(self, version: int) -> None:
-        if version < 8:
-            (only,) = self.groups
-            self.group_id, self.topics = only.group_id, only.topics
+    def _spread(self, version: int) -> Self:
+        if version >= 8:
+            return self
+        (only,) = self.groups
+        return replace(self, group_id=only.group_id, topics=only.topics)
 
     def error_response(self, code: ErrorCode, message: str | None = None) -> OffsetFetchResponse:
         """Return an answer with *code* at every group, and at every partition for versions that have it only there."""

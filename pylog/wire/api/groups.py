@@ -1,7 +1,7 @@
 """Consumer groups: joining, syncing, staying, leaving, looking at them."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Self
 
 from pylog.errors import ErrorCode
 from pylog.wire.api.message import Message, Request
@@ -35,9 +35,8 @@ class JoinGroupResponse(Message):
     member_id: str = ""
     members: list[JoinGroupResponseMember] = field(default_factory=list)
 
-    def _spread(self, version: int) -> None:
-        if version < 7 and self.protocol_name is None:
-            self.protocol_name = ""
+    def _spread(self, version: int) -> Self:
+        return replace(self, protocol_name="") if version < 7 and self.protocol_name is None else self
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,10 +163,11 @@ class LeaveGroupResponse(Message):
     error_code: Int16 = ErrorCode.NONE
     members: Annotated[list[MemberResponse], Versions(3)] = field(default_factory=list)
 
-    def _spread(self, version: int) -> None:
+    def _spread(self, version: int) -> Self:
         # Before version 3 one member leaves, and its result is the answer's.
         if version < 3 and self.error_code == ErrorCode.NONE and self.members:
-            self.error_code = self.members[0].error_code
+            return replace(self, error_code=self.members[0].error_code)
+        return self
 
 
 @dataclass(slots=True, kw_only=True)
@@ -193,10 +193,11 @@ class LeaveGroupRequest(Request):
         if version < 3:
             self.members = [MemberIdentity(member_id=self.member_id)]
 
-    def _spread(self, version: int) -> None:
-        if version < 3:
-            (only,) = self.members
-            self.member_id = only.member_id
+    def _spread(self, version: int) -> Self:
+        if version >= 3:
+            return self
+        (only,) = self.members
+        return replace(self, member_id=only.member_id)
 
     def error_response(self, code: ErrorCode, message: str | None = None) -> LeaveGroupResponse:
         """Return an answer with *code* for the whole request."""

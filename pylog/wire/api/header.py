@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pylog.errors import ProtocolError
 from pylog.wire.api.table import KNOWN, ApiKey
-from pylog.wire.primitives import read_unsigned_varint
+from pylog.wire.primitives import skip_tags
 
 _FIXED_PART = Struct(">hhih")
 _CORRELATION_ID = Struct(">i")
@@ -55,29 +55,10 @@ def parse_request_header(view: memoryview) -> RequestHeader:
             raise ProtocolError(f"client id of {length} bytes")
         if api_version >= _FLEXIBLE_FROM.get(api_key, _NO_FLEXIBLE_VERSION):
             # Nearly every request has no tagged fields: one zero byte.
-            position = position + 1 if view[position] == 0 else skip_tagged_fields(view, position)
+            position = position + 1 if view[position] == 0 else skip_tags(view, position)
     except (StructError, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"request header of {len(view)} bytes: {error}") from None
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
-
-
-def skip_tagged_fields(view: memoryview, position: int) -> int:
-    """Return the position after a tagged-field section whose tags nobody here knows.
-
-    Raises:
-        ProtocolError: a count or size reaches beyond the bytes at hand.
-    """
-    count, position = read_unsigned_varint(view, position)
-    end = len(view)
-    if count * 2 > end - position:  # the smallest tagged field is two bytes: tag and size
-        raise ProtocolError(f"{count} tagged fields in {end - position} bytes")
-    for _ in range(count):
-        _, position = read_unsigned_varint(view, position)
-        size, position = read_unsigned_varint(view, position)
-        if size > end - position:
-            raise ProtocolError(f"tagged field of {size} bytes in {end - position}")
-        position += size
-    return position
 
 
 def encode_response_header(correlation_id: int, api_key: int, version: int) -> bytes:

@@ -40,16 +40,16 @@ class Message:
 
     def encode(self, version: int, head: bytes = b"") -> bytes:
         """Return *head* followed by the body in *version*."""
-        self._spread(version)
         out = bytearray(head)
-        codec.encode(self, version, is_flexible(self.api_key, version), out)
+        codec.encode(self._spread(version), version, is_flexible(self.api_key, version), out)
         return bytes(out)
 
     def _fold(self, version: int) -> None:
         """Move what *version* says in an old layout into the newest one."""
 
-    def _spread(self, version: int) -> None:
-        """Fill the fields that only an old *version* has."""
+    def _spread(self, version: int) -> Self:
+        """Return the message with the fields filled that only an old *version* has."""
+        return self
 
 
 class Request(Message):

@@ -1,7 +1,7 @@
 """Metadata: which brokers there are, and who leads what."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Self
 from uuid import UUID
 
 from pylog.errors import ErrorCode
@@ -86,9 +86,8 @@ class MetadataRequest(Request):
         if version == 0 and not self.topics:
             self.topics = None
 
-    def _spread(self, version: int) -> None:
-        if version == 0 and self.topics is None:
-            self.topics = []
+    def _spread(self, version: int) -> Self:
+        return replace(self, topics=[]) if version == 0 and self.topics is None else self
 
     def error_response(self, code: ErrorCode, message: str | None = None) -> MetadataResponse:
         """Return an answer with *code* at every named topic; these versions have no other place for it."""

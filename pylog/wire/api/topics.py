@@ -1,7 +1,7 @@
 """CreateTopics and DeleteTopics."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Self
 from uuid import UUID
 
 from pylog.errors import ErrorCode
@@ -133,9 +133,10 @@ class DeleteTopicsRequest(Request):
         if version < 6:
             self.topics = [DeleteTopicState(name=name) for name in self.topic_names]
 
-    def _spread(self, version: int) -> None:
-        if version < 6:
-            self.topic_names = [topic.name or "" for topic in self.topics]
+    def _spread(self, version: int) -> Self:
+        if version >= 6:
+            return self
+        return replace(self, topic_names=[topic.name or "" for topic in self.topics])
 
     def error_response(self, code: ErrorCode, message: str | None = None) -> DeleteTopicsResponse:
         """Return an answer with *code* at every topic."""

@@ -1,0 +1,63 @@
+"""The table against kio's definitions, against itself, and against what ApiVersions says."""
+
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader
+
+from pylog.wire.api.message import Request
+from pylog.wire.api.table import KNOWN, PLANNED, SERVED, ApiKey, is_flexible, is_served
+from pylog.wire.api.versions import table_response
+from tests.unit.wire.api.catalogue import HOT_PATH, message_classes
+
+
+@pytest.mark.parametrize("key", KNOWN, ids=lambda key: key.name)
+def test_flexible_versions_are_those_of_the_protocol(key: ApiKey) -> None:
+    row = KNOWN[key]
+    for version in range(row.min_served, row.max_advertised + 1):
+        assert is_flexible(key, version) == load_request_schema(int(key), version).__flexible__
+        assert is_flexible(key, version) == load_response_schema(int(key), version).__flexible__
+
+
+@pytest.mark.parametrize("key", ApiKey, ids=lambda key: key.name)
+def test_keys_have_the_numbers_of_the_protocol(key: ApiKey) -> None:
+    name = load_request_schema(int(key), KNOWN[key].max_advertised).__name__.removesuffix("Request")
+    assert name.lower() == key.name.replace("_", "").lower()
+
+
+def test_every_known_api_has_its_two_messages() -> None:
+    classes = message_classes()
+    for key in KNOWN.keys() - HOT_PATH:
+        assert sorted(issubclass(cls, Request) for cls in classes if cls.api_key == key) == [False, True]
+
+
+def test_rows_are_ordered_and_in_one_table_only() -> None:
+    assert not SERVED.keys() & PLANNED.keys()
+    assert SERVED.keys() | PLANNED.keys() == set(ApiKey)
+    for row in KNOWN.values():
+        assert 0 <= row.min_advertised <= row.min_served <= row.max_advertised
+
+
+def test_this_release_serves_what_its_notes_say() -> None:
+    assert {(int(key), row.min_advertised, row.max_advertised, row.min_served) for key, row in SERVED.items()} == {
+        (0, 0, 9, 3), (1, 4, 12, 4), (2, 1, 7, 1), (3, 0, 12, 0), (10, 0, 4, 0),
+        (18, 0, 4, 0), (19, 2, 7, 2), (20, 1, 6, 1), (22, 0, 4, 0), (32, 1, 4, 1),
+    }
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_says_the_table(version: int) -> None:
+    theirs: type[Any] = load_response_schema(int(ApiKey.API_VERSIONS), version)
+    answer, _ = entity_reader(theirs)(table_response().encode(version), 0)
+    told = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+    assert told == {int(key): (row.min_advertised, row.max_advertised) for key, row in SERVED.items()}
+    assert answer.error_code.value == 0
+
+
+@pytest.mark.parametrize(("key", "version", "expected"), [
+    (0, 2, False), (0, 3, True), (0, 9, True), (0, 10, False), (3, 0, True), (3, -1, False), (9_999, 0, False),
+    (ApiKey.JOIN_GROUP, 0, False),
+])
+def test_served_versions(key: int, version: int, expected: bool) -> None:
+    assert is_served(key, version) is expected
