@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from pylog.testing import BrokerProcess
 from tests.servers.kafka import KafkaServer
 
 PEER = os.environ.get("PYLOG_INTEROP_PEER", "pylog")
@@ -31,9 +33,17 @@ CONFIG = {
 class Broker(Protocol):
     """What the tests need of a broker, whoever built it."""
 
-    bootstrap: str
-    data_dir: Path
-    log_path: Path
+    @property
+    def bootstrap(self) -> str:
+        """``host:port`` for clients."""
+
+    @property
+    def data_dir(self) -> Path:
+        """Directory that holds one directory a partition."""
+
+    @property
+    def log_path(self) -> Path:
+        """File with what the broker printed."""
 
     @property
     def pid(self) -> int:
@@ -49,18 +59,30 @@ class Broker(Protocol):
         """Stop it cleanly and start it again."""
 
 
+@contextmanager
+def run_broker(directory: Path, config: Mapping[str, object] | None = None) -> Iterator[Broker]:
+    """Run a broker over an empty *directory*, with *config* over the settings of all tests."""
+    settings = {**CONFIG, **(config or {})}
+    if PEER == "kafka":
+        with KafkaServer(directory, settings) as server:
+            yield server
+        return
+    with BrokerProcess(directory, config=settings) as process:
+        yield process
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running broker that the tests of one module share."""
-    directory = tmp_path_factory.mktemp("broker")
-    if PEER == "kafka":
-        with KafkaServer(directory, CONFIG) as server:
-            yield server
-        return
-    from pylog.testing import BrokerProcess
+    with run_broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
 
-    with BrokerProcess(directory, config=CONFIG) as process:
-        yield process
+
+@pytest.fixture(scope="module")
+def shared_topic(broker: Broker) -> str:
+    """A topic with one partition that the tests of one module share."""
+    create_topic(broker.bootstrap, "shared")
+    return "shared"
 
 
 @pytest.fixture
