@@ -1,0 +1,261 @@
+"""The controller's duties: carry out what `pylog.cluster.controller` decides, under the fence of its epoch."""
+
+import logging
+import os
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pylog.cluster.controller import Controller
+from pylog.cluster.image import BrokerInfo, ClusterImage, TopicImage
+from pylog.cluster.topics import ClusterConfig, NewTopic, repeated_names
+from pylog.errors import ApiError, ConfigError, ErrorCode
+from pylog.store.base import Watch
+from pylog.store.tree import ClusterTree, Fence
+
+log = logging.getLogger(__name__)
+
+_NO_ID = uuid.UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResult:
+    """What became of one topic in a request.
+
+    Attributes:
+        topic_id: all zero where there is no such topic.
+        partitions: how many it has, -1 on an error.
+        replication_factor: replicas of each, -1 on an error.
+    """
+
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+    topic_id: uuid.UUID = _NO_ID
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watches:
+    """What to call when something changes that the controller has to act on."""
+
+    brokers: Watch
+    topics: Watch
+    deletions: Watch
+
+
+class ControllerDuties:
+    """One term as controller.
+
+    Every method may raise Deposed, after which this object is of no use, or NotConnected and BadVersion, after which
+    `reload` must come first: what was written is then unknown.
+    """
+
+    def __init__(self, tree: ClusterTree, fence: Fence, watches: Watches) -> None:
+        self._tree = tree
+        self._fence = fence
+        self._watches = watches
+        self._controller: Controller | None = None
+        self._is_changed = False
+
+    @property
+    def fence(self) -> Fence:
+        """The claim under which everything is written."""
+        return self._fence
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the whole tree was read; before that nothing is decided, answered or published."""
+        return self._controller is not None
+
+    def reload(self, broker_id: int, cluster_id: str, config: ClusterConfig) -> None:
+        """Read the whole tree and bring it in order: interrupted deletions, states without leader.
+
+        Raises:
+            ProtocolError: a node cannot be read; repair it, then try again.
+        """
+        snapshot = self._tree.snapshot(self._watches.brokers, self._watches.topics, self._watches.deletions)
+        controller = Controller(broker_id, self._fence.epoch, cluster_id, config, snapshot, self._controller)
+        self._settle(controller, snapshot.brokers)
+        for name in sorted(snapshot.deletions):
+            self._finish_deletion(controller, name)
+        self._controller, self._is_changed = controller, True
+
+    def take_image(self) -> ClusterImage | None:
+        """Return a new image if anything changed since the last one."""
+        if not self._is_changed or self._controller is None:
+            return None
+        self._is_changed = False
+        return self._controller.image()
+
+    def look_at_brokers(self) -> None:
+        """React to brokers that came, went or bounced."""
+        controller = self._office()
+        brokers = self._tree.brokers(self._watches.brokers)
+        if brokers != controller.brokers:
+            log.info("brokers_changed before=%s now=%s", sorted(controller.brokers), sorted(brokers))
+            self._settle(controller, brokers)
+            self._is_changed = True
+
+    def look_at_topics(self) -> None:
+        """React to topics that another tool wrote or removed."""
+        controller = self._office()
+        names = self._tree.topic_names(self._watches.topics)
+        for name in sorted(controller.topics.keys() - names):
+            log.warning("topic_vanished topic=%s its data stays where it is", name)
+            controller.confirm_deletion(name, None)
+            self._is_changed = True
+        found = sorted(names - controller.topics.keys())
+        if found:
+            controller.adopt_topics(*self._tree.topics(found))
+            self._settle(controller, controller.brokers)
+            self._is_changed = True
+
+    def look_at_deletions(self) -> None:
+        """Carry out deletions that were ordered in the store."""
+        controller = self._office()
+        for name in sorted(self._tree.ordered_deletions(self._watches.deletions)):
+            controller.confirm_intent(name)
+            self._finish_deletion(controller, name)
+            self._is_changed = True
+
+    def create_topics(
+        self, wanted: Sequence[NewTopic], topic_ids: Mapping[str, uuid.UUID], *, validate_only: bool
+    ) -> list[TopicResult]:
+        """Create topics and return a result for each, in order.
+
+        Args:
+            wanted: the topics, each name once.
+            topic_ids: an id for each name.  After a connection loss the same call with the same ids finds by them what
+                it had written already.
+            validate_only: answer as if, and write nothing.
+        """
+        controller = self._office()
+        results = {
+            name: TopicResult(name, ErrorCode.INVALID_REQUEST, f"topic {name!r} is named twice in one request")
+            for name in repeated_names(topic.name for topic in wanted)
+        }
+        for name, topic_id in topic_ids.items():
+            topic = controller.topics.get(name)
+            if name not in results and topic is not None and topic.topic_id == topic_id:
+                results[name] = _created(topic)
+        planned, refused = controller.plan_topics(
+            (topic, topic_ids[topic.name]) for topic in wanted if topic.name not in results
+        )
+        results |= {name: TopicResult(name, error.code, str(error)) for name, error in refused.items()}
+        is_new = {} if validate_only else self._tree.create_topics(self._fence, planned)
+        for topic in planned:
+            if is_new.get(topic.name, True):
+                results[topic.name] = _created(topic)
+            else:
+                results[topic.name] = TopicResult(topic.name, ErrorCode.TOPIC_ALREADY_EXISTS, "made by somebody else")
+            if is_new.get(topic.name):
+                controller.confirm_topic(topic)
+                self._is_changed = True
+        return [results[topic.name] for topic in wanted]
+
+    def delete_topics(self, names: Sequence[str], begun: set[str]) -> list[TopicResult]:
+        """Delete topics and return a result for each, in order.
+
+        Args:
+            names: the topics to delete.
+            begun: names whose deletion this call has ordered; after a connection loss hand the same set in again.
+        """
+        controller = self._office()
+        found = [name for name in dict.fromkeys(names) if name in controller.topics]
+        ids = {name: controller.topics[name].topic_id for name in found}
+        begun.update(found)
+        self._tree.order_deletions(self._fence, found)
+        for name in found:
+            controller.confirm_intent(name)
+            self._is_changed = True
+            self._finish_deletion(controller, name)
+        return [
+            TopicResult(name, topic_id=ids.get(name, _NO_ID))
+            if name in begun
+            else TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            for name in names
+        ]
+
+    def confirm_cleanup(self, broker_id: int, topic_ids: Collection[uuid.UUID]) -> None:
+        """Take in that a broker has deleted its data of topics that are gone."""
+        controller = self._office()
+        for deleted in controller.after_cleanup(broker_id, topic_ids):
+            self._tree.remember_deletion(self._fence, deleted)
+            controller.confirm_cleanup(deleted)
+            self._is_changed = True
+
+    def take_producer_ids(self, broker_id: int) -> tuple[int, int]:
+        """Return the first of a new block of producer ids, and how many it has."""
+        self._office()
+        return self._tree.take_producer_ids(self._fence, broker_id)
+
+    def alter_topic_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool
+    ) -> list[TopicResult]:
+        """Set (or, with None, unset) configs of topics; return a result for each topic, in order."""
+        controller = self._office()
+        results: list[TopicResult] = []
+        written: dict[str, dict[str, str]] = {}
+        for name, change in changes.items():
+            topic = controller.topics.get(name)
+            if topic is None or name in controller.deletions:
+                message = f"there is no topic {name!r}"
+                results.append(TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message))
+                continue
+            merged = {key: value for key, value in {**topic.configs, **change}.items() if value is not None}
+            try:
+                controller.config.check_configs(merged)
+            except ConfigError as error:
+                results.append(TopicResult(name, ErrorCode.INVALID_CONFIG, str(error)))
+                continue
+            written[name] = merged
+            results.append(TopicResult(name, topic_id=topic.topic_id, configs=merged))
+        if written and not validate_only:
+            self._tree.write_topic_configs(self._fence, written)
+            for name, configs in written.items():
+                controller.confirm_configs(name, configs)
+            self._is_changed = True
+        return results
+
+    def _office(self) -> Controller:
+        if self._controller is None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this controller has not read the whole cluster yet")
+        return self._controller
+
+    def _settle(self, controller: Controller, brokers: Mapping[int, BrokerInfo]) -> None:
+        changes = controller.settle(brokers)
+        if changes:
+            self._tree.write_states(self._fence, changes)
+            controller.confirm_states(changes)
+            leaderless = sum(change.after.leader < 0 for change in changes)
+            log.info("states_written partitions=%d without_leader=%d", len(changes), leaderless)
+        controller.confirm_brokers(brokers)
+
+    def _finish_deletion(self, controller: Controller, name: str) -> None:
+        deleted = controller.deletion_of(name)
+        self._tree.delete_topic(self._fence, name, deleted)
+        controller.confirm_deletion(name, deleted)
+        log.info("topic_deleted topic=%s", name)
+
+
+def new_topic_ids(names: Iterable[str]) -> dict[str, uuid.UUID]:
+    """Return a random id for each name; none is written with a leading dash, which command lines take for an option."""
+    ids: dict[str, uuid.UUID] = {}
+    for name in names:
+        raw = os.urandom(16)
+        # A dash is the digit 62 of base64url; without its highest bit the first digit stays below 32.
+        ids[name] = uuid.UUID(bytes=bytes([raw[0] & 0x7F]) + raw[1:])
+    return ids
+
+
+def _created(topic: TopicImage) -> TopicResult:
+    return TopicResult(
+        topic.name,
+        topic_id=topic.topic_id,
+        partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        configs=topic.configs,
+    )

@@ -1,0 +1,206 @@
+"""What the controller knows and decides; it neither reads nor writes the store itself.
+
+The caller hands in what it read, writes what comes back, and confirms what was written.  So the state here is always
+one that stands in the store, and an image made of it never shows a decision that may yet fail.
+"""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from pylog.cluster.election import elect, elect_first
+from pylog.cluster.image import BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
+from pylog.cluster.topics import ClusterConfig, NewTopic, plan_topic
+from pylog.errors import ApiError, ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """A partition's state as it should be written.
+
+    Attributes:
+        after: the new state; its `partition_epoch` is the version that the node must still have.
+        is_new: the state node does not exist yet.
+    """
+
+    topic: str
+    partition: int
+    after: PartitionImage
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a new controller has to read before it may decide or serve anything.
+
+    Attributes:
+        topics: partitions whose state node is missing are not among a topic's partitions.
+        stateless: replicas of those partitions: their creation was interrupted.
+        deletions: topics whose deletion was ordered and perhaps begun.
+    """
+
+    brokers: Mapping[int, BrokerInfo]
+    topics: Mapping[str, TopicImage]
+    stateless: Mapping[tuple[str, int], tuple[int, ...]]
+    deletions: Collection[str]
+    deleted_topics: Mapping[uuid.UUID, DeletedTopic]
+    broker_configs: Mapping[str, Mapping[str, str]]
+
+
+class Controller:
+    """One term as controller, from a whole snapshot on.
+
+    Invariant: `topics` and `deleted_topics` stand in the store, written under this or an earlier controller epoch.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        epoch: int,
+        cluster_id: str,
+        config: ClusterConfig,
+        snapshot: Snapshot,
+        before: "Controller | None" = None,
+    ) -> None:
+        """Begin from *snapshot*; *before* is the same term's state until now, when the store had to be read again."""
+        self.broker_id = broker_id
+        self.epoch = epoch
+        self.cluster_id = cluster_id
+        self.config = config
+        # Brokers known from before keep their epochs until `settle`, which sees by them who bounced meanwhile.
+        self.brokers: dict[int, BrokerInfo] = dict(snapshot.brokers if before is None else before.brokers)
+        self.topics = dict(snapshot.topics)
+        self.deletions = set(snapshot.deletions)
+        self.deleted_topics = dict(snapshot.deleted_topics)
+        self.broker_configs = dict(snapshot.broker_configs)
+        self._stateless = dict(snapshot.stateless)
+        self._version: int = 0 if before is None else before._version
+        self._partition_count = sum(len(topic.partitions) for topic in self.topics.values())
+
+    def image(self) -> ClusterImage:
+        """Return the next image; a later one orders higher."""
+        self._version += 1
+        return ClusterImage(
+            self.epoch,
+            self._version,
+            self.cluster_id,
+            self.broker_id,
+            dict(self.brokers),
+            {name: topic for name, topic in self.topics.items() if name not in self.deletions},
+            dict(self.deleted_topics),
+            dict(self.broker_configs),
+        )
+
+    def settle(self, brokers: Mapping[int, BrokerInfo]) -> list[StateChange]:
+        """Return the partition states to write, now that these brokers are registered.
+
+        A broker with a new epoch bounced: others take over what they can, before it is counted as live.
+        """
+        bounced = {
+            broker_id
+            for broker_id, broker in brokers.items()
+            if broker_id in self.brokers and self.brokers[broker_id].epoch != broker.epoch
+        }
+        live = frozenset(brokers)
+        changes = [
+            StateChange(name, number, elect_first(replicas, live), is_new=True)
+            for (name, number), replicas in self._stateless.items()
+            if name not in self.deletions
+        ]
+        for name, topic in self.topics.items():
+            if name in self.deletions:
+                continue
+            for number, partition in topic.partitions.items():
+                after = elect(partition, live, leaving=bounced, unclean=self.config.unclean_elections)
+                if after is not partition:
+                    changes.append(StateChange(name, number, after))
+        return changes
+
+    def confirm_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
+        """Take over who is registered, once all that `settle` wanted because of it is written."""
+        self.brokers = dict(brokers)
+
+    def adopt_topics(
+        self, topics: Mapping[str, TopicImage], stateless: Mapping[tuple[str, int], tuple[int, ...]]
+    ) -> None:
+        """Take over topics that somebody else made in the store; `settle` gives their partitions leaders."""
+        self.topics |= topics
+        self._stateless |= stateless
+        self._partition_count += sum(len(topic.partitions) for topic in topics.values())
+
+    def confirm_states(self, changes: Iterable[StateChange]) -> None:
+        """Take over states that were written; each node's version has grown by one, or is 0 if it is new."""
+        by_topic: defaultdict[str, dict[int, PartitionImage]] = defaultdict(dict)
+        for change in changes:
+            version = 0 if change.is_new else change.after.partition_epoch + 1
+            by_topic[change.topic][change.partition] = replace(change.after, partition_epoch=version)
+            self._stateless.pop((change.topic, change.partition), None)
+        for name, written in by_topic.items():
+            topic = self.topics[name]
+            self.topics[name] = replace(topic, partitions=dict(sorted({**topic.partitions, **written}.items())))
+
+    def plan_topics(
+        self, wanted: Iterable[tuple[NewTopic, uuid.UUID]]
+    ) -> tuple[list[TopicImage], dict[str, ApiError]]:
+        """Return the topics to write, and for each other name why it cannot be."""
+        planned: list[TopicImage] = []
+        refused: dict[str, ApiError] = {}
+        start_index = self._partition_count
+        for topic, topic_id in wanted:
+            try:
+                if topic.name in self.topics:
+                    raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists")
+                planned.append(plan_topic(topic, topic_id, self.brokers.values(), self.config, start_index))
+            except ApiError as error:
+                refused[topic.name] = error
+                continue
+            start_index += len(planned[-1].partitions)
+        return planned, refused
+
+    def confirm_topic(self, topic: TopicImage) -> None:
+        """Take over a topic that was written with all its states."""
+        self.topics[topic.name] = topic
+        self._partition_count += len(topic.partitions)
+
+    def confirm_intent(self, name: str) -> None:
+        """Take over that a topic's deletion was ordered: images no longer have it."""
+        self.deletions.add(name)
+
+    def deletion_of(self, name: str) -> DeletedTopic | None:
+        """Return what to remember of a topic when its nodes go; None for a topic that has no nodes."""
+        topic = self.topics.get(name)
+        if topic is None:
+            return None
+        pending = {broker for (other, _), replicas in self._stateless.items() if other == name for broker in replicas}
+        written = {broker for partition in topic.partitions.values() for broker in partition.replicas}
+        return DeletedTopic(name, topic.topic_id, tuple(sorted(pending | written)))
+
+    def confirm_deletion(self, name: str, deleted: DeletedTopic | None) -> None:
+        """Take over that a topic's nodes are gone."""
+        self.deletions.discard(name)
+        self.topics.pop(name, None)
+        for key in [key for key in self._stateless if key[0] == name]:
+            del self._stateless[key]
+        if deleted is not None:
+            self.deleted_topics[deleted.topic_id] = deleted
+
+    def after_cleanup(self, broker_id: int, topic_ids: Iterable[uuid.UUID]) -> list[DeletedTopic]:
+        """Return what still is to be remembered once *broker_id* has deleted its data of these topics."""
+        found = [self.deleted_topics[topic_id] for topic_id in topic_ids if topic_id in self.deleted_topics]
+        return [
+            replace(deleted, replicas=tuple(broker for broker in deleted.replicas if broker != broker_id))
+            for deleted in found
+            if broker_id in deleted.replicas
+        ]
+
+    def confirm_cleanup(self, deleted: DeletedTopic) -> None:
+        """Take over who still has to delete; nobody left means that it is forgotten."""
+        if deleted.replicas:
+            self.deleted_topics[deleted.topic_id] = deleted
+        else:
+            self.deleted_topics.pop(deleted.topic_id, None)
+
+    def confirm_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """Take over a topic's configs that were written."""
+        self.topics[name] = replace(self.topics[name], configs=dict(configs))

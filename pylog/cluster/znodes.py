@@ -1,0 +1,297 @@
+"""Cluster state as it is written in the store: Kafka's paths and Kafka's JSON, to and from our objects.
+
+Kafka's own tools read these nodes, so keys, their order, and which numbers are written as text are all as Kafka has
+them.  Nodes of ours that Kafka does not know live under ``/pylog``.  Every decoder raises ProtocolError, with what it
+read, for what is not such a node: the store was written by something else.
+
+Source: protocol of Apache Kafka 3.9 with ZooKeeper, as read from a running one.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+from urllib.parse import quote, unquote
+
+from pylog.cluster.image import (
+    BrokerInfo,
+    DeletedTopic,
+    PartitionImage,
+    TopicImage,
+    parse_topic_id,
+    topic_id_text,
+)
+from pylog.errors import ProtocolError
+from pylog.model import NodeAddress
+
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CLUSTER_ID = "/cluster/id"
+DELETE_TOPICS = "/admin/delete_topics"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+DELETED_TOPICS = "/pylog/deleted_topics"
+"""One node for each topic incarnation whose data some replica still has to delete."""
+
+BASE_PATHS = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    "/config/changes",
+    DELETE_TOPICS,
+    "/brokers/seqid",
+    "/isr_change_notification",
+    PRODUCER_ID_BLOCK,
+    "/log_dir_event_notification",
+    TOPIC_CONFIGS,
+    "/config/clients",
+    "/config/users",
+    BROKER_CONFIGS,
+    "/config/ips",
+    "/cluster",
+    DELETED_TOPICS,
+)
+"""What every broker makes at start if it is missing."""
+
+CLIENT_LISTENER = "PLAINTEXT"
+INTERNAL_LISTENER = "INTERNAL"
+
+PRODUCER_ID_BLOCK_SIZE = 1000
+
+
+def broker_path(broker_id: int) -> str:
+    """Return the path of a broker's registration."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    """Return the path of a topic's assignment."""
+    return f"{TOPICS}/{topic}"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    """Return the path above a partition's state."""
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    """Return the path of a partition's state."""
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def topic_config_path(topic: str) -> str:
+    """Return the path of a topic's configs."""
+    return f"{TOPIC_CONFIGS}/{quote(topic, safe='')}"
+
+
+def broker_config_path(name: str) -> str:
+    """Return the path of a broker's dynamic configs; *name* is its id or ``<default>``."""
+    return f"{BROKER_CONFIGS}/{name}"
+
+
+def entity_name(node: str) -> str:
+    """Return the name that a node under ``/config`` stands for."""
+    return unquote(node)
+
+
+def delete_topic_path(topic: str) -> str:
+    """Return the path that orders a topic's deletion."""
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def deleted_topic_path(topic_id: uuid.UUID) -> str:
+    """Return the path that remembers a deletion until every replica has carried it out."""
+    return f"{DELETED_TOPICS}/{topic_id_text(topic_id)}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """What a broker tells of itself when it registers.
+
+    Attributes:
+        client: where clients reach it.
+        internal: where brokers reach it.
+        rack: where it stands, if told.
+        cluster_id: the cluster that its data belongs to, None for an empty data directory.
+    """
+
+    broker_id: int
+    client: NodeAddress
+    internal: NodeAddress
+    rack: str | None = None
+    cluster_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A topic's node: its id and each partition's replicas, the preferred leader first."""
+
+    topic_id: uuid.UUID
+    replicas: Mapping[int, tuple[int, ...]]
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _decoder(decode: Callable[_P, _R]) -> Callable[_P, _R]:
+    @wraps(decode)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return decode(*args, **kwargs)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise ProtocolError(f"{decode.__name__}: {error!r} in store node {args!r:.500}") from error
+
+    return checked
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
+    """Return the data of ``/brokers/ids/N``, version 5."""
+    document: dict[str, Any] = {
+        "features": {},
+        "listener_security_protocol_map": {CLIENT_LISTENER: "PLAINTEXT", INTERNAL_LISTENER: "PLAINTEXT"},
+        "endpoints": [_endpoint(CLIENT_LISTENER, broker.client), _endpoint(INTERNAL_LISTENER, broker.internal)],
+    }
+    if broker.rack is not None:
+        document["rack"] = broker.rack
+    return _json(document | {
+        "jmx_port": -1,
+        "port": broker.client.port,
+        "host": broker.client.host,
+        "version": 5,
+        "timestamp": str(now_ms),
+    })
+
+
+@_decoder
+def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerInfo:
+    """Return the broker that ``/brokers/ids/N`` describes; versions 2 to 5."""
+    document = json.loads(data)
+    endpoints = dict(_parse_endpoint(broker_id, text) for text in document["endpoints"])
+    client = endpoints.get(CLIENT_LISTENER) or NodeAddress(broker_id, document["host"], document["port"])
+    return BrokerInfo(broker_id, czxid, document.get("rack"), client, endpoints.get(INTERNAL_LISTENER, client))
+
+
+def _endpoint(listener: str, address: NodeAddress) -> str:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{listener}://{host}:{address.port}"
+
+
+def _parse_endpoint(broker_id: int, text: str) -> tuple[str, NodeAddress]:
+    listener, _, rest = text.partition("://")
+    host, _, port = rest.rpartition(":")
+    return listener, NodeAddress(broker_id, host.strip("[]"), int(port))
+
+
+def encode_controller(broker_id: int, now_ms: int) -> bytes:
+    """Return the data of ``/controller``, version 2."""
+    return _json({"version": 2, "brokerid": broker_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
+
+
+@_decoder
+def decode_controller(data: bytes) -> int:
+    """Return the broker id that ``/controller`` names."""
+    return int(json.loads(data)["brokerid"])
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    """Return the data of ``/controller_epoch``: the bare number."""
+    return str(epoch).encode()
+
+
+@_decoder
+def decode_controller_epoch(data: bytes) -> int:
+    """Return the epoch that ``/controller_epoch`` holds."""
+    return int(data)
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """Return the data of ``/cluster/id``; its version is a text."""
+    return _json({"version": "1", "id": cluster_id})
+
+
+@_decoder
+def decode_cluster_id(data: bytes) -> str:
+    """Return the id that ``/cluster/id`` holds."""
+    return str(json.loads(data)["id"])
+
+
+def encode_assignment(topic: TopicImage) -> bytes:
+    """Return the data of ``/brokers/topics/T``, version 3."""
+    return _json({
+        "partitions": {str(number): one.replicas for number, one in sorted(topic.partitions.items())},
+        "topic_id": topic_id_text(topic.topic_id),
+        "adding_replicas": {},
+        "removing_replicas": {},
+        "version": 3,
+    })
+
+
+@_decoder
+def decode_assignment(data: bytes) -> Assignment:
+    """Return topic id and replicas that ``/brokers/topics/T`` holds."""
+    document = json.loads(data)
+    replicas = {int(number): tuple(brokers) for number, brokers in document["partitions"].items()}
+    return Assignment(parse_topic_id(document["topic_id"]), dict(sorted(replicas.items())))
+
+
+def encode_state(partition: PartitionImage, controller_epoch: int) -> bytes:
+    """Return the data of ``…/partitions/P/state``, version 1."""
+    return _json({
+        "controller_epoch": controller_epoch,
+        "leader": partition.leader,
+        "version": 1,
+        "leader_epoch": partition.leader_epoch,
+        "isr": partition.isr,
+    })
+
+
+@_decoder
+def decode_state(data: bytes, version: int, replicas: tuple[int, ...]) -> PartitionImage:
+    """Return the partition that ``…/partitions/P/state`` describes, together with its node's version and replicas."""
+    document = json.loads(data)
+    return PartitionImage(document["leader"], document["leader_epoch"], tuple(document["isr"]), replicas, version)
+
+
+def encode_configs(configs: Mapping[str, str]) -> bytes:
+    """Return the data of ``/config/<entity>/NAME``, version 1."""
+    return _json({"version": 1, "config": dict(configs)})
+
+
+@_decoder
+def decode_configs(data: bytes) -> dict[str, str]:
+    """Return the configs that ``/config/<entity>/NAME`` holds."""
+    return {str(name): str(value) for name, value in json.loads(data)["config"].items()}
+
+
+def encode_producer_id_block(broker_id: int, first: int) -> bytes:
+    """Return the data of ``/latest_producer_id_block``: the block from *first* on, both ends as text."""
+    last = first + PRODUCER_ID_BLOCK_SIZE - 1
+    return _json({"version": 1, "broker": broker_id, "block_start": str(first), "block_end": str(last)})
+
+
+@_decoder
+def next_producer_id(data: bytes) -> int:
+    """Return the first producer id that no block has; the node is empty before the first block."""
+    return int(json.loads(data)["block_end"]) + 1 if data else 0
+
+
+def encode_deleted_topic(deleted: DeletedTopic) -> bytes:
+    """Return the data of ``/pylog/deleted_topics/ID``: ``{"version":1,"topic":T,"replicas":[…]}``."""
+    return _json({"version": 1, "topic": deleted.name, "replicas": deleted.replicas})
+
+
+@_decoder
+def decode_deleted_topic(topic_id: str, data: bytes) -> DeletedTopic:
+    """Return the deletion that ``/pylog/deleted_topics/ID`` remembers."""
+    document = json.loads(data)
+    return DeletedTopic(document["topic"], parse_topic_id(topic_id), tuple(document["replicas"]))

@@ -1,0 +1,221 @@
+"""The embedded store's file: an append-only journal of node images.
+
+file    => magic: "pylogstore", format: uint16, [transaction]         (big-endian)
+transaction => length: uint32, crc: uint32, payload: length bytes     (crc is CRC-32C of the payload)
+payload => zxid: int64, [entry]
+entry   => kind: uint8 (0 remove, 1 put), path: string16
+           put only: version: int32, czxid: int64, mzxid: int64, ephemeral_owner: int64, next_sequence: int32,
+                     data: bytes32
+string16 => length: uint16, UTF-8 bytes; bytes32 => length: uint32, bytes
+
+Entries are the outcome, not the request, so replaying needs no rule of the store and a compacted journal has the same
+format as a long one.  Each transaction is synced before the next is written, so a crash can only tear the last one: it
+was never confirmed and is cut off.  A broken transaction with a whole one behind it is damage, and refused.
+"""
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from crc32c import crc32c
+
+from pylog.errors import ConfigError, StorageError
+from pylog.store.nodes import Node
+
+FORMAT = 1
+_MAGIC = b"pylogstore" + struct.pack(">H", FORMAT)
+_FRAME = struct.Struct(">II")
+_ENTRY = struct.Struct(">BH")
+_NODE = struct.Struct(">iqqqiI")
+_ZXID = struct.Struct(">q")
+
+MAX_TRANSACTION_BYTES = 64 << 20
+"""No multi comes near this; a length above it is garbage and ends the replay."""
+
+_COMPACT_NODES = 50
+"""Nodes in one transaction of a compacted journal: below `MAX_TRANSACTION_BYTES` with nodes of 1 MiB."""
+
+_COMPACT_BYTES = 4 << 20
+_COMPACT_GROWTH = 4
+"""A journal is compacted once it is 4 MiB and four times what it was after the last time: start-up stays short."""
+
+
+class Journal:
+    """The file behind an embedded store; one process at a time holds it.
+
+    After a failed write nothing more is written: the page cache may have dropped what the disk refused, so a second
+    attempt could confirm a hole.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "store.journal"
+        directory.mkdir(parents=True, exist_ok=True)
+        # The journal itself is replaced by compaction, so the lock needs a file of its own.
+        self._lock = os.open(directory / "store.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise ConfigError(f"{directory}: the store is in use by another process") from None
+        self._fd = -1
+        self._size_bytes = 0
+        self._compacted_bytes = 0
+        self._failed = False
+
+    def replay(self) -> tuple[dict[str, Node], int]:
+        """Read everything, cut a torn tail, open for appending; return the nodes by path and the last zxid."""
+        nodes: dict[str, Node] = {}
+        zxid = 0
+        created = not self._path.exists()
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        content = self._path.read_bytes()
+        if len(content) < len(_MAGIC):
+            created, content = True, _MAGIC
+        if content[: len(_MAGIC)] != _MAGIC:
+            raise StorageError(f"{self._path}: not a store journal of format {FORMAT}: starts with {content[:12]!r}")
+        end = len(_MAGIC)
+        for zxid, entries, end in _transactions(content):  # noqa: B007  (both are wanted after the loop)
+            for path, node in entries:
+                if node is None:
+                    nodes.pop(path, None)
+                else:
+                    nodes[path] = node
+        if created:
+            with self._guard():
+                os.ftruncate(self._fd, 0)
+                _write_all(self._fd, _MAGIC)
+                os.fsync(self._fd)
+                _sync_directory(self._path.parent)
+        elif end < len(content):
+            self._check_tail(content, end)
+            with self._guard():
+                os.ftruncate(self._fd, end)
+                os.fsync(self._fd)
+        self._size_bytes = self._compacted_bytes = end
+        os.lseek(self._fd, end, os.SEEK_SET)
+        return nodes, zxid
+
+    def append(self, zxid: int, changes: Mapping[str, Node | None]) -> None:
+        """Write one transaction and sync it; when this returns it survives a power cut.
+
+        Raises:
+            StorageError: it may or may not survive, and the journal refuses everything from now on.
+        """
+        frame = _encode(zxid, changes.items())
+        with self._guard():
+            _write_all(self._fd, frame)
+            os.fdatasync(self._fd)
+        self._size_bytes += len(frame)
+
+    def wants_compaction(self) -> bool:
+        """Whether the journal has grown enough over its content to be written anew."""
+        return self._size_bytes > max(_COMPACT_BYTES, _COMPACT_GROWTH * self._compacted_bytes)
+
+    def compact(self, zxid: int, nodes: Mapping[str, Node]) -> None:
+        """Replace the journal by one that holds only *nodes*; a crash leaves the old one or the new one, whole."""
+        fresh = self._path.with_suffix(".new")
+        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        paths = list(nodes)
+        content = _MAGIC + b"".join(
+            _encode(zxid, [(path, nodes[path]) for path in paths[first : first + _COMPACT_NODES]])
+            for first in range(0, len(paths), _COMPACT_NODES)
+        )
+
+        try:
+            with self._guard():
+                _write_all(fd, content)
+                os.fsync(fd)
+                fresh.rename(self._path)
+                _sync_directory(self._path.parent)
+        except StorageError:
+            os.close(fd)
+            raise
+        os.close(self._fd)
+        self._fd, self._size_bytes, self._compacted_bytes = fd, len(content), len(content)
+
+    def close(self) -> None:
+        """Give the file and its lock back.  May be called twice."""
+        for fd in (self._fd, self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._lock = -1
+
+    def _check_tail(self, content: bytes, end: int) -> None:
+        # Byte by byte, because the length of the broken one may be what is broken; a tail is one multi long.
+        for position in range(end + 1, len(content) - _FRAME.size):
+            if any(True for _ in _transactions(content, position)):
+                raise StorageError(
+                    f"{self._path}: damaged at byte {end}: a whole transaction follows at byte {position}; "
+                    "restore the file from a backup, or cut it there and lose what follows"
+                )
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        if self._failed or self._lock < 0:
+            raise StorageError(f"{self._path}: closed, or an earlier write failed")
+        try:
+            yield
+        except OSError as error:
+            self._failed = True
+            raise StorageError(f"{self._path}: {error}") from error
+
+
+def _encode(zxid: int, entries: Iterable[tuple[str, Node | None]]) -> bytes:
+    parts = [_ZXID.pack(zxid)]
+    for path, node in entries:
+        name = path.encode()
+        parts += [_ENTRY.pack(node is not None, len(name)), name]
+        if node is not None:
+            parts.append(_NODE.pack(
+                node.version, node.czxid, node.mzxid, node.ephemeral_owner, node.next_sequence, len(node.data)
+            ))
+            parts.append(node.data)
+    payload = b"".join(parts)
+    return _FRAME.pack(len(payload), crc32c(payload)) + payload
+
+
+def _transactions(
+    content: bytes, position: int = len(_MAGIC)
+) -> Iterator[tuple[int, list[tuple[str, Node | None]], int]]:
+    """Yield zxid, entries and end position of every whole transaction; stop at the first that is not."""
+    while position + _FRAME.size <= len(content):
+        length, crc = _FRAME.unpack_from(content, position)
+        start = position + _FRAME.size
+        if not _ZXID.size <= length <= min(MAX_TRANSACTION_BYTES, len(content) - start):
+            return
+        payload = content[start : start + length]
+        if crc32c(payload) != crc:
+            return
+        position += _FRAME.size + length
+        yield _ZXID.unpack_from(payload)[0], list(_entries(payload)), position
+
+
+def _entries(payload: bytes) -> Iterator[tuple[str, Node | None]]:
+    position = _ZXID.size
+    while position < len(payload):
+        is_put, path_bytes = _ENTRY.unpack_from(payload, position)
+        position += _ENTRY.size + path_bytes
+        path = payload[position - path_bytes : position].decode()
+        if not is_put:
+            yield path, None
+            continue
+        version, czxid, mzxid, owner, next_sequence, data_bytes = _NODE.unpack_from(payload, position)
+        position += _NODE.size + data_bytes
+        yield path, Node(payload[position - data_bytes : position], version, czxid, mzxid, owner, next_sequence)
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,380 @@
+"""The cluster's nodes in a store: typed reads, and writes that only the reigning controller can do."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from pylog.cluster import znodes
+from pylog.cluster.controller import Snapshot, StateChange
+from pylog.cluster.image import BrokerInfo, DeletedTopic, TopicImage
+from pylog.errors import ProtocolError, PylogError
+from pylog.store.base import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    Operation,
+    Result,
+    Set,
+    Stat,
+    Store,
+    Watch,
+)
+
+log = logging.getLogger(__name__)
+
+MAX_OPERATIONS = 500
+"""Operations in one multi: a ZooKeeper server syncs one log entry for all, and 500 stay far below its request limit."""
+
+MAX_MULTI_BYTES = 512 << 10
+"""Data in one multi, for topics with large assignments; the server's limit is 1 MiB."""
+
+_SETTLE_ATTEMPTS = 3
+
+
+class Fence(NamedTuple):
+    """A controller's claim: its epoch, and the epoch node's version that every write of its checks."""
+
+    epoch: int
+    version: int
+
+
+class ControllerNode(NamedTuple):
+    """Who is controller, as the store has it."""
+
+    broker_id: int
+    fence: Fence
+    session_id: int
+
+
+class Deposed(PylogError):
+    """Another controller was elected: nothing was written, and nothing more may be."""
+
+
+class ClusterTree:
+    """The nodes of `pylog.cluster.znodes` in a store; every method blocks."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def prepare(self) -> None:
+        """Make the paths that everything else takes for granted."""
+        self.store.ensure(*znodes.BASE_PATHS)
+        if self.store.exists(znodes.CONTROLLER_EPOCH) is None:
+            self._create_if_missing(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
+
+    def cluster_id(self) -> str | None:
+        """Return the cluster's id, None while nobody gave it one."""
+        [found] = self.store.get_many([znodes.CLUSTER_ID])
+        return None if found is None else znodes.decode_cluster_id(found[0])
+
+    def give_cluster_id(self, cluster_id: str) -> str:
+        """Set the cluster's id unless it has one; return the one it has now."""
+        self._create_if_missing(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+        return znodes.decode_cluster_id(self.store.get(znodes.CLUSTER_ID)[0])
+
+    def register(self, registration: znodes.BrokerRegistration, now_ms: int) -> int:
+        """Make the broker's ephemeral node and return its epoch; raise NodeExists while there is one."""
+        path = znodes.broker_path(registration.broker_id)
+        self.store.create(path, znodes.encode_broker(registration, now_ms), ephemeral=True)
+        return self.store.get(path)[1].czxid
+
+    def registered(self, broker_id: int, watch: Watch | None = None) -> tuple[BrokerInfo, Stat] | None:
+        """Return the broker's registration, None if there is none; *watch* fires at the next change."""
+        path = znodes.broker_path(broker_id)
+        stat = self.store.exists(path, watch)
+        found = None if stat is None else self.store.get_many([path])[0]
+        if found is None:
+            return None
+        return znodes.decode_broker(broker_id, found[0], found[1].czxid), found[1]
+
+    def controller(self, watch: Watch | None = None) -> ControllerNode | None:
+        """Return the controller, None if there is none; *watch* fires at the next change."""
+        for attempt in range(_SETTLE_ATTEMPTS):
+            if self.store.exists(znodes.CONTROLLER, watch) is None:
+                return None
+            node, epoch = self.store.get_many([znodes.CONTROLLER, znodes.CONTROLLER_EPOCH])
+            if node is None or epoch is None:
+                continue
+            # One multi writes both; different transactions mean that the controller changed between the two reads.
+            if node[1].czxid == epoch[1].mzxid or attempt == _SETTLE_ATTEMPTS - 1:
+                fence = Fence(znodes.decode_controller_epoch(epoch[0]), epoch[1].version)
+                return ControllerNode(znodes.decode_controller(node[0]), fence, node[1].ephemeral_owner)
+        return None
+
+    def claim_controller(self, broker_id: int, now_ms: int) -> Fence | None:
+        """Become controller: claim and epoch in one multi.  None if somebody was faster."""
+        data, stat = self.store.get(znodes.CONTROLLER_EPOCH)
+        epoch = znodes.decode_controller_epoch(data) + 1
+        try:
+            _, written = self.store.multi([
+                Create(znodes.CONTROLLER, znodes.encode_controller(broker_id, now_ms), ephemeral=True),
+                Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), stat.version),
+            ])
+        except (NodeExists, BadVersion):
+            return None
+        assert isinstance(written, Stat), written
+        return Fence(epoch, written.version)
+
+    def resign(self) -> None:
+        """Remove our own claim, so that an election follows; another session's claim stays."""
+        stat = self.store.exists(znodes.CONTROLLER)
+        if stat is not None and stat.ephemeral_owner == self.store.session_id:
+            self.store.delete(znodes.CONTROLLER)
+
+    def brokers(self, watch: Watch | None = None) -> dict[int, BrokerInfo]:
+        """Return the registered brokers; *watch* fires when one comes or goes."""
+        names = [name for name in self.store.children(znodes.BROKER_IDS, watch) if name.isdigit()]
+        found: dict[int, BrokerInfo] = {}
+        nodes = self.store.get_many(f"{znodes.BROKER_IDS}/{name}" for name in names)
+        for broker_id, node in zip(map(int, names), nodes, strict=True):
+            if node is None:
+                continue
+            try:
+                found[broker_id] = znodes.decode_broker(broker_id, node[0], node[1].czxid)
+            except ProtocolError as error:
+                # One broker that writes nonsense must not take the controller from all others.
+                log.error("broker_ignored broker=%d reason=%s", broker_id, error)
+        return dict(sorted(found.items()))
+
+    def topic_names(self, watch: Watch | None = None) -> set[str]:
+        """Return the names of all topics; *watch* fires when one comes or goes."""
+        return set(self.store.children(znodes.TOPICS, watch))
+
+    def ordered_deletions(self, watch: Watch | None = None) -> set[str]:
+        """Return the topics whose deletion was ordered; *watch* fires at the next order."""
+        return set(self.store.children(znodes.DELETE_TOPICS, watch))
+
+    def snapshot(self, on_brokers: Watch, on_topics: Watch, on_deletions: Watch) -> Snapshot:
+        """Read everything a controller must know.
+
+        Raises:
+            ProtocolError: a topic cannot be read.  An image without it would take its data offline, so there is none.
+        """
+        deletions = self.ordered_deletions(on_deletions)
+        names = sorted(self.topic_names(on_topics))
+        brokers = self.brokers(on_brokers)
+        topics, stateless = self.topics(names)
+        ids = self.store.children(znodes.DELETED_TOPICS)
+        nodes = self.store.get_many(f"{znodes.DELETED_TOPICS}/{topic_id}" for topic_id in ids)
+        deleted = [
+            znodes.decode_deleted_topic(topic_id, node[0])
+            for topic_id, node in zip(ids, nodes, strict=True)
+            if node is not None
+        ]
+        return Snapshot(
+            brokers, topics, stateless, deletions, {one.topic_id: one for one in deleted}, self._broker_configs()
+        )
+
+    def topics(
+        self, names: Sequence[str]
+    ) -> tuple[dict[str, TopicImage], dict[tuple[str, int], tuple[int, ...]]]:
+        """Return the topics of these names, and the replicas of partitions that have no state yet."""
+        nodes = self.store.get_many(map(znodes.topic_path, names))
+        assignments = {
+            name: znodes.decode_assignment(node[0]) for name, node in zip(names, nodes, strict=True) if node is not None
+        }
+        config_nodes = self.store.get_many(map(znodes.topic_config_path, assignments))
+        configs = {
+            name: {} if node is None else znodes.decode_configs(node[0])
+            for name, node in zip(assignments, config_nodes, strict=True)
+        }
+        wanted = [
+            (name, number, replicas)
+            for name, assignment in assignments.items()
+            for number, replicas in assignment.replicas.items()
+        ]
+        states = self.store.get_many(znodes.state_path(name, number) for name, number, _ in wanted)
+        topics = {name: TopicImage(name, one.topic_id, {}, configs[name]) for name, one in assignments.items()}
+        stateless: dict[tuple[str, int], tuple[int, ...]] = {}
+        for (name, number, replicas), node in zip(wanted, states, strict=True):
+            if node is None:
+                stateless[name, number] = replicas
+                continue
+            partitions = topics[name].partitions
+            assert isinstance(partitions, dict)
+            partitions[number] = znodes.decode_state(node[0], node[1].version, replicas)
+        return topics, stateless
+
+    def write_states(self, fence: Fence, changes: Sequence[StateChange]) -> None:
+        """Write partition states; raise Deposed, or BadVersion if a state is not what it was taken for."""
+        parents = {
+            path: None
+            for change in changes
+            if change.is_new
+            for path in (
+                f"{znodes.topic_path(change.topic)}/partitions",
+                znodes.partition_path(change.topic, change.partition),
+            )
+        }
+        missing = [path for path, found in zip(parents, self.store.get_many(parents), strict=True) if found is None]
+        operations: list[Operation] = [Create(path) for path in missing]
+        operations += [_state_operation(change, fence.epoch) for change in changes]
+        self.write(fence, operations)
+
+    def create_topics(self, fence: Fence, topics: Sequence[TopicImage]) -> dict[str, bool]:
+        """Write new topics with all their states; return for each whether it is new, False where one exists already.
+
+        A topic appears at once unless it alone needs several multis; then its first states come with it.
+        """
+        created: dict[str, bool] = {}
+        operations = self._creations(fence, topics)
+        for group in _pack([(topic, operations[topic.name]) for topic in topics]):
+            try:
+                self.write(fence, [operation for _, each in group for operation in each])
+                created |= {topic.name: True for topic, _ in group}
+            except NodeExists:
+                # Somebody outside made one of them; alone, each shows whether it is that one.
+                for topic, each in group:
+                    created[topic.name] = self._create_alone(fence, each)
+        return created
+
+    def order_deletions(self, fence: Fence, names: Iterable[str]) -> None:
+        """Write down that these topics are to go, before anything of them goes."""
+        paths = [znodes.delete_topic_path(name) for name in names]
+        present = self.store.get_many(paths)
+        self.write(fence, [Create(path) for path, node in zip(paths, present, strict=True) if node is None])
+
+    def delete_topic(self, fence: Fence, name: str, deleted: DeletedTopic | None) -> None:
+        """Remove a topic's nodes and its order, and before the last of them write what replicas still have to delete.
+
+        May be repeated after an interruption: what is gone already is skipped.
+        """
+        top = znodes.topic_path(name)
+        below = f"{top}/partitions"
+        numbers = self.store.children_many([below])[0]
+        partitions = [f"{below}/{number}" for number in numbers]
+        states = [f"{path}/state" for path in partitions]
+        config, order = znodes.topic_config_path(name), znodes.delete_topic_path(name)
+        memory = None if deleted is None else znodes.deleted_topic_path(deleted.topic_id)
+        parts, rest = [*states, *partitions, below], [top, config, order]
+        wanted = [*parts, *rest, *([memory] if memory else [])]
+        present = {path for path, node in zip(wanted, self.store.get_many(wanted), strict=True) if node is not None}
+        operations: list[Operation] = [Delete(path) for path in parts if path in present]
+        if deleted is not None and memory is not None and memory not in present:
+            operations.append(Create(memory, znodes.encode_deleted_topic(deleted)))
+        operations += [Delete(path) for path in rest if path in present]
+        self.write(fence, operations)
+
+    def remember_deletion(self, fence: Fence, deleted: DeletedTopic) -> None:
+        """Write which replicas still have to delete; forget it with the last."""
+        path = znodes.deleted_topic_path(deleted.topic_id)
+        if deleted.replicas:
+            self.write(fence, [Set(path, znodes.encode_deleted_topic(deleted))])
+        else:
+            self.write(fence, [Delete(path)])
+
+    def write_topic_configs(self, fence: Fence, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Replace the configs of existing topics, all at once."""
+        self.write(fence, [
+            Set(znodes.topic_config_path(name), znodes.encode_configs(values)) for name, values in configs.items()
+        ])
+
+    def take_producer_ids(self, fence: Fence, broker_id: int) -> tuple[int, int]:
+        """Take the next block of producer ids; return the first and how many."""
+        data, stat = self.store.get(znodes.PRODUCER_ID_BLOCK)
+        first = znodes.next_producer_id(data)
+        block = znodes.encode_producer_id_block(broker_id, first)
+        self.write(fence, [Set(znodes.PRODUCER_ID_BLOCK, block, stat.version)])
+        return first, znodes.PRODUCER_ID_BLOCK_SIZE
+
+    def write(self, fence: Fence, operations: Sequence[Operation]) -> list[Result]:
+        """Do *operations* under the fence, in as many multis as needed, each all or nothing.
+
+        Raises:
+            Deposed: the epoch node has another version; this multi and those after it did nothing.
+        """
+        results: list[Result] = []
+        for part in _cut(operations):
+            try:
+                results += self.store.multi([Check(znodes.CONTROLLER_EPOCH, fence.version), *part])[1:]
+            except BadVersion as error:
+                if error.operation_index == 0:
+                    raise Deposed(f"controller epoch {fence.epoch} is over") from error
+                raise
+        return results
+
+    def _creations(self, fence: Fence, topics: Sequence[TopicImage]) -> dict[str, list[Operation]]:
+        # Configs may be left from a topic whose deletion another tool began; the new topic's replace them.
+        stale = self.store.get_many(znodes.topic_config_path(topic.name) for topic in topics)
+        return {
+            topic.name: _creation(topic, fence.epoch, has_config=node is not None)
+            for topic, node in zip(topics, stale, strict=True)
+        }
+
+    def _create_alone(self, fence: Fence, operations: Sequence[Operation]) -> bool:
+        try:
+            self.write(fence, operations)
+        except NodeExists:
+            return False
+        return True
+
+    def _create_if_missing(self, path: str, data: bytes) -> None:
+        try:
+            self.store.create(path, data, make_parents=True)
+        except NodeExists:
+            return
+
+    def _broker_configs(self) -> dict[str, dict[str, str]]:
+        names = self.store.children(znodes.BROKER_CONFIGS)
+        nodes = self.store.get_many(map(znodes.broker_config_path, names))
+        return {
+            znodes.entity_name(name): znodes.decode_configs(node[0])
+            for name, node in zip(names, nodes, strict=True)
+            if node is not None
+        }
+
+
+def _state_operation(change: StateChange, controller_epoch: int) -> Operation:
+    path = znodes.state_path(change.topic, change.partition)
+    data = znodes.encode_state(change.after, controller_epoch)
+    return Create(path, data) if change.is_new else Set(path, data, change.after.partition_epoch)
+
+
+def _creation(topic: TopicImage, controller_epoch: int, *, has_config: bool) -> list[Operation]:
+    config_path, configs = znodes.topic_config_path(topic.name), znodes.encode_configs(topic.configs)
+    operations: list[Operation] = [
+        Set(config_path, configs) if has_config else Create(config_path, configs),
+        Create(znodes.topic_path(topic.name), znodes.encode_assignment(topic)),
+        Create(f"{znodes.topic_path(topic.name)}/partitions"),
+    ]
+    for number, partition in topic.partitions.items():
+        operations.append(Create(znodes.partition_path(topic.name, number)))
+        operations.append(_state_operation(StateChange(topic.name, number, partition, is_new=True), controller_epoch))
+    return operations
+
+
+def _size(operation: Operation) -> int:
+    data_bytes = len(operation.data) if isinstance(operation, Create | Set) else 0
+    return len(operation.path) + data_bytes
+
+
+def _cut(operations: Sequence[Operation]) -> list[list[Operation]]:
+    """Return *operations* in runs that each fit a multi."""
+    parts: list[list[Operation]] = []
+    size_bytes = 0
+    for operation in operations:
+        size_bytes += _size(operation)
+        if not parts or len(parts[-1]) == MAX_OPERATIONS or size_bytes > MAX_MULTI_BYTES:
+            parts.append([])
+            size_bytes = _size(operation)
+        parts[-1].append(operation)
+    return parts
+
+
+_Creation = tuple[TopicImage, list[Operation]]
+
+
+def _pack(creations: Sequence[_Creation]) -> list[list[_Creation]]:
+    """Return whole topics in runs that each fit a multi; a topic too large for one stands alone."""
+    groups: list[list[_Creation]] = []
+    count = size_bytes = 0
+    for creation in creations:
+        size = sum(map(_size, creation[1]))
+        count, size_bytes = count + len(creation[1]), size_bytes + size
+        if not groups or count > MAX_OPERATIONS or size_bytes > MAX_MULTI_BYTES:
+            groups.append([])
+            count, size_bytes = len(creation[1]), size
+        groups[-1].append(creation)
+    return groups
