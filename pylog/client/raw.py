@@ -27,7 +27,6 @@ from uuid import UUID
 from pylog.client.connection import Unreachable
 from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, ProtocolError
 from pylog.model import NodeAddress, Offset, TopicPartition
-from pylog.wire.api.header import skip_tagged_fields
 from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pylog.wire.api.offsets import (
@@ -37,7 +36,7 @@ from pylog.wire.api.offsets import (
     ListOffsetsTopic,
 )
 from pylog.wire.api.table import ApiKey, is_flexible
-from pylog.wire.primitives import check_count, take
+from pylog.wire.primitives import check_count, skip_tags, take
 
 _T = TypeVar("_T")
 
@@ -370,7 +369,7 @@ class _Connection:
         (correlation_id,) = _INT32.unpack_from(reply)
         if correlation_id != self._correlation_id:
             raise ProtocolError(f"a reply is to request {correlation_id}, {self._correlation_id} was sent")
-        return reply[skip_tagged_fields(reply, 4) if is_flexible(api_key, version) else 4 :]
+        return reply[skip_tags(reply, 4) if is_flexible(api_key, version) else 4 :]
 
     def _receive(self, size: int, deadline: float) -> bytearray:
         buffer = bytearray(min(size, _FIRST_READ_BYTES))
