@@ -64,5 +64,5 @@ molecule: ## one Molecule scenario: SCENARIO=cluster
 bench: ## benchmarks; results go to docs/results
 	@local/bench.sh
 
-wheelhouse: ## build the wheels that the hosts install, into .local/wheelhouse
-	@local/wheelhouse.sh
+wheelhouse: setup ## build the wheels that the hosts install, into .local/wheelhouse
+	@$(PYTHON3) local/wheelhouse.py

@@ -91,7 +91,6 @@ install_venv() {
   local stamp="$STATE/venv.stamp" wanted
   wanted=$(hash_of requirements/dev.txt pyproject.toml "$UV_REQUIREMENTS")
   if [[ -x "$VENV/bin/python" && "$(cat "$stamp" 2>/dev/null)" == "$wanted" ]]; then return; fi
-  install_uv
   [[ -x "$VENV/bin/python" ]] || "$UV" venv -q --python "$(find_python)" "$VENV"
   say "installing Python packages of requirements/dev.txt into .venv"
   "$UV" pip install -q --python "$VENV/bin/python" --require-hashes -r requirements/dev.txt
@@ -102,4 +101,5 @@ install_venv() {
 
 check_system
 install_packages
+install_uv
 install_venv

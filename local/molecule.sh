@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# molecule.sh SCENARIO: runs one Molecule scenario on a set of hosts of its own, and does not believe a green end:
+# Molecule passes when no host matched, when a playbook is missing, when the recap could not be read, and when
+# verify collected no test. KEEP=1 leaves the hosts behind for a look.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+scenario=${1:?usage: molecule.sh SCENARIO}
+directory="$ROOT/molecule/$scenario"
+[[ -f "$directory/molecule.yml" ]] || die "there is no scenario $scenario: molecule/$scenario/molecule.yml is missing"
+[[ -f "$directory/min_tests" ]] || die "molecule/$scenario/min_tests must say how many tests verify has at least"
+lock_checkout
+
+export PYLOG_HOSTS_SET="molecule-$scenario"
+export PYLOG_HOSTS_FILE="$STATE/$PYLOG_HOSTS_SET/hosts.json"
+export PYLOG_JUNIT_XML="$STATE/results/molecule-$scenario.xml"
+log="$STATE/results/molecule-$scenario.log"
+mkdir -p "$STATE/results"
+rm -f "$PYLOG_JUNIT_XML"
+
+finish() {
+  local status=$?
+  trap - EXIT
+  if [[ $status -ne 0 ]]; then
+    local/journals.sh "$PYLOG_HOSTS_SET" || true
+    say "the whole log: $log"
+  fi
+  if [[ -n "${KEEP:-}" ]]; then
+    say "hosts kept: local/hosts.py --set $PYLOG_HOSTS_SET status|shell HOST|destroy"
+  else
+    local/hosts.py --set "$PYLOG_HOSTS_SET" destroy || true
+  fi
+  exit "$status"
+}
+
+local/setup.sh
+local/image.sh
+"$VENV/bin/python" local/wheelhouse.py
+local/hosts.py --set "$PYLOG_HOSTS_SET" destroy # left by a run that was killed
+trap finish EXIT
+
+# The hosts must outlive a failure, so that their journals can be shown: this script destroys them, not Molecule.
+PATH="$VENV/bin:$PATH" ANSIBLE_FORCE_COLOR=0 NO_COLOR=1 \
+  molecule test --scenario-name "$scenario" --destroy=never 2>&1 | tee "$log" || die "Molecule failed"
+
+# Each of these was seen with exit code 0.
+for words in 'no hosts matched' 'Missing playbook' 'No inventory was parsed' 'Could not match supplied host pattern' \
+  'provided hosts list is empty'; do
+  if grep -qiF "$words" "$log"; then die "Molecule says '$words': a play did not run"; fi
+done
+
+sequence=$("$VENV/bin/python" local/molecule_log.py "$log" "$PYLOG_JUNIT_XML" "$(<"$directory/min_tests")") ||
+  die "Molecule ended well without having tested enough"
+say "$sequence"
