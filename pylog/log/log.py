@@ -314,6 +314,15 @@ class Log:
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
         return -1
 
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Note that this broker leads under *leader_epoch* from the log end on.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        if leader_epoch > self._leader_epoch:
+            self._begin_epoch(leader_epoch)
+
     def _begin_epoch(self, leader_epoch: int, start_offset: Offset | None = None) -> None:
         self.epochs.assign(leader_epoch, self.log_end_offset if start_offset is None else start_offset)
         self._leader_epoch = leader_epoch
@@ -720,10 +729,15 @@ class Log:
         except OSError as error:
             raise self.go_offline(f"{error.filename}: {error.strerror}") from error
         finally:
-            self.offline = self.offline or StorageError(f"{self.directory}: is closed")
-            for segment in self._segments:
-                segment.is_active = False
-                segment.release()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of all files without syncing them, because they are about to be deleted."""
+        self.offline = self.offline or StorageError(f"{self.directory}: is closed")
+        for segment in self._segments:
+            segment.is_active = False
+            segment.release()
+        self._segments.clear()
 
 
 def _base_offset_of(segment: Segment) -> Offset:

@@ -1,0 +1,433 @@
+"""One data directory: the logs of one broker on one disk, and the files that speak for all of them.
+
+data_dir => .lock meta.properties recovery-point-offset-checkpoint replication-offset-checkpoint
+            log-start-offset-checkpoint [.kafka_cleanshutdown] partition*
+partition => <topic>-<partition>/  |  <topic>-<partition>.<32 hex digits>-{delete,stray}/
+
+Absence never deletes (rule 2): a directory is removed only by `delete`, and only if its topic id is the one named.
+"""
+
+import base64
+import fcntl
+import logging
+import os
+import re
+import shutil
+import threading
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pylog.errors import ConfigError, StorageError
+from pylog.log import checkpoint
+from pylog.log.config import LogConfig
+from pylog.log.jobs import Job, sync_path
+from pylog.log.log import Log
+from pylog.log.retention import DeletedSegment
+from pylog.model import Offset, TopicPartition
+
+LOCK = ".lock"
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+MAX_NAME_BYTES = 255
+"""File systems stop there; the topic's part of a renamed directory is cut to fit, as Kafka does."""
+
+_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
+_RENAMED = re.compile(r".+\.[0-9a-f]{32}(-delete|-stray)")
+_logger = logging.getLogger(__name__)
+
+
+class ExpiredSegment(NamedTuple):
+    """A segment that retention deleted, or would delete, and whose it was."""
+
+    topic_partition: TopicPartition
+    segment: DeletedSegment
+
+
+class LogDirectory:
+    """A locked data directory and the logs opened in it.
+
+    Attributes:
+        logs: every open log.
+        jobs: work of all logs that waits for the disk; run each in a thread, then finish it where the logs live.
+        was_clean: the last stop was clean, so that logs open without being checked.
+        loaded_count: partitions found at the start that have been opened or set aside since.
+        total_count: partitions found at the start.
+    """
+
+    def __init__(self, path: Path, lock_fd: int, *, was_clean: bool) -> None:
+        self.path = path
+        self.was_clean = was_clean
+        self.logs: dict[TopicPartition, Log] = {}
+        self.jobs: deque[Job] = deque()
+        self._lock_fd = lock_fd
+        self._unopened = set(self.on_disk())
+        self.total_count = len(self._unopened)
+        self._recovery_points = checkpoint.read_offsets(path / checkpoint.RECOVERY_POINTS)
+        self._high_watermarks = checkpoint.read_offsets(path / checkpoint.HIGH_WATERMARKS)
+        self._log_start_offsets = checkpoint.read_offsets(path / checkpoint.LOG_START_OFFSETS)
+        # Checkpoints are written by the loop (before a truncation) and by a thread (every minute).
+        self._write_lock = threading.Lock()
+        self._taken_count = self._written_count = 0
+
+    @classmethod
+    def open(cls, path: Path, *, broker_id: int, cluster_id: str) -> "LogDirectory":
+        """Lock *path*, which is made if missing, and read what speaks for all its logs; no log is opened yet.
+
+        Args:
+            path: the data directory.
+            broker_id: this broker's; written into a new directory, compared with an old one's.
+            cluster_id: likewise.
+
+        Raises:
+            ConfigError: the directory belongs to another broker or cluster.
+            StorageError: another broker has it open, or the disk fails.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock_fd = _lock(path / LOCK)
+            try:
+                _claim(path, broker_id, cluster_id)
+                # Before anything is opened: a crash while opening must not count as clean (apache/kafka#9364).
+                was_clean = _take_marker(path / checkpoint.CLEAN_SHUTDOWN)
+                directory = cls(path, lock_fd, was_clean=was_clean)
+                directory._remove_deleted()
+            except BaseException:
+                os.close(lock_fd)
+                raise
+        except OSError as error:
+            raise StorageError(f"{error.filename or path}: {error.strerror}") from error
+        return directory
+
+    @property
+    def loaded_count(self) -> int:
+        """How many of the partitions found at the start are dealt with; recovery shows it."""
+        return self.total_count - len(self._unopened)
+
+    def on_disk(self) -> dict[TopicPartition, uuid.UUID | None]:
+        """Return the partitions that have a directory, and their topic ids; None where the file says nothing.
+
+        Raises:
+            OSError: the disk fails.
+        """
+        found: dict[TopicPartition, uuid.UUID | None] = {}
+        for path in sorted(self.path.iterdir()):
+            match = _NAME.fullmatch(path.name)
+            if match and path.is_dir() and not _RENAMED.fullmatch(path.name):
+                found[TopicPartition(match["topic"], int(match["partition"]))] = _read_topic_id(path)
+        return found
+
+    def strays(self) -> list[Path]:
+        """Return the directories set aside because the cluster did not know them.
+
+        Raises:
+            OSError: the disk fails.
+        """
+        return [path for path in sorted(self.path.iterdir()) if path.name.endswith(STRAY_SUFFIX)]
+
+    def get_or_create(self, key: TopicPartition, topic_id: uuid.UUID, config: LogConfig, *, now_ms: int) -> Log:
+        """Return the log of a partition: the open one, else the one on disk, else a new one.
+
+        What is on disk under another topic id belongs to a topic of the same name that is no more, and is set aside.
+        May wait for the disk, and may run in a thread, but in one at a time.
+
+        Raises:
+            StorageError: the partition is offline.
+        """
+        path = self.path / str(key)
+        known_id = _read_topic_id(path)
+        try:
+            if path.exists() and known_id != topic_id and not (known_id is None and _is_empty(path)):
+                self.set_aside(key)
+            log = self.logs.get(key)
+            if log is not None:
+                log.configure(config)
+                return log
+            is_new = not path.exists()
+            path.mkdir(exist_ok=True)
+            if is_new or known_id is None:
+                self._write_metadata(path, topic_id)
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror}") from error
+        log = self._open(key, path, config, now_ms, is_new=is_new)
+        self.logs[key] = log
+        self._unopened.discard(key)
+        return log
+
+    def _open(self, key: TopicPartition, path: Path, config: LogConfig, now_ms: int, *, is_new: bool) -> Log:
+        log = Log.open(
+            path,
+            key,
+            config,
+            now_ms=now_ms,
+            # Only what lay there at the start was left behind by the last stop.
+            clean=is_new or (self.was_clean and key in self._unopened),
+            recovery_point=0 if is_new else self._recovery_points.get(key, 0),
+            log_start_offset=0 if is_new else self._log_start_offsets.get(key, 0),
+            high_watermark=0 if is_new else self._high_watermarks.get(key, 0),
+            jobs=self.jobs,
+        )
+        log.on_recovery_point_lowered = self.checkpoint
+        return log
+
+    def set_aside(self, key: TopicPartition) -> Path:
+        """Close a log and rename its directory to `…-stray`, where it stays until somebody purges it.
+
+        Raises:
+            StorageError: the disk fails.
+        """
+        log = self.logs.pop(key, None)
+        if log is not None:
+            if log.offline is None:
+                log.close()
+            else:
+                log.abandon()
+        path = self._rename(key, STRAY_SUFFIX)
+        _logger.warning("set aside partition=%s directory=%s", key, path)
+        return path
+
+    def delete(self, key: TopicPartition, topic_id: uuid.UUID) -> bool:
+        """Delete a partition if it is the named topic's; return whether it was.
+
+        Raises:
+            StorageError: the disk fails.
+        """
+        path = self.path / str(key)
+        if _read_topic_id(path) != topic_id:
+            return False
+        log = self.logs.pop(key, None)
+        if log is not None:
+            log.abandon()
+        self.jobs.append(_RemoveJob(self._rename(key, DELETE_SUFFIX)))
+        return True
+
+    def delete_expired(self, now_ms: int, dry_run: bool = False) -> list[ExpiredSegment]:
+        """Apply retention to every open log; with *dry_run* only say what would go.  A failing log is passed over."""
+        expired: list[ExpiredSegment] = []
+        for key, log in list(self.logs.items()):
+            try:
+                expired += [ExpiredSegment(key, segment) for segment in log.delete_expired(now_ms, dry_run)]
+            except StorageError as error:
+                _logger.error("retention failed partition=%s reason=%s", key, error)
+        return expired
+
+    def checkpoint(self) -> None:
+        """Write all offset checkpoints now.
+
+        Raises:
+            StorageError: the disk refuses; the old checkpoints are still there, and still true.
+        """
+        job = self.checkpoint_job()
+        job.run()
+        job.finish()
+
+    def checkpoint_job(self) -> Job:
+        """Return the job that writes all offset checkpoints as they are now."""
+        self._taken_count += 1
+        logs = list(self.logs.items())
+        return _CheckpointJob(
+            self,
+            self._taken_count,
+            {
+                checkpoint.RECOVERY_POINTS: self._merge(
+                    self._recovery_points, {key: log.recovery_point for key, log in logs}
+                ),
+                checkpoint.HIGH_WATERMARKS: self._merge(
+                    self._high_watermarks, {key: log.high_watermark for key, log in logs}
+                ),
+                checkpoint.LOG_START_OFFSETS: self._merge(
+                    self._log_start_offsets, {key: log.log_start_offset for key, log in logs}
+                ),
+            },
+        )
+
+    def _merge(
+        self, old: Mapping[TopicPartition, Offset], new: Mapping[TopicPartition, Offset]
+    ) -> dict[TopicPartition, Offset]:
+        """Keep what is known of partitions that lie on disk and are not open: offline, or not asked for yet."""
+        kept = {key: offset for key, offset in old.items() if key not in new and key in self._unopened}
+        return kept | dict(new)
+
+    def write_checkpoints(self, number: int, files: Mapping[str, Mapping[TopicPartition, Offset]]) -> None:
+        """Write checkpoint files, unless newer ones were written meanwhile; in any thread.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        with self._write_lock:
+            if number > self._written_count:
+                for name, offsets in files.items():
+                    checkpoint.write_offsets(self.path / name, offsets)
+                self._written_count = number
+
+    def run_jobs(self) -> None:
+        """Run everything that waits for another thread in this one.
+
+        Raises:
+            StorageError: a sync failed, and its partition is offline; the other jobs were run.
+        """
+        failure: StorageError | None = None
+        while self.jobs:
+            job = self.jobs.popleft()
+            job.run()
+            try:
+                job.finish()
+            except StorageError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        """Sync and close every log, write the checkpoints, and, if all of it worked, the clean-shutdown marker.
+
+        Raises:
+            StorageError: something failed; the next start checks the logs.
+        """
+        failures: list[StorageError] = []
+        try:
+            for key, log in list(self.logs.items()):
+                try:
+                    log.close()
+                except StorageError as error:
+                    failures.append(error)
+                    self._unopened.add(key)  # its checkpoints stay as they were
+            self.run_jobs()
+            self.checkpoint()
+            # A partition that was never opened after an unclean stop must still be checked at the next start.
+            if not failures and (self.was_clean or not self._unopened):
+                checkpoint.write_atomically(self.path / checkpoint.CLEAN_SHUTDOWN, "")
+        finally:
+            self.logs.clear()
+            os.close(self._lock_fd)
+        if failures:
+            raise failures[0]
+
+    def _rename(self, key: TopicPartition, suffix: str) -> Path:
+        self._unopened.discard(key)
+        for offsets in (self._recovery_points, self._high_watermarks, self._log_start_offsets):
+            offsets.pop(key, None)
+        ending = f"-{key.partition}.{uuid.uuid4().hex}{suffix}"
+        old, new = self.path / str(key), self.path / (key.topic[: MAX_NAME_BYTES - len(ending)] + ending)
+        try:
+            old.rename(new)
+        except OSError as error:
+            raise StorageError(f"{old}: {error.strerror}") from error
+        self.jobs.append(_SyncPathsJob([self.path]))
+        return new
+
+    def _write_metadata(self, path: Path, topic_id: uuid.UUID) -> None:
+        encoded = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+        file = path / checkpoint.PARTITION_METADATA
+        checkpoint.write_properties(file, {"version": " 0", "topic_id": f" {encoded}"}, ":", durable=False)
+        # Synced elsewhere: a topic of a thousand partitions would otherwise wait for a thousand syncs.
+        self.jobs.append(_SyncPathsJob([file, path, self.path]))
+
+    def _remove_deleted(self) -> None:
+        for path in self.path.iterdir():
+            if path.name.endswith(DELETE_SUFFIX) and _RENAMED.fullmatch(path.name):
+                self.jobs.append(_RemoveJob(path))
+
+
+class _CheckpointJob:
+    def __init__(
+        self, directory: LogDirectory, number: int, files: Mapping[str, Mapping[TopicPartition, Offset]]
+    ) -> None:
+        self._directory = directory
+        self._number = number
+        self._files = files
+        self._error: StorageError | None = None
+
+    def run(self) -> None:
+        try:
+            self._directory.write_checkpoints(self._number, self._files)
+        except StorageError as error:
+            self._error = error
+
+    def finish(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+class _SyncPathsJob:
+    """Make new names survive a power cut; what has gone meanwhile needs no sync."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = paths
+        self._error: OSError | None = None
+
+    def run(self) -> None:
+        for path in self._paths:
+            try:
+                sync_path(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self._error = error
+
+    def finish(self) -> None:
+        if self._error is not None:
+            raise StorageError(f"{self._error.filename or self._paths[0]}: {self._error.strerror}")
+
+
+class _RemoveJob:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def run(self) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def finish(self) -> None:
+        if self._path.exists():
+            _logger.warning("cannot remove directory=%s", self._path)
+
+
+def _lock(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise StorageError(f"{path.parent}: another broker has this data directory open") from error
+    return fd
+
+
+def _claim(path: Path, broker_id: int, cluster_id: str) -> None:
+    """Compare whose directory this is, or write it into a new one."""
+    file = path / checkpoint.META_PROPERTIES
+    found = checkpoint.read_properties(file)
+    if found is None:
+        pairs = {"version": "0", "broker.id": str(broker_id), "cluster.id": cluster_id}
+        checkpoint.write_properties(file, pairs)
+        return
+    if found.get("version") != "0":
+        raise ConfigError(f"{file}: version={found.get('version')}; 0 is known")
+    if found.get("broker.id") != str(broker_id):
+        raise ConfigError(f"{file}: broker.id={found.get('broker.id')}, but this broker is {broker_id}")
+    if found.get("cluster.id") != cluster_id:
+        raise ConfigError(
+            f"{file}: cluster.id={found.get('cluster.id')}, but the cluster is {cluster_id}; "
+            "if its logs are meant to join this cluster: pylog cluster adopt"
+        )
+
+
+def _take_marker(path: Path) -> bool:
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    sync_path(path.parent)
+    return True
+
+
+def _read_topic_id(path: Path) -> uuid.UUID | None:
+    try:
+        found = checkpoint.read_properties(path / checkpoint.PARTITION_METADATA, ":") or {}
+        return uuid.UUID(bytes=base64.urlsafe_b64decode(found["topic_id"] + "=="))
+    except (StorageError, KeyError, ValueError):
+        return None
+
+
+def _is_empty(path: Path) -> bool:
+    return not any(file.stat().st_size for file in path.glob("*.log"))
