@@ -41,6 +41,10 @@ class DelayedRequests(Generic[KeyT, RequestT]):
         """Return the requests a change of *key* may fulfil, in the order they came."""
         return list(self._waiting.get(key, ()))
 
+    def waiting(self) -> list[RequestT]:
+        """Return every waiting request, in the order they came."""
+        return list(self._keys)
+
     def is_awaited(self, key: KeyT) -> bool:
         """Whether any request waits under *key*."""
         return key in self._waiting

@@ -138,10 +138,6 @@ SETTINGS: Mapping[str, Setting] = _table(
         "message.max.bytes", Kind.INT, 1_048_588, "Largest record batch accepted.", "max.message.bytes", 0, _MAX_INT32
     ),
     Setting(
-        "log.flush.interval.messages", Kind.LONG, _MAX_INT64, "Records after which a sync is due.", "flush.messages", 1
-    ),
-    Setting("log.flush.interval.ms", Kind.LONG, _MAX_INT64, "Time after which a sync is due.", "flush.ms", 0),
-    Setting(
         "log.message.timestamp.type",
         Kind.STRING,
         "CreateTime",

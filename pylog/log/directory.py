@@ -50,6 +50,7 @@ class LogDirectory:
     """A locked data directory and the logs opened in it.
 
     Attributes:
+        cluster_id: of the cluster whose data this is; None in a directory that has joined none yet.
         logs: every open log.
         jobs: work of all logs that waits for the disk; run each in a thread, then finish it where the logs live.
         was_clean: the last stop was clean, so that logs open without being checked.
@@ -57,8 +58,12 @@ class LogDirectory:
         total_count: partitions found at the start.
     """
 
-    def __init__(self, path: Path, lock_fd: int, *, was_clean: bool) -> None:
+    def __init__(
+        self, path: Path, lock_fd: int, *, was_clean: bool, broker_id: int, cluster_id: str | None
+    ) -> None:
         self.path = path
+        self.broker_id = broker_id
+        self.cluster_id = cluster_id
         self.was_clean = was_clean
         self.logs: dict[TopicPartition, Log] = {}
         self.jobs: deque[Job] = deque()
@@ -73,26 +78,25 @@ class LogDirectory:
         self._taken_count = self._written_count = 0
 
     @classmethod
-    def open(cls, path: Path, *, broker_id: int, cluster_id: str) -> "LogDirectory":
+    def open(cls, path: Path, *, broker_id: int) -> "LogDirectory":
         """Lock *path*, which is made if missing, and read what speaks for all its logs; no log is opened yet.
 
         Args:
             path: the data directory.
-            broker_id: this broker's; written into a new directory, compared with an old one's.
-            cluster_id: likewise.
+            broker_id: this broker's; compared with an old directory's.
 
         Raises:
-            ConfigError: the directory belongs to another broker or cluster.
+            ConfigError: the directory belongs to another broker.
             StorageError: another broker has it open, or the disk fails.
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock_fd = _lock(path / LOCK)
             try:
-                _claim(path, broker_id, cluster_id)
+                cluster_id = _claimed_by(path, broker_id)
                 # Before anything is opened: a crash while opening must not count as clean (apache/kafka#9364).
                 was_clean = _take_marker(path / checkpoint.CLEAN_SHUTDOWN)
-                directory = cls(path, lock_fd, was_clean=was_clean)
+                directory = cls(path, lock_fd, was_clean=was_clean, broker_id=broker_id, cluster_id=cluster_id)
                 directory._remove_deleted()
             except BaseException:
                 os.close(lock_fd)
@@ -100,6 +104,24 @@ class LogDirectory:
         except OSError as error:
             raise StorageError(f"{error.filename or path}: {error.strerror}") from error
         return directory
+
+    def join(self, cluster_id: str) -> None:
+        """Write into a new directory which cluster it belongs to, or compare.
+
+        Raises:
+            ConfigError: the directory belongs to another cluster.
+            StorageError: the disk refuses.
+        """
+        file = self.path / checkpoint.META_PROPERTIES
+        if self.cluster_id is None:
+            pairs = {"version": "0", "broker.id": str(self.broker_id), "cluster.id": cluster_id}
+            checkpoint.write_properties(file, pairs)
+            self.cluster_id = cluster_id
+        elif self.cluster_id != cluster_id:
+            raise ConfigError(
+                f"{file}: cluster.id={self.cluster_id}, but the cluster is {cluster_id}; "
+                "if its logs are meant to join this cluster: pylog cluster adopt"
+            )
 
     @property
     def loaded_count(self) -> int:
@@ -393,23 +415,17 @@ def _lock(path: Path) -> int:
     return fd
 
 
-def _claim(path: Path, broker_id: int, cluster_id: str) -> None:
-    """Compare whose directory this is, or write it into a new one."""
+def _claimed_by(path: Path, broker_id: int) -> str | None:
+    """Return the cluster that a directory of *broker_id* belongs to, or None for a new directory."""
     file = path / checkpoint.META_PROPERTIES
     found = checkpoint.read_properties(file)
     if found is None:
-        pairs = {"version": "0", "broker.id": str(broker_id), "cluster.id": cluster_id}
-        checkpoint.write_properties(file, pairs)
-        return
+        return None
     if found.get("version") != "0":
         raise ConfigError(f"{file}: version={found.get('version')}; 0 is known")
     if found.get("broker.id") != str(broker_id):
         raise ConfigError(f"{file}: broker.id={found.get('broker.id')}, but this broker is {broker_id}")
-    if found.get("cluster.id") != cluster_id:
-        raise ConfigError(
-            f"{file}: cluster.id={found.get('cluster.id')}, but the cluster is {cluster_id}; "
-            "if its logs are meant to join this cluster: pylog cluster adopt"
-        )
+    return found.get("cluster.id")
 
 
 def _take_marker(path: Path) -> bool:

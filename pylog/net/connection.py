@@ -56,17 +56,17 @@ class Slot:
     Invariant: the slices of `parts` are acquired.
     """
 
-    __slots__ = ("_connection", "parts")
+    __slots__ = ("connection", "parts")
 
     def __init__(self, connection: "Connection", parts: list[Part] | None = None) -> None:
-        self._connection = connection
+        self.connection = connection
         self.parts = parts
 
     def complete(self, parts: list[Part]) -> None:
         """Give the reply; nobody gets it if the connection closed meanwhile."""
         assert self.parts is None, "a slot is completed once"
         self.parts = parts
-        self._connection._slot_completed()
+        self.connection._slot_completed()
 
 
 class Connection:

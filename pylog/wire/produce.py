@@ -93,6 +93,29 @@ def encode_response(version: int, results: list[ProduceResult], throttle_time_ms
     return b"".join(out)
 
 
+def refuse_old_version(body: memoryview, version: int) -> bytes | None:
+    """Return the answer UNSUPPORTED_VERSION to a request of version 0 to 2, or None when acks 0 wants none.
+
+    Raises:
+        ProtocolError: the body is not such a request.
+    """
+    # Those versions lack the transactional id: a null one in front makes them readable.
+    request = parse_request(memoryview(b"\xff\xff" + bytes(body)), 3, 0)
+    if request.acks == 0:
+        return None
+    error = ErrorCode.UNSUPPORTED_VERSION
+    answer = encode_response(3, [ProduceResult(topic, partition, error) for topic, partition, _ in request.parts])
+    if version == 2:
+        return answer
+    topics = _by_topic([ProduceResult(topic, partition, error) for topic, partition, _ in request.parts])
+    out = bytearray(_INT32.pack(len(topics)))
+    for topic, rows in topics:
+        out += _string(topic) + _INT32.pack(len(rows))
+        for row in rows:
+            out += _PARTITION.pack(row.partition, row.error, -1, -1)[:-8]  # no append time yet
+    return bytes(out if version == 0 else out + _INT32.pack(0))
+
+
 def _string(text: str) -> bytes:
     raw = text.encode()[:32767]
     return _INT16.pack(len(raw)) + raw

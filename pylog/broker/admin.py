@@ -1,0 +1,144 @@
+"""The admin socket: HTTP/1.1 with JSON, for the operator's own tools on the broker's host.
+
+GET /status      what this process is and what it hosts
+GET /ready       200 when every hosted partition is in sync, else 503 with the reason
+POST /retention  {"dry_run": bool} -> deleted segments
+GET /metrics     Prometheus text; also on TCP where configured
+
+Threads of the standard library's server wait here; every answer is computed on the event loop.
+"""
+
+import asyncio
+import json
+import logging
+import socketserver
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 64 * 1024
+ANSWER_TIMEOUT_S = 60.0
+CLIENT_TIMEOUT_S = 30.0
+
+
+class Reply(NamedTuple):
+    """What a route answers: JSON, or text when *body* is one."""
+
+    status: int
+    body: Mapping[str, Any] | str
+
+
+Route = Callable[[Mapping[str, Any]], Awaitable[Reply]]
+Routes = Mapping[tuple[str, str], Route]
+
+
+class AdminServer:
+    """Serves routes over a Unix socket, and the read-only ones over TCP if asked to."""
+
+    def __init__(self, routes: Routes, loop: asyncio.AbstractEventLoop) -> None:
+        self._routes = routes
+        self._loop = loop
+        self._servers: list[socketserver.BaseServer] = []
+
+    def open_unix(self, path: Path) -> None:
+        """Listen on the Unix socket at *path*, for owner and group; a stale file is replaced.
+
+        Raises:
+            OSError: the directory is missing or not ours.
+        """
+        path.unlink(missing_ok=True)
+        server = _UnixServer(str(path), _handler(self._routes, self._loop))
+        path.chmod(0o660)
+        self._start(server, f"admin-{path.name}")
+
+    def open_metrics(self, host: str, port: int) -> int:
+        """Serve GET /metrics over TCP; return the port.
+
+        Raises:
+            OSError: the address is taken.
+        """
+        routes = {key: route for key, route in self._routes.items() if key == ("GET", "/metrics")}
+        server = ThreadingHTTPServer((host, port), _handler(routes, self._loop))
+        server.daemon_threads = True
+        self._start(server, "admin-metrics")
+        return int(server.server_address[1])
+
+    def close(self) -> None:
+        """Stop listening.  Called from a thread: a request in progress may need the loop to end."""
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+        self._servers.clear()
+
+    def _start(self, server: socketserver.BaseServer, name: str) -> None:
+        self._servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.1,), name=name, daemon=True).start()
+
+
+class _UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+    def get_request(self) -> tuple[Any, Any]:
+        # A Unix peer has no address, but the HTTP handler wants one for its log lines.
+        request, _ = super().get_request()
+        return request, ("unix", 0)
+
+
+def _handler(routes: Routes, loop: asyncio.AbstractEventLoop) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = CLIENT_TIMEOUT_S
+
+        def do_GET(self) -> None:
+            self._answer({})
+
+        def do_POST(self) -> None:
+            size = self.headers.get("Content-Length", "0")
+            if not size.isdigit() or int(size) > MAX_BODY_BYTES:
+                self._send(Reply(413, {"error": f"body of {size} bytes; at most {MAX_BODY_BYTES} are read"}))
+                return
+            try:
+                body = json.loads(self.rfile.read(int(size)) or b"{}")
+                if not isinstance(body, dict):
+                    raise ValueError("wanted an object")
+            except ValueError as error:
+                self._send(Reply(400, {"error": f"not JSON: {error}"}))
+                return
+            self._answer(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            _logger.debug("admin " + format, *args)
+
+        def _answer(self, body: Mapping[str, Any]) -> None:
+            path = self.path.partition("?")[0]
+            route = routes.get((self.command, path))
+            if route is None:
+                known = ", ".join(f"{method} {known}" for method, known in sorted(routes))
+                self._send(Reply(404, {"error": f"{self.command} {path} is not served", "served": known}))
+                return
+            try:
+                future = asyncio.run_coroutine_threadsafe(_call(route, body), loop)
+                self._send(future.result(ANSWER_TIMEOUT_S))
+            except Exception as error:
+                _logger.exception("admin request failed path=%s", path)
+                self._send(Reply(500, {"error": repr(error)}))
+
+        def _send(self, reply: Reply) -> None:
+            is_text = isinstance(reply.body, str)
+            raw = (str(reply.body) if is_text else json.dumps(reply.body) + "\n").encode()
+            self.send_response(reply.status)
+            kind = "text/plain; version=0.0.4; charset=utf-8" if is_text else "application/json"
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+    return Handler
+
+
+async def _call(route: Route, body: Mapping[str, Any]) -> Reply:
+    return await route(body)

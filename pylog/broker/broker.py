@@ -1,0 +1,368 @@
+"""The broker: start and stop, and how its parts are wired."""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pylog import __version__
+from pylog.broker import logs, status
+from pylog.broker.admin import AdminServer, Reply, Routes
+from pylog.broker.agent import ClusterAgent, ControllerInfo
+from pylog.broker.controller_link import ControllerLink
+from pylog.broker.fetch import FetchHandler
+from pylog.broker.images import Images
+from pylog.broker.maintenance import Maintenance
+from pylog.broker.partitions import Partition, Partitions
+from pylog.broker.peers import PeerClient, PeerRequests
+from pylog.broker.produce import ProduceHandler
+from pylog.broker.requests import Requests
+from pylog.broker.settings import Value, check_topic_configs
+from pylog.broker.watchdog import Watchdog, notify
+from pylog.cluster.image import encode_image
+from pylog.cluster.topics import ClusterConfig
+from pylog.cluster.znodes import BrokerRegistration
+from pylog.errors import ApiError, ErrorCode, PylogError
+from pylog.log.directory import LogDirectory
+from pylog.metrics import Metrics
+from pylog.model import NodeAddress
+from pylog.net.connection import FrameHandler
+from pylog.net.listener import Listener
+from pylog.store.base import SessionState, Store
+from pylog.wire import internal
+from pylog.wire.api import Message
+from pylog.wire.api.message import Request
+from pylog.wire.internal import InternalKey, InternalRequest
+
+if TYPE_CHECKING:
+    from pylog.config import BrokerConfig, ListenerConfig
+
+_logger = logging.getLogger(__name__)
+
+DEFAULT_HANG_LIMIT_S = 6.0
+"""How long the loop may hang before the process ends itself, where no session time-out says otherwise."""
+
+IMAGE_TIMEOUT_S = 10.0
+"""How long a start waits for its first image before it goes on unready; a controller may be still electing."""
+
+
+class Broker:
+    """One broker, from its first file to its last.
+
+    Also what handlers know of the cluster; see `pylog.broker.handlers.Cluster`.
+
+    Attributes:
+        exit_code: what the process ends with.
+    """
+
+    def __init__(self, config: "BrokerConfig", directory: LogDirectory, stop: asyncio.Event) -> None:
+        """Wire the parts; no log is opened yet.  *stop* is set when the broker cannot go on."""
+        self.config = config
+        self.broker_id = config.broker_id
+        self.settings: Mapping[str, Value] = config.settings
+        self.metrics = Metrics()
+        self.exit_code = 0
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
+        self._state = "starting"
+        self._started_ms = _now_ms()
+        self._session: SessionState | None = None
+        self._controller: ControllerInfo | None = None
+        self._directory = directory
+        self.partitions = Partitions(directory, config.broker_id, config.settings)
+        self._fetch = FetchHandler(
+            self.partitions, self.metrics, max_bytes=int(config.settings["fetch.max.bytes"]), now_ms=_now_ms
+        )
+        self._produce = ProduceHandler(self.partitions, self.metrics, now_ms=_now_ms, appended=self._fetch.changed)
+        self._requests = Requests(self, self._produce, self._fetch, self.metrics)
+        self._client = self._listener("client", self._requests)
+        self._peer_requests = PeerRequests(config.cluster_secret, self._answer_peer)
+        self._internal = self._listener("internal", self._peer_requests) if config.internal else None
+        clients = [PeerClient(config.broker_id, config.cluster_secret) if config.internal else None for _ in range(2)]
+        self._peer_clients = [client for client in clients if client is not None]
+        self.images = Images(config.broker_id, self.partitions, clients[0])
+        self.images.on_applied = self._image_applied
+        self._peer_for_controller = clients[1]
+        self._maintenance = Maintenance(
+            directory,
+            self.partitions,
+            self._produce,
+            config.settings,
+            self.metrics,
+            now_ms=_now_ms,
+            is_retention_ours=config.is_standalone,
+        )
+        self._admin = AdminServer(self._routes(), self._loop)
+        self._watchdog = Watchdog(self._hang_limit_s())
+        self._store: Store | None = None
+        self._agent: ClusterAgent | None = None
+        self._link: ControllerLink | None = None
+
+    async def start(self) -> None:
+        """Open the logs, listen, join the cluster; return once registered and under a first image.
+
+        Raises:
+            PylogError: the data, the configuration or the cluster says that this broker must not run.
+            OSError: an address is taken.
+        """
+        config = self.config
+        self._admin.open_unix(config.admin_socket)
+        if config.metrics_listen:
+            self._admin.open_metrics(*config.metrics_listen)
+        # Bound before registering: the address that is told to the cluster must already be ours.
+        client = _advertised(self.broker_id, config.client, self._client.open(config.client.host, config.client.port))
+        peers = client
+        if self._internal is not None and config.internal is not None:
+            port = self._internal.open(config.internal.host, config.internal.port)
+            peers = _advertised(self.broker_id, config.internal, port)
+            self._internal.start()
+        self._watchdog.start()
+        self.images.start()
+        await asyncio.to_thread(self._join, client, peers)
+        self._state = "recovering"
+        if not await self.images.wait_until(lambda image: image.version > 0, IMAGE_TIMEOUT_S):
+            _logger.warning("no cluster image yet after_s=%d", IMAGE_TIMEOUT_S)
+        self._maintenance.start()
+        self._client.start()
+        self._state = "running"
+        notify("READY=1")
+        took_ms = _now_ms() - self._started_ms
+        _logger.info("ready port=%d broker=%d release=%s took_ms=%d", client.port, self.broker_id, __version__, took_ms)
+
+    async def stop(self) -> None:
+        """Stop serving, leave the cluster, close the logs cleanly."""
+        self._state = "stopping"
+        notify("STOPPING=1")
+        self._client.close()
+        if self._agent is not None:
+            await asyncio.to_thread(self._agent.stop)
+        if self._internal is not None:
+            self._internal.close()
+        await self._requests.close()
+        await self._peer_requests.close()
+        await self.images.stop()
+        await self._maintenance.stop()
+        for client in self._peer_clients:
+            client.close()
+        await asyncio.to_thread(self._admin.close)
+        await asyncio.to_thread(self._directory.close)
+        self._watchdog.stop()
+        _logger.info("stopped broker=%d exit=%d", self.broker_id, self.exit_code)
+
+    # -- what handlers ask ---------------------------------------------------------------------------------------
+
+    async def ask_controller(self, request: Request) -> Message:
+        """See `pylog.broker.handlers.Cluster`."""
+        assert self._link is not None, "the client listener starts after joining"
+        return await self._link.ask(request)
+
+    async def new_producer_id(self) -> int:
+        """See `pylog.broker.handlers.Cluster`."""
+        assert self._link is not None
+        return await self._link.new_producer_id()
+
+    # -- the cluster ---------------------------------------------------------------------------------------------
+
+    def _join(self, client: NodeAddress, peers: NodeAddress) -> None:
+        config = self.config
+        self._store = _open_store(config)
+        registration = BrokerRegistration(self.broker_id, client, peers, config.rack, self._directory.cluster_id)
+        cluster_config = ClusterConfig(
+            num_partitions=int(config.settings["num.partitions"]),
+            replication_factor=int(config.settings["default.replication.factor"]),
+            check_configs=check_topic_configs,
+        )
+        call = self._loop.call_soon_threadsafe
+        self._agent = ClusterAgent(
+            self._store,
+            registration,
+            cluster_config,
+            on_controller=lambda info: _ignore(call(self._controller_moved, info)),
+            on_image=lambda image: _ignore(call(self.images.offer, image)),
+            on_session=lambda state: _ignore(call(self._session_became, state)),
+            on_failure=lambda error: _ignore(call(self._agent_failed, error)),
+        )
+        self._link = ControllerLink(self.broker_id, self._agent, self.images, self._peer_for_controller)
+        self._agent.start()
+        self._directory.join(self._agent.cluster_id)
+
+    def _controller_moved(self, info: ControllerInfo | None) -> None:
+        self._controller = info
+        is_self = info is not None and info.broker_id == self.broker_id
+        assert self._link is not None
+        self._link.moved(info.address if info else None, is_self)
+        self.images.follow(info.address if info and not is_self else None)
+
+    def _session_became(self, state: SessionState) -> None:
+        if state is not self._session:
+            _logger.info("session state=%s", state.value)
+        self._session = state
+
+    def _agent_failed(self, error: PylogError) -> None:
+        _logger.critical("cannot go on reason=%s", error)
+        self.exit_code = 1
+        self._stop.set()
+
+    def _image_applied(self, changed: list[Partition]) -> None:
+        for partition in changed:
+            self._fetch.changed(partition.key)
+        if self._controller is not None and self._controller.broker_id == self.broker_id:
+            cleaned = self.partitions.cleaned_topics()
+            if cleaned and self._agent is not None:
+                self._agent.confirm_cleanup(self.broker_id, cleaned)
+
+    async def _answer_peer(self, request: InternalRequest) -> bytes:
+        assert self._link is not None
+        assert self._agent is not None
+        if self._controller is None or self._controller.broker_id != self.broker_id:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, f"broker {self.broker_id} is not the controller")
+        if request.key is InternalKey.FORWARD:
+            return await self._link.execute_forwarded(request.body)
+        if request.key is InternalKey.TAKE_IDS:
+            block = await self._link.give_ids(internal.parse_broker_id(request.body))
+            return internal.encode_id_block(*block)
+        assert request.key is InternalKey.PULL_IMAGE, request.key
+        pull = internal.parse_pull(request.body)
+        if pull.cleaned:
+            await asyncio.wrap_future(self._agent.confirm_cleanup(pull.broker_id, pull.cleaned))
+        image = await self.images.newer_than((pull.epoch, pull.version), pull.max_wait_ms)
+        return encode_image(image) if image is not None else b""
+
+    # -- the admin socket ----------------------------------------------------------------------------------------
+
+    def _routes(self) -> Routes:
+        return {
+            ("GET", "/status"): self._answer_status,
+            ("GET", "/ready"): self._answer_ready,
+            ("GET", "/metrics"): self._answer_metrics,
+            ("POST", "/retention"): self._answer_retention,
+        }
+
+    async def _answer_status(self, body: Mapping[str, Any]) -> Reply:
+        directory = self._directory
+        return Reply(
+            200,
+            {
+                "broker_id": self.broker_id,
+                "cluster_id": self._agent.cluster_id if self._agent else "",
+                "release": __version__,
+                "config_hash": self.config.config_hash,
+                "started_ms": self._started_ms,
+                "state": self._state,
+                "recovery": {"done": directory.loaded_count, "total": directory.total_count},
+                "controller_id": self._controller.broker_id if self._controller else -1,
+                "is_registered": self._session is SessionState.CONNECTED,
+                "partitions": [status.describe_partition(partition) for partition in self.partitions],
+            },
+        )
+
+    async def _answer_ready(self, body: Mapping[str, Any]) -> Reply:
+        found = status.readiness(
+            self.partitions,
+            self.broker_id,
+            is_registered=self._session is SessionState.CONNECTED and self._state == "running",
+            has_image=self.images.current.version > 0,
+        )
+        return Reply(200 if found["ready"] else 503, found)
+
+    async def _answer_metrics(self, body: Mapping[str, Any]) -> Reply:
+        return Reply(200, self.metrics.render())
+
+    async def _answer_retention(self, body: Mapping[str, Any]) -> Reply:
+        if self._state != "running":
+            return Reply(503, {"error": f"the broker is {self._state}"})
+        return Reply(200, await self._maintenance.retain(dry_run=body.get("dry_run") is True))
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def _listener(self, name: str, handler: FrameHandler) -> Listener:
+        listener = Listener(
+            name,
+            handler,
+            max_frame_bytes=int(self.settings["socket.request.max.bytes"]),
+            max_connections=int(self.settings["max.connections"]),
+            on_event=partial(_log_connection, name),
+        )
+        self.metrics.gauge(
+            "pylog_connections", "Open connections.", read=lambda: len(listener.connections), listener=name
+        )
+        return listener
+
+    def _hang_limit_s(self) -> float:
+        store = self.config.store
+        return store.session_timeout_ms / 1000 if store.kind == "zookeeper" else DEFAULT_HANG_LIMIT_S
+
+
+def run(config: "BrokerConfig") -> int:
+    """Run a broker until SIGTERM or SIGINT; return the process's exit code."""
+    logs.configure()
+    try:
+        import uvloop
+
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    except ImportError:
+        new_loop = asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(_run(config))
+
+
+async def _run(config: "BrokerConfig") -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        directory = LogDirectory.open(config.data_dir, broker_id=config.broker_id)
+    except PylogError as error:
+        return _cannot_run(error)
+    broker = Broker(config, directory, stop)
+    try:
+        starting = loop.create_task(broker.start())
+        stopping = loop.create_task(stop.wait())
+        # A broker that waits for ZooKeeper, or reads a long log, must still obey SIGTERM.
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+        else:
+            starting.cancel()
+        await stopping
+    except (PylogError, OSError) as error:
+        broker.exit_code = _cannot_run(error)
+    finally:
+        await broker.stop()
+    return broker.exit_code
+
+
+def _cannot_run(error: Exception) -> int:
+    _logger.critical("cannot run reason=%s", error)
+    return 1
+
+
+def _open_store(config: "BrokerConfig") -> Store:
+    if config.store.kind == "zookeeper":
+        from pylog.store.zookeeper import ZooKeeperStore
+
+        return ZooKeeperStore(config.store.hosts, session_timeout_ms=config.store.session_timeout_ms)
+    from pylog.store.embedded import EmbeddedTree
+
+    return EmbeddedTree(config.data_dir / "store").session()
+
+
+def _advertised(broker_id: int, listener: "ListenerConfig", bound_port: int) -> NodeAddress:
+    # Port 0 means any free one, and then the one that was got is what clients need to know.
+    return NodeAddress(broker_id, listener.advertised_host, listener.advertised_port or bound_port)
+
+
+def _log_connection(listener: str, event: str, peer: str, reason: str) -> None:
+    _logger.warning("%s listener=%s peer=%s reason=%s", event, listener, peer, reason)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _ignore(handle: object) -> None:
+    """Say that what a call returns is of no use."""

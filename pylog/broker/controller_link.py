@@ -1,0 +1,215 @@
+"""Reaching the controller: this broker's own agent, or the broker that is it.
+
+A client may ask any broker for a change.  A broker that is not the controller passes the request on as it is and the
+answer back, so clients need not follow the controller around.
+"""
+
+import asyncio
+from collections import deque
+from uuid import UUID
+
+from pylog.broker.agent import ClusterAgent
+from pylog.broker.handlers import check_new_topic
+from pylog.broker.images import Images, has_topics
+from pylog.broker.peers import PeerClient
+from pylog.cluster.topics import BROKER_DEFAULT, NewTopic, repeated_names
+from pylog.errors import ApiError, ErrorCode
+from pylog.model import NodeAddress
+from pylog.wire.api import Message, encode_response, parse_request_header
+from pylog.wire.api.message import Request
+from pylog.wire.api.schema import NO_TOPIC_ID
+from pylog.wire.api.table import SERVED
+from pylog.wire.api.topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from pylog.wire.internal import InternalKey, encode_broker_id, parse_id_block
+
+MAX_WAIT_S = 60.0
+"""Longest a request waits for its effect, whatever time-out the client names."""
+
+_RESPONSES: dict[type[Request], type[Message]] = {
+    CreateTopicsRequest: CreateTopicsResponse,
+    DeleteTopicsRequest: DeleteTopicsResponse,
+}
+
+
+class ControllerLink:
+    """The way to the controller, wherever it is."""
+
+    def __init__(self, broker_id: int, agent: ClusterAgent, images: Images, peer: PeerClient | None) -> None:
+        self._broker_id = broker_id
+        self._agent = agent
+        self._images = images
+        self._peer = peer
+        self._address: NodeAddress | None = None
+        self._is_self = False
+        self._producer_ids: deque[int] = deque()
+        self._producer_id_lock = asyncio.Lock()
+
+    def moved(self, address: NodeAddress | None, is_self: bool) -> None:
+        """Take note of where the controller is now; None when there is none."""
+        self._address = address
+        self._is_self = is_self
+
+    async def ask(self, request: Request) -> Message:
+        """Return the controller's answer to *request*, once its effect is visible on this broker.
+
+        Raises:
+            ApiError: there is no controller, or it cannot be reached.
+        """
+        answer = await (self._execute(request) if self._is_self else self._forward(request))
+        await self._wait_for_effect(request, answer)
+        return answer
+
+    async def execute_forwarded(self, frame: bytes) -> bytes:
+        """Return the reply to a client's request that another broker passed on.
+
+        Raises:
+            ApiError: NOT_CONTROLLER, or the request is none that is passed on.
+        """
+        header = parse_request_header(memoryview(frame))
+        request_class = next((one for one in _RESPONSES if one.api_key == header.api_key), None)
+        if request_class is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"API {header.api_key} is not passed on")
+        request = request_class.decode(header.api_version, memoryview(frame)[header.body_offset :])
+        try:
+            answer = await self._execute(request)
+        except ApiError as error:
+            if error.code is ErrorCode.NOT_CONTROLLER:
+                raise
+            answer = request.error_response(error.code, str(error))
+        return encode_response(answer, header.correlation_id, header.api_version)
+
+    async def new_producer_id(self) -> int:
+        """Return a producer id nobody ever had; ids come from the store in blocks."""
+        async with self._producer_id_lock:
+            if not self._producer_ids:
+                first, count = await self._take_ids()
+                self._producer_ids.extend(range(first, first + count))
+            return self._producer_ids.popleft()
+
+    async def give_ids(self, broker_id: int) -> tuple[int, int]:
+        """Return a block of producer ids for *broker_id*: the first, and how many.
+
+        Raises:
+            ApiError: NOT_CONTROLLER.
+        """
+        return await asyncio.wrap_future(self._agent.allocate_producer_ids(broker_id))
+
+    async def _take_ids(self) -> tuple[int, int]:
+        if self._is_self:
+            return await self.give_ids(self._broker_id)
+        body = encode_broker_id(self._broker_id)
+        return parse_id_block(await self._call(InternalKey.TAKE_IDS, body))
+
+    async def _call(self, key: InternalKey, body: bytes) -> bytes:
+        if self._address is None or self._peer is None:
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "no controller is elected at the moment")
+        return await self._peer.call(self._address, key, body, MAX_WAIT_S)
+
+    async def _forward(self, request: Request) -> Message:
+        key = request.api_key
+        version = SERVED[key].max_advertised
+        head = bytes((*key.to_bytes(2, "big"), *version.to_bytes(2, "big"), 0, 0, 0, 0, 0xFF, 0xFF))
+        if version >= SERVED[key].flexible_from:
+            head += b"\x00"
+        frame = request.encode(version, head)
+        reply = await self._call(InternalKey.FORWARD, frame)
+        body = memoryview(reply)[5 if version >= SERVED[key].flexible_from else 4 :]
+        return _RESPONSES[type(request)].decode(version, body)
+
+    async def _wait_for_effect(self, request: Request, answer: Message) -> None:
+        timeout_s = min(max(getattr(request, "timeout_ms", 0), 0) / 1000, MAX_WAIT_S)
+        if isinstance(answer, CreateTopicsResponse) and not getattr(request, "validate_only", False):
+            made = {row.topic_id for row in answer.topics if row.error_code == ErrorCode.NONE}
+            if not await self._images.wait_until(has_topics(made), timeout_s):
+                _mark_late(answer.topics, made)
+        elif isinstance(answer, DeleteTopicsResponse):
+            gone = {row.topic_id for row in answer.responses if row.error_code == ErrorCode.NONE}
+            await self._images.wait_until(
+                lambda image: not any(image.topic_by_id(topic_id) for topic_id in gone), timeout_s
+            )
+
+    async def _execute(self, request: Request) -> Message:
+        if isinstance(request, CreateTopicsRequest):
+            return await self._create(request)
+        if isinstance(request, DeleteTopicsRequest):
+            return await self._delete(request)
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{type(request).__name__} is not the controller's")
+
+    async def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        rows: dict[str, CreatableTopicResult] = {}
+        wanted: list[NewTopic] = []
+        doubled = repeated_names(topic.name for topic in request.topics)
+        for topic in request.topics:
+            rows[topic.name] = CreatableTopicResult(name=topic.name)
+            try:
+                if topic.name in doubled:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands twice in one request")
+                wanted.append(_new_topic(topic))
+            except ApiError as error:
+                rows[topic.name].error_code = error.code
+                rows[topic.name].error_message = str(error)
+        results = await asyncio.wrap_future(self._agent.create_topics(wanted, validate_only=request.validate_only))
+        for result in results:
+            rows[result.name] = CreatableTopicResult(
+                name=result.name,
+                topic_id=result.topic_id or NO_TOPIC_ID,
+                error_code=result.error,
+                error_message=result.message,
+                num_partitions=result.partitions,
+                replication_factor=result.replication_factor,
+            )
+        return CreateTopicsResponse(topics=list(rows.values()))
+
+    async def _delete(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        rows: list[DeletableTopicResult] = []
+        names: list[str] = []
+        image = self._images.current
+        for state in request.topics:
+            found = image.topics.get(state.name) if state.name is not None else image.topic_by_id(state.topic_id)
+            if found is None:
+                code = ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                rows.append(DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=code))
+            else:
+                names.append(found.name)
+        results = await asyncio.wrap_future(self._agent.delete_topics(names))
+        rows += [
+            DeletableTopicResult(
+                name=result.name,
+                topic_id=result.topic_id or NO_TOPIC_ID,
+                error_code=result.error,
+                error_message=result.message,
+            )
+            for result in results
+        ]
+        return DeleteTopicsResponse(responses=rows)
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    configs = check_new_topic(topic)
+    assignments = {row.partition_index: row.broker_ids for row in topic.assignments} or None
+    if assignments is not None and len(assignments) != len(topic.assignments):
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
+    return NewTopic(
+        name=topic.name,
+        partitions=BROKER_DEFAULT if assignments else topic.num_partitions,
+        replication_factor=BROKER_DEFAULT if assignments else topic.replication_factor,
+        assignments=assignments,
+        configs=configs,
+    )
+
+
+def _mark_late(rows: list[CreatableTopicResult], made: set[UUID]) -> None:
+    for row in rows:
+        if row.topic_id in made:
+            row.error_code = ErrorCode.REQUEST_TIMED_OUT
+            row.error_message = "the topic is made, but not every broker has it yet"
+
+

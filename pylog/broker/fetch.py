@@ -1,0 +1,176 @@
+"""Fetch, from frame to frame: the read half of the hot path.
+
+A reply is a head and file slices.  A fetch that finds too little waits under its partitions until enough was appended,
+something changed under it, or its time is up; then it is read again from the start.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pylog.broker.partitions import Partitions
+from pylog.delayed import DelayedRequests
+from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.log.segment import FileSlice
+from pylog.metrics import Metrics
+from pylog.net.connection import Connection, Part, Slot
+from pylog.wire.api import RequestHeader
+from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult, encode_response, parse_request
+
+_logger = logging.getLogger(__name__)
+
+Key = tuple[str, int]
+
+_CONSUMER = -1
+_DEBUGGING_CONSUMER = -2
+
+
+@dataclass(slots=True, eq=False)
+class DelayedFetch:
+    """A fetch that waits for its slot to be filled."""
+
+    slot: Slot
+    version: int
+    correlation_id: int
+    request: FetchRequest
+
+
+class FetchHandler:
+    """Answers consumers, now or when there is something to say."""
+
+    def __init__(
+        self, partitions: Partitions, metrics: Metrics, *, max_bytes: int, now_ms: Callable[[], int]
+    ) -> None:
+        self._partitions = partitions
+        self._max_bytes = max_bytes
+        self._now_ms = now_ms
+        self._delayed: DelayedRequests[Key, DelayedFetch] = DelayedRequests()
+        self._changed: set[Key] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._loop = asyncio.get_running_loop()
+        self._bytes = metrics.counter("pylog_fetch_bytes_total", "Bytes of record batches sent to consumers.")
+        self._fetches = metrics.counter("pylog_fetch_requests_total", "Fetch requests answered.")
+        metrics.gauge("pylog_fetch_delayed", "Fetches waiting for data.", read=lambda: len(self._delayed))
+
+    def handle(self, connection: Connection, header: RequestHeader, frame: memoryview) -> list[Part] | None:
+        """Answer at once, or promise to."""
+        version = header.api_version
+        request = parse_request(frame, version, header.body_offset)
+        if request.session_id:
+            # Sessions are optional: we hand out none, so an id is one we do not know (trap 31).
+            return encode_response(version, header.correlation_id, [], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        results, found_bytes, is_final = self._read(request)
+        if found_bytes >= request.min_bytes or request.max_wait_ms <= 0 or is_final:
+            return self._reply(version, header.correlation_id, results)
+        delayed = DelayedFetch(connection.open_slot(), version, header.correlation_id, request)
+        deadline_ms = self._now_ms() + request.max_wait_ms
+        self._delayed.watch(
+            delayed, dict.fromkeys((part.topic, part.partition) for part in request.partitions), deadline_ms
+        )
+        self._set_timer(deadline_ms)
+        return None
+
+    def changed(self, key: Key) -> None:
+        """Look again at the fetches waiting for *key*, once this turn of the loop is over."""
+        if self._delayed.is_awaited(key):
+            if not self._changed:
+                # After the turn, so that a hundred batches appended in one wake-up cause one look.
+                self._loop.call_soon(self._look_again)
+            self._changed.add(key)
+
+    def forget(self, connection: Connection) -> None:
+        """Drop what a closed connection waited for."""
+        for delayed in self._delayed.waiting():
+            if delayed.slot.connection is connection:
+                self._delayed.finish(delayed)
+
+    def _look_again(self) -> None:
+        keys, self._changed = self._changed, set()
+        for delayed in dict.fromkeys(delayed for key in keys for delayed in self._delayed.under(key)):
+            results, found_bytes, is_final = self._read(delayed.request)
+            if found_bytes >= delayed.request.min_bytes or is_final:
+                self._complete(delayed, results)
+
+    def _complete(self, delayed: DelayedFetch, results: list[FetchResult[FileSlice]]) -> None:
+        self._delayed.finish(delayed)
+        delayed.slot.complete(self._reply(delayed.version, delayed.correlation_id, results))
+
+    def _set_timer(self, deadline_ms: int) -> None:
+        if self._timer is not None:
+            if self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        self._timer = self._loop.call_later(max(0, deadline_ms - self._now_ms()) / 1000, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        for delayed in self._delayed.expire(self._now_ms()):
+            results, _, _ = self._read(delayed.request)
+            delayed.slot.complete(self._reply(delayed.version, delayed.correlation_id, results))
+        next_ms = self._delayed.next_deadline_ms()
+        if next_ms is not None:
+            self._set_timer(next_ms)
+
+    def _reply(self, version: int, correlation_id: int, results: list[FetchResult[FileSlice]]) -> list[Part]:
+        self._fetches.value += 1
+        for result in results:
+            self._bytes.value += result.records_bytes
+        return encode_response(version, correlation_id, results)
+
+    def _read(self, request: FetchRequest) -> tuple[list[FetchResult[FileSlice]], int, bool]:
+        """Return the answer as of now, its bytes, and whether waiting cannot change it."""
+        budget = min(request.max_bytes, self._max_bytes)
+        results: list[FetchResult[FileSlice]] = []
+        found_bytes = 0
+        is_final = not request.partitions
+        for part in request.partitions:
+            result = self._read_partition(request, part, budget - found_bytes, is_first=not found_bytes)
+            results.append(result)
+            found_bytes += result.records_bytes
+            is_final = is_final or result.error is not ErrorCode.NONE
+        return results, found_bytes, is_final
+
+    def _read_partition(
+        self, request: FetchRequest, part: FetchPartition, budget: int, *, is_first: bool
+    ) -> FetchResult[FileSlice]:
+        result: FetchResult[FileSlice] = FetchResult(part.topic, part.partition)
+        try:
+            if request.replica_id not in (_CONSUMER, _DEBUGGING_CONSUMER):
+                raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "replicas fetch on the brokers' own listener")
+            partition, log = self._partitions.leader(part.topic, part.partition)
+            check_leader_epoch(part.current_leader_epoch, partition.leader_epoch)
+            result.high_watermark = result.last_stable_offset = log.high_watermark
+            result.log_start_offset = log.log_start_offset
+            limit = min(part.max_bytes, budget)
+            # The first batch of the first partition that has one goes whole, whatever the limits, so that no
+            # consumer is stuck before a batch larger than its buffer (trap 26).
+            found = (
+                log.read(part.fetch_offset, limit, upper_bound_offset=log.high_watermark, min_one_batch=is_first)
+                if is_first or limit > 0
+                else None
+            )
+            if found is not None:
+                result.records = found
+                result.records_bytes = found.size_bytes
+        except ApiError as error:
+            result.error = error.code
+        except StorageError as error:
+            _logger.error("read failed partition=%s-%d reason=%s", part.topic, part.partition, error)
+            result.error = ErrorCode.KAFKA_STORAGE_ERROR
+        return result
+
+
+def check_leader_epoch(claimed: int, actual: int) -> None:
+    """Compare the leader epoch a client has in mind with ours; -1 means that it does not care (trap 32).
+
+    Raises:
+        ApiError: it is behind, or ahead of us.
+    """
+    if claimed == -1 or claimed == actual:
+        return
+    if claimed < actual:
+        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {claimed} is over, now {actual}")
+    raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {claimed} is not known here yet, now {actual}")

@@ -1,0 +1,320 @@
+"""One function per control-plane API: what a request means for this broker.
+
+A handler takes the broker's view of the cluster, the decoded request and the connection it came on, and returns the
+response, or something to await that returns it.  Its refusals are `ApiError`s.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from pylog.broker.fetch import check_leader_epoch
+from pylog.broker.partitions import Partitions
+from pylog.broker.settings import Effective, Value, broker_settings, check_topic_configs, topic_settings
+from pylog.cluster.image import ClusterImage, TopicImage
+from pylog.cluster.topics import check_topic_name
+from pylog.errors import ApiError, ConfigError, ErrorCode
+from pylog.model import NO_LEADER
+from pylog.net.connection import Connection
+from pylog.wire.api import ApiKey, Message
+from pylog.wire.api.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    ResourceType,
+)
+from pylog.wire.api.coordinator import TRANSACTION, FindCoordinatorRequest
+from pylog.wire.api.message import Request
+from pylog.wire.api.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from pylog.wire.api.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from pylog.wire.api.producers import InitProducerIdRequest, InitProducerIdResponse
+from pylog.wire.api.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest
+
+_logger = logging.getLogger(__name__)
+
+Answer: TypeAlias = Message | Awaitable[Message]
+
+
+class Cluster(Protocol):
+    """What handlers know of the cluster.
+
+    Attributes:
+        broker_id: ours.
+        partitions: hosted here, under the newest image.
+        settings: this broker's settings.
+    """
+
+    broker_id: int
+    partitions: Partitions
+    settings: Mapping[str, Value]
+
+    async def ask_controller(self, request: Request) -> Message:
+        """Let the controller, which may be this broker, answer *request*; wait until its effect is visible here."""
+
+    async def new_producer_id(self) -> int:
+        """Return a producer id nobody ever had."""
+
+
+def metadata(cluster: Cluster, request: MetadataRequest, connection: Connection) -> Answer:
+    """Say who leads what; create what is missing, if allowed, and let the client ask again."""
+    image = cluster.partitions.image
+    missing: list[str] = []
+    if request.topics is None:
+        topics = [_describe_topic(image, topic) for topic in image.topics.values()]
+    else:
+        topics = [_describe_wanted(image, wanted, missing) for wanted in request.topics]
+    may_create = request.allow_auto_topic_creation and cluster.settings["auto.create.topics.enable"]
+    if missing and may_create:
+        _create_missing(cluster, missing)
+        for row in topics:
+            if row.name in missing:
+                row.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=broker.broker_id, host=broker.client.host, port=broker.client.port, rack=broker.rack
+            )
+            for broker in image.brokers.values()
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
+    )
+
+
+def _describe_wanted(image: ClusterImage, wanted: MetadataRequestTopic, missing: list[str]) -> MetadataResponseTopic:
+    if wanted.name is None:
+        found = image.topic_by_id(wanted.topic_id)
+        if found is None:
+            return MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
+            )
+        return _describe_topic(image, found)
+    found = image.topics.get(wanted.name)
+    if found is not None:
+        return _describe_topic(image, found)
+    try:
+        check_topic_name(wanted.name)
+    except ApiError as error:
+        return MetadataResponseTopic(error_code=error.code, name=wanted.name)
+    missing.append(wanted.name)
+    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=wanted.name)
+
+
+def _describe_topic(image: ClusterImage, topic: TopicImage) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name.startswith("__"),
+        partitions=[
+            MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE,
+                partition_index=number,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                offline_replicas=[replica for replica in state.replicas if replica not in image.brokers],
+            )
+            for number, state in topic.partitions.items()
+        ],
+    )
+
+
+def _create_missing(cluster: Cluster, names: list[str]) -> None:
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
+    )
+
+    async def create() -> None:
+        try:
+            answer = await cluster.ask_controller(request)
+        except ApiError as error:
+            _logger.warning("topics not created topics=%s reason=%s", ",".join(names), error)
+            return
+        assert isinstance(answer, CreateTopicsResponse)
+        for row in answer.topics:
+            if row.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                _logger.warning("topic not created topic=%s reason=%s", row.name, row.error_message)
+
+    # The client is not kept waiting: it gets LEADER_NOT_AVAILABLE and asks again, as it does with Kafka.
+    task = asyncio.get_running_loop().create_task(create())
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+
+
+_background: set[asyncio.Task[None]] = set()  # the loop itself holds tasks weakly
+
+
+def list_offsets(cluster: Cluster, request: ListOffsetsRequest, connection: Connection) -> Answer:
+    """Find offsets by timestamp in the partitions led here."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[_list_offset(cluster.partitions, topic.name, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _list_offset(partitions: Partitions, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    number = wanted.partition_index
+    try:
+        partition, log = partitions.leader(topic, number)
+        check_leader_epoch(wanted.current_leader_epoch, partition.leader_epoch)
+        timestamp, offset = -1, -1
+        if wanted.timestamp == LATEST_TIMESTAMP:
+            offset = log.high_watermark
+        elif wanted.timestamp == EARLIEST_TIMESTAMP:
+            offset = log.log_start_offset
+        elif wanted.timestamp == MAX_TIMESTAMP:
+            timestamp, offset = log.offset_of_max_timestamp() or (-1, -1)
+        elif wanted.timestamp >= 0:
+            timestamp, offset = log.offset_for_timestamp(wanted.timestamp) or (-1, -1)
+        else:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} names no place here")
+        if offset >= log.high_watermark and wanted.timestamp != LATEST_TIMESTAMP and timestamp >= 0:
+            timestamp, offset = -1, -1  # not everywhere yet, so not to be seen yet
+        return ListOffsetsPartitionResponse(
+            partition_index=number, timestamp=timestamp, offset=offset, leader_epoch=partition.leader_epoch
+        )
+    except ApiError as error:
+        return ListOffsetsPartitionResponse(partition_index=number, error_code=error.code)
+
+
+def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, connection: Connection) -> Answer:
+    """Refuse: consumer groups and transactions are not built yet."""
+    if request.key_type == TRANSACTION:
+        # Not retriable, so that a client that wants transactions learns at once that it will not get them.
+        return request.error_response(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not built in this release"
+        )
+    return request.error_response(ErrorCode.COORDINATOR_NOT_AVAILABLE, "consumer groups are not built yet")
+
+
+def create_topics(cluster: Cluster, request: CreateTopicsRequest, connection: Connection) -> Answer:
+    """Let the controller create topics."""
+    return cluster.ask_controller(request)
+
+
+def delete_topics(cluster: Cluster, request: DeleteTopicsRequest, connection: Connection) -> Answer:
+    """Let the controller delete topics."""
+    if not cluster.settings["delete.topic.enable"]:
+        raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+    return cluster.ask_controller(request)
+
+
+def init_producer_id(cluster: Cluster, request: InitProducerIdRequest, connection: Connection) -> Answer:
+    """Give an idempotent producer an id; without a transactional id it is always a new one."""
+    if request.transactional_id is not None:
+        return request.error_response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+    async def answer() -> Message:
+        return InitProducerIdResponse(producer_id=await cluster.new_producer_id(), producer_epoch=0)
+
+    return answer()
+
+
+def describe_configs(cluster: Cluster, request: DescribeConfigsRequest, connection: Connection) -> Answer:
+    """Say every setting of topics and of this broker, where it comes from and what it means."""
+    results: list[DescribeConfigsResult] = []
+    for resource in request.resources:
+        row = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        results.append(row)
+        try:
+            found = _settings_of(cluster, resource.resource_type, resource.resource_name)
+        except ApiError as error:
+            row.error_code, row.error_message = error.code, str(error)
+            continue
+        wanted = resource.configuration_keys
+        row.configs = [
+            _describe_setting(one, request)
+            for one in found.values()
+            if wanted is None or one.name in wanted
+        ]
+    return DescribeConfigsResponse(results=results)
+
+
+def _settings_of(cluster: Cluster, resource_type: int, name: str) -> dict[str, Effective]:
+    if resource_type == ResourceType.TOPIC:
+        topic = cluster.partitions.image.topics.get(name)
+        if topic is None:
+            check_topic_name(name)
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        return topic_settings(cluster.settings, topic.configs)
+    if resource_type == ResourceType.BROKER:
+        if name not in ("", str(cluster.broker_id)):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {cluster.broker_id}; ask broker {name} itself")
+        return {} if not name else broker_settings(cluster.settings)
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no settings here")
+
+
+def _describe_setting(one: Effective, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = []
+    if request.include_synonyms:
+        synonyms = [DescribeConfigsSynonym(name=one.name, value=one.text, source=one.source)]
+        if one.source != one.source.DEFAULT:
+            default = one.setting.default
+            text = str(default).lower() if isinstance(default, bool) else str(default)
+            synonyms.append(DescribeConfigsSynonym(name=one.setting.name, value=text, source=one.source.DEFAULT))
+    return DescribeConfigsResourceResult(
+        name=one.name,
+        value=one.text,
+        read_only=True,  # nothing alters settings yet
+        config_source=one.source,
+        synonyms=synonyms,
+        config_type=one.setting.kind,
+        documentation=one.setting.doc if request.include_documentation else None,
+    )
+
+
+def check_new_topic(topic: CreatableTopic) -> dict[str, str]:
+    """Return the configs of a topic to create.
+
+    Raises:
+        ApiError: a config is unknown or wrong, or the topic asks for what is not built.
+    """
+    configs = {config.name: config.value for config in topic.configs}
+    try:
+        check_topic_configs(configs)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    factors = {len(row.broker_ids) for row in topic.assignments} or {topic.replication_factor}
+    if max(factors) > 1:
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "replication is not built yet: only factor 1 is kept")
+    return {name: value for name, value in configs.items() if value is not None}
+
+
+Handler: TypeAlias = Callable[[Cluster, Any, Connection], Answer]
+
+CONTROL_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
+    ApiKey.METADATA: (MetadataRequest, metadata),
+    ApiKey.LIST_OFFSETS: (ListOffsetsRequest, list_offsets),
+    ApiKey.FIND_COORDINATOR: (FindCoordinatorRequest, find_coordinator),
+    ApiKey.CREATE_TOPICS: (CreateTopicsRequest, create_topics),
+    ApiKey.DELETE_TOPICS: (DeleteTopicsRequest, delete_topics),
+    ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, init_producer_id),
+    ApiKey.DESCRIBE_CONFIGS: (DescribeConfigsRequest, describe_configs),
+}
+"""Every API but the two hot ones and ApiVersions; a test compares it with the table of served APIs."""

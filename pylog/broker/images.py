@@ -1,0 +1,132 @@
+"""How this broker comes to the newest cluster image, and what waits for one.
+
+The controller's images come from its own agent; every other broker pulls them with a long poll.  There is one way to
+learn of a change and no second one: whoever missed something gets it by asking again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from uuid import UUID
+
+from pylog.broker.partitions import Partition, Partitions
+from pylog.broker.peers import PeerClient
+from pylog.cluster.image import ClusterImage, decode_image
+from pylog.errors import ApiError, ErrorCode, ProtocolError
+from pylog.model import NodeAddress
+from pylog.wire.internal import InternalKey, Pull, encode_pull
+
+_logger = logging.getLogger(__name__)
+
+PULL_WAIT_MS = 2_000
+"""How long a pull waits at the controller; also how soon a silent controller is noticed."""
+
+PULL_TIMEOUT_S = PULL_WAIT_MS / 1000 + 5
+_RETRY_S = 0.2
+
+
+class Images:
+    """Applies images in order and tells who waits.
+
+    Attributes:
+        on_applied: called on the loop after each image, with the partitions it changed.
+    """
+
+    def __init__(self, broker_id: int, partitions: Partitions, puller: PeerClient | None) -> None:
+        self._broker_id = broker_id
+        self._partitions = partitions
+        self._puller = puller
+        self._offered: ClusterImage | None = None
+        self._has_offer = asyncio.Event()
+        self._applied = asyncio.Condition()
+        self._controller: NodeAddress | None = None
+        self._controller_changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.on_applied: Callable[[list[Partition]], None] = lambda changed: None
+
+    @property
+    def current(self) -> ClusterImage:
+        """The image in force."""
+        return self._partitions.image
+
+    def start(self) -> None:
+        """Begin to apply and to pull."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._apply_forever()), loop.create_task(self._pull_forever())]
+
+    async def stop(self) -> None:
+        """Stop both; the image in force stays."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def offer(self, image: ClusterImage) -> None:
+        """Take a newer image to apply; only the newest of several is applied."""
+        if self._offered is None or image.order > self._offered.order:
+            self._offered = image
+            self._has_offer.set()
+
+    def follow(self, controller: NodeAddress | None) -> None:
+        """Pull from *controller* from now on; None when this broker is the controller or there is none."""
+        self._controller = controller
+        self._controller_changed.set()
+
+    async def wait_until(self, condition: Callable[[ClusterImage], bool], timeout_s: float) -> bool:
+        """Wait until the image in force fulfils *condition*; return whether it did in time."""
+        try:
+            async with asyncio.timeout(timeout_s), self._applied:
+                await self._applied.wait_for(lambda: condition(self.current))
+        except TimeoutError:
+            return False
+        return True
+
+    async def newer_than(self, order: tuple[int, int], wait_ms: int) -> ClusterImage | None:
+        """Return an image above *order*, waiting for one at most *wait_ms*, or None."""
+        if await self.wait_until(lambda image: image.order > order, min(wait_ms, PULL_WAIT_MS) / 1000):
+            return self.current
+        return None
+
+    async def _apply_forever(self) -> None:
+        while True:
+            await self._has_offer.wait()
+            self._has_offer.clear()
+            image, self._offered = self._offered, None
+            if image is None or image.order <= self.current.order:
+                continue
+            try:
+                gone = self._partitions.retire(image)
+                opened = await asyncio.to_thread(self._partitions.prepare, image)
+                changed = gone + self._partitions.switch(image, opened)
+            except Exception:
+                _logger.exception("image not applied epoch=%d version=%d", *image.order)
+                continue
+            self.on_applied(changed)
+            async with self._applied:
+                self._applied.notify_all()
+
+    async def _pull_forever(self) -> None:
+        while True:
+            controller = self._controller
+            if controller is None or self._puller is None:
+                self._controller_changed.clear()
+                if self._controller is controller:
+                    await self._controller_changed.wait()
+                continue
+            try:
+                cleaned = self._partitions.cleaned_topics()
+                body = encode_pull(Pull(self._broker_id, *self.current.order, PULL_WAIT_MS, cleaned))
+                answer = await self._puller.call(controller, InternalKey.PULL_IMAGE, body, PULL_TIMEOUT_S)
+                if answer:
+                    image = await asyncio.to_thread(decode_image, answer)
+                    self.offer(image)
+                    # The next pull asks for what is newer than what is in force, so that has to be this first.
+                    await self.wait_until(lambda found, order=image.order: found.order >= order, PULL_TIMEOUT_S)  # type: ignore[misc]
+            except (ApiError, ProtocolError) as error:
+                if not (isinstance(error, ApiError) and error.code is ErrorCode.NOT_CONTROLLER):
+                    _logger.warning("pull failed controller=%d reason=%s", controller.node_id, error)
+                await asyncio.sleep(_RETRY_S)
+
+
+def has_topics(ids: set[UUID]) -> Callable[[ClusterImage], bool]:
+    """Return the condition that an image has all topics with these ids."""
+    return lambda image: all(image.topic_by_id(topic_id) is not None for topic_id in ids)

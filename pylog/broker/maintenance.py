@@ -1,0 +1,159 @@
+"""What a broker does by the clock: jobs of the logs, checkpoints, retention, a look at the disk.
+
+Files are waited for in threads; only the decisions are made on the loop.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pylog.broker.partitions import Partitions
+from pylog.broker.produce import ProduceHandler
+from pylog.broker.settings import Value
+from pylog.errors import StorageError
+from pylog.log.directory import LogDirectory
+from pylog.log.jobs import Job
+from pylog.metrics import Metrics
+
+_logger = logging.getLogger(__name__)
+
+TICK_S = 0.05
+"""How soon a job that a log handed out is started."""
+
+DISK_LOOK_S = 2.0
+RETENTION_S = 300.0
+"""How often a standalone broker applies retention; in a cluster cron does, see the role `retention`."""
+
+
+class Maintenance:
+    """Runs until stopped; see the module."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        partitions: Partitions,
+        produce: ProduceHandler,
+        settings: Mapping[str, Value],
+        metrics: Metrics,
+        *,
+        now_ms: Callable[[], int],
+        is_retention_ours: bool,
+    ) -> None:
+        self._directory = directory
+        self._partitions = partitions
+        self._produce = produce
+        self._settings = settings
+        self._now_ms = now_ms
+        self._is_retention_ours = is_retention_ours
+        self._tasks: list[asyncio.Task[None]] = []
+        self._running: set[asyncio.Future[None]] = set()
+        self._disk_used = metrics.gauge("pylog_disk_used_ratio", "Share of the data disk in use, 0 to 1.")
+        self._deleted_bytes = metrics.counter("pylog_retention_deleted_bytes_total", "Bytes retention deleted.")
+        metrics.gauge("pylog_partitions", "Partitions hosted.", read=lambda: len(partitions))
+        metrics.gauge(
+            "pylog_partitions_offline",
+            "Hosted partitions whose log cannot be used.",
+            read=lambda: sum(one.is_offline for one in partitions),
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        interval_ms = int(self._settings["log.flush.offset.checkpoint.interval.ms"])
+        duties: list[tuple[float, Callable[[], Any]]] = [
+            (TICK_S, self._start_jobs),
+            (DISK_LOOK_S, self._look_at_disk),
+            (interval_ms / 1000, self._checkpoint),
+        ]
+        if self._is_retention_ours:
+            duties.append((RETENTION_S, self._retain))
+        self._look_at_disk()
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._repeat(*duty)) for duty in duties]
+
+    async def stop(self) -> None:
+        """Stop, and wait for the jobs that run."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._start_jobs()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def retain(self, *, dry_run: bool) -> dict[str, Any]:
+        """Delete the expired segments of every partition, or only say which; return what the admin socket answers."""
+        deleted: list[dict[str, str | int]] = []
+        freed = 0
+        for partition in list(self._partitions):
+            log = partition.log
+            if log is None or partition.is_offline:
+                continue
+            try:
+                found = log.delete_expired(self._now_ms(), dry_run)
+            except StorageError as error:
+                _logger.error("retention failed partition=%s reason=%s", partition.key, error)
+                continue
+            freed += sum(segment.size_bytes for segment in found)
+            deleted += [
+                {
+                    "topic": partition.key.topic,
+                    "partition": partition.key.partition,
+                    "base_offset": segment.base_offset,
+                    "size_bytes": segment.size_bytes,
+                }
+                for segment in found
+            ]
+            await asyncio.sleep(0)  # a thousand partitions must not hold the loop
+        if not dry_run and deleted:
+            self._deleted_bytes.value += freed
+            _logger.info("retention deleted segments=%d bytes=%d", len(deleted), freed)
+        return {"dry_run": dry_run, "deleted": deleted, "freed_bytes": freed}
+
+    @staticmethod
+    async def _repeat(interval_s: float, duty: Callable[[], Any]) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                waiting = duty()
+                if waiting is not None:
+                    await waiting
+            except Exception:
+                _logger.exception("duty failed duty=%s", getattr(duty, "__name__", duty))
+
+    def _start_jobs(self) -> None:
+        jobs = self._directory.jobs
+        while jobs:
+            self._start_job(jobs.popleft())
+
+    def _start_job(self, job: Job) -> None:
+        future = asyncio.get_running_loop().run_in_executor(None, job.run)
+        self._running.add(future)
+
+        def finish(done: "asyncio.Future[None]") -> None:
+            self._running.discard(done)
+            try:
+                job.finish()
+            except StorageError as error:
+                # After a failed sync the kernel has dropped the pages: nothing may be written on top (rule 7).
+                _logger.critical("sync failed, this broker ends itself reason=%s", error)
+                os._exit(1)
+
+        future.add_done_callback(finish)
+
+    def _look_at_disk(self) -> None:
+        found = os.statvfs(self._directory.path)
+        # As df counts: blocks that nobody may use are neither used nor free.
+        used_blocks = found.f_blocks - found.f_bfree
+        used = used_blocks / max(used_blocks + found.f_bavail, 1)
+        self._disk_used.value = used
+        limit = int(self._settings["log.disk.high.watermark.percent"]) / 100
+        is_full = used >= limit
+        if is_full != self._produce.is_disk_full:
+            _logger.warning("disk used=%.3f limit=%.2f produce=%s", used, limit, "refused" if is_full else "accepted")
+            self._produce.is_disk_full = is_full
+
+    def _checkpoint(self) -> None:
+        self._directory.jobs.append(self._directory.checkpoint_job())
+
+    async def _retain(self) -> None:
+        await self.retain(dry_run=False)

@@ -1,0 +1,194 @@
+"""The partitions this broker hosts, and how a new cluster image changes them.
+
+An image is applied in three steps, so that nothing on the event loop waits for the disk: `retire` stops serving what
+the image no longer has, `prepare` moves directories and opens logs in a thread, `switch` lets the image hold.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from pylog.broker.settings import Value, log_config
+from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
+from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.log.directory import LogDirectory
+from pylog.log.log import Log
+from pylog.model import NO_LEADER, TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Partition:
+    """One hosted replica.
+
+    Attributes:
+        log: None while the replica is offline.
+        topic_id: tells this topic from one of the same name before or after it.
+        leader: broker that leads; `is_leader` when that is us.
+        leader_epoch: under which it leads; written into every batch.
+        fault: why the replica is offline, or "".
+    """
+
+    key: TopicPartition
+    log: Log | None
+    topic_id: UUID
+    leader: int = NO_LEADER
+    leader_epoch: int = -1
+    is_leader: bool = False
+    fault: str = ""
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the log cannot be used."""
+        return self.log is None or self.log.offline is not None
+
+
+class Partitions:
+    """All partitions of one broker, by topic and number."""
+
+    def __init__(self, directory: LogDirectory, broker_id: int, settings: Mapping[str, Value]) -> None:
+        self._directory = directory
+        self._broker_id = broker_id
+        self._settings = settings
+        self._by_key: dict[tuple[str, int], Partition] = {}
+        self._cleaned: set[UUID] = set()
+        self._is_clean = False  # what lies on disk has not been compared with an image yet
+        self.image = ClusterImage(-1, 0, "", NO_LEADER)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_key.values())
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def get(self, topic: str, partition: int) -> Partition | None:
+        """Return the hosted partition or None."""
+        return self._by_key.get((topic, partition))
+
+    def leader(self, topic: str, partition: int) -> tuple[Partition, Log]:
+        """Return the partition and its log, if this broker leads it.
+
+        Raises:
+            ApiError: unknown, led by another broker, or offline.
+        """
+        found = self._by_key.get((topic, partition))
+        if found is None:
+            if self.image.partition(topic, partition) is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is not on this broker")
+        if not found.is_leader:
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is led by broker {found.leader}"
+            )
+        if found.log is None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} is offline: {found.fault}")
+        return found, found.log
+
+    def retire(self, image: ClusterImage) -> list[Partition]:
+        """Stop serving partitions that *image* does not give this broker; return them.  Runs on the loop."""
+        gone = [one for one in self._by_key.values() if not self._is_hosted(image, one)]
+        for partition in gone:
+            partition.is_leader = False
+            del self._by_key[partition.key]
+        if gone or image.deleted_topics.keys() != self.image.deleted_topics.keys():
+            self._is_clean = False
+        return gone
+
+    def prepare(self, image: ClusterImage) -> dict[TopicPartition, Log | str]:
+        """Move what *image* does not have out of the way, then open or make the logs it adds.  Runs in a thread.
+
+        Only an order that names topic and id deletes; everything else that the image lacks is set aside (rule 2).
+
+        Returns:
+            The log by partition, or why it is offline.
+        """
+        if not self._is_clean:
+            self._clean_up(image)
+        opened: dict[TopicPartition, Log | str] = {}
+        now_ms = time.time_ns() // 1_000_000
+        for topic, number, _ in self._hosted(image):
+            key = TopicPartition(topic.name, number)
+            if key in self._by_key and self._directory.logs.get(key) is not None:
+                continue
+            try:
+                opened[key] = self._directory.get_or_create(
+                    key, topic.topic_id, log_config(self._settings, topic.configs), now_ms=now_ms
+                )
+            except StorageError as error:
+                _logger.error("partition offline partition=%s reason=%s", key, error)
+                opened[key] = str(error)
+        return opened
+
+    def cleaned_topics(self) -> set[UUID]:
+        """Return the topics ordered to be deleted here whose data is gone."""
+        return set(self._cleaned)
+
+    def _clean_up(self, image: ClusterImage) -> None:
+        hosted = {(topic.name, number): topic.topic_id for topic, number, _ in self._hosted(image)}
+        ordered = {
+            deleted.topic_id for deleted in image.deleted_topics.values() if self._broker_id in deleted.replicas
+        }
+        cleaned: set[UUID | None] = set(ordered)
+        for key, topic_id in self._directory.on_disk().items():
+            if hosted.get(key) == topic_id or (topic_id is None and key in hosted):
+                continue
+            try:
+                if topic_id in ordered and topic_id is not None:
+                    self._directory.delete(key, topic_id)
+                    _logger.info("deleted partition=%s topic_id=%s", key, topic_id)
+                else:
+                    self._directory.set_aside(key)
+            except StorageError as error:
+                _logger.error("clean-up failed partition=%s reason=%s", key, error)
+                cleaned.discard(topic_id)
+        self._is_clean = len(cleaned) == len(ordered)
+        self._cleaned = {topic_id for topic_id in cleaned if topic_id is not None}
+
+    def _is_hosted(self, image: ClusterImage, partition: Partition) -> bool:
+        topic = image.topics.get(partition.key.topic)
+        if topic is None or topic.topic_id != partition.topic_id:
+            return False
+        state = topic.partitions.get(partition.key.partition)
+        return state is not None and self._broker_id in state.replicas
+
+    def switch(self, image: ClusterImage, opened: Mapping[TopicPartition, Log | str]) -> list[Partition]:
+        """Let *image* hold from now on; return the partitions whose leadership changed.  Runs on the loop."""
+        assert image.order > self.image.order, f"{image.order} after {self.image.order}"
+        changed: list[Partition] = []
+        kept: dict[tuple[str, int], Partition] = {}
+        for topic, number, state in self._hosted(image):
+            key = TopicPartition(topic.name, number)
+            found = self._by_key.get(key)
+            if key in opened:
+                log = opened[key]
+                found = (
+                    Partition(key, None, topic.topic_id, fault=log)
+                    if isinstance(log, str)
+                    else Partition(key, log, topic.topic_id)
+                )
+            if found is None:
+                continue  # prepared under an older image; the next one brings it
+            if (found.leader, found.leader_epoch) != (state.leader, state.leader_epoch):
+                self._lead(found, state)
+                changed.append(found)
+            kept[key] = found
+        self._by_key = kept
+        self.image = image
+        return changed
+
+    def _lead(self, partition: Partition, state: PartitionImage) -> None:
+        partition.leader = state.leader
+        partition.leader_epoch = state.leader_epoch
+        partition.is_leader = state.leader == self._broker_id
+        if partition.is_leader and partition.log is not None:
+            # A single replica is the whole in-sync set, so what it holds is what everyone holds.
+            partition.log.high_watermark = partition.log.log_end_offset
+
+    def _hosted(self, image: ClusterImage) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+        for topic in image.topics.values():
+            for number, state in topic.partitions.items():
+                if self._broker_id in state.replicas:
+                    yield topic, number, state

@@ -1,0 +1,166 @@
+"""Brokers talking to each other: the listener's handler, and the client that calls it.
+
+Nothing is answered before both sides have shown that they know the cluster secret (rule 14).
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from pylog.errors import ApiError, ErrorCode, ProtocolError
+from pylog.model import NodeAddress
+from pylog.net.connection import Connection, Part, Slot
+from pylog.wire import internal
+from pylog.wire.internal import InternalKey, InternalRequest
+
+_logger = logging.getLogger(__name__)
+
+MAX_IMAGE_BYTES = 256 << 20
+"""Most a response among brokers may claim; an image of 100,000 partitions has about 6 MB."""
+
+CONNECT_TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True)
+class _Caller:
+    """What is known of the broker at the other end."""
+
+    broker_id: int = -1
+    wanted_proof: bytes = b""
+    is_proven: bool = False
+
+
+Answerer = Callable[[InternalRequest], Awaitable[bytes]]
+
+
+class PeerRequests:
+    """The `FrameHandler` of the brokers' own listener."""
+
+    def __init__(self, secret: bytes, answer: Answerer) -> None:
+        """Make it; *answer* gets proven callers' requests and returns the response's body, or raises ApiError."""
+        self._secret = secret
+        self._answer = answer
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
+        """Handle one request; see `FrameHandler`."""
+        request = internal.parse_request(frame)
+        if connection.state is None:
+            connection.state = _Caller()
+        caller = connection.state
+        assert isinstance(caller, _Caller)
+        if request.key is InternalKey.HELLO:
+            return self._hello(caller, request)
+        if request.key is InternalKey.PROVE:
+            return self._prove(caller, request)
+        if not caller.is_proven:
+            return [internal.encode_response(request.correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
+        slot = connection.open_slot()
+        task = asyncio.get_running_loop().create_task(self._answer_later(slot, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return None
+
+    def on_closed(self, connection: Connection) -> None:
+        """Nothing is kept beside the connection."""
+
+    async def close(self) -> None:
+        """End what is still being answered."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _hello(self, caller: _Caller, request: InternalRequest) -> list[Part]:
+        caller.broker_id, caller_nonce = internal.parse_hello(request.body)
+        caller.is_proven = False
+        nonce = os.urandom(internal.NONCE_BYTES)
+        caller.wanted_proof = internal.caller_proof(self._secret, caller_nonce, nonce)
+        proof = internal.callee_proof(self._secret, caller_nonce, nonce)
+        return [internal.encode_response(request.correlation_id, ErrorCode.NONE, nonce + proof)]
+
+    @staticmethod
+    def _prove(caller: _Caller, request: InternalRequest) -> list[Part]:
+        if not caller.wanted_proof or not internal.is_same(request.body, caller.wanted_proof):
+            raise ProtocolError("the caller does not know the cluster secret")
+        caller.wanted_proof = b""  # one proof, one use
+        caller.is_proven = True
+        return [internal.encode_response(request.correlation_id, ErrorCode.NONE)]
+
+    async def _answer_later(self, slot: Slot, request: InternalRequest) -> None:
+        try:
+            reply = internal.encode_response(request.correlation_id, ErrorCode.NONE, await self._answer(request))
+        except ApiError as error:
+            reply = internal.encode_response(request.correlation_id, error.code)
+        except Exception:
+            _logger.exception("bug in a broker's request key=%s", request.key.name)
+            reply = internal.encode_response(request.correlation_id, ErrorCode.UNKNOWN_SERVER_ERROR)
+        slot.complete([reply])
+
+
+class PeerClient:
+    """One connection to another broker; one call at a time."""
+
+    def __init__(self, broker_id: int, secret: bytes) -> None:
+        self._broker_id = broker_id
+        self._secret = secret
+        self._address: NodeAddress | None = None
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._correlation_id = 0
+        self._lock = asyncio.Lock()
+
+    async def call(self, address: NodeAddress, key: InternalKey, body: bytes, timeout_s: float) -> bytes:
+        """Return the response's body.
+
+        Raises:
+            ApiError: the broker's own error, or NETWORK_EXCEPTION when it cannot be reached in *timeout_s*.
+        """
+        async with self._lock:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    if address != self._address or self._streams is None:
+                        await self._connect(address)
+                    error, answer = await self._exchange(key, body)
+            except (OSError, TimeoutError, EOFError, ProtocolError) as fault:
+                self.close()
+                message = f"broker {address.node_id} at {address.host}:{address.port}: {fault or 'no answer in time'}"
+                raise ApiError(ErrorCode.NETWORK_EXCEPTION, message) from fault
+            except asyncio.CancelledError:
+                self.close()  # an answer may be on its way that nobody will read
+                raise
+        if error is not ErrorCode.NONE:
+            raise ApiError(error, f"broker {address.node_id} answers {error.name}")
+        return answer
+
+    def close(self) -> None:
+        """Close the connection; the next call opens a new one."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def _connect(self, address: NodeAddress) -> None:
+        self.close()
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            self._streams = await asyncio.open_connection(address.host, address.port)
+            self._address = address
+            nonce = os.urandom(internal.NONCE_BYTES)
+            _, answer = await self._exchange(InternalKey.HELLO, internal.encode_hello(self._broker_id, nonce))
+            if len(answer) != internal.NONCE_BYTES + internal.PROOF_BYTES:
+                raise ProtocolError(f"answer of {len(answer)} bytes to HELLO")
+            callee_nonce, proof = answer[: internal.NONCE_BYTES], answer[internal.NONCE_BYTES :]
+            if not internal.is_same(proof, internal.callee_proof(self._secret, nonce, callee_nonce)):
+                raise ProtocolError("it does not know the cluster secret")
+            await self._exchange(InternalKey.PROVE, internal.caller_proof(self._secret, nonce, callee_nonce))
+
+    async def _exchange(self, key: InternalKey, body: bytes) -> tuple[ErrorCode, bytes]:
+        assert self._streams is not None
+        reader, writer = self._streams
+        self._correlation_id += 1
+        writer.write(internal.encode_request(key, self._correlation_id, body))
+        await writer.drain()
+        size = int.from_bytes(await reader.readexactly(4), "big", signed=True)
+        if not 0 < size <= MAX_IMAGE_BYTES:
+            raise ProtocolError(f"response claims {size} bytes")
+        return internal.parse_response(await reader.readexactly(size), self._correlation_id)
+

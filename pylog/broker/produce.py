@@ -1,0 +1,126 @@
+"""Produce, from frame to frame: the write half of the hot path.
+
+A batch is checked by its header and CRC, gets its offset and leader epoch patched in place, and is written from the
+receive buffer itself.  Records inside are not decoded.
+"""
+
+import logging
+from collections.abc import Callable
+
+from pylog.broker.partitions import Partitions
+from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
+from pylog.metrics import Metrics
+from pylog.net.connection import Connection, Part
+from pylog.wire import records
+from pylog.wire.api import RequestHeader, encode_response_header
+from pylog.wire.api.table import ApiKey
+from pylog.wire.compression import CODECS
+from pylog.wire.produce import ProduceRequest, ProduceResult, encode_response, parse_request
+
+_logger = logging.getLogger(__name__)
+
+_ALLOWED_ACKS = (-1, 0, 1)
+_ZSTD_FROM_VERSION = 7
+_ZSTD = CODECS["zstd"]
+
+
+class ProduceHandler:
+    """Appends what producers send.
+
+    Attributes:
+        is_disk_full: set while the data disk is above `log.disk.high.watermark.percent`; writes are refused then.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        metrics: Metrics,
+        *,
+        now_ms: Callable[[], int],
+        appended: Callable[[tuple[str, int]], None],
+    ) -> None:
+        """Make it; *appended* is told every partition that grew."""
+        self._partitions = partitions
+        self._now_ms = now_ms
+        self._appended = appended
+        self.is_disk_full = False
+        self._batches = metrics.counter("pylog_produce_batches_total", "Record batches appended.")
+        self._records = metrics.counter("pylog_produce_records_total", "Records appended.")
+        self._bytes = metrics.counter("pylog_produce_bytes_total", "Bytes of record batches appended.")
+        self._refused = metrics.counter("pylog_produce_refused_total", "Record batches answered with an error.")
+
+    def handle(self, connection: Connection, header: RequestHeader, frame: memoryview) -> list[Part] | None:
+        """Append and answer; with acks 0 there is no answer, and an error closes the connection."""
+        version = header.api_version
+        request = parse_request(frame, version, header.body_offset)
+        results = [self._answer(request, version, *part) for part in request.parts]
+        if request.acks == 0:
+            for result in results:
+                if result.error:
+                    # The producer waits for no reply, so closing is the only way to tell it (trap 6).
+                    raise ProtocolError(f"{result.topic}-{result.partition}: {result.error.name}: {result.message}")
+            return None
+        head = encode_response_header(header.correlation_id, ApiKey.PRODUCE, version)
+        body = encode_response(version, results)
+        return [(len(head) + len(body)).to_bytes(4, "big") + head + body]
+
+    def _answer(
+        self, request: ProduceRequest, version: int, topic: str, partition: int, batch: memoryview | None
+    ) -> ProduceResult:
+        try:
+            return self._append(request, version, topic, partition, batch)
+        except ApiError as error:
+            self._refused.value += 1
+            return ProduceResult(topic, partition, error.code, message=str(error))
+        except StorageError as error:
+            self._refused.value += 1
+            _logger.error("append failed partition=%s-%d reason=%s", topic, partition, error)
+            return ProduceResult(topic, partition, ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
+
+    def _append(
+        self, request: ProduceRequest, version: int, topic: str, number: int, batch: memoryview | None
+    ) -> ProduceResult:
+        if request.acks not in _ALLOWED_ACKS:
+            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}; -1, 0 and 1 are known")
+        partition, log = self._partitions.leader(topic, number)
+        if self.is_disk_full:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the data disk is above its high watermark")
+        if batch is None:
+            raise InvalidRecords("no records")
+        header = records.check_batch(batch)
+        self._check(header, len(batch), log.config.max_message_bytes, version)
+        now_ms = self._now_ms()
+        result = log.append_as_leader(batch, header, partition.leader_epoch, now_ms)
+        if not result.is_duplicate:
+            # A single replica is the whole in-sync set: what it has written, everyone in sync has.
+            log.high_watermark = log.log_end_offset
+            self._batches.value += 1
+            self._records.value += header.record_count
+            self._bytes.value += len(batch)
+            self._appended((topic, number))
+        return ProduceResult(
+            topic, number, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, log.log_start_offset
+        )
+
+    @staticmethod
+    def _check(header: records.BatchHeader, size_bytes: int, max_bytes: int, version: int) -> None:
+        """Refuse what a producer may not send (trap 13)."""
+        if header.batch_length + records.LENGTH_OVERHEAD != size_bytes:
+            raise InvalidRecords(f"one batch a partition: it ends at {header.size_bytes} of {size_bytes} bytes")
+        if size_bytes > max_bytes:
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{size_bytes} bytes; max.message.bytes is {max_bytes}")
+        if header.base_offset != 0:
+            raise InvalidRecords(f"base offset {header.base_offset}; a producer's is 0")
+        attributes = header.attributes
+        if not attributes & ~records.COMPRESSION_MASK:
+            codec = attributes
+        elif attributes & (records.CONTROL | records.LOG_APPEND_TIME):
+            raise InvalidRecords(f"attributes {attributes:#x}: control batches and append time are the broker's")
+        elif attributes & records.TRANSACTIONAL:
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not built")
+        else:
+            codec = attributes & records.COMPRESSION_MASK
+        if codec > _ZSTD or (codec == _ZSTD and version < _ZSTD_FROM_VERSION):
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} in version {version}")
+        if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+            raise InvalidRecords(f"producer {header.producer_id} without sequence or epoch")

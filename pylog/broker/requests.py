@@ -1,0 +1,133 @@
+"""From a frame to its handler: every request of every client passes here.
+
+Produce and Fetch go straight to their own handlers.  The rest is decoded into a message, handed to the function named
+for its API in `handlers.py`, and answered when that function is done, which may be later.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+
+from pylog.broker.fetch import FetchHandler
+from pylog.broker.handlers import CONTROL_APIS, Cluster
+from pylog.broker.produce import ProduceHandler
+from pylog.errors import ApiError, ProtocolError
+from pylog.metrics import Counter, Metrics
+from pylog.net.connection import Connection, Part, Slot
+from pylog.wire import produce
+from pylog.wire.api import SERVED, ApiKey, Message, RequestHeader, encode_response, is_served, parse_request_header
+from pylog.wire.api.message import Request
+from pylog.wire.api.versions import answer_api_versions
+
+_logger = logging.getLogger(__name__)
+
+_PRODUCE = int(ApiKey.PRODUCE)
+_FETCH = int(ApiKey.FETCH)
+_PRODUCE_ROW = SERVED[ApiKey.PRODUCE]
+_FETCH_ROW = SERVED[ApiKey.FETCH]
+
+
+class Requests:
+    """The broker's `FrameHandler` on the client listener."""
+
+    def __init__(self, cluster: Cluster, produce: ProduceHandler, fetch: FetchHandler, metrics: Metrics) -> None:
+        self._cluster = cluster
+        self._produce = produce
+        self._fetch = fetch
+        self._counters: Mapping[int, Counter] = {
+            int(key): metrics.counter("pylog_requests_total", "Requests by API.", api=key.name.lower())
+            for key in SERVED
+        }
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
+        """Handle one request; see `FrameHandler`."""
+        header = parse_request_header(frame)
+        key, version = header.api_key, header.api_version
+        authorize(connection, key)
+        try:
+            if key == _PRODUCE and _PRODUCE_ROW.min_served <= version <= _PRODUCE_ROW.max_advertised:
+                self._counters[key].value += 1
+                return self._produce.handle(connection, header, frame)
+            if key == _FETCH and _FETCH_ROW.min_served <= version <= _FETCH_ROW.max_advertised:
+                self._counters[key].value += 1
+                return self._fetch.handle(connection, header, frame)
+            return self._control(connection, header, frame)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            # A bug of ours must cost one client its connection, not everybody the broker.
+            _logger.exception("bug api_key=%d version=%d peer=%s", key, version, connection.peer)
+            raise ProtocolError(f"request {key} version {version} failed here: {error!r}") from error
+
+    def on_closed(self, connection: Connection) -> None:
+        """Forget what the connection waited for."""
+        self._fetch.forget(connection)
+
+    async def close(self) -> None:
+        """End the requests that are still being answered."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _control(self, connection: Connection, header: RequestHeader, frame: memoryview) -> list[Part] | None:
+        key, version = header.api_key, header.api_version
+        body = frame[header.body_offset :]
+        if key == ApiKey.API_VERSIONS:
+            self._counters[key].value += 1
+            return _framed(answer_api_versions(header, body))
+        if not is_served(key, version):
+            return self._refuse_version(header, body)
+        self._counters[key].value += 1
+        request_class, handler = CONTROL_APIS[ApiKey(key)]
+        request = request_class.decode(version, body)
+        try:
+            answer = handler(self._cluster, request, connection)
+        except ApiError as error:
+            answer = request.error_response(error.code, str(error))
+        if isinstance(answer, Message):
+            return _framed(encode_response(answer, header.correlation_id, version))
+        task = asyncio.get_running_loop().create_task(
+            self._answer_later(connection, connection.open_slot(), header, request, answer)
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return None
+
+    @staticmethod
+    async def _answer_later(
+        connection: Connection, slot: Slot, header: RequestHeader, request: Request, answer: Awaitable[Message]
+    ) -> None:
+        try:
+            response = await answer
+        except ApiError as error:
+            response = request.error_response(error.code, str(error))
+        except Exception:
+            _logger.exception("bug api_key=%d version=%d", header.api_key, header.api_version)
+            connection.close("request failed here")
+            return
+        slot.complete(_framed(encode_response(response, header.correlation_id, header.api_version)))
+
+    @staticmethod
+    def _refuse_version(header: RequestHeader, body: memoryview) -> list[Part]:
+        key, version = header.api_key, header.api_version
+        if key == _PRODUCE and 0 <= version < _PRODUCE_ROW.min_served:
+            # Advertised for old librdkafka's sake, so a client may send it and is owed an answer.
+            refusal = produce.refuse_old_version(body, version)
+            if refusal is not None:
+                return _framed(header.correlation_id.to_bytes(4, "big", signed=True) + refusal)
+        served = SERVED.get(key)  # type: ignore[call-overload]  # an IntEnum key equals its number
+        known = f"versions {served.min_served} to {served.max_advertised} are" if served else "no such API is"
+        raise ProtocolError(f"request {key} version {version} is not served; {known}")
+
+
+def authorize(connection: Connection, api_key: int) -> None:
+    """Decide whether *connection*'s principal may send *api_key*.
+
+    Everybody may until access control exists; every request passes here so that it can.
+    """
+
+
+def _framed(reply: bytes) -> list[Part]:
+    return [len(reply).to_bytes(4, "big") + reply]
+

@@ -1,0 +1,175 @@
+"""A real broker for tests: one process, its own store, a free port, ready in a fraction of a second.
+
+In a project's `conftest.py`: ``pytest_plugins = ["pylog.testing"]``; a test that takes `pylog_broker` then gets one.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+READY_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 20.0
+_POLL_S = 0.01
+
+
+class BrokerProcess:
+    """A standalone broker in a process of its own, stopped with the context.
+
+    Attributes:
+        data_dir: its data.
+        log_path: what it wrote to stderr.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        config: Mapping[str, object] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """Describe a broker; entering the context starts it.
+
+        Args:
+            directory: where data and log go; made if missing.
+            config: settings under Kafka's names.
+            host: address to listen on.
+            port: port to listen on; 0 takes a free one, which a restart keeps.
+            env: added to the environment.
+        """
+        self.data_dir = directory / "data"
+        self.log_path = directory / "broker.log"
+        self._config = dict(config or {})
+        self._host = host
+        self._port = port
+        self._env = dict(env or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            if self._process.poll() is None:
+                self.stop()
+            self._process = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The address clients connect to, HOST:PORT."""
+        return f"{self._host}:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        assert self._process is not None, "the broker is not started"
+        return self._process.pid
+
+    @property
+    def admin_socket(self) -> Path:
+        """The admin socket."""
+        return self.data_dir / "admin.sock"
+
+    @property
+    def log(self) -> str:
+        """Everything the broker said so far."""
+        return self.log_path.read_text() if self.log_path.exists() else ""
+
+    def start(self) -> None:
+        """Start it and wait until it is ready.
+
+        Raises:
+            RuntimeError: it ended or was not ready in time; the message has its log.
+        """
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        said = len(self.log)
+        settings = [f"--set={name}={value}" for name, value in self._config.items()]
+        command = [sys.executable, "-m", "pylog", "broker", "--standalone", f"--data={self.data_dir}"]
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, f"--host={self._host}", f"--port={self._port}", *settings],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self._env},
+            )
+        deadline_s = time.monotonic() + READY_TIMEOUT_S
+        while (port := _ready_port(self.log[said:])) is None:
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                self.kill()
+                raise RuntimeError(f"broker not ready, exit {self._process.poll()}:\n{self.log[said:]}")
+            time.sleep(_POLL_S)
+        self._port = port
+
+    def stop(self) -> int:
+        """Stop it as an operator would and return its exit code.
+
+        Raises:
+            RuntimeError: it did not end in time and was killed.
+        """
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise RuntimeError(f"broker did not stop in {STOP_TIMEOUT_S} s:\n{self.log}") from None
+
+    def kill(self) -> None:
+        """Kill it, as a crash would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        """Stop and start it on the same port."""
+        self.stop()
+        self.start()
+
+    def admin(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        """Ask the admin socket; return the status and the answer, decoded if it is JSON."""
+        return ask_admin(self.admin_socket, method, path, body)
+
+
+def ask_admin(path: Path, method: str, url: str, body: object = None) -> tuple[int, Any]:
+    """Ask the admin socket at *path*; see `BrokerProcess.admin`."""
+    connection = http.client.HTTPConnection("localhost")
+    with contextlib.closing(connection), socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(READY_TIMEOUT_S)
+        sock.connect(str(path))
+        connection.sock = sock
+        connection.request(method, url, json.dumps(body) if body is not None else None)
+        response = connection.getresponse()
+        text = response.read().decode()
+        is_json = response.headers.get_content_type() == "application/json"
+        return response.status, json.loads(text) if is_json else text
+
+
+def _ready_port(log: str) -> int | None:
+    for line in log.splitlines():
+        if " ready port=" in line:
+            return int(line.rpartition("port=")[2].split()[0])
+    return None
+
+
+@pytest.fixture
+def pylog_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker of this test's own."""
+    with BrokerProcess(tmp_path) as broker:
+        yield broker

@@ -1,0 +1,197 @@
+"""What brokers ask each other, on their own listener: our requests, in Kafka's frames, never in ApiVersions.
+
+request  => api_key: int16, format: int16, correlation_id: int32, body
+response => correlation_id: int32, error_code: int16, body
+
+HELLO      => broker_id: int32, nonce: 32 bytes         <= nonce: 32 bytes, proof: 32 bytes
+PROVE      => proof: 32 bytes                           <=
+PULL_IMAGE => JSON, see `encode_pull`                    <= cluster image, or nothing if there is no newer one
+FORWARD    => a client's request without its size       <= the reply without its size
+TAKE_IDS   => broker_id: int32                          <= first: int64, count: int32     (producer ids)
+
+A proof is HMAC-SHA256 over role, the caller's nonce and the callee's nonce, under the cluster secret: both sides show
+that they know it, neither can replay the other's.
+"""
+
+import hashlib
+import hmac
+import json
+import struct
+import uuid
+from collections.abc import Collection
+from enum import IntEnum
+from typing import NamedTuple
+
+from pylog.errors import ErrorCode, ProtocolError
+
+FORMAT = 1
+"""Version of every message here; a release answers its own and the previous one (rule 15)."""
+
+NONCE_BYTES = 32
+PROOF_BYTES = 32
+
+_REQUEST = struct.Struct(">hhi")
+_RESPONSE = struct.Struct(">ih")
+_BROKER_ID = struct.Struct(">i")
+_ID_BLOCK = struct.Struct(">qi")
+
+
+class InternalKey(IntEnum):
+    """Request kinds; from 10000 on, where Kafka has none."""
+
+    HELLO = 10000
+    PROVE = 10001
+    PULL_IMAGE = 10002
+    FORWARD = 10003
+    TAKE_IDS = 10004
+
+
+class InternalRequest(NamedTuple):
+    """A request as it came."""
+
+    key: InternalKey
+    correlation_id: int
+    body: bytes
+
+
+def encode_request(key: InternalKey, correlation_id: int, body: bytes) -> bytes:
+    """Return the frame, size included."""
+    return (_REQUEST.size + len(body)).to_bytes(4, "big") + _REQUEST.pack(key, FORMAT, correlation_id) + body
+
+
+def parse_request(frame: memoryview) -> InternalRequest:
+    """Return the request in *frame*, a frame without its size.
+
+    Raises:
+        ProtocolError: it is none of ours, or of another format.
+    """
+    try:
+        key, found, correlation_id = _REQUEST.unpack_from(frame)
+        kind = InternalKey(key)
+    except (struct.error, ValueError) as error:
+        raise ProtocolError(f"not a broker's request: {error}") from error
+    if found != FORMAT:
+        raise ProtocolError(f"{kind.name} of format {found}; this release speaks {FORMAT}")
+    return InternalRequest(kind, correlation_id, bytes(frame[_REQUEST.size :]))
+
+
+def encode_response(correlation_id: int, error: ErrorCode, body: bytes = b"") -> bytes:
+    """Return the frame, size included."""
+    return (_RESPONSE.size + len(body)).to_bytes(4, "big") + _RESPONSE.pack(correlation_id, error) + body
+
+
+def parse_response(frame: bytes, correlation_id: int) -> tuple[ErrorCode, bytes]:
+    """Return error and body of a response.
+
+    Raises:
+        ProtocolError: it is too short or answers something else.
+    """
+    try:
+        found, code = _RESPONSE.unpack_from(frame)
+        error = ErrorCode(code)
+    except (struct.error, ValueError) as fault:
+        raise ProtocolError(f"not a broker's response: {fault}") from fault
+    if found != correlation_id:
+        raise ProtocolError(f"response to {found} where {correlation_id} was asked")
+    return error, frame[_RESPONSE.size :]
+
+
+def encode_hello(broker_id: int, nonce: bytes) -> bytes:
+    """Return the body of HELLO."""
+    return _BROKER_ID.pack(broker_id) + nonce
+
+
+def parse_hello(body: bytes) -> tuple[int, bytes]:
+    """Return (broker id, nonce).
+
+    Raises:
+        ProtocolError: wrong size.
+    """
+    if len(body) != _BROKER_ID.size + NONCE_BYTES:
+        raise ProtocolError(f"HELLO of {len(body)} bytes")
+    return _BROKER_ID.unpack_from(body)[0], body[_BROKER_ID.size :]
+
+
+class Pull(NamedTuple):
+    """What a broker asks for when it pulls.
+
+    Attributes:
+        broker_id: who asks.
+        epoch: controller epoch of the image it has; with *version* the order of images.
+        version: that image's version.
+        max_wait_ms: how long it will wait for a newer one.
+        cleaned: ids of deleted topics whose data it no longer has.
+    """
+
+    broker_id: int
+    epoch: int
+    version: int
+    max_wait_ms: int
+    cleaned: Collection[uuid.UUID] = ()
+
+
+def encode_pull(pull: Pull) -> bytes:
+    """Return the body of PULL_IMAGE: the fields of `Pull` by name."""
+    return json.dumps(pull._asdict() | {"cleaned": [one.hex for one in pull.cleaned]}).encode()
+
+
+def parse_pull(body: bytes) -> Pull:
+    """Return what `encode_pull` wrote.
+
+    Raises:
+        ProtocolError: it is something else.
+    """
+    try:
+        asked = json.loads(body)
+        broker_id, epoch, version, max_wait_ms = (int(asked[name]) for name in Pull._fields[:4])
+        return Pull(broker_id, epoch, version, max_wait_ms, frozenset(uuid.UUID(hex=one) for one in asked["cleaned"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ProtocolError(f"not a pull: {error}") from error
+
+
+def encode_broker_id(broker_id: int) -> bytes:
+    """Return the body of TAKE_IDS."""
+    return _BROKER_ID.pack(broker_id)
+
+
+def parse_broker_id(body: bytes) -> int:
+    """Return the broker of TAKE_IDS.
+
+    Raises:
+        ProtocolError: wrong size.
+    """
+    if len(body) != _BROKER_ID.size:
+        raise ProtocolError(f"TAKE_IDS of {len(body)} bytes")
+    return int(_BROKER_ID.unpack(body)[0])
+
+
+def encode_id_block(first: int, count: int) -> bytes:
+    """Return the answer to TAKE_IDS."""
+    return _ID_BLOCK.pack(first, count)
+
+
+def parse_id_block(body: bytes) -> tuple[int, int]:
+    """Return (first id, count).
+
+    Raises:
+        ProtocolError: wrong size.
+    """
+    if len(body) != _ID_BLOCK.size:
+        raise ProtocolError(f"id block of {len(body)} bytes")
+    first, count = _ID_BLOCK.unpack(body)
+    return first, count
+
+
+def caller_proof(secret: bytes, caller_nonce: bytes, callee_nonce: bytes) -> bytes:
+    """Return what shows that the caller knows *secret*."""
+    return hmac.digest(secret, b"pylog caller" + caller_nonce + callee_nonce, hashlib.sha256)
+
+
+def callee_proof(secret: bytes, caller_nonce: bytes, callee_nonce: bytes) -> bytes:
+    """Return what shows that the callee knows *secret*."""
+    return hmac.digest(secret, b"pylog callee" + caller_nonce + callee_nonce, hashlib.sha256)
+
+
+def is_same(proof: bytes, wanted: bytes) -> bool:
+    """Compare in constant time."""
+    return hmac.compare_digest(proof, wanted)
