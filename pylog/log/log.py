@@ -153,8 +153,12 @@ class Log:
     @property
     def countable_end_offset(self) -> Offset:
         """The end that counts for the high watermark: the synced one where `flush.*` asks for syncs (rule 8)."""
-        is_flushed = self._config.flush_messages < _NEVER or self._config.flush_ms < _NEVER
-        return self.recovery_point if is_flushed else self.log_end_offset
+        return self.recovery_point if self.is_flushing else self.log_end_offset
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether `flush.messages` or `flush.ms` asks for syncs; see `is_sync_due`."""
+        return self._config.flush_messages < _NEVER or self._config.flush_ms < _NEVER
 
     @property
     def size_bytes(self) -> int:
@@ -277,7 +281,8 @@ class Log:
             or header.max_timestamp > self._roll_timestamp
             or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
         ):
-            segment = self._make_room(header.base_offset)
+            # Named for the log end, not for a batch after a gap: then a hole between two files is damage.
+            segment = self._make_room(self.log_end_offset)
         if header.partition_leader_epoch > self._leader_epoch:
             self._begin_epoch(header.partition_leader_epoch, header.base_offset)
         self._write_rest(segment, batch, 0)
