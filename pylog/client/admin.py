@@ -147,13 +147,17 @@ class Admin:
         """Create a topic; -1 leaves a number to the brokers' defaults."""
         topic = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
         with self._translated():
-            self._client.create_topics([topic], operation_timeout=self._cluster.timeout_s)[name].result(
+            self._client.create_topics(
+                [topic], operation_timeout=self._cluster.timeout_s,
+                request_timeout=self._cluster.timeout_s)[name].result(
                 self._cluster.timeout_s + 1)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records."""
         with self._translated():
-            self._client.delete_topics([name], operation_timeout=self._cluster.timeout_s)[name].result(
+            self._client.delete_topics(
+                [name], operation_timeout=self._cluster.timeout_s,
+                request_timeout=self._cluster.timeout_s)[name].result(
                 self._cluster.timeout_s + 1)
 
     def topic_config(self, name: str) -> dict[str, ConfigValue]:
@@ -207,6 +211,8 @@ class Admin:
         """Turn librdkafka's exceptions into ours, with the cause that it reports beside the error itself."""
         try:
             yield
+        except TimeoutError as exception:
+            raise Unreachable(f"{self._cluster.bootstrap}: no answer in {self._cluster.timeout_s:g} s") from exception
         except KafkaException as exception:
             error = translate(error_of(exception), self._cluster)
             if isinstance(error, Unreachable):

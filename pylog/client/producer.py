@@ -1,6 +1,7 @@
 """Sends records and knows when they are safe."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -9,6 +10,9 @@ from confluent_kafka import Producer as _Producer
 
 from pylog.client.connection import Connection, as_connection, error_of, translate
 from pylog.errors import PylogError
+
+OnDelivery: TypeAlias = Callable[[PylogError | None], None]
+"""Hears how one record ended: None when it is acknowledged, else why it is not written."""
 
 _BatchRecord: TypeAlias = dict[str, object]
 """What `produce_batch` takes: ``key``, ``value``; it adds ``_error`` to those it refuses."""
@@ -28,6 +32,7 @@ class Producer:
         linger_ms: how long a record may wait for company in its batch.
         delivery_timeout_ms: after which an unacknowledged record counts as failed; 0 waits for ever.
         buffered_bytes: records in memory at most; `send` waits at the limit.
+        reports_success: whether *on_delivery* of `send` hears of success too; that costs a call for each record.
 
     Attributes:
         failed_count: records that were refused or timed out.
@@ -36,7 +41,8 @@ class Producer:
 
     def __init__(
         self, cluster: Connection | str, *, acks: str = "all", compression: str = "none", linger_ms: float = 5,
-        delivery_timeout_ms: int = 120_000, buffered_bytes: int = 256 << 20, **properties: object,
+        delivery_timeout_ms: int = 120_000, buffered_bytes: int = 256 << 20, reports_success: bool = False,
+        **properties: object,
     ) -> None:
         self._cluster = as_connection(cluster)
         self.failed_count = 0
@@ -53,7 +59,7 @@ class Producer:
             # The same partition for the same key as Apache Kafka's own clients choose.
             "partitioner": "murmur2_random",
             # A callback for each of a million successes costs more than sending them.
-            "delivery__report__only__error": True,
+            "delivery__report__only__error": not reports_success,
             "on_delivery": self._delivered,
         }
         try:
@@ -76,7 +82,7 @@ class Producer:
 
     def send(
         self, topic: str, value: bytes | None, key: bytes | None = None, *, partition: int = -1,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: Sequence[tuple[str, bytes | None]] = (), on_delivery: OnDelivery | None = None,
     ) -> None:
         """Hand over one record; waits only while the buffer is full.
 
@@ -86,20 +92,23 @@ class Producer:
             key: decides the partition, unless *partition* does.
             partition: -1 lets the key, or chance, decide.
             headers: names and values.
+            on_delivery: told from `poll` or `flush` how it ended.
 
         Raises:
             ClientError: the record cannot be sent at all, for instance because it is too large.
         """
-        while not self.send_nowait(topic, value, key, partition=partition, headers=headers):
+        while not self.send_nowait(topic, value, key, partition=partition, headers=headers, on_delivery=on_delivery):
             self.poll(_FULL_QUEUE_WAIT_S)
 
     def send_nowait(
         self, topic: str, value: bytes | None, key: bytes | None = None, *, partition: int = -1,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: Sequence[tuple[str, bytes | None]] = (), on_delivery: OnDelivery | None = None,
     ) -> bool:
         """Hand over one record, or return False if the buffer is full."""
         try:
-            self._producer.produce(topic, value, key, partition=partition, headers=list(headers))
+            self._producer.produce(
+                topic, value, key, partition=partition, headers=list(headers),
+                on_delivery=self._delivered if on_delivery is None else partial(self._told, on_delivery))
         except BufferError:
             return False
         except KafkaException as exception:
@@ -137,6 +146,10 @@ class Producer:
         self.flush()
         if self.first_error is not None:
             raise self.first_error
+
+    def _told(self, on_delivery: OnDelivery, error: KafkaError | None, record: Message) -> None:
+        self._delivered(error, record)
+        on_delivery(None if error is None else translate(error, self._cluster))
 
     def _delivered(self, error: KafkaError | None, _record: Message | None) -> None:
         if error is not None:

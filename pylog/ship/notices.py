@@ -1,0 +1,49 @@
+"""One key=value line on stderr, at most once in a while for each cause.
+
+A shipper that logged once a record would ship its own lines for ever.
+"""
+
+import sys
+from typing import TextIO
+
+INTERVAL_S = 60.0
+"""Between two lines of one cause."""
+
+
+class Notices:
+    """Writes lines, and counts those it held back.
+
+    Args:
+        stream: where to.
+        interval_s: between two lines of one cause.
+    """
+
+    def __init__(self, stream: TextIO | None = None, interval_s: float = INTERVAL_S) -> None:
+        self._stream = stream if stream is not None else sys.stderr
+        self._interval_s = interval_s
+        self._last_s: dict[str, float] = {}
+        self._held_back: dict[str, int] = {}
+
+    def tell(self, now_s: float, level: str, event: str, **facts: object) -> None:
+        """Write a line, unless one of the same event was written less than the interval ago.
+
+        Args:
+            now_s: any clock that does not go back.
+            level: info, warning or error.
+            event: the cause, a fixed word.
+            facts: what to say about it.
+        """
+        if event in self._last_s and now_s - self._last_s[event] < self._interval_s:
+            self._held_back[event] = self._held_back.get(event, 0) + 1
+            return
+        self._last_s[event] = now_s
+        if held_back := self._held_back.pop(event, 0):
+            facts["held_back"] = held_back
+        words = [f"level={level}", f"event={event}", *(f"{name}={_quoted(value)}" for name, value in facts.items())]
+        self._stream.write(" ".join(words) + "\n")
+        self._stream.flush()
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return '"' + text.replace('"', "'").replace("\n", " ") + '"' if " " in text or not text else text
