@@ -63,9 +63,14 @@ class Counter:
         self._hashes.extend(map(key_hash, keys))
 
     def result(self) -> Count:
-        """Return what was counted so far."""
+        """Return what was counted so far, copies included."""
         count = len(self._hashes)
         return Count(count, sum(self._hashes) & _MASK, count - len(set(self._hashes)))
+
+    def distinct(self) -> Count:
+        """Return what was counted so far, each key once: equal at both ends of an at-least-once path."""
+        distinct = set(self._hashes)
+        return Count(len(distinct), sum(distinct) & _MASK, len(self._hashes) - len(distinct))
 
 
 def write_report(path: Path, counts: Mapping[str, Count]) -> None:
