@@ -387,7 +387,7 @@ def encode(message: object, version: int, is_flexible: bool, out: bytearray) -> 
 
 
 def decode(cls: type[Any], version: int, is_flexible: bool, view: memoryview, elements: int = MAX_ELEMENTS) -> Any:  # noqa: ANN401
-    """Return the *cls* that fills *view* exactly.
+    """Return the *cls* that *view* starts with.
 
     Args:
         cls: a dataclass declared as `schema` says.
@@ -406,8 +406,8 @@ def decode(cls: type[Any], version: int, is_flexible: bool, view: memoryview, el
         raise ProtocolError(f"{cls.__name__} v{version} at byte {cursor.position}: {error}") from None
     except ProtocolError as error:
         raise ProtocolError(f"{cls.__name__} v{version} at byte {cursor.position}: {error}") from None
-    if cursor.position != cursor.end:
-        raise ProtocolError(f"{cls.__name__} v{version}: {cursor.end - cursor.position} bytes too many")
+    # Bytes after the message are ignored, as Apache Kafka does: librdkafka leaves three behind the null topic list of a
+    # Metadata request from version 9 on (it reserves four bytes for the count and fills one).
     return message
 
 
