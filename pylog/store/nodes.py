@@ -129,9 +129,9 @@ class _Draft:
         path, parent_path = operation.path, parent_of(operation.path)
         parent = self._find(parent_path)
         if parent is None:
-            raise NoNode(parent_path, index)
+            raise NoNode(path, index)
         if parent.ephemeral_owner:
-            raise NoChildrenForEphemerals(parent_path, index)
+            raise NoChildrenForEphemerals(path, index)
         if operation.sequence:
             path = f"{path}{parent.next_sequence:010d}"
             self.plan.changes[parent_path] = replace(parent, next_sequence=parent.next_sequence + 1)

@@ -1,0 +1,293 @@
+"""A store in a ZooKeeper ensemble; the only module that knows kazoo."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
+
+from pylog.store.base import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    EventKind,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotConnected,
+    NotEmpty,
+    Operation,
+    Result,
+    SessionListener,
+    SessionLost,
+    SessionState,
+    Set,
+    Stat,
+    Store,
+    StoreError,
+    Watch,
+    WatchEvent,
+    check_path,
+)
+
+log = logging.getLogger(__name__)
+
+MAX_PIPELINED = 1000
+"""Reads in flight at once in `get_many`: kazoo's queue has no limit of its own."""
+
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.LOST,
+}
+
+_KINDS = {
+    EventType.CREATED: EventKind.CREATED,
+    EventType.CHANGED: EventKind.CHANGED,
+    EventType.DELETED: EventKind.DELETED,
+    EventType.CHILD: EventKind.CHILDREN,
+}
+
+_ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
+    (kazoo_errors.NoNodeError, NoNode),
+    (kazoo_errors.NodeExistsError, NodeExists),
+    (kazoo_errors.BadVersionError, BadVersion),
+    (kazoo_errors.NotEmptyError, NotEmpty),
+    (kazoo_errors.NoChildrenForEphemeralsError, NoChildrenForEphemerals),
+    (kazoo_errors.SessionExpiredError, SessionLost),
+    (kazoo_errors.ConnectionLoss, NotConnected),
+    (kazoo_errors.ConnectionClosedError, NotConnected),
+    (kazoo_errors.OperationTimeoutError, NotConnected),
+    (KazooTimeoutError, NotConnected),
+)
+
+# What kazoo puts in a failed multi's answer for the operations before and after the one that failed.
+_NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+
+
+class ZooKeeperStore(Store):
+    """One session with a ZooKeeper ensemble.
+
+    kazoo reconnects by itself, and after an expired session begins a new one.  While it does, verbs fail at once with
+    NotConnected instead of waiting: an ensemble may be away for hours, and the caller's thread has other work.
+    """
+
+    def __init__(self, hosts: str, *, session_timeout_ms: int = 6_000) -> None:
+        """Take the ensemble, connect later.
+
+        Args:
+            hosts: ``host:port,host:port/path``; all nodes are then below *path*, which is made if missing.
+            session_timeout_ms: silence after which the servers end the session; they bound it to 2-20 of their ticks.
+        """
+        self._hosts = hosts
+        self._session_timeout_ms = session_timeout_ms
+        self._listeners: list[SessionListener] = []
+        self._client: KazooClient | None = None
+        self._state = SessionState.LOST
+        self._session_id = 0
+        self._is_closed = False
+
+    @property
+    def session_id(self) -> int:
+        """The session's number; 0 without a session."""
+        return self._session_id
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """What was asked for; the servers may have agreed to less or more."""
+        return self._session_timeout_ms
+
+    def connect(self, timeout_s: float = 15.0) -> None:
+        """Open the session; raise NotConnected if there is none within *timeout_s*."""
+        servers, slash, chroot = self._hosts.partition("/")
+        if slash:
+            self._make_chroot(servers, f"/{chroot}", timeout_s)
+        client = self._new_client(self._hosts)
+        client.add_listener(self._state_changed)
+        self._client = client
+        self._start(client, timeout_s)
+
+    def close(self) -> None:
+        """End the session now; without a connection it ends by its time-out."""
+        self._is_closed = True
+        self._listeners.clear()
+        client, self._client = self._client, None
+        self._state, self._session_id = SessionState.LOST, 0
+        if client is not None:
+            _stop(client)
+
+    def listen(self, listener: SessionListener) -> None:
+        """Tell *listener* every later change."""
+        self._listeners.append(listener)
+
+    def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        """Return data and stat."""
+        check_path(path)
+        data, stat = self._ask(path, lambda client: client.get_async(path, _adapt(path, watch)))
+        return data, _stat(stat)
+
+    def get_many(self, paths: Iterable[str]) -> list[tuple[bytes, Stat] | None]:
+        """Return data and stat of each, None where missing."""
+        answers = self._ask_many(paths, lambda client, path: client.get_async(path))
+        return [None if answer is None else (answer[0], _stat(answer[1])) for answer in answers]
+
+    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """Return the stat or None."""
+        check_path(path)
+        stat = self._ask(path, lambda client: client.exists_async(path, _adapt(path, watch)))
+        return None if stat is None else _stat(stat)
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Return the names below *path*, sorted."""
+        check_path(path)
+        return sorted(self._ask(path, lambda client: client.get_children_async(path, _adapt(path, watch))))
+
+    def children_many(self, paths: Iterable[str]) -> list[list[str]]:
+        """Return the names below each path, [] where missing."""
+        answers = self._ask_many(paths, lambda client, path: client.get_children_async(path))
+        return [sorted(answer or ()) for answer in answers]
+
+    def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        """Do all or nothing."""
+        if not operations:
+            return []
+        results = self._ask("", lambda client: _transaction(client, operations).commit_async())
+        for index, (operation, result) in enumerate(zip(operations, results, strict=True)):
+            if isinstance(result, Exception) and not isinstance(result, _NOT_THE_CAUSE):
+                raise _translate(result, operation.path, index)
+        return [_result(operation, result) for operation, result in zip(operations, results, strict=True)]
+
+    def _ask(self, path: str, request: Callable[[KazooClient], Any]) -> Any:  # noqa: ANN401  (kazoo has no types)
+        client = self._connected()
+        try:
+            # A server that is silent for that long has lost the session or will: the answer would be too late.
+            return request(client).get(timeout=self._session_timeout_ms / 1000)
+        except (KazooException, KazooTimeoutError) as error:
+            raise _translate(error, path) from error
+
+    def _ask_many(self, paths: Iterable[str], request: Callable[[KazooClient, str], Any]) -> list[Any]:
+        wanted = [check_path(path) for path in paths]
+        answers: list[Any] = []
+        for first in range(0, len(wanted), MAX_PIPELINED):
+            client = self._connected()
+            part = wanted[first : first + MAX_PIPELINED]
+            pending = [request(client, path) for path in part]
+            for path, result in zip(part, pending, strict=True):
+                try:
+                    answers.append(result.get(timeout=self._session_timeout_ms / 1000))
+                except kazoo_errors.NoNodeError:
+                    answers.append(None)
+                except (KazooException, KazooTimeoutError) as error:
+                    raise _translate(error, path) from error
+        return answers
+
+    def _connected(self) -> KazooClient:
+        if self._state is SessionState.LOST or self._client is None:
+            raise SessionLost(message="there is no session")
+        if self._state is SessionState.SUSPENDED:
+            raise NotConnected(message="the session is suspended")
+        return self._client
+
+    def _state_changed(self, state: str) -> None:
+        """Called in kazoo's connection thread."""
+        client = self._client
+        if self._is_closed or client is None:
+            return
+        now = _STATES[state]
+        if now is SessionState.CONNECTED:
+            self._session_id = client.client_id[0]
+        elif now is SessionState.LOST:
+            self._session_id = 0
+        self._state = now
+        for listener in list(self._listeners):
+            listener(now)
+
+    def _new_client(self, hosts: str) -> KazooClient:
+        return KazooClient(
+            hosts=hosts,
+            timeout=self._session_timeout_ms / 1000,
+            # By default the pauses between attempts grow to an hour.
+            connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0},
+        )
+
+    def _start(self, client: KazooClient, timeout_s: float) -> None:
+        try:
+            client.start(timeout=timeout_s)
+        except KazooTimeoutError as error:
+            raise NotConnected(message=f"no session with {self._hosts} within {timeout_s:g} s") from error
+
+    def _make_chroot(self, servers: str, chroot: str, timeout_s: float) -> None:
+        client = self._new_client(servers)
+        self._start(client, timeout_s)
+        try:
+            client.ensure_path(chroot)
+        except KazooException as error:
+            raise _translate(error, chroot) from error
+        finally:
+            _stop(client)
+
+
+@dataclass(frozen=True, slots=True)
+class _Adapter:
+    """A watch as kazoo calls it; equal ones are one, so that arming twice calls once."""
+
+    path: str
+    watch: Watch
+
+    def __call__(self, event: WatchedEvent) -> None:
+        self.watch(WatchEvent(_KINDS.get(event.type, EventKind.DISCONNECTED), self.path))
+
+
+def _adapt(path: str, watch: Watch | None) -> _Adapter | None:
+    return None if watch is None else _Adapter(path, watch)
+
+
+def _stat(stat: ZnodeStat) -> Stat:
+    return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)
+
+
+def _transaction(client: KazooClient, operations: Sequence[Operation]) -> Any:  # noqa: ANN401  (kazoo has no types)
+    transaction = client.transaction()
+    for operation in operations:
+        check_path(operation.path)
+        match operation:
+            case Check(path, version):
+                transaction.check(path, version)
+            case Create(path, data, ephemeral, sequence):
+                transaction.create(path, data, ephemeral=ephemeral, sequence=sequence)
+            case Set(path, data, version):
+                transaction.set_data(path, data, version)
+            case Delete(path, version):
+                transaction.delete(path, version)
+    return transaction
+
+
+def _result(operation: Operation, result: Any) -> Result:  # noqa: ANN401  (kazoo has no types)
+    match operation:
+        case Create():
+            assert isinstance(result, str), result
+            return result
+        case Set():
+            return _stat(result)
+    return None
+
+
+def _translate(error: Exception, path: str, operation_index: int | None = None) -> StoreError:
+    for theirs, ours in _ERRORS:
+        if isinstance(error, theirs):
+            return ours(path, operation_index, f"{path} {error}".strip())
+    return StoreError(path, operation_index, f"{path} {type(error).__name__} {error}".strip())
+
+
+def _stop(client: KazooClient) -> None:
+    try:
+        client.stop()
+        client.close()
+    except KazooException as error:
+        log.warning("zookeeper_client_not_stopped reason=%s", error)

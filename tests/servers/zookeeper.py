@@ -1,0 +1,198 @@
+"""A real ZooKeeper for tests: the servers of Debian's package, one or three, on free loopback ports.
+
+Usage::
+
+    with ZooKeeper(tmp_path) as zookeeper:
+        store = ZooKeeperStore(zookeeper.hosts)
+        zk_cli(zookeeper.hosts, "get", "/controller")
+
+Java or the package missing is an error with the command that installs it.
+"""
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+
+_JAR = Path("/usr/share/java/zookeeper.jar")
+# The package's jar names its other jars, but no backend for its log.
+_CLASSPATH = f"{_JAR}:/usr/share/java/slf4j-log4j12.jar:/usr/share/java/log4j-1.2.jar"
+_SERVER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_CLI_MAIN = "org.apache.zookeeper.ZooKeeperMain"
+_JVM = ("-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
+_START_TIMEOUT_S = 30.0
+_POLL_S = 0.05
+_LOG4J = """\
+log4j.rootLogger=INFO, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1} %m%n
+"""
+
+
+def java_command(main_class: str, *args: str, jvm: Sequence[str] = ()) -> list[str]:
+    """Return the command that runs *main_class* of Debian's ZooKeeper.
+
+    Raises:
+        RuntimeError: Java or ZooKeeper is not installed.
+    """
+    if shutil.which("java") is None or not _JAR.exists():
+        raise RuntimeError("tests need a real ZooKeeper: apt-get install --no-install-recommends zookeeper "
+                           "default-jre-headless")
+    return ["java", *_JVM, *jvm, "-cp", _CLASSPATH, main_class, *args]
+
+
+def zk_cli(hosts: str, *command: str, timeout_s: float = 30.0) -> str:
+    """Run one command of ZooKeeper's own shell and return what it printed to standard output."""
+    # Its log goes to standard error, or would be mixed with the answer.
+    done = subprocess.run(
+        java_command(_CLI_MAIN, "-server", hosts, *command, jvm=["-Dlog4j.rootLogger=OFF"]),
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if done.returncode:
+        raise RuntimeError(f"zkCli {' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class ZooKeeperServer:
+    """One server of an ensemble.
+
+    Attributes:
+        port: where clients connect.
+        log_path: what the server printed.
+    """
+
+    def __init__(self, directory: Path, port: int, settings: Sequence[str], myid: int | None, heap_mb: int) -> None:
+        self.port = port
+        self.log_path = directory / "server.log"
+        self._config = directory / "zoo.cfg"
+        self._heap_mb = heap_mb
+        self._log4j = directory / "log4j.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        data = directory / "data"
+        data.mkdir(parents=True)
+        if myid is not None:
+            (data / "myid").write_text(f"{myid}\n")
+        self._log4j.write_text(_LOG4J)
+        own = [f"dataDir={data}", f"clientPort={port}", "clientPortAddress=127.0.0.1"]
+        self._config.write_text("\n".join([*own, *settings]) + "\n")
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server."""
+        assert self._process is not None, "the server was not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the process; `wait_serving` waits for it."""
+        jvm = [f"-Xmx{self._heap_mb}m", f"-Dlog4j.configuration=file:{self._log4j}"]
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                java_command(_SERVER_MAIN, str(self._config), jvm=jvm), stdout=log, stderr=subprocess.STDOUT)
+
+    def wait_serving(self) -> None:
+        """Wait until the server answers as a part of a working ensemble.
+
+        Raises:
+            RuntimeError: it ended, or took longer than half a minute; the message carries the end of its log.
+        """
+        deadline_s = time.monotonic() + _START_TIMEOUT_S
+        while "Mode:" not in self.four_letters("srvr"):
+            assert self._process is not None, "the server was not started"
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                raise RuntimeError(f"ZooKeeper on port {self.port} does not serve:\n"
+                                   f"{self.log_path.read_text(errors='replace')[-3000:]}")
+            time.sleep(_POLL_S)
+
+    def four_letters(self, word: str) -> str:
+        """Return the answer to a four-letter command, "" while nobody listens."""
+        try:
+            with closing(socket.create_connection(("127.0.0.1", self.port), timeout=2.0)) as connection:
+                connection.sendall(word.encode())
+                parts = iter(lambda: connection.recv(4096), b"")
+                return b"".join(parts).decode(errors="replace")
+        except OSError:
+            return ""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the server's process, for instance SIGSTOP and SIGCONT."""
+        assert self._process is not None, "the server was not started"
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End the server with SIGKILL, if it runs; `start` begins again over the same data."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class ZooKeeper:
+    """An ensemble of one or three servers with its data in *directory*.
+
+    Args:
+        directory: an empty directory.
+        servers: 1 or 3.
+        tick_ms: the servers' clock; sessions last 2 to 20 ticks, whatever a client asks for.
+        heap_mb: of each server.
+    """
+
+    def __init__(self, directory: Path, *, servers: int = 1, tick_ms: int = 500, heap_mb: int = 96) -> None:
+        ports = free_ports(3 * servers)
+        client_ports, peer_ports = ports[:servers], ports[servers:]
+        settings = [
+            f"tickTime={tick_ms}", "initLimit=20", "syncLimit=10", "maxClientCnxns=0", "admin.enableServer=false",
+            "4lw.commands.whitelist=srvr,ruok,mntr,cons,wchp,dump", "standaloneEnabled=true",
+        ]
+        if servers > 1:
+            settings += [
+                f"server.{1 + index}=127.0.0.1:{peer_ports[2 * index]}:{peer_ports[2 * index + 1]}"
+                for index in range(servers)
+            ]
+        self.servers = [
+            ZooKeeperServer(directory / f"zk{1 + index}", port, settings, 1 + index if servers > 1 else None, heap_mb)
+            for index, port in enumerate(client_ports)
+        ]
+
+    @property
+    def hosts(self) -> str:
+        """Connect string with every server."""
+        return ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+
+    def start(self) -> None:
+        """Start all servers and wait until each serves."""
+        for server in self.servers:
+            server.start()
+        for server in self.servers:
+            server.wait_serving()
+
+    def stop(self) -> None:
+        """End all servers; their data stays."""
+        for server in self.servers:
+            server.kill()
+
+    def __enter__(self) -> "ZooKeeper":
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return *count* loopback ports that nobody listens on right now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
