@@ -209,6 +209,7 @@ def _check_same(batch: Batch, found: Mapping[str, Any]) -> None:
 def _write(path: Path, body: Mapping[str, Any]) -> None:
     """Create *path* whole or not at all, on disk when this returns; fails if it exists."""
     temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)  # after a kill it may be a second name of the file itself
     with temporary.open("w") as file:
         json.dump(body, file, indent=1)
         file.flush()

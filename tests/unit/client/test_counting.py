@@ -75,3 +75,12 @@ def test_a_file_that_is_no_report_is_named(tmp_path: Path, body: str) -> None:
     path.write_text(body)
     with pytest.raises(ValueError, match=r"report\.json is not a report"):
         read_report(path)
+
+
+@given(KEYS)
+def test_distinct_counts_each_key_once(keys: list[bytes | None]) -> None:
+    counter = Counter()
+    counter.update(keys)
+    once, distinct = counted(list(set(keys))), counter.distinct()
+    assert (distinct.count, distinct.key_hash) == (once.count, once.key_hash)
+    assert distinct.duplicates == len(keys) - len(set(keys))
