@@ -25,7 +25,7 @@ _POLL_S = 0.01
 
 
 class BrokerProcess:
-    """A standalone broker in a process of its own, stopped with the context.
+    """A broker in a process of its own, standalone or of a cluster, stopped with the context.
 
     Attributes:
         data_dir: its data.
@@ -39,6 +39,7 @@ class BrokerProcess:
         config: Mapping[str, object] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        config_file: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
         """Describe a broker; entering the context starts it.
@@ -48,11 +49,13 @@ class BrokerProcess:
             config: settings under Kafka's names.
             host: address to listen on.
             port: port to listen on; 0 takes a free one, which a restart keeps.
+            config_file: start it as one of a cluster, from this file, which then says address and settings.
             env: added to the environment.
         """
         self.data_dir = directory / "data"
         self.log_path = directory / "broker.log"
         self._config = dict(config or {})
+        self._config_file = config_file
         self._host = host
         self._port = port
         self._env = dict(env or {})
@@ -99,11 +102,9 @@ class BrokerProcess:
         """
         self.data_dir.mkdir(parents=True, exist_ok=True)
         said = len(self.log)
-        settings = [f"--set={name}={value}" for name, value in self._config.items()]
-        command = [sys.executable, "-m", "pylog", "broker", "--standalone", f"--data={self.data_dir}"]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, f"--host={self._host}", f"--port={self._port}", *settings],
+                [sys.executable, "-m", "pylog", "broker", *self._options()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -116,6 +117,12 @@ class BrokerProcess:
                 raise RuntimeError(f"broker not ready, exit {self._process.poll()}:\n{self.log[said:]}")
             time.sleep(_POLL_S)
         self._port = port
+
+    def _options(self) -> list[str]:
+        if self._config_file is not None:
+            return [f"--config={self._config_file}"]
+        settings = [f"--set={name}={value}" for name, value in self._config.items()]
+        return ["--standalone", f"--data={self.data_dir}", f"--host={self._host}", f"--port={self._port}", *settings]
 
     def stop(self) -> int:
         """Stop it as an operator would and return its exit code.

@@ -1,0 +1,66 @@
+"""The table of settings: defaults, bounds, precedence, and that topics and brokers agree on it."""
+
+import pytest
+
+from pylog.broker.handlers import CONTROL_APIS
+from pylog.broker.settings import (
+    SETTINGS,
+    Source,
+    check_topic_configs,
+    log_config,
+    parse_broker_settings,
+    topic_settings,
+)
+from pylog.errors import ConfigError
+from pylog.log.config import LogConfig
+from pylog.wire.api.table import SERVED, ApiKey
+
+
+def test_every_default_is_within_its_own_bounds() -> None:
+    for setting in SETTINGS.values():
+        assert setting.parse(setting.default) == setting.default, setting.name
+
+
+def test_every_setting_says_what_it_does() -> None:
+    assert all(setting.doc.endswith(".") for setting in SETTINGS.values())
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_broker_settings({"nonsense": 1, "num.partitions": "many", "auto.create.topics.enable": "yes"})
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_milliseconds_win_over_hours() -> None:
+    values = parse_broker_settings({"log.retention.hours": 1, "log.retention.ms": 5})
+    assert values["log.retention.ms"] == 5
+
+
+def test_unlimited_retention_in_hours_stays_unlimited() -> None:
+    assert parse_broker_settings({"log.retention.hours": -1})["log.retention.ms"] == -1
+
+
+def test_a_topic_setting_wins_over_the_broker_and_the_broker_over_the_default() -> None:
+    broker = parse_broker_settings({"log.segment.bytes": 4096, "log.retention.ms": 7})
+    found = topic_settings(broker, {"segment.bytes": "2048"})
+    assert (found["segment.bytes"].value, found["segment.bytes"].source) == (2048, Source.TOPIC)
+    assert (found["retention.ms"].value, found["retention.ms"].source) == (7, Source.STATIC_BROKER)
+    assert found["index.interval.bytes"].source is Source.DEFAULT
+
+
+def test_a_topic_is_refused_what_no_topic_has() -> None:
+    for name, value in (("num.partitions", "3"), ("segment.bytes", "1"), ("cleanup.policy", "compact")):
+        with pytest.raises(ConfigError):
+            check_topic_configs({name: value})
+
+
+def test_a_log_gets_the_topics_settings() -> None:
+    config = log_config(parse_broker_settings({}), {"segment.bytes": "2048", "retention.ms": "-1"})
+    assert isinstance(config, LogConfig)
+    assert (config.segment_bytes, config.retention_ms) == (2048, -1)
+    assert config.retention_bytes == LogConfig().retention_bytes
+
+
+def test_every_served_api_has_a_handler_and_no_other_has() -> None:
+    assert set(CONTROL_APIS) | {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS} == set(SERVED)
+    assert all(request.api_key is key for key, (request, _) in CONTROL_APIS.items())

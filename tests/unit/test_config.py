@@ -1,0 +1,92 @@
+"""A broker's configuration file: what it says, and that nothing in it is ignored."""
+
+from pathlib import Path
+
+import pytest
+
+from pylog.config import load_broker_config, standalone_config
+from pylog.errors import ConfigError
+
+GOOD = """\
+version: 1
+broker_id: 7
+rack: a
+listeners:
+  client: {host: 0.0.0.0, port: 9092, advertised_host: 10.1.2.3}
+  internal: {host: 0.0.0.0, port: 9192}
+data_dir: /data/7
+admin_socket: /run/pylog/broker-7.sock
+metrics_listen: 127.0.0.1:9400
+store: {kind: zookeeper, hosts: "a:2181,b:2181", session_timeout_ms: 6000}
+cluster_secret_file: SECRET
+config:
+  num.partitions: 4
+  log.retention.hours: 24
+"""
+
+
+def write(directory: Path, text: str) -> Path:
+    secret = directory / "secret"
+    secret.write_text("hush\n")
+    path = directory / "broker.yml"
+    path.write_text(text.replace("SECRET", str(secret)))
+    return path
+
+
+def test_a_whole_file_fills_every_part(tmp_path: Path) -> None:
+    config = load_broker_config(write(tmp_path, GOOD))
+    assert (config.broker_id, config.rack, config.data_dir) == (7, "a", Path("/data/7"))
+    assert (config.client.advertised_host, config.client.advertised_port) == ("10.1.2.3", 9092)
+    assert config.internal is not None
+    assert config.internal.advertised_host == "10.1.2.3"
+    assert config.metrics_listen == ("127.0.0.1", 9400)
+    assert config.cluster_secret == b"hush"
+    assert config.settings["num.partitions"] == 4
+    assert config.settings["log.retention.ms"] == 24 * 3_600_000
+    assert len(config.config_hash) == 16
+
+
+def test_the_secret_is_in_no_representation(tmp_path: Path) -> None:
+    assert "hush" not in repr(load_broker_config(write(tmp_path, GOOD)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("rack: a", "rak: a", 3, "rak: unknown key"),
+        ("port: 9192}", "port: 9192, tls: yes}", 6, "listeners.internal.tls: unknown key"),
+        ("broker_id: 7", "broker_id: seven", 2, "broker_id: seven: wanted a whole number"),
+        ("version: 1", "version: 2", 1, "version: 2: wanted a whole number from 1 to 1"),
+        ("kind: zookeeper", "kind: etcd", 10, "store.kind: etcd: wanted zookeeper or embedded"),
+        ("num.partitions: 4", "num.partitons: 4", 12, "num.partitons: unknown"),
+        ("num.partitions: 4", "num.partitions: 0", 12, "num.partitions=0: wanted 1 to"),
+        ("cluster_secret_file: SECRET\n", "", 10, "needs listeners.internal and cluster_secret_file"),
+        ("cluster_secret_file: SECRET", "cluster_secret_file: /nowhere", 11, "No such file"),
+        ("metrics_listen: 127.0.0.1:9400", "metrics_listen: here", 9, "wanted HOST:PORT"),
+        ("rack: a", "rack: a\nrack: b", 4, "rack stands twice"),
+        ("data_dir: /data/7\n", "", 1, "data_dir: is missing"),
+    ],
+)
+def test_a_fault_is_named_with_file_and_line(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+    assert old in GOOD
+    path = write(tmp_path, GOOD.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        load_broker_config(path)
+    assert str(caught.value).startswith(f"{path}:{line}:")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "version: [", "\0"])
+def test_what_is_no_configuration_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"broker\.yml"):
+        load_broker_config(write(tmp_path, text))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load_broker_config(tmp_path / "none.yml")
+
+
+def test_standalone_refuses_unknown_settings(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no such|unknown"):
+        standalone_config(tmp_path, overrides={"log.segments.bytes": "1"})
