@@ -3,11 +3,13 @@
 It reads and waits, it never changes anything.  The standard library is all it needs, because a host that is being
 checked before its first installation has nothing else::
 
-    python3 - facts    '{"disks": ["/dev/vdb"], "names": ["h1"]}'    what preflight judges
-    python3 - brokers  '{"brokers": [...]}'                          what each broker instance says of itself
-    python3 - zookeeper '{"id": 1, "port": 2181}'                    role, followers and what changed since its start
-    python3 - units    '{"units": {"pylog-ship": "/run/..."}}'       state, and the files changed since the start
-    python3 - wait-broker | wait-zookeeper                           the same, until it is well or time is up
+    python3 - facts     '{"disks": ["/dev/vdb"], "names": ["h1"]}'   what preflight judges
+    python3 - disks     '{"disks": ["/dev/vdb"]}'                    what is on these disks
+    python3 - brokers   '{"brokers": [1, 2], "wait_s": 60}'          what each broker instance says of itself
+    python3 - zookeeper '{"id": 1, "port": 2181, "members": 3, ...}' role, followers, what changed since its start
+    python3 - units     '{"units": {"pylog-ship": "/run/..."}}'      state, and the files changed since the start
+
+``brokers`` and ``zookeeper`` wait until all is well when told how long.
 """
 
 import contextlib
@@ -84,6 +86,11 @@ def disk(device: str) -> dict[str, Any]:
     }
 
 
+def disks(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is on each device of ``{"disks": [device, ...]}``."""
+    return {"disks": {device: disk(device) for device in wanted.get("disks", [])}}
+
+
 def sysctls() -> dict[str, str]:
     """Return the running values of the settings in `SYSCTLS`."""
     return {name: Path("/proc/sys", name.replace(".", "/")).read_text().strip() for name in SYSCTLS}
@@ -113,7 +120,7 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "init": Path("/proc/1/comm").read_text().strip(),
         "packages": sorted(line[3:] for line in packages.splitlines() if line.startswith("ii")),
         "listeners": listeners(run("ss", "-ltnpH")[1], unit_of),
-        "disks": {device: disk(device) for device in wanted.get("disks", [])},
+        "disks": disks(wanted)["disks"],
         "sysctls": sysctls(),
         "unresolved": [name for name in wanted.get("names", []) if not resolves(name)],
         "clock_ms": time.time_ns() // 1_000_000,
@@ -164,30 +171,30 @@ def changed_since_start(record: str) -> list[str]:
     return [line.rsplit(": ", 1)[0] for line in out.splitlines() if ": " in line]
 
 
-def broker(instance: Mapping[str, Any]) -> dict[str, Any]:
+def broker(broker_id: int) -> dict[str, Any]:
     """Return what one broker instance says of itself, beside what systemd and the files say."""
-    unit = f"pylog-broker@{instance['id']}.service"
-    state = unit_state(unit)
-    is_active = state.get("ActiveState") in ("active", "activating", "deactivating", "reloading")
-    ready = ask(instance["admin_socket"], "/ready") if is_active else None
-    status = ask(instance["admin_socket"], "/status") if is_active else None
-    config = Path(instance["config_file"])
+    unit = f"pylog-broker@{broker_id}.service"
+    admin_socket = f"/run/pylog/broker-{broker_id}.sock"
+    config = Path(f"/etc/pylog/broker-{broker_id}.yml")
+    is_active = unit_state(unit).get("ActiveState") in ("active", "activating", "deactivating", "reloading")
+    ready = ask(admin_socket, "/ready") if is_active else None
+    status = ask(admin_socket, "/status") if is_active else None
     return {
-        "id": instance["id"],
+        "id": broker_id,
         "unit": unit,
         "config_hash": hashlib.sha256(config.read_bytes()).hexdigest()[:16] if config.exists() else "",
         "is_active": is_active,
-        "sub_state": state.get("SubState", ""),
-        "changed_files": changed_since_start(instance["started_file"]) if is_active else [],
-        "status": {key: value for key, value in (status or {}).items() if key != "partitions"} or None,
+        "changed_files": changed_since_start(f"/run/pylog/broker-{broker_id}.started") if is_active else [],
+        "status": {key: value for key, value in status.items() if key != "partitions"} if status else None,
         "is_ready": bool(ready and ready.get("ready")),
         "reason": (ready or {}).get("reason", "the admin socket does not answer"),
     }
 
 
 def brokers(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the readings of all broker instances of this host."""
-    return {"brokers": [broker(instance) for instance in wanted["brokers"]]}
+    """Return the readings of ``{"brokers": [id, ...]}``, and whether all of them are ready."""
+    readings = [broker(broker_id) for broker_id in wanted["brokers"]]
+    return {"brokers": readings, "is_ready": all(reading["is_ready"] for reading in readings)}
 
 
 def four_letters(word: str, port: int) -> str:
@@ -234,25 +241,28 @@ def units(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {"units": found}
 
 
-def wait(read: Callable[[], dict[str, Any]], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Read until ``consecutive`` readings in a row are well, or ``wait_s`` is over; return the last reading."""
-    deadline = time.monotonic() + wanted["wait_s"]
+def wait(read: Callable[[Mapping[str, Any]], dict[str, Any]], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Read until ``consecutive`` readings in a row are well or ``wait_s`` is over; return the last one.
+
+    Without ``wait_s`` this reads once.
+    """
+    deadline = time.monotonic() + wanted.get("wait_s", 0)
     clean = 0
     while True:
-        reading = read()
+        reading = read(wanted)
         clean = clean + 1 if reading["is_ready"] else 0
-        if clean >= wanted["consecutive"] or time.monotonic() > deadline:
-            return {**reading, "clean_readings": clean, "is_well": clean >= wanted["consecutive"]}
-        time.sleep(wanted["interval_s"])
+        is_well = clean >= wanted.get("consecutive", 1)
+        if is_well or time.monotonic() >= deadline:
+            return {**reading, "is_well": is_well}
+        time.sleep(wanted.get("interval_s", 1))
 
 
 VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "facts": facts,
-    "brokers": brokers,
-    "zookeeper": zookeeper,
+    "disks": disks,
     "units": units,
-    "wait-broker": lambda wanted: wait(lambda: broker(wanted), wanted),
-    "wait-zookeeper": lambda wanted: wait(lambda: zookeeper(wanted), wanted),
+    "brokers": lambda wanted: wait(brokers, wanted),
+    "zookeeper": lambda wanted: wait(zookeeper, wanted),
 }
 
 

@@ -88,9 +88,13 @@ def plan(readings: Iterable[tuple[str, Mapping[str, Any]]], version: str | None)
 
 
 def main() -> int:
-    """Read ``{"version": ..., "readings": {host: [reading, ...]}}`` from stdin and print the plan as JSON."""
+    """Read ``{"version": ..., "readings": {host: what pylog.ops.host printed}}`` from stdin; print the plan as JSON."""
     question = json.load(sys.stdin)
-    pairs = [(host, reading) for host, readings in question["readings"].items() for reading in readings]
+    pairs = [
+        (host, reading)
+        for host, printed in question["readings"].items()
+        for reading in printed.get("brokers", [printed])
+    ]
     print(json.dumps(asdict(plan(pairs, question["version"]))))
     return 0
 

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Inventory of the local hosts: who they are stands in the state file that `local/hosts.py` writes.
+
+PYLOG_HOSTS_FILE names another state file; Molecule's hosts run beside those of `make up` that way.
+What differs between hosts stands in host_vars, the same as in production.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+STATE_FILE = Path(os.environ.get("PYLOG_HOSTS_FILE") or ROOT / ".local" / "hosts.json")
+
+
+def variables(state: dict[str, Any], host: str) -> dict[str, Any]:
+    """Return how to reach *host* and which disks it has."""
+    options = f"-o UserKnownHostsFile={state['known_hosts']} -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes"
+    return {
+        "ansible_host": state["hosts"][host]["ip"],
+        "ansible_user": state.get("user", "root"),
+        "ansible_ssh_private_key_file": state["ssh_key"],
+        "ansible_ssh_common_args": options,
+        "local_disks": state["hosts"][host]["disks"],
+    }
+
+
+def inventory(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the inventory as Ansible's script protocol wants it; a host's name says its datacenter."""
+    hosts = sorted(state["hosts"])
+    live = [host for host in hosts if host.startswith("live")]
+    offline = [host for host in hosts if host.startswith("offline")]
+    return {
+        "_meta": {"hostvars": {host: variables(state, host) for host in hosts}},
+        "all": {"vars": {"pylog_apt_proxy": state.get("apt_proxy") or ""}},
+        "live": {"hosts": live},
+        "offline": {"hosts": offline},
+        "pylog_zookeeper": {"hosts": hosts},
+        "pylog_broker": {"hosts": hosts},
+        "pylog_ship": {"hosts": hosts},
+        "pylog_spark": {"hosts": offline},
+    }
+
+
+def main() -> int:
+    """Print the inventory."""
+    try:
+        state = json.loads(STATE_FILE.read_text())
+    except FileNotFoundError:
+        print(f"{STATE_FILE} is missing: there are no local hosts; run: make hosts", file=sys.stderr)
+        return 1
+    print(json.dumps(inventory(state), indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,313 @@
+"""What is wrong with an inventory and its hosts, all of it at once, before any host is touched.
+
+Pure: the inventory's variables and the hosts' own readings come in, findings come out.  ``roles/preflight`` calls this
+module on the control machine and prints the table.
+"""
+
+import difflib
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ZOOKEEPER_GROUP = "pylog_zookeeper"
+BROKER_GROUP = "pylog_broker"
+SPARK_GROUP = "pylog_spark"
+GROUPS = (ZOOKEEPER_GROUP, BROKER_GROUP, "pylog_ship", SPARK_GROUP)
+# Distributions on which the bundle is tested; every other one is refused rather than half installed.
+SUPPORTED = {("debian", "12")}
+# What each part needs beside its own heap, measured on an idle three-node cluster and doubled.
+BROKER_BYTES = 160 << 20
+SPARK_BYTES = 2 << 30
+SYSTEM_BYTES = 256 << 20
+MAX_CLOCK_SKEW_MS = 30_000
+# A file system that the disks role made carries a label with this beginning.
+DISK_LABEL = "pylog-"
+# Exit code that says "there are findings"; 1 is Python's own for a crash.
+FOUND = 3
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict, "path": str, "raw": object,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """One thing that must be put right: where, what was checked, what was found, what is wanted, what to do."""
+
+    host: str
+    check: str
+    found: str
+    wanted: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One host: its templated variables, and what it says of itself (None before anybody asked it)."""
+
+    name: str
+    variables: Mapping[str, Any]
+    facts: Mapping[str, Any] | None = None
+
+    @property
+    def datacenter(self) -> str:
+        """Name of the group of hosts that form one cluster."""
+        return str(self.variables.get("pylog_datacenter", "all"))
+
+    @property
+    def instances(self) -> list[Mapping[str, Any]]:
+        """Broker instances of this host, those that are mappings with an id."""
+        given = self.variables.get("pylog_broker_instances") or []
+        return [entry for entry in given if isinstance(entry, Mapping) and "id" in entry]
+
+
+def load_specs(roles: Path) -> dict[str, Mapping[str, Any]]:
+    """Return variable name -> specification, over the ``argument_specs.yml`` of every role."""
+    specs: dict[str, Mapping[str, Any]] = {}
+    for path in sorted(roles.glob("*/meta/argument_specs.yml")):
+        for entry in yaml.safe_load(path.read_text())["argument_specs"].values():
+            specs |= entry.get("options", {})
+    return specs
+
+
+def unknown_variables(host: Host, specs: Mapping[str, Any], prefixes: Iterable[str]) -> Iterator[Finding]:
+    """Find variables that carry a role's prefix, or ``pylog_``, and that no role knows: mostly misspelled ones."""
+    ours = tuple(prefixes)
+    for name in host.variables:
+        if name.startswith(ours) and name not in specs:
+            near = difflib.get_close_matches(name, specs, n=1)
+            wanted = f"{near[0]}?" if near else "a variable of roles/*/meta/argument_specs.yml"
+            yield Finding(host.name, "unknown variable", name, wanted, "rename or remove it")
+
+
+def _wrong(value: object, spec: Mapping[str, Any], name: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, found, wanted) for every way *value* differs from *spec*, also inside lists and mappings."""
+    if isinstance(value, str) and "{{" in value:
+        return  # not templated yet: Ansible checks it again when it is
+    kind = spec.get("type", "str")
+    is_number_in_text = kind in ("int", "float") and isinstance(value, str) and re.fullmatch(r"-?\d+", value)
+    is_text_from_number = kind in ("str", "path") and isinstance(value, int | float)
+    is_bool_as_number = kind in ("int", "float") and isinstance(value, bool)
+    if is_bool_as_number or not (isinstance(value, _TYPES[kind]) or is_number_in_text or is_text_from_number):
+        yield name, repr(value), kind
+    elif "choices" in spec and value not in spec["choices"]:
+        yield name, repr(value), " or ".join(map(str, spec["choices"]))
+    elif isinstance(value, list) and "options" in spec:
+        for index, entry in enumerate(value):
+            yield from _wrong(entry, {"type": "dict", "options": spec["options"]}, f"{name}[{index}]")
+    elif isinstance(value, dict) and "options" in spec:
+        for key in value.keys() - spec["options"].keys():
+            yield f"{name}.{key}", "set", f"one of {', '.join(spec['options'])}"
+        for key, inner in spec["options"].items():
+            if key in value:
+                yield from _wrong(value[key], inner, f"{name}.{key}")
+            elif inner.get("required"):
+                yield f"{name}.{key}", "missing", inner.get("type", "str")
+
+
+def wrong_values(host: Host, specs: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    """Find variables whose value does not have the type, choice or shape that the roles want."""
+    for name in sorted(host.variables.keys() & specs.keys()):
+        for where, found, wanted in _wrong(host.variables[name], specs[name], name):
+            yield Finding(host.name, f"variable {where}", found, wanted, "correct it in the inventory")
+
+
+def missing_variables(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find what cannot have a default: names, ids and instances are the operator's to choose."""
+    required = {"pylog_cluster_name": ("all",), "zookeeper_id": (ZOOKEEPER_GROUP,)}
+    required |= {"pylog_broker_instances": (BROKER_GROUP,), "pylog_cluster_secret": (BROKER_GROUP,)}
+    for name, where in required.items():
+        is_wanted = "all" in where or any(host.name in groups.get(group, ()) for group in where)
+        if is_wanted and not host.variables.get(name):
+            yield Finding(
+                host.name, f"variable {name}", "not set", f"set on hosts of {where[0]}", "set it in the inventory"
+            )
+
+
+def group_shapes(groups: Mapping[str, Iterable[str]], hosts: Iterable[Host]) -> Iterator[Finding]:
+    """Find empty groups and ensembles that cannot vote: an even number survives no more losses than one server less."""
+    for group in (ZOOKEEPER_GROUP, BROKER_GROUP):
+        if not list(groups.get(group, ())):
+            yield Finding("all", f"group {group}", "no host", "at least one", "add hosts to the group")
+    servers = Counter(host.datacenter for host in hosts if host.name in groups.get(ZOOKEEPER_GROUP, ()))
+    for datacenter, count in servers.items():
+        if count % 2 == 0:
+            remedy = "add or remove one ZooKeeper server"
+            yield Finding(datacenter, "size of the ensemble", str(count), "an odd number", remedy)
+    brokers = {host.datacenter for host in hosts if host.name in groups.get(BROKER_GROUP, ())}
+    for datacenter in sorted(brokers - servers.keys()):
+        yield Finding(datacenter, f"group {ZOOKEEPER_GROUP}", "no host", "at least one a datacenter", "add a server")
+
+
+def _repeated(pairs: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, list[str]]]:
+    places: dict[Any, list[str]] = {}
+    for value, place in pairs:
+        places.setdefault(value, []).append(place)
+    return ((value, found) for value, found in places.items() if len(found) > 1)
+
+
+def repeated_ids(hosts: Iterable[Host]) -> Iterator[Finding]:
+    """Find ids, ports and directories that two servers of one cluster or host would share."""
+    hosts = list(hosts)
+    for datacenter in sorted({host.datacenter for host in hosts}):
+        members = [host for host in hosts if host.datacenter == datacenter]
+        brokers = [(instance["id"], host.name) for host in members for instance in host.instances]
+        servers = [(v, host.name) for host in members if (v := host.variables.get("zookeeper_id")) is not None]
+        for name, pairs in (("broker id", brokers), ("zookeeper_id", servers)):
+            for value, places in _repeated(pairs):
+                found = f"{value} on {', '.join(places)}"
+                yield Finding(datacenter, name, found, "unique in the cluster", "give each server its own id for ever")
+    for host in hosts:
+        ports = [(i[key], f"broker {i['id']} {key}") for i in host.instances for key in _PORT_KEYS if key in i]
+        directories = [(i.get("data_dir"), f"broker {i['id']}") for i in host.instances]
+        for name, pairs in (("port", ports), ("data_dir", directories)):
+            for value, places in _repeated(pairs):
+                found = f"{value} for {', '.join(places)}"
+                yield Finding(host.name, name, found, "unique on the host", "change one of them")
+
+
+_PORT_KEYS = ("port", "internal_port", "metrics_port")
+
+
+def replication(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find replication factors that no placement can satisfy."""
+    hosts = [host for host in hosts if host.name in groups.get(BROKER_GROUP, ())]
+    for host in hosts:
+        wanted = (host.variables.get("broker_config") or {}).get("default.replication.factor", 1)
+        count = sum(other.datacenter == host.datacenter for other in hosts)
+        if isinstance(wanted, int) and wanted > count:
+            remedy = "lower it, or add hosts"
+            yield Finding(host.name, "default.replication.factor", str(wanted), f"at most {count}, the hosts", remedy)
+
+
+def system(host: Host) -> Iterator[Finding]:
+    """Find hosts on which the bundle was never tested."""
+    facts = host.facts or {}
+    found = (facts["os"]["id"], facts["os"]["version"])
+    if found not in SUPPORTED:
+        wanted = " or ".join(" ".join(pair) for pair in sorted(SUPPORTED))
+        yield Finding(host.name, "distribution", " ".join(found), wanted, "install a supported distribution")
+    if facts["init"] != "systemd":
+        yield Finding(host.name, "init", facts["init"], "systemd", "boot the host with systemd")
+    for name in facts["unresolved"]:
+        yield Finding(host.name, "name resolution", f"{name} unknown", "an address", "add it to DNS or /etc/hosts")
+
+
+def memory(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find hosts with less memory than their parts need, the page cache not counted."""
+    wanted = SYSTEM_BYTES + BROKER_BYTES * len(host.instances)
+    if host.name in groups.get(ZOOKEEPER_GROUP, ()):
+        wanted += int(host.variables.get("zookeeper_heap_mib", 512)) << 20
+    if host.name in groups.get(SPARK_GROUP, ()):
+        wanted += SPARK_BYTES
+    found = (host.facts or {})["memory_bytes"]
+    if found < wanted:
+        remedy = "add memory or move parts to other hosts"
+        yield Finding(host.name, "memory", f"{found >> 20} MiB", f"at least {wanted >> 20} MiB", remedy)
+
+
+def ports(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find ports that the host's parts need and that another program holds."""
+    wanted = {
+        instance[key]: f"broker {instance['id']}"
+        for instance in host.instances
+        for key in _PORT_KEYS
+        if key in instance
+    }
+    if host.name in groups.get(ZOOKEEPER_GROUP, ()):
+        wanted |= dict.fromkeys((int(host.variables.get("zookeeper_client_port", 2181)), 2888, 3888), "ZooKeeper")
+    for listener in (host.facts or {})["listeners"]:
+        if listener["port"] in wanted and not listener["unit"].startswith("pylog-"):
+            holder = listener["unit"] or "another program"
+            free = f"free for {wanted[listener['port']]}"
+            yield Finding(
+                host.name, f"port {listener['port']}", f"held by {holder}", free, "stop it or choose another port"
+            )
+
+
+def disks(host: Host) -> Iterator[Finding]:
+    """Find disks that are missing or hold what this bundle did not put there."""
+    readings = (host.facts or {})["disks"]
+    for entry in host.variables.get("disks_devices") or []:
+        reading = readings.get(entry["device"], {"exists": False})
+        name = f"disk {entry['device']}"
+        if not reading["exists"]:
+            yield Finding(host.name, name, "no such block device", "a block device", "correct disks_devices")
+        elif reading["type"] and not (reading["type"] == "xfs" and reading["label"].startswith(DISK_LABEL)):
+            found = f"{reading['type']} {reading['label']}".strip()
+            remedy = f"save its data, then: wipefs --all {entry['device']}"
+            yield Finding(host.name, name, found, f"blank, or XFS labelled {DISK_LABEL}…", remedy)
+        elif [place for place in reading["mounts"] if place != entry["mount"]]:
+            yield Finding(host.name, name, f"mounted at {reading['mounts'][0]}", entry["mount"], "unmount it first")
+
+
+def clocks(hosts: Iterable[Host]) -> Iterator[Finding]:
+    """Find clocks far from the others': record timestamps and retention follow them."""
+    times = {host.name: int(host.facts["clock_ms"]) for host in hosts if host.facts}
+    middle = sorted(times.values())[len(times) // 2] if times else 0
+    for name, time_ms in times.items():
+        if abs(time_ms - middle) > MAX_CLOCK_SKEW_MS:
+            found = f"{(time_ms - middle) / 1000:+.0f} s from the others"
+            yield Finding(name, "clock", found, f"within {MAX_CLOCK_SKEW_MS // 1000} s", "run an NTP client")
+
+
+def check_inventory(
+    hosts: Iterable[Host],
+    groups: Mapping[str, Iterable[str]],
+    specs: Mapping[str, Mapping[str, Any]],
+    roles: Iterable[str],
+) -> list[Finding]:
+    """Return all findings that need no host: variables, ids, groups."""
+    hosts = list(hosts)
+    prefixes = ["pylog_", *(f"{role}_" for role in roles)]
+    findings = [*group_shapes(groups, hosts), *repeated_ids(hosts), *replication(hosts, groups)]
+    for host in hosts:
+        findings += unknown_variables(host, specs, prefixes)
+        findings += wrong_values(host, specs)
+        findings += missing_variables(host, groups)
+    return sorted(set(findings))
+
+
+def check_hosts(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> list[Finding]:
+    """Return all findings about hosts that were asked; those outside a ``--limit`` were not."""
+    asked = [host for host in hosts if host.facts is not None]
+    findings = list(clocks(asked))
+    for host in asked:
+        findings += [*system(host), *memory(host, groups), *ports(host, groups), *disks(host)]
+    return sorted(set(findings))
+
+
+def table(findings: Iterable[Finding]) -> list[str]:
+    """Return the findings as the lines of one aligned table."""
+    rows = [("host", "check", "found", "wanted", "remedy"), *(astuple(finding) for finding in findings)]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def host_of(name: str, variables: Mapping[str, Any]) -> Host:
+    """Return a host from Ansible's ``hostvars``, among which the role registered what the host said of itself."""
+    reading = variables.get("__preflight_reading") or {}
+    return Host(name=name, variables=variables, facts=json.loads(reading["stdout"]) if "stdout" in reading else None)
+
+
+def main(roles: Path) -> int:
+    """Read groups and hostvars as JSON from stdin; print the table of findings, and return 3 if there are any."""
+    question = json.load(sys.stdin)
+    hosts = [host_of(name, variables) for name, variables in question["hosts"].items()]
+    names = [path.parent.parent.name for path in roles.glob("*/meta/argument_specs.yml")]
+    findings = check_inventory(hosts, question["groups"], load_specs(roles), names) + check_hosts(
+        hosts, question["groups"]
+    )
+    if findings:
+        print("\n".join(table(findings)))
+    return FOUND if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
