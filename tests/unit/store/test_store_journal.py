@@ -1,0 +1,220 @@
+"""The embedded store's file: what survives, what is cut, what is refused."""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pylog.errors import ConfigError, StorageError
+from pylog.store.base import Create, Set, Stat, StoreError
+from pylog.store.embedded import EmbeddedStore, EmbeddedTree
+from pylog.store.journal import Journal
+
+Dump = dict[str, tuple[bytes, Stat]]
+
+
+@contextmanager
+def opened(directory: Path) -> Iterator[EmbeddedStore]:
+    store = EmbeddedStore.open(directory)
+    store.connect()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def dump(store: EmbeddedStore, path: str = "/") -> Dump:
+    found = {path: store.get(path)}
+    for name in store.children(path):
+        found |= dump(store, f"{path.rstrip('/')}/{name}")
+    return found
+
+
+def filled(directory: Path) -> Dump:
+    with opened(directory) as store:
+        store.create("/a/b", b"one", make_parents=True)
+        store.set("/a/b", b"two")
+        store.create("/gone")
+        store.delete("/gone")
+        store.create("/seq")
+        store.delete(store.create("/seq/n_", sequence=True))
+        return dump(store)
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    before = filled(tmp_path)
+    with opened(tmp_path) as store:
+        assert dump(store) == before
+        assert store.create("/seq/n_", sequence=True) == "/seq/n_0000000001", "numbers are not given twice"
+
+
+def test_transactions_go_on_growing_after_a_restart(tmp_path: Path) -> None:
+    before = filled(tmp_path)
+    last = max(stat.mzxid for _, stat in before.values())
+    with opened(tmp_path) as store:
+        store.create("/later")
+        assert store.get("/later")[1].czxid > last
+
+
+def test_ephemeral_nodes_of_a_dead_process_are_gone(tmp_path: Path) -> None:
+    script = (
+        "import os, pathlib, sys\n"
+        "from pylog.store.embedded import EmbeddedStore\n"
+        "store = EmbeddedStore.open(pathlib.Path(sys.argv[1]))\n"
+        "store.connect()\n"
+        "store.create('/kept')\n"
+        "store.create('/kept/e', ephemeral=True)\n"
+        "print(store.session_id, flush=True)\n"
+        "os._exit(9)\n"
+    )
+    died = subprocess.run([sys.executable, "-c", script, tmp_path], stdout=subprocess.PIPE, text=True, check=False)
+    assert died.returncode == 9
+    with opened(tmp_path) as store:
+        assert store.children("/") == ["kept"]
+        assert store.children("/kept") == []
+        assert store.session_id != int(died.stdout), "a session id is never used again"
+
+
+def test_a_torn_last_transaction_is_cut_off_at_every_byte(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    with opened(whole) as store:
+        store.create("/a", b"first")
+        before = dump(store)
+        size_before = (whole / "store.journal").stat().st_size
+        store.multi([Set("/a", b"second"), Create("/b", b"x" * 50)])
+    content = (whole / "store.journal").read_bytes()
+    for length in range(size_before, len(content)):
+        torn = tmp_path / str(length)
+        torn.mkdir()
+        (torn / "store.journal").write_bytes(content[:length])
+        with opened(torn) as store:
+            assert dump(store) == before
+            store.create("/b", b"after the cut")
+        with opened(torn) as store:
+            assert store.get("/b")[0] == b"after the cut"
+
+
+def test_zeros_where_the_last_transaction_was_to_be_are_cut_off(tmp_path: Path) -> None:
+    before = filled(tmp_path)
+    journal = tmp_path / "store.journal"
+    journal.write_bytes(journal.read_bytes() + bytes(300))
+    with opened(tmp_path) as store:
+        assert dump(store) == before
+
+
+@pytest.mark.parametrize("offset", [0, 4, 9, 20])
+def test_damage_before_a_whole_transaction_is_refused(tmp_path: Path, offset: int) -> None:
+    with opened(tmp_path) as store:
+        store.create("/a")
+        damaged = (tmp_path / "store.journal").stat().st_size
+        store.create("/b", b"x" * 20)
+        store.create("/c", b"confirmed later")
+    journal = tmp_path / "store.journal"
+    content = bytearray(journal.read_bytes())
+    content[damaged + offset] ^= 0x40
+    journal.write_bytes(content)
+    with pytest.raises(StorageError, match=f"damaged at byte {damaged}"):
+        EmbeddedStore.open(tmp_path)
+    assert journal.read_bytes() == content, "nothing is cut that may be needed"
+    with pytest.raises(StorageError, match="damaged"):
+        EmbeddedStore.open(tmp_path)
+
+
+def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store.journal").write_bytes(b"pylogstore\x00\x02 something newer")
+    with pytest.raises(StorageError, match="not a store journal of format 1"):
+        EmbeddedStore.open(tmp_path)
+
+
+def test_a_journal_cut_within_its_first_bytes_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "store.journal").write_bytes(b"pylog")
+    with opened(tmp_path) as store:
+        store.create("/a")
+    with opened(tmp_path) as store:
+        assert store.children("/") == ["a"]
+
+
+def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
+    with opened(tmp_path), pytest.raises(ConfigError, match="in use by another process"):
+        EmbeddedTree(tmp_path)
+    with opened(tmp_path):
+        pass
+
+
+def test_a_long_journal_is_compacted_and_says_the_same(tmp_path: Path) -> None:
+    journal = tmp_path / "store.journal"
+    largest = 0
+    with opened(tmp_path) as store:
+        for number in range(130):
+            store.create(f"/n{number}", b"x" * number)
+        store.create("/q/n_", sequence=True, make_parents=True)
+        for number in range(60):
+            store.set("/n5", bytes(200_000) + bytes([number]))
+            largest = max(largest, journal.stat().st_size)
+        before = dump(store)
+        assert largest < 60 * 200_000 / 2
+    with opened(tmp_path) as store:
+        assert dump(store) == before
+        assert store.create("/q/n_", sequence=True) == "/q/n_0000000001"
+
+
+def test_a_compaction_that_was_interrupted_does_no_harm(tmp_path: Path) -> None:
+    before = filled(tmp_path)
+    (tmp_path / "store.new").write_bytes(b"half of a compacted journal")
+    with opened(tmp_path) as store:
+        assert dump(store) == before
+
+
+def test_compaction_keeps_what_came_before_and_after(tmp_path: Path) -> None:
+    before = filled(tmp_path)
+    journal = Journal(tmp_path)
+    nodes, zxid = journal.replay()
+    journal.compact(zxid, nodes)
+    journal.append(zxid + 1, {"/after": nodes["/a/b"]})
+    journal.close()
+    with opened(tmp_path) as store:
+        found = dump(store)
+        assert found.pop("/after") == before["/a/b"]
+        assert found == before
+
+
+@contextmanager
+def full_disk(path: Path, spare_bytes: int) -> Iterator[None]:
+    """Let no file of this process grow beyond *spare_bytes* more than *path* has: a write then fails part way."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + spare_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_failed_write_changes_nothing_and_ends_all_writing(tmp_path: Path) -> None:
+    journal = tmp_path / "store.journal"
+    store = EmbeddedStore.open(tmp_path)
+    store.connect()
+    store.create("/a", b"kept")
+    with full_disk(journal, 100):
+        with pytest.raises(StorageError, match="File too large"):
+            store.set("/a", b"x" * 1000)
+        assert store.get("/a")[0] == b"kept"
+    with pytest.raises(StorageError, match="an earlier write failed"):
+        store.create("/b")
+    store.close()
+    with opened(tmp_path) as again:
+        assert again.get("/a")[0] == b"kept"
+        assert again.children("/") == ["a"]
+
+
+def test_a_suspended_session_refuses_and_comes_back(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.create("/e", ephemeral=True)
+        store.suspend()
+        with pytest.raises(StoreError, match="suspended"):
+            store.exists("/e")
+        store.resume()
+        assert store.exists("/e") is not None
