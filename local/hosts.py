@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The local hosts: Debian machines in containers, with disks, addresses and SSH, for Ansible to deploy onto.
 
+    hosts.py [--set NAME] plan [HOST...]    choose names, addresses and devices, start nothing
     hosts.py [--set NAME] up [HOST...]      create or restart what is missing, wait until SSH answers
     hosts.py [--set NAME] down              stop the hosts; disks and root file systems stay, `up` continues
     hosts.py [--set NAME] destroy           remove hosts, network, disks and data
@@ -376,14 +377,12 @@ def in_parallel(work: Callable[[str], Any], names: Sequence[str]) -> dict[str, A
 # --- the verbs
 
 
-def up(name: str, wanted: Sequence[str]) -> None:
-    """Bring a set up: create what is missing, restart what stopped, keep what runs."""
-    began = time.monotonic()
-    image = run(str(ROOT / "local" / "image.sh"), "tag").stdout.strip()
+def reserve(name: str, wanted: Sequence[str]) -> HostSet:
+    """Give a set and its hosts names, addresses and devices, and write them down; start nothing."""
     set_dir(name).mkdir(parents=True, exist_ok=True)
     with machine_lock():
         hosts = load(name) or plan(name)
-        hosts.image = image
+        hosts.image = run(str(ROOT / "local" / "image.sh"), "tag").stdout.strip()
         for host in wanted:
             if host not in hosts.hosts:
                 facts = Host(ip=address(hosts, host), container=f"{hosts.network}-{host}", disks=[])
@@ -393,12 +392,20 @@ def up(name: str, wanted: Sequence[str]) -> None:
         if privileged("podman", "network", "exists", hosts.network, check=False).returncode != 0:
             privileged("podman", "network", "create", "--subnet", hosts.subnet, "--gateway", hosts.gateway,
                        "--label", f"pylog.checkout={ROOT}", hosts.network)
+    return hosts
+
+
+def up(name: str, wanted: Sequence[str]) -> None:
+    """Bring a set up: create what is missing, restart what stopped, keep what runs."""
+    began = time.monotonic()
+    hosts = reserve(name, wanted)
+    with machine_lock():
         for host in hosts.hosts:
             attach_disks(hosts, host)
     ensure_key(Path(hosts.ssh_key))
     states = container_states(hosts)
     for container, (_, old_image) in states.items():
-        if old_image != image:
+        if old_image != hosts.image:
             say(f"{container} keeps the older image it was made from; `make down` and `make up` renew it")
     everyone = list(hosts.hosts)
     in_parallel(lambda host: bring_up(hosts, host, states.get(hosts.hosts[host].container, (None, ""))[0]), everyone)
@@ -514,7 +521,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="hosts.py", description="The local hosts of this checkout.")
     parser.add_argument("--set", dest="name", default="main", help="which set of hosts (default: main)")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("up").add_argument("hosts", nargs="*", default=list(DEFAULT_HOSTS))
+    for verb in ("plan", "up"):
+        verbs.add_parser(verb).add_argument("hosts", nargs="*", default=list(DEFAULT_HOSTS))
     for verb in ("down", "destroy", "status"):
         verbs.add_parser(verb)
     verbs.add_parser("shell").add_argument("host")
@@ -532,6 +540,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     try:
         match options.verb:
+            case "plan":
+                reserve(options.name, options.hosts)
             case "up":
                 up(options.name, options.hosts)
             case "down":

@@ -41,6 +41,7 @@ customize() {
   # A tenth of the file system, journald's own limit, would be a tenth of this machine's disk for every host.
   mkdir -p "$root/etc/systemd/journald.conf.d"
   printf '[Journal]\nSystemMaxUse=500M\n' >"$root/etc/systemd/journald.conf.d/size.conf"
+  echo 'LANG=C.UTF-8' >"$root/etc/default/locale"
   # podman writes these at the start of each container.
   : >"$root/etc/machine-id"
   rm -f "$root/etc/hostname" "$root/etc/resolv.conf"

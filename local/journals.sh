@@ -15,6 +15,6 @@ for host in "${hosts[@]}"; do
   say "---- $host: failed units and the end of the journal"
   as_root podman exec "$container" sh -c '
     systemctl list-units --failed --plain --no-legend
-    journalctl --no-pager --quiet --lines 25 --output short-iso --unit "pylog*" --unit "zookeeper*"
+    journalctl --no-pager --quiet --lines 25 --output short-iso --unit "pylog*" --unit "zookeeper*" 2>/dev/null
     journalctl --no-pager --quiet --lines 10 --output short-iso --priority warning' >&2 || say "$host cannot be asked"
 done

@@ -50,5 +50,5 @@ stage() {
   return "$status"
 }
 
-# hash_of FILE...: one short name for the content of several files.
-hash_of() { sha256sum -- "$@" | sha256sum | cut -c1-16; }
+# hash_of FILE...: one short name for the content of several files, wherever the checkout lies.
+hash_of() { sha256sum -- "$@" | cut -d ' ' -f 1 | sha256sum | cut -c1-16; }

@@ -38,17 +38,12 @@ local/image.sh
 "$VENV/bin/python" local/wheelhouse.py
 local/hosts.py --set "$PYLOG_HOSTS_SET" destroy # left by a run that was killed
 trap finish EXIT
+local/hosts.py --set "$PYLOG_HOSTS_SET" plan # the inventory reads it, also before `create`
 
 # The hosts must outlive a failure, so that their journals can be shown: this script destroys them, not Molecule.
 PATH="$VENV/bin:$PATH" ANSIBLE_FORCE_COLOR=0 NO_COLOR=1 \
   molecule test --scenario-name "$scenario" --destroy=never 2>&1 | tee "$log" || die "Molecule failed"
 
-# Each of these was seen with exit code 0.
-for words in 'no hosts matched' 'Missing playbook' 'No inventory was parsed' 'Could not match supplied host pattern' \
-  'provided hosts list is empty'; do
-  if grep -qiF "$words" "$log"; then die "Molecule says '$words': a play did not run"; fi
-done
-
-sequence=$("$VENV/bin/python" local/molecule_log.py "$log" "$PYLOG_JUNIT_XML" "$(<"$directory/min_tests")") ||
+tested=$("$VENV/bin/python" local/molecule_log.py "$log" "$PYLOG_JUNIT_XML" "$(<"$directory/min_tests")") ||
   die "Molecule ended well without having tested enough"
-say "$sequence"
+say "$tested"

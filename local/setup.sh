@@ -3,7 +3,6 @@
 # A second run finds everything and ends in well under two seconds.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
-lock_checkout
 
 # Pinned with its hashes, as everything else is; uv installs the rest several times faster than pip.
 UV_REQUIREMENTS="$ROOT/local/uv.txt"
@@ -94,11 +93,18 @@ install_venv() {
   [[ -x "$VENV/bin/python" ]] || "$UV" venv -q --python "$(find_python)" "$VENV"
   say "installing Python packages of requirements/dev.txt into .venv"
   "$UV" pip install -q --python "$VENV/bin/python" --require-hashes -r requirements/dev.txt
+  # Unpacked, its source archive takes 2 GB of the cache; .venv has the files now.
+  "$UV" cache clean -q pyspark
   # --no-build-isolation: the build tools are among the locked packages, nothing unlocked is fetched.
   "$UV" pip install -q --python "$VENV/bin/python" --no-deps --no-build-isolation --editable .
   echo "$wanted" >"$stamp"
 }
 
+if [[ "${1:-}" == missing ]]; then
+  missing_packages # for `make doctor`
+  exit 0
+fi
+lock_checkout
 check_system
 install_packages
 install_uv

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# closing.sh SECONDS: the last screen of `make up`: what runs, where to look, what to try next.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+
+hosts="$STATE/hosts.json"
+first=$(jq -r '[.hosts | to_entries[] | select(.key | startswith("live"))][0].value.ip' "$hosts")
+echo
+awk -F '\t' '{ printf "  %-22s %6s s\n", $1, $2 }' "$STATE/up-stages.tsv"
+printf '  %-22s %6s s\n\n' 'all of it' "${1:-?}"
+echo 'Running'
+jq -r '.hosts | to_entries[] | "  \(.key)\t\(.value.ip)\t" +
+  (if .key | startswith("live") then "ZooKeeper :2181, broker :9092"
+   else "ZooKeeper :2181, broker :9092, Spark" end)' "$hosts" | column -t -s $'\t'
+cat <<END
+
+Where to look
+  make status                              units, ports and disks of every host
+  make logs HOST=live1 UNIT=pylog-broker@1 a broker's journal (FOLLOW=1 goes on)
+  make shell HOST=live1                    a root shell
+
+What to try next, from this machine
+  .venv/bin/pylog topic list --bootstrap $first:9092
+  kcat -b $first:9092 -t host.journal -o -5 -e       any Kafka client works
+  ansible-playbook -i inventories/local playbooks/site.yml     again: changes nothing
+  make test                                all tests
+  make down                                removes the hosts, keeps the caches
+END

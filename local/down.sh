@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# down.sh             removes the hosts of every set with their data, and the package cache's process; caches stay
+# down.sh distclean   removes everything this checkout made
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+lock_checkout
+PYTHON3="${PYTHON3:-/usr/bin/python3}"
+
+# A machine on which nothing was ever installed has nothing to take down but files.
+if command -v podman >/dev/null && [[ -x "$PYTHON3" ]]; then
+  for file in "$STATE"/*/hosts.json "$STATE/hosts.json"; do
+    [[ -f "$file" ]] || continue
+    "$PYTHON3" local/hosts.py --set "$(jq -r .set "$file")" destroy
+  done
+  # What a state file lost still carries this checkout's label.
+  mapfile -t strays < <(as_root podman ps --all --quiet --filter "label=pylog.checkout=$ROOT")
+  [[ ${#strays[@]} -eq 0 ]] || as_root podman rm --force --time 0 "${strays[@]}" >/dev/null
+  mapfile -t networks < <(as_root podman network ls --quiet --filter "label=pylog.checkout=$ROOT")
+  [[ ${#networks[@]} -eq 0 ]] || as_root podman network rm "${networks[@]}" >/dev/null
+  "$PYTHON3" local/apt_cache.py stop
+fi
+
+if [[ "${1:-}" == distclean ]]; then
+  # Another checkout may have hosts of the same image; podman refuses to remove it then, and it stays for them.
+  local/image.sh rm
+  as_root rm -rf "$STATE" "$VENV"
+  rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis ./*.egg-info
+  find . -name __pycache__ -type d -prune -exec rm -rf {} +
+  say "removed all that this checkout made; Debian packages stay installed"
+else
+  say "kept for the next \`make up\`: $(du -sh "$CACHE" | cut -f 1) of caches in .local/cache, the wheelhouse and" \
+    "the base image; \`make distclean\` removes them too"
+fi

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# All tests, each stage with a time budget. Later stages run also when one failed; the last line has the sum.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+lock_checkout
+
+export STAGES="$STATE/test-stages.tsv"
+: >"$STAGES"
+rm -rf "$STATE/results"
+mkdir -p "$STATE/results"
+failed=()
+
+# test_stage NAME BUDGET_SECONDS COMMAND...
+test_stage() { stage "$@" || failed+=("$1"); }
+
+set_up_and_lint() { local/setup.sh && local/check.sh; }
+
+test_stage 'set-up and lint' 480 set_up_and_lint
+test_stage 'unit and property' 300 local/pytest.sh unit tests/unit
+test_stage 'interop' 240 local/pytest.sh interop tests/interop
+test_stage 'cluster scenario' 600 local/molecule.sh cluster
+
+status=0
+"$VENV/bin/python" local/test_report.py "$STAGES" "$STATE/results" "${failed[@]}" || status=$?
+exit "$status"

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Print the end of `make test`: stages against their budgets, reasons of skips, and as the last line the sums.
+
+    test_report.py STAGES_TSV RESULTS_DIR [FAILED_STAGE...]
+
+Exit code 1 when a stage or a test failed, or when a stage left no report of any test.
+"""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ET
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(slots=True)
+class Sums:
+    """What all reports say together."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+
+def read_reports(directory: Path) -> Sums:
+    """Add up every JUnit report of a directory."""
+    sums = Sums()
+    for report in sorted(directory.glob("*.xml")):
+        for case in ET.parse(report).getroot().iter("testcase"):
+            name = f"{report.stem}: {case.get('classname')}::{case.get('name')}"
+            if (skip := case.find("skipped")) is not None:
+                sums.skipped += 1
+                sums.reasons[(skip.get("message") or "no reason given").strip()] += 1
+            elif case.find("failure") is not None or case.find("error") is not None:
+                sums.failed += 1
+                sums.failures.append(name)
+            else:
+                sums.passed += 1
+    return sums
+
+
+def budget_table(stages: str) -> str:
+    """Return the stages as aligned lines; one over its budget says so."""
+    lines = [f"{'stage':<22} {'seconds':>8} {'budget':>7}"]
+    for line in stages.splitlines():
+        name, seconds, budget, status = line.split("\t")
+        remarks = ["over budget"] if float(seconds) > float(budget) else []
+        remarks += [f"failed ({status})"] if status != "0" else []
+        lines.append(f"{name:<22} {seconds:>8} {budget:>7}  {', '.join(remarks)}".rstrip())
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the report."""
+    stages, results, *failed_stages = arguments
+    sums = read_reports(Path(results))
+    print(f"\n{budget_table(Path(stages).read_text())}\n")
+    for name in sums.failures:
+        print(f"failed: {name}")
+    for stage in failed_stages:
+        print(f"failed stage: {stage}")
+    for reason, count in sums.reasons.most_common():
+        print(f"skipped {count}: {reason}")
+    # A stage that broke before its tests began must not read as zero failures.
+    failed = sums.failed or len(failed_stages)
+    print(f"{sums.passed} passed, {failed} failed, {sums.skipped} skipped")
+    return 1 if failed or failed_stages or not sums.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

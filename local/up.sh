@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# From a bare Debian machine to a running cluster with data flowing through it. Each step finds out itself what is
+# left to do, so the same command continues after an interruption, a failure or a reboot.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+lock_checkout
+
+PYTHON3="${PYTHON3:-/usr/bin/python3}"
+export STAGES="$STATE/up-stages.tsv"
+ANSIBLE_LOG="$STATE/site.log"
+: >"$STAGES"
+started=$EPOCHREALTIME
+current='nothing'
+
+# Wheels take a core for a while and hosts mostly wait for a disk: side by side they cost the longer of the two.
+image_hosts_and_wheels() {
+  local wheels status=0
+  "$VENV/bin/python" local/wheelhouse.py &
+  wheels=$!
+  # shellcheck disable=SC2086  # HOSTS is a list of words
+  local/image.sh && "$PYTHON3" local/hosts.py up ${HOSTS:-} || status=$?
+  wait "$wheels" || status=$?
+  return "$status"
+}
+
+deploy() {
+  local status=0
+  ANSIBLE_FORCE_COLOR=$([[ -t 1 ]] && echo 1 || echo 0) PATH="$VENV/bin:$PATH" \
+    ansible-playbook -i inventories/local playbooks/site.yml 2>&1 | tee "$ANSIBLE_LOG" || status=$?
+  return "$status"
+}
+
+# Names the hosts a failed play left behind, shows their journals, and says how to go on.
+explain_failure() {
+  local status=$? failed=()
+  trap - EXIT
+  [[ $status -ne 0 ]] || exit 0
+  say "" "make up failed in: $current"
+  if [[ "$current" == "site.yml" && -f "$ANSIBLE_LOG" ]]; then
+    mapfile -t failed < <(sed -E 's/\x1b\[[0-9;]*m//g' "$ANSIBLE_LOG" |
+      sed -nE 's/^([a-z0-9]+) +: .*(unreachable=[1-9]|failed=[1-9]).*/\1/p')
+  fi
+  if [[ "$current" != setup && "$current" != doctor ]]; then local/journals.sh main "${failed[@]}" || true; fi
+  say "" "next: read the lines above, then \`make up\` again: it continues where it stopped."
+  if [[ ${#failed[@]} -gt 0 ]]; then
+    say "      a shell on the failing host: make shell HOST=${failed[0]}   its journal: make logs HOST=${failed[0]}"
+  else
+    say "      make doctor checks what this machine must have, make status shows what runs"
+  fi
+  exit "$status"
+}
+trap explain_failure EXIT
+
+run_stage() {
+  current=$1
+  stage "$@"
+}
+
+run_stage setup 120 local/setup.sh
+run_stage doctor 10 local/doctor.sh
+run_stage 'image, hosts, wheels' 90 image_hosts_and_wheels
+run_stage site.yml 120 deploy
+run_stage 'data, and its count' 60 local/demo.sh
+current='closing screen'
+total=$(awk -v a="$started" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.0f", b - a }')
+local/closing.sh "$total"
