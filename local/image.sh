@@ -45,6 +45,8 @@ customize() {
   # podman writes these at the start of each container.
   : >"$root/etc/machine-id"
   rm -f "$root/etc/hostname" "$root/etc/resolv.conf"
+  # Left out with the manuals, but the Java runtime's own installation wants to link into it.
+  mkdir -p "$root/usr/share/man/man1"
   # A host in a container has no hardware to look after and no console to log in at.
   local unit
   for unit in getty.target console-getty.service systemd-udevd.service systemd-udev-trigger.service \
