@@ -1,0 +1,86 @@
+"""Writes the pages that follow from code: docs/settings.md and docs/metrics.md.
+
+python -m docs.generate [--check]        (--check writes nothing and exits 1 when a page is out of date)
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from pylog.broker.settings import SETTINGS, Kind
+from pylog.testing import BrokerProcess
+
+HERE = Path(__file__).parent
+
+_SETTINGS_HEAD = """\
+# Settings
+
+Names are Apache Kafka's. A broker takes them under `config:` in its file, or as `--set name=value` with
+`pylog broker --standalone`; a topic takes those with a topic name when it is created. An unknown name is an error.
+`log.retention.hours`, `log.retention.minutes` and `log.roll.hours` are understood too; milliseconds win over them.
+
+| broker | topic | type | default | what it does |
+|---|---|---|---|---|
+"""
+
+_METRICS_HEAD = """\
+# Metrics
+
+Every broker answers `GET /metrics` in Prometheus's text format on its admin socket
+(`curl --unix-socket /run/pylog/broker-1.sock http://localhost/metrics`), and on TCP where `metrics_listen` is set.
+
+| metric | type | what it says |
+|---|---|---|
+"""
+
+
+def settings_page() -> str:
+    """Return the page of all settings."""
+    rows = [
+        f"| `{one.name}` | {f'`{one.topic}`' if one.topic else ''} | {Kind(one.kind).name.lower()} "
+        f"| `{str(one.default).lower() if isinstance(one.default, bool) else one.default}` | {one.doc} |"
+        for one in sorted(SETTINGS.values(), key=lambda one: one.name)
+    ]
+    return _SETTINGS_HEAD + "\n".join(rows) + "\n"
+
+
+def metrics_page(scraped: str) -> str:
+    """Return the page of all metrics a broker shows in *scraped*."""
+    helps: dict[str, str] = {}
+    kinds: dict[str, str] = {}
+    for line in scraped.splitlines():
+        words = line.split(" ", 3)
+        if words[:2] == ["#", "HELP"]:
+            helps[words[2]] = words[3]
+        elif words[:2] == ["#", "TYPE"]:
+            kinds[words[2]] = words[3]
+    return _METRICS_HEAD + "".join(f"| `{name}` | {kinds[name]} | {text} |\n" for name, text in sorted(helps.items()))
+
+
+def scrape() -> str:
+    """Return what a fresh broker's /metrics says."""
+    with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory)) as broker:
+        return str(broker.admin("GET", "/metrics")[1])
+
+
+def main() -> int:
+    """Write the pages, or compare them; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    is_check = parser.parse_args().check
+    stale = []
+    for name, text in (("settings.md", settings_page()), ("metrics.md", metrics_page(scrape()))):
+        path = HERE / name
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(name)
+        if not is_check:
+            path.write_text(text)
+    for name in stale:
+        sys.stderr.write(f"docs/{name}: {'out of date; run python -m docs.generate' if is_check else 'written'}\n")
+    return 1 if stale and is_check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The admin socket of a running broker, and what the process does at its edges."""
+
+import os
+import signal
+import socket
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from pylog import __version__
+from pylog.testing import BrokerProcess
+
+
+def produce(broker: BrokerProcess, topic: str, count: int, size: int = 100) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 1, "linger.ms": 0})
+    for number in range(count):
+        producer.produce(topic, value=b"x" * size, key=str(number), partition=0)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+
+
+def test_status_says_what_runs_and_what_it_hosts(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        produce(broker, "events", 3)
+        status, answer = broker.admin("GET", "/status")
+        assert status == 200
+        assert (answer["release"], answer["state"], answer["is_registered"]) == (__version__, "running", True)
+        [row] = answer["partitions"]
+        assert (row["topic"], row["partition"], row["role"], row["in_sync"]) == ("events", 0, "leader", True)
+        assert (row["log_start_offset"], row["high_watermark"], row["log_end_offset"]) == (0, 3, 3)
+        assert broker.admin("GET", "/ready") == (200, {"ready": True, "reason": ""})
+
+
+def test_the_socket_is_for_owner_and_group_only(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        assert stat.S_IMODE(broker.admin_socket.stat().st_mode) == 0o660
+
+
+def test_retention_deletes_closed_segments_and_a_dry_run_only_names_them(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, config={"log.segment.bytes": 4096, "log.retention.bytes": 8192}) as broker:
+        produce(broker, "events", 200, size=200)
+        _, planned = broker.admin("POST", "/retention", {"dry_run": True})
+        assert planned["deleted"]
+        assert broker.admin("GET", "/status")[1]["partitions"][0]["log_start_offset"] == 0
+        _, done = broker.admin("POST", "/retention", {})
+        assert done["deleted"] == planned["deleted"]
+        assert done["freed_bytes"] == sum(row["size_bytes"] for row in done["deleted"]) > 0
+        row = broker.admin("GET", "/status")[1]["partitions"][0]
+        assert row["log_start_offset"] > 0
+        assert row["size_bytes"] <= 8192 + 4096
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [("GET", "/nothing", None, 404), ("POST", "/status", {}, 404), ("POST", "/retention", [1], 400)],
+)
+def test_wrong_requests_are_answered(
+    tmp_path: Path, method: str, path: str, body: object, status: int
+) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        found, answer = broker.admin(method, path, body)
+        assert found == status
+        assert answer["error"]
+
+
+def test_two_brokers_on_one_directory_are_refused(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        second = BrokerProcess(tmp_path)
+        with pytest.raises(RuntimeError, match="another broker has this data directory open"):
+            second.start()
+        assert broker.admin("GET", "/ready")[0] == 200
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(RuntimeError, match=f"cannot listen on 127.0.0.1:{port}"):
+            BrokerProcess(tmp_path, port=port).start()
+
+
+def test_a_clean_stop_leaves_the_marker_and_a_start_takes_it(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        produce(broker, "events", 1)
+        marker = broker.data_dir / ".kafka_cleanshutdown"
+        assert not marker.exists()
+        assert broker.stop() == 0
+        assert marker.exists()
+        broker.start()
+        assert not marker.exists()
+
+
+def test_a_killed_broker_keeps_what_it_acknowledged(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        produce(broker, "events", 500)
+        broker.kill()
+        broker.start()
+        assert broker.admin("GET", "/status")[1]["partitions"][0]["log_end_offset"] == 500
+
+
+def test_a_stopped_process_goes_on_after_a_pause_longer_than_the_hang_limit(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        os.kill(broker.pid, signal.SIGSTOP)
+        time.sleep(7)  # the limit is 6 s; only real time can tell a pause from a hang
+        os.kill(broker.pid, signal.SIGCONT)
+        assert broker.admin("GET", "/ready")[0] == 200
+        produce(broker, "events", 1)

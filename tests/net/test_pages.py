@@ -1,0 +1,16 @@
+"""Pages that follow from code are up to date, and every metric a broker shows is described."""
+
+from docs.generate import HERE, metrics_page, settings_page
+from pylog.testing import BrokerProcess
+
+pytest_plugins = ["pylog.testing"]
+
+
+def test_the_settings_page_is_up_to_date() -> None:
+    assert (HERE / "settings.md").read_text() == settings_page()
+
+
+def test_every_metric_scraped_is_described_and_no_other(pylog_broker: BrokerProcess) -> None:
+    status, text = pylog_broker.admin("GET", "/metrics")
+    assert status == 200
+    assert (HERE / "metrics.md").read_text() == metrics_page(text)
