@@ -133,7 +133,7 @@ class SparseIndex:
         old_count, self.flushed_count = self.flushed_count, self.flushed_count + len(self._keys)
         if self._block_keys is not None:
             first_row = -old_count % BLOCK_ENTRY_COUNT
-            self._block_keys.extend(self._keys[first_row::BLOCK_ENTRY_COUNT])
+            self._block_keys.fromlist(self._keys[first_row::BLOCK_ENTRY_COUNT].tolist())
         if self._block_number == old_count // BLOCK_ENTRY_COUNT:
             self._block_number = -1  # the cached block has grown
         del self._keys[:], self._values[:]

@@ -40,7 +40,7 @@ _ATTRIBUTES = struct.Struct(">h")
 _TIMESTAMP = struct.Struct(">q")
 _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, CRC_START, 35
 
-_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NEVER = 2**63 - 1
 
 
@@ -688,6 +688,8 @@ class Log:
         self._segments.append(segment)
         self._closed_bytes = 0
         self.log_start_offset = offset
+        self.epochs.clear()
+        self.producers.clear()
         self._activate(segment)
         self._end_truncation()
 

@@ -189,20 +189,38 @@ def _unchecked(segments: list[Segment], recovery_point: Offset) -> list[Segment]
 def _trust(segment: Segment, following: Segment | None, config: LogConfig, *, is_clean: bool) -> None:
     """Open a segment that was synced: batches are not read where the indexes say enough."""
     size_bytes = segment.path.stat().st_size
-    is_indexed = _open_indexes(segment)
+    is_indexed = _open_indexes(segment) and _are_true(segment, size_bytes, config.index_interval_bytes)
     if is_clean and is_indexed and following is not None:
         segment.size_bytes, segment.next_offset = size_bytes, following.base_offset
         _restore_timestamps(segment)
         return
-    try:
-        walk_tail(segment, size_bytes, config.index_interval_bytes)
-    except StorageError:
-        # Either the indexes lie, and the batches can tell, or the batches are damaged, and this raises again.
+    if not is_indexed:
         _go_back_to(segment, None)
-        walk_tail(segment, size_bytes, config.index_interval_bytes)
+    walk_tail(segment, size_bytes, config.index_interval_bytes)
     if following is not None:
         segment.close_indexes()
     read_first_timestamp(segment)
+
+
+def _are_true(segment: Segment, size_bytes: int, interval_bytes: int) -> bool:
+    """Compare the last entry of both indexes with the batches they name; the others were written before these."""
+    entry, time_entry = segment.index.last(), segment.time_index.last()
+    if entry is None and size_bytes > interval_bytes:
+        return False  # or there are so few batches that looking at all of them costs nothing
+    if time_entry is None:
+        return size_bytes == 0  # a closed segment has one, unless its batches have no timestamps
+    relative_offset, position = entry or (0, 0)
+    timestamp, time_offset = time_entry
+    floor = segment.index.floor(time_offset)
+    try:
+        _, last = next(segment.batches(position, size_bytes))
+        for _, header in segment.batches(floor[1] if floor else 0, size_bytes):
+            if header.last_offset >= segment.base_offset + time_offset:
+                is_named = entry is None or last.last_offset == segment.base_offset + relative_offset
+                return is_named and header.max_timestamp == timestamp
+    except (StorageError, StopIteration):
+        pass  # the entries, or the batches, are wrong: reading all batches tells which
+    return False
 
 
 def _open_indexes(segment: Segment) -> bool:

@@ -1,0 +1,222 @@
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from pylog.errors import ConfigError, StorageError
+from pylog.log import checkpoint
+from pylog.log.directory import LogDirectory
+from pylog.log.log import Log
+from pylog.model import TopicPartition
+
+from .batches import SMALL, append, fill, read_all
+
+CLICKS = TopicPartition("clicks", 0)
+ID = uuid.UUID(int=7)
+
+
+def opened(path: Path) -> LogDirectory:
+    directory = LogDirectory.open(path, broker_id=1)
+    directory.join("cluster-a")
+    return directory
+
+
+def log_of(directory: LogDirectory, key: TopicPartition = CLICKS, topic_id: uuid.UUID = ID) -> Log:
+    log = directory.get_or_create(key, topic_id, SMALL, now_ms=0)
+    log.high_watermark = log.log_end_offset
+    return log
+
+
+def kill(directory: LogDirectory) -> None:
+    """End as a killed process does: its lock and its files are let go."""
+    for log in directory.logs.values():
+        log.abandon()
+    os.close(directory._lock_fd)
+
+
+def test_a_log_is_named_and_described_as_kafka_does(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    append(log_of(directory))
+    directory.close()
+    assert (tmp_path / "clicks-0" / "partition.metadata").read_text() == (
+        "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABw\n"
+    )
+    assert (tmp_path / "meta.properties").read_text() == "version=0\nbroker.id=1\ncluster.id=cluster-a\n"
+    for name in (checkpoint.RECOVERY_POINTS, checkpoint.HIGH_WATERMARKS):
+        assert (tmp_path / name).read_text() == "0\n1\nclicks 0 1\n"
+    assert (tmp_path / checkpoint.LOG_START_OFFSETS).read_text() == "0\n1\nclicks 0 0\n"
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_clean_restart_finds_all_records(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    stored = fill(log_of(directory), 30)
+    directory.close()
+    directory = opened(tmp_path)
+    assert directory.was_clean
+    assert (directory.loaded_count, directory.total_count) == (0, 1)
+    log = log_of(directory)
+    assert directory.loaded_count == 1
+    assert read_all(log) == b"".join(stored)
+    assert log.recovery_point == 30
+
+
+def test_rule_3_the_marker_is_gone_before_anything_is_opened(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    directory = opened(tmp_path)
+    assert directory.was_clean
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    kill(directory)
+    assert not opened(tmp_path).was_clean
+
+
+def test_rule_3_no_marker_while_a_log_is_unchecked(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    fill(log_of(directory), 3)
+    kill(directory)
+    directory = opened(tmp_path)
+    directory.close()  # before clicks-0 was opened
+    directory = opened(tmp_path)
+    assert not directory.was_clean
+    log_of(directory)
+    directory.close()
+    assert opened(tmp_path).was_clean
+
+
+def test_a_crash_keeps_the_checkpoints_of_logs_not_opened_since(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    fill(log, 30)
+    log.delete_records_before(20)
+    directory.checkpoint()
+    kill(directory)
+    directory = opened(tmp_path)
+    directory.checkpoint()
+    log = log_of(directory)
+    assert (log.log_start_offset, log.log_end_offset) == (20, 30)
+
+
+def test_two_brokers_on_one_directory_are_refused(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from pylog.log.directory import LogDirectory\n"
+        "LogDirectory.open(Path(sys.argv[1]), broker_id=1)"
+    )
+    second = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
+    assert second.returncode == 1
+    assert "another broker has this data directory open" in second.stderr
+    directory.close()
+    opened(tmp_path).close()
+
+
+def test_rule_2_another_cluster_or_broker_is_refused_by_name(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    directory = LogDirectory.open(tmp_path, broker_id=1)
+    assert directory.cluster_id == "cluster-a"
+    with pytest.raises(ConfigError, match=r"cluster-a.*cluster-b.*pylog cluster adopt"):
+        directory.join("cluster-b")
+    directory.close()
+    with pytest.raises(ConfigError, match=r"broker\.id=1"):
+        LogDirectory.open(tmp_path, broker_id=2)
+    opened(tmp_path).close()
+
+
+def test_rule_2_another_topic_of_the_same_name_is_set_aside_not_deleted(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    stored = fill(log_of(directory), 3)
+    log = log_of(directory, topic_id=uuid.UUID(int=8))
+    assert log.log_end_offset == 0
+    (stray,) = directory.strays()
+    assert (stray / "00000000000000000000.log").read_bytes() == b"".join(stored)
+    assert directory.on_disk() == {CLICKS: uuid.UUID(int=8)}
+
+
+def test_rule_2_only_the_named_topic_is_deleted(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    fill(log_of(directory), 3)
+    assert not directory.delete(CLICKS, uuid.UUID(int=8))
+    assert CLICKS in directory.logs
+    assert directory.delete(CLICKS, ID)
+    assert (directory.logs, directory.on_disk()) == ({}, {})
+    directory.run_jobs()
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    fill(log_of(directory), 3)
+    directory.delete(CLICKS, ID)
+    kill(directory)
+    directory = opened(tmp_path)
+    assert directory.total_count == 0
+    directory.run_jobs()
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+def test_a_log_without_metadata_is_set_aside_unless_it_is_empty(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    fill(log_of(directory), 3)
+    log_of(directory, TopicPartition("empty", 0))
+    kill(directory)
+    for name in ("clicks-0", "empty-0"):
+        (tmp_path / name / "partition.metadata").unlink()
+    directory = opened(tmp_path)
+    assert log_of(directory).log_end_offset == 0
+    log_of(directory, TopicPartition("empty", 0))
+    assert [path.name.partition(".")[0] for path in directory.strays()] == ["clicks-0"]
+
+
+def test_the_longest_topic_name_can_be_set_aside(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    key = TopicPartition("t" * 249, 10)
+    log_of(directory, key)
+    assert len(directory.set_aside(key).name) == 255
+    assert directory.on_disk() == {}
+
+
+def test_a_damaged_log_leaves_the_others_alone(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    fill(log_of(directory), 10)
+    fill(log_of(directory, TopicPartition("other", 1)), 10)
+    for log in directory.logs.values():
+        log.flush()
+    directory.checkpoint()
+    kill(directory)
+    file = sorted((tmp_path / "clicks-0").glob("*.log"))[-1]
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 1
+    file.write_bytes(data)
+    directory = opened(tmp_path)
+    with pytest.raises(StorageError, match=file.name):
+        log_of(directory)
+    assert log_of(directory, TopicPartition("other", 1)).log_end_offset == 10
+    directory.close()
+    assert not opened(tmp_path).was_clean, "the damaged one must still be checked"
+
+
+def test_an_old_checkpoint_does_not_overwrite_a_newer_one(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    fill(log, 10)
+    log.flush()
+    slow = directory.checkpoint_job()
+    log.truncate_to(4)  # writes the lowered recovery point before it cuts
+    slow.run()
+    slow.finish()
+    points = checkpoint.read_offsets(tmp_path / checkpoint.RECOVERY_POINTS)
+    assert points == {CLICKS: 4}
+
+
+def test_retention_names_partition_and_segment(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    append(log, timestamp=1_000)
+    log.roll()
+    append(log, timestamp=10 * SMALL.retention_ms)
+    found = directory.delete_expired(10 * SMALL.retention_ms, dry_run=True)
+    assert [(item.topic_partition, item.segment.base_offset) for item in found] == [(CLICKS, 0)]
+    assert directory.delete_expired(10 * SMALL.retention_ms) == found
+    assert log.log_start_offset == 1
