@@ -3,6 +3,11 @@
 from collections import Counter
 
 import pytest
+from hypothesis import settings
+
+# A busy machine makes any example slow; how fast code is belongs to bench/.
+settings.register_profile("pylog", deadline=None)
+settings.load_profile("pylog")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

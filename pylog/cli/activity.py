@@ -12,7 +12,7 @@ Source: the paper's section 1, "activity data" and "operational data".
 import json
 import random
 from collections.abc import Callable, Mapping
-from itertools import accumulate
+from functools import cache
 from typing import Any, TypeAlias
 
 KeyValue: TypeAlias = tuple[bytes | None, bytes | None]
@@ -34,7 +34,7 @@ class Activity:
 
     def __init__(self, run: str, seed: int) -> None:
         self._run = run
-        self._templates = {topic: _templates(topic, make, seed) for topic, (_, make) in _EVENTS.items()}
+        self._templates = {topic: _templates(topic, seed) for topic in _EVENTS}
         self._made = 0
         self._sequences = dict.fromkeys(_EVENTS, 0)
 
@@ -56,16 +56,18 @@ class Activity:
         return events
 
 
-def _templates(topic: str, make: Callable[[random.Random], dict[str, Any]], seed: int) -> list[bytes]:
+@cache
+def _templates(topic: str, seed: int) -> list[bytes]:
     """Return values without their opening brace and id."""
     source = random.Random(f"{seed}-{topic}")
+    make = _EVENTS[topic][1]
     return [json.dumps(make(source), separators=(",", ":")).encode()[1:] for _ in range(_TEMPLATE_COUNT)]
 
 
 def _share_of(total: int, topic: str) -> int:
-    """Return how many of the first *total* events belong to *topic*; over all topics that adds up to *total*."""
-    below, upto = _BOUNDS[topic]
-    return total * upto // 100 - total * below // 100
+    """Return how many of the first *total* events belong to *topic*: each hundred holds its share of each topic."""
+    share, order = _EVENTS[topic][0], _ORDER[: total % 100]
+    return total // 100 * share + order.count(topic)
 
 
 def _pageview(source: random.Random) -> dict[str, Any]:
@@ -109,8 +111,9 @@ _EVENTS: Mapping[str, tuple[int, Callable[[random.Random], dict[str, Any]]]] = {
     "logins": (6, _login),
     "host.metrics": (12, _host_metrics),
 }
-_UPPER = list(accumulate(share for share, _ in _EVENTS.values()))
-_BOUNDS = {topic: (upper - _EVENTS[topic][0], upper) for topic, upper in zip(_EVENTS, _UPPER, strict=True)}
+_ORDER = [topic for topic, (share, _) in _EVENTS.items() for _ in range(share)]
+random.Random(0).shuffle(_ORDER)
+assert len(_ORDER) == 100, f"the shares add up to {len(_ORDER)} hundredths"
 
 TOPICS = tuple(_EVENTS)
 """Every topic that events go to."""

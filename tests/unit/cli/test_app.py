@@ -1,0 +1,85 @@
+"""The command itself: its verbs, its help, its ways to end."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from pylog import __version__
+from pylog.cli.app import VERBS, run
+from pylog.cli.failure import Exit, Failure, failure_of
+from pylog.client.connection import Unreachable
+from pylog.errors import ApiError, ConfigError, ErrorCode
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_answers_for_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([verb, "--help"]) == Exit.DONE
+    assert f"Usage: pylog {verb}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_command_shows_an_example(verb: str) -> None:
+    command = typer.main.get_command(importlib.import_module(f"pylog.cli.{verb}").app)
+    for leaf in getattr(command, "commands", {"": command}).values():
+        assert "Example: " in (leaf.epilog or ""), f"{verb} {leaf.name}"
+        assert f"pylog {verb}" in (leaf.epilog or "")
+
+
+def test_help_lists_the_verbs_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == Exit.DONE
+    output = capsys.readouterr().out
+    assert all(f"  {verb} " in output for verb in VERBS)
+    assert "0 done or healthy, 1 failed or unhealthy, 2 usage, 3" in output
+
+
+def test_help_waits_for_no_heavy_import() -> None:
+    heavy = "{'confluent_kafka', 'yaml', 'rich', 'kafka', 'kazoo'}"
+    code = f"import sys; from pylog.cli.app import run; run(['--help']); sys.exit(str({heavy} & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stderr.strip() == "set()"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == Exit.DONE
+    assert capsys.readouterr().out == f"pylog {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [
+    ["nope"], ["topic", "nope"], ["topic", "create"], ["topic", "list", "--nope"], ["consume"],
+    ["topic", "list", "--format", "xml"], ["broker"], ["broker", "--standalone"],
+    ["broker", "--config", "a", "--standalone"],
+    ["produce", "t", "--acks", "2"], ["consume", "t", "-f", "%q"], ["consume", "t", "--from", "soon"],
+    ["cluster", "health", "--leading"], ["retention"], ["topic", "create", "t", "--config", "retention.ms"],
+    ["topic", "list", "-X", "=1"], ["ship", "journal", "--state", "/does/not/exist/state"],
+])
+def test_wrong_usage_ends_with_2_and_says_why(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == Exit.USAGE
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "rror: " in output.err
+    assert "Traceback" not in output.err
+
+
+def test_nobody_there_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "list", "--bootstrap", "127.0.0.1:1", "--timeout", "0.3"]) == Exit.UNREACHABLE
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "error: nobody answers\n  where:  127.0.0.1:1\n" in output.err
+    assert "  next:   " in output.err
+
+
+def test_a_failure_names_all_it_knows_and_nothing_else() -> None:
+    full = Failure("it broke", where="here", found="1", wanted="2", next="pylog mend")
+    assert str(full) == "error: it broke\n  where:  here\n  found:  1\n  wanted: 2\n  next:   pylog mend"
+    assert str(Failure("it broke")) == "error: it broke"
+
+
+def test_each_kind_of_error_has_its_exit_code() -> None:
+    assert failure_of(Unreachable("h:1: refused")).exit_code is Exit.UNREACHABLE
+    refused = failure_of(ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no t"), "h:1")
+    assert refused.exit_code is Exit.FAILED
+    assert "where:  h:1\n  found:  UNKNOWN_TOPIC_OR_PARTITION: no t\n  next:   pylog topic list" in str(refused)
+    assert failure_of(ConfigError("a.yml:3: unknown key")).exit_code is Exit.FAILED

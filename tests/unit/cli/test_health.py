@@ -1,0 +1,65 @@
+"""What counts as healthy."""
+
+from pylog.client.admin import ClusterView, PartitionView, TopicView
+from pylog.client.health import Wanted, judge
+from pylog.model import NO_LEADER, NodeAddress
+
+BROKERS = (NodeAddress(1, "a", 9092), NodeAddress(2, "b", 9092), NodeAddress(3, "c", 9092))
+
+
+def cluster(*partitions: PartitionView, controller_id: int = 1) -> ClusterView:
+    return ClusterView("c", controller_id, BROKERS, {"t": TopicView("t", partitions)})
+
+
+ANYTHING = Wanted()
+
+
+def kinds(view: ClusterView, wanted: Wanted = ANYTHING, answering: frozenset[int] = frozenset({1, 2, 3}),
+          not_ready: str | None = None) -> list[str]:
+    return [problem.kind for problem in judge(view, answering, wanted, not_ready)]
+
+
+GOOD = PartitionView(0, 1, (1, 2, 3), (1, 2, 3))
+
+
+def test_all_there_and_in_sync_is_healthy() -> None:
+    assert kinds(cluster(GOOD)) == []
+
+
+def test_isr_order_does_not_matter() -> None:
+    assert kinds(cluster(PartitionView(0, 1, (1, 2, 3), (3, 1, 2)))) == []
+
+
+def test_an_unknown_controller_is_a_problem() -> None:
+    assert kinds(cluster(GOOD, controller_id=-1)) == ["no_controller"]
+
+
+def test_a_broker_that_is_registered_but_silent_is_a_problem() -> None:
+    assert kinds(cluster(GOOD), answering=frozenset({1, 3})) == ["broker_silent"]
+
+
+def test_fewer_brokers_than_wanted_is_a_problem() -> None:
+    assert kinds(cluster(GOOD), Wanted(broker_count=4)) == ["broker_missing"]
+
+
+def test_the_wanted_broker_must_be_registered() -> None:
+    assert kinds(cluster(GOOD), Wanted(broker=4)) == ["broker_missing"]
+
+
+def test_no_leader_is_reported_once() -> None:
+    assert kinds(cluster(PartitionView(0, NO_LEADER, (1,), ()))) == ["no_leader"]
+
+
+def test_a_short_isr_is_a_problem() -> None:
+    assert kinds(cluster(PartitionView(0, 1, (1, 2, 3), (1, 3)))) == ["not_in_sync"]
+
+
+def test_the_wanted_broker_must_lead_what_prefers_it_if_asked() -> None:
+    elsewhere = PartitionView(0, 1, (2, 1, 3), (1, 2, 3))
+    assert kinds(cluster(elsewhere), Wanted(broker=2)) == []
+    assert kinds(cluster(elsewhere), Wanted(broker=2, is_leading=True)) == ["not_leading"]
+    assert kinds(cluster(elsewhere), Wanted(broker=3, is_leading=True)) == []
+
+
+def test_a_broker_that_says_it_is_not_ready_is_believed() -> None:
+    assert kinds(cluster(GOOD), Wanted(broker=2), not_ready="recovering 3 of 9 logs") == ["not_ready"]
