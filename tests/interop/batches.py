@@ -57,7 +57,7 @@ class Batch:
     producer_epoch: int = -1
     base_sequence: int = -1
     count: int | None = None
-    max_timestamp_ms: int = TIMESTAMP_MS
+    timestamp_ms: int = TIMESTAMP_MS
     records: bytes | None = field(default=None, repr=False)
 
     def encode(self) -> bytes:
@@ -69,7 +69,7 @@ class Batch:
         delta = len(self.values) - 1 if self.last_offset_delta is None else self.last_offset_delta
         length = _HEADER.size - 12 + len(records) if self.length is None else self.length
         packed = bytearray(_HEADER.pack(
-            self.base_offset, length, -1, self.magic, 0, self.attributes, delta, TIMESTAMP_MS, self.max_timestamp_ms,
+            self.base_offset, length, -1, self.magic, 0, self.attributes, delta, self.timestamp_ms, self.timestamp_ms,
             self.producer_id, self.producer_epoch, self.base_sequence, count) + records)
         crc = crc32c.crc32c(memoryview(packed)[21:]) if self.crc is None else self.crc
         struct.pack_into(">I", packed, 17, crc)

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from pylog.testing import BrokerProcess
+from tests.interop.frames import Connection, list_offsets, listed_error
 from tests.servers.kafka import KafkaServer
 
 PEER = os.environ.get("PYLOG_INTEROP_PEER", "pylog")
@@ -100,8 +101,10 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) 
     admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
 
     def is_led() -> bool:
-        found = admin.list_topics(name, timeout=10).topics[name].partitions
-        return len(found) == partitions and all(each.leader >= 0 for each in found.values())
+        # Metadata may promise a leader that is still on its way to leading; ListOffsets asks it.
+        with Connection(bootstrap) as connection:
+            answers = [connection.ask(list_offsets(name, partition=number)) for number in range(partitions)]
+        return all(listed_error(answer) == 0 for answer in answers)
 
     wait_until(is_led, f"{name} has {partitions} partitions with leaders")
 

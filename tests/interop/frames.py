@@ -147,14 +147,19 @@ def produce_result(body: bytes) -> tuple[int, int]:
     return int(error), int(base_offset)
 
 
-def list_offsets(topic: str, timestamp_ms: int = LATEST, correlation_id: int = 1) -> bytes:
-    """Ask for an offset of partition 0 (ListOffsets v1)."""
-    body = struct.pack(">ii", -1, 1) + string(topic.encode()) + struct.pack(">iiq", 1, 0, timestamp_ms)
+def list_offsets(topic: str, timestamp_ms: int = LATEST, *, partition: int = 0, correlation_id: int = 1) -> bytes:
+    """Ask for an offset of one partition (ListOffsets v1)."""
+    body = struct.pack(">ii", -1, 1) + string(topic.encode()) + struct.pack(">iiq", 1, partition, timestamp_ms)
     return frame(LIST_OFFSETS, 1, body, correlation_id)
 
 
+def listed_error(body: bytes) -> int:
+    """Return the error code in a ListOffsets v1 answer."""
+    return int(struct.unpack_from(">h", body, _skip_string(body, 4) + 8)[0])
+
+
 def listed_offset(body: bytes) -> int:
-    """Return the offset in a ListOffsets v1 answer."""
+    """Return the offset in a ListOffsets v1 answer that has no error."""
     error, _, offset = struct.unpack_from(">hqq", body, _skip_string(body, 4) + 8)
     assert error == NONE, f"ListOffsets answered error {error}"
     return int(offset)
