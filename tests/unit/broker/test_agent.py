@@ -1,0 +1,742 @@
+"""A broker's seat in the cluster, on both stores: joining, electing, topics, and what happens when sessions end."""
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from pylog.broker import agent as agent_module
+from pylog.broker.agent import ClusterAgent, ControllerInfo
+from pylog.cluster import znodes
+from pylog.cluster.image import ClusterImage, topic_id_text
+from pylog.cluster.topics import ClusterConfig, NewTopic
+from pylog.cluster.znodes import BrokerRegistration
+from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, StorageError
+from pylog.model import NO_LEADER, NodeAddress
+from pylog.store.base import Create, Delete, NotConnected, Operation, Result, SessionState, Set, Store
+from pylog.store.embedded import EmbeddedStore, EmbeddedTree
+from pylog.store.tree import ClusterTree, Deposed
+from pylog.store.zookeeper import ZooKeeperStore
+from tests.servers.stores import expire_embedded, expire_zookeeper
+from tests.servers.zookeeper import ZooKeeper, zk_cli
+
+T = TypeVar("T")
+
+WAIT_S = 20.0
+
+
+class Member:
+    """An agent and everything it told its broker, in order."""
+
+    def __init__(self, broker_id: int, store: Store, registration: BrokerRegistration, config: ClusterConfig) -> None:
+        self.broker_id = broker_id
+        self.store = store
+        self.told: list[ControllerInfo | ClusterImage | SessionState | PylogError | None] = []
+        self._heard = threading.Condition()
+        self.agent = ClusterAgent(
+            store,
+            registration,
+            config,
+            on_controller=self._hear,
+            on_image=self._hear,
+            on_session=self._hear,
+            on_failure=self._hear,
+        )
+
+    def _hear(self, what: ControllerInfo | ClusterImage | SessionState | PylogError | None) -> None:
+        with self._heard:
+            self.told.append(what)
+            self._heard.notify_all()
+
+    def wait(self, found: Callable[[], T | None]) -> T:
+        """Return the first thing that *found* finds, asked again whenever something was told."""
+        with self._heard:
+            assert self._heard.wait_for(lambda: found() is not None, WAIT_S), self.told[-5:]
+            result = found()
+            assert result is not None
+            return result
+
+    @property
+    def images(self) -> list[ClusterImage]:
+        return [one for one in self.told if isinstance(one, ClusterImage)]
+
+    @property
+    def sessions(self) -> list[SessionState]:
+        return [one for one in self.told if isinstance(one, SessionState)]
+
+    @property
+    def controller(self) -> ControllerInfo | None:
+        return next((one for one in reversed(self.told) if one is None or isinstance(one, ControllerInfo)), None)
+
+    def wait_controller(self, broker_id: int, epoch: int) -> ControllerInfo:
+        def found() -> ControllerInfo | None:
+            now = self.controller
+            return now if now is not None and now[:2] == (broker_id, epoch) else None
+
+        return self.wait(found)
+
+    def wait_image(self, fits: Callable[[ClusterImage], bool]) -> ClusterImage:
+        return self.wait(lambda: self.images[-1] if self.images and fits(self.images[-1]) else None)
+
+    def create(self, *topics: NewTopic) -> None:
+        for result in self.agent.create_topics(topics).result(WAIT_S):
+            assert result.error is ErrorCode.NONE, result
+
+
+class Cluster:
+    """Members on one tree."""
+
+    def __init__(self, make_store: Callable[[], Store], expire: Callable[[Store], None]) -> None:
+        self.make_store = make_store
+        self.expire = expire
+        self._members: list[Member] = []
+        self._stores: list[Store] = []
+
+    def member(
+        self,
+        broker_id: int = 1,
+        *,
+        host: str | None = None,
+        cluster_id: str | None = None,
+        rack: str | None = None,
+        config: ClusterConfig | None = None,
+        store: Store | None = None,
+    ) -> Member:
+        """Return a member that has not started."""
+        name = host or f"h{broker_id}"
+        registration = BrokerRegistration(
+            broker_id, NodeAddress(broker_id, name, 9092), NodeAddress(broker_id, name, 9192), rack, cluster_id
+        )
+        member = Member(broker_id, store or self.make_store(), registration, config or ClusterConfig())
+        self._members.append(member)
+        return member
+
+    def join(self, broker_id: int = 1, *, config: ClusterConfig | None = None) -> Member:
+        member = self.member(broker_id, config=config)
+        member.agent.start(WAIT_S)
+        return member
+
+    def lead(self, broker_id: int = 1, *, config: ClusterConfig | None = None) -> Member:
+        """Return a member that has become the controller."""
+        member = self.join(broker_id, config=config)
+        member.wait(lambda: member.controller)
+        assert member.controller is not None
+        assert member.controller.broker_id == broker_id
+        return member
+
+    def outsider(self) -> Store:
+        """Return a session of another tool."""
+        store = self.make_store()
+        store.connect()
+        self._stores.append(store)
+        return store
+
+    def close(self) -> None:
+        for member in self._members:
+            member.agent.stop()
+        for store in self._stores:
+            store.close()
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as running:
+        yield running
+
+
+@pytest.fixture(params=["embedded", "zookeeper"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    if request.param == "embedded":
+        tree = EmbeddedTree(tmp_path)
+        cluster = Cluster(tree.session, expire_embedded)
+    else:
+        hosts = f"{request.getfixturevalue('zookeeper').hosts}/{request.node.name.partition('[')[0]}"
+        cluster = Cluster(lambda: ZooKeeperStore(hosts, session_timeout_ms=4_000), expire_zookeeper)
+    yield cluster
+    cluster.close()
+    if request.param == "embedded":
+        tree.close()
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[Cluster]:
+    tree = EmbeddedTree(tmp_path)
+    cluster = Cluster(tree.session, expire_embedded)
+    yield cluster
+    cluster.close()
+    tree.close()
+
+
+def text(store: Store, path: str) -> str:
+    return store.get(path)[0].decode()
+
+
+def leaders(image: ClusterImage, topic: str) -> list[int]:
+    return [partition.leader for partition in image.topics[topic].partitions.values()]
+
+
+def test_a_lone_broker_registers_and_becomes_controller(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    assert one.told[0] is SessionState.CONNECTED
+    image = one.images[0]
+    assert one.told.index(image) < one.told.index(one.controller), "nothing is asked of a controller before its image"
+    assert one.controller == ControllerInfo(1, 1, NodeAddress(1, "h1", 9192))
+    assert image.order == (1, 1)
+    assert image.controller_id == 1
+    assert image.cluster_id == one.agent.cluster_id != ""
+    assert list(image.brokers) == [1]
+    assert image.brokers[1].epoch == one.agent.broker_epoch > 0
+
+
+def test_the_store_holds_exactly_what_kafka_would_write(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.create(NewTopic("T", 2, configs={"retention.ms": "1000"}))
+    store = cluster.outsider()
+    topic_id = topic_id_text(one.images[-1].topics["T"].topic_id)
+    registered = json.loads(text(store, "/brokers/ids/1"))
+    assert registered.pop("timestamp").isdigit()
+    assert registered == {
+        "features": {},
+        "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "INTERNAL": "PLAINTEXT"},
+        "endpoints": ["PLAINTEXT://h1:9092", "INTERNAL://h1:9192"],
+        "jmx_port": -1,
+        "port": 9092,
+        "host": "h1",
+        "version": 5,
+    }
+    claim = json.loads(text(store, "/controller"))
+    assert claim.pop("timestamp").isdigit()
+    assert claim == {"version": 2, "brokerid": 1, "kraftControllerEpoch": -1}
+    assert text(store, "/controller_epoch") == "1"
+    assert text(store, "/cluster/id") == f'{{"version":"1","id":"{one.agent.cluster_id}"}}'
+    assert text(store, "/brokers/topics/T") == (
+        f'{{"partitions":{{"0":[1],"1":[1]}},"topic_id":"{topic_id}","adding_replicas":{{}},'
+        '"removing_replicas":{},"version":3}'
+    )
+    state = '{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
+    assert text(store, "/brokers/topics/T/partitions/0/state") == state
+    assert text(store, "/brokers/topics/T/partitions/1/state") == state
+    assert text(store, "/config/topics/T") == '{"version":1,"config":{"retention.ms":"1000"}}'
+    assert None not in store.get_many(znodes.BASE_PATHS)
+    owners = [store.get(path)[1].ephemeral_owner for path in ("/brokers/ids/1", "/controller")]
+    assert owners == [one.store.session_id] * 2
+
+
+def test_zookeepers_own_shell_reads_a_topic(zookeeper: ZooKeeper) -> None:
+    cluster = Cluster(lambda: ZooKeeperStore(f"{zookeeper.hosts}/shell"), expire_zookeeper)
+    cluster.lead(1).create(NewTopic("T", 3))
+    assert "[0, 1, 2]" in zk_cli(zookeeper.hosts, "ls", "/shell/brokers/topics/T/partitions").splitlines()
+    cluster.close()
+
+
+def test_a_created_topic_is_in_the_image_before_its_answer(cluster: Cluster) -> None:
+    one = cluster.lead(1, config=ClusterConfig(num_partitions=4))
+    [result] = one.agent.create_topics([NewTopic("t")]).result(WAIT_S)
+    topic = one.images[-1].topics["t"]
+    assert (result.error, result.topic_id) == (ErrorCode.NONE, topic.topic_id)
+    assert (result.partitions, result.replication_factor) == (4, 1)
+    assert leaders(one.images[-1], "t") == [1, 1, 1, 1]
+    assert one.images[-1].topic_by_id(result.topic_id) is topic
+
+
+def test_each_topic_of_a_request_has_its_own_answer(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.create(NewTopic("old"))
+    wanted = [NewTopic("new"), NewTopic("old"), NewTopic("a/b"), NewTopic("twice"), NewTopic("twice"), NewTopic("x", 0)]
+    results = one.agent.create_topics(wanted).result(WAIT_S)
+    assert [(result.name, result.error) for result in results] == [
+        ("new", ErrorCode.NONE),
+        ("old", ErrorCode.TOPIC_ALREADY_EXISTS),
+        ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("twice", ErrorCode.INVALID_REQUEST),
+        ("twice", ErrorCode.INVALID_REQUEST),
+        ("x", ErrorCode.INVALID_PARTITIONS),
+    ]
+    assert set(one.images[-1].topics) == {"old", "new"}
+
+
+def test_validation_writes_nothing(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    [result] = one.agent.create_topics([NewTopic("t", 3)], validate_only=True).result(WAIT_S)
+    assert (result.error, result.partitions) == (ErrorCode.NONE, 3)
+    assert cluster.outsider().children("/brokers/topics") == []
+
+
+def test_more_partitions_than_one_multi_holds(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.create(NewTopic("wide", 1200), *[NewTopic(f"narrow{number}", 3) for number in range(300)])
+    image = one.images[-1]
+    assert len(image.topics) == 301
+    assert leaders(image, "wide") == [1] * 1200
+    names = sorted(image.topics)
+    topics, stateless = ClusterTree(cluster.outsider()).topics(names)
+    assert not stateless
+    assert topics == dict(image.topics)
+
+
+def test_a_topic_that_another_tool_made_first_is_told(embedded: Cluster) -> None:
+    one = embedded.lead(1)
+    other = embedded.outsider()
+    # Its node alone: the watch has the agent read it, and give it leaders, as Kafka's controller does.
+    other.create("/brokers/topics/theirs", b'{"partitions":{"0":[1]},"topic_id":"vS7img6LTLWcAmLY8OZ6Uw","version":3}')
+    image = one.wait_image(lambda image: "theirs" in image.topics)
+    assert leaders(image, "theirs") == [1]
+    assert '"leader":1' in text(other, "/brokers/topics/theirs/partitions/0/state")
+    [result] = one.agent.create_topics([NewTopic("theirs")]).result(WAIT_S)
+    assert result.error is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_configs_left_by_another_tool_give_way_to_the_new_topics(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    other = cluster.outsider()
+    other.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"5"}}')
+    one.create(NewTopic("t", configs={"segment.bytes": "2048"}))
+    assert text(other, "/config/topics/t") == '{"version":1,"config":{"segment.bytes":"2048"}}'
+
+
+def test_one_of_three_becomes_controller_and_all_know(cluster: Cluster) -> None:
+    one, two, three = cluster.lead(1), cluster.join(2), cluster.join(3)
+    for member in (two, three):
+        assert member.wait_controller(1, 1).address == NodeAddress(1, "h1", 9192)
+        assert not member.images, "only the controller makes images"
+    image = one.wait_image(lambda image: len(image.brokers) == 3)
+    assert {broker: info.epoch for broker, info in image.brokers.items()} == {
+        member.broker_id: member.agent.broker_epoch for member in (one, two, three)
+    }
+
+
+def test_only_the_controller_answers(cluster: Cluster) -> None:
+    cluster.lead(1)
+    two = cluster.join(2)
+    two.wait_controller(1, 1)
+    for future in (
+        two.agent.create_topics([NewTopic("t")]), two.agent.delete_topics(["t"]), two.agent.allocate_producer_ids()
+    ):
+        with pytest.raises(ApiError) as refused:
+            future.result(WAIT_S)
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+
+
+def test_the_controller_leaves_and_another_takes_over_its_partitions(cluster: Cluster) -> None:
+    one, two, three = cluster.lead(1), cluster.join(2), cluster.join(3)
+    one.wait_image(lambda image: len(image.brokers) == 3)
+    one.create(
+        NewTopic("t", assignments={0: [1, 2], 1: [2, 1], 2: [3, 1]}), NewTopic("alone", assignments={0: [1]})
+    )
+    last = one.images[-1]
+    one.agent.stop()
+    elected = two.wait(lambda: two.controller if two.controller and two.controller.epoch == 2 else None)
+    heir, other = (two, three) if elected.broker_id == 2 else (three, two)
+    info = heir.wait_controller(heir.broker_id, 2)
+    assert other.wait_controller(heir.broker_id, 2) == info
+    image = heir.wait_image(lambda image: 1 not in image.brokers)
+    states = image.topics["t"].partitions
+    assert [(state.leader, state.leader_epoch, state.isr) for state in states.values()] == [
+        (2, 1, (2,)), (2, 0, (2,)), (3, 0, (3,)),
+    ]
+    alone = image.topics["alone"].partitions[0]
+    assert (alone.leader, alone.leader_epoch, alone.isr) == (NO_LEADER, 1, (1,)), "its ISR does not become empty"
+    assert image.order > last.order
+    store = cluster.outsider()
+    assert text(store, "/controller_epoch") == "2"
+    assert text(store, "/brokers/topics/t/partitions/0/state") == (
+        '{"controller_epoch":2,"leader":2,"version":1,"leader_epoch":1,"isr":[2]}'
+    )
+    assert [state.partition_epoch for state in states.values()] == [
+        store.get(znodes.state_path("t", number))[1].version for number in states
+    ]
+
+
+def test_a_returning_broker_leads_what_only_it_has(cluster: Cluster) -> None:
+    one, two = cluster.lead(1), cluster.join(2)
+    one.wait_image(lambda image: len(image.brokers) == 2)
+    one.create(NewTopic("t", assignments={0: [2]}))
+    two.agent.stop()
+    one.wait_image(lambda image: leaders(image, "t") == [NO_LEADER])
+    cluster.join(2)
+    image = one.wait_image(lambda image: leaders(image, "t") == [2])
+    assert image.topics["t"].partitions[0].leader_epoch == 2
+
+
+def test_an_expired_broker_bounces_and_leads_in_a_new_epoch(cluster: Cluster) -> None:
+    one, two = cluster.lead(1), cluster.join(2)
+    one.wait_image(lambda image: len(image.brokers) == 2)
+    one.create(NewTopic("t", assignments={0: [2]}))
+    before = two.agent.broker_epoch
+    cluster.expire(two.store)
+    two.wait(lambda: two.sessions.count(SessionState.CONNECTED) == 2 or None)
+    assert SessionState.LOST in two.sessions
+    assert two.agent.broker_epoch > before
+    image = one.wait_image(lambda image: 2 in image.brokers and image.brokers[2].epoch == two.agent.broker_epoch)
+    image = one.wait_image(lambda image: leaders(image, "t") == [2])
+    assert image.topics["t"].partitions[0].leader_epoch >= 1
+
+
+def test_an_expired_controller_gives_up_before_it_comes_back(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.create(NewTopic("t"))
+    cluster.expire(one.store)
+    one.wait_controller(1, 2)
+    told = [what for what in one.told if what is None or isinstance(what, ControllerInfo | SessionState)]
+    told = [what for what in told if what is not SessionState.SUSPENDED]
+    assert told[-4:] == [None, SessionState.LOST, SessionState.CONNECTED, one.controller]
+    image = one.images[-1]
+    assert image.order[0] == 2
+    assert leaders(image, "t") == [1]
+
+
+def test_a_deposed_controllers_write_is_refused(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.create(NewTopic("t"))
+    thief = cluster.outsider()
+    tree = ClusterTree(thief)
+    old = tree.controller()
+    assert old is not None
+    before = text(thief, "/brokers/topics/t/partitions/0/state")
+    thief.multi([
+        Delete(znodes.CONTROLLER),
+        Create(znodes.CONTROLLER, znodes.encode_controller(9, 0), ephemeral=True),
+        Set(znodes.CONTROLLER_EPOCH, b"2"),
+    ])
+    with pytest.raises(Deposed):
+        tree.write(old.fence, [Create("/brokers/topics/x", b"")])
+    assert thief.exists("/brokers/topics/x") is None
+    assert text(thief, "/brokers/topics/t/partitions/0/state") == before
+    # The agent's own next write meets the same fence, whether its watch has fired by then or not.
+    with pytest.raises(ApiError) as refused:
+        one.agent.create_topics([NewTopic("late")]).result(WAIT_S)
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    assert thief.children("/brokers/topics") == ["t"]
+
+
+def test_a_claim_removed_by_hand_brings_a_new_election(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    cluster.outsider().delete("/controller")
+    one.wait_controller(1, 2)
+    assert one.wait_image(lambda image: image.order >= (2, 1)).controller_id == 1
+
+
+def test_an_epoch_written_by_hand_does_not_stop_the_cluster(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    cluster.outsider().set("/controller_epoch", b"40")
+    with pytest.raises(ApiError) as refused:
+        one.agent.create_topics([NewTopic("t")]).result(WAIT_S)
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    one.wait_controller(1, 41)
+    one.create(NewTopic("t"))
+
+
+def test_a_registration_removed_by_hand_is_made_again(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    before = one.agent.broker_epoch
+    cluster.outsider().delete("/brokers/ids/1")
+    one.wait_image(lambda image: 1 in image.brokers and image.brokers[1].epoch > before)
+
+
+def test_deleted_topics_leave_the_image_and_the_store(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.create(NewTopic("t", 3), NewTopic("kept"))
+    topic_id = one.images[-1].topics["t"].topic_id
+    results = one.agent.delete_topics(["t", "none"]).result(WAIT_S)
+    assert [(result.name, result.error) for result in results] == [
+        ("t", ErrorCode.NONE), ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    ]
+    image = one.images[-1]
+    assert set(image.topics) == {"kept"}
+    store = cluster.outsider()
+    assert store.children("/brokers/topics") == store.children("/config/topics") == ["kept"]
+    assert store.children("/admin/delete_topics") == []
+    deleted = image.deleted_topics[topic_id]
+    assert (deleted.name, deleted.replicas) == ("t", (1,))
+
+
+def test_a_deletion_is_remembered_until_every_replica_carried_it_out(cluster: Cluster) -> None:
+    one, two = cluster.lead(1), cluster.join(2)
+    one.wait_image(lambda image: len(image.brokers) == 2)
+    one.create(NewTopic("t", assignments={0: [1, 2]}))
+    topic_id = one.images[-1].topics["t"].topic_id
+    one.agent.delete_topics(["t"]).result(WAIT_S)
+    one.agent.confirm_cleanup(1, [topic_id, uuid.uuid4()]).result(WAIT_S)
+    assert one.images[-1].deleted_topics[topic_id].replicas == (2,)
+    one.agent.stop()
+    two.wait_controller(2, 2)
+    assert two.images[-1].deleted_topics[topic_id].replicas == (2,), "the next controller remembers"
+    two.agent.confirm_cleanup(2, [topic_id]).result(WAIT_S)
+    assert not two.images[-1].deleted_topics
+    assert cluster.outsider().children("/pylog/deleted_topics") == []
+
+
+def test_a_name_is_free_again_at_once_and_means_another_topic(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.create(NewTopic("t"))
+    before = one.images[-1].topics["t"].topic_id
+    one.agent.delete_topics(["t"]).result(WAIT_S)
+    one.create(NewTopic("t"))
+    image = one.images[-1]
+    assert image.topics["t"].topic_id != before
+    assert list(image.deleted_topics) == [before]
+
+
+def test_a_deletion_ordered_in_the_store_is_carried_out(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.create(NewTopic("t"))
+    other = cluster.outsider()
+    other.create("/admin/delete_topics/t")
+    other.create("/admin/delete_topics/none")
+    one.wait_image(lambda image: "t" not in image.topics)
+    assert other.children("/brokers/topics") == []
+
+
+def test_what_a_controller_left_half_done_the_next_one_finishes(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.create(NewTopic("half", 2), NewTopic("going", 2))
+    one.agent.stop()
+    store = cluster.outsider()
+    # Creation stopped before the second partition, deletion after the first.
+    store.delete("/brokers/topics/half/partitions/1/state")
+    store.delete("/brokers/topics/half/partitions/1")
+    store.create("/admin/delete_topics/going")
+    store.delete("/brokers/topics/going/partitions/0/state")
+    two = cluster.member(1)
+    two.agent.start(WAIT_S)
+    two.wait_controller(1, 2)
+    first = two.images[0]
+    assert leaders(first, "half") == [1, 1]
+    assert "going" not in first.topics
+    assert [deleted.name for deleted in first.deleted_topics.values()] == ["going"]
+    assert store.children("/brokers/topics") == ["half"]
+
+
+def test_no_image_is_served_while_a_topic_cannot_be_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "RETRY_S", 0.02)
+    first = cluster.lead(1)
+    first.create(NewTopic("t"))
+    first.agent.stop()
+    store = cluster.outsider()
+    good = store.get("/brokers/topics/t")[0]
+    store.set("/brokers/topics/t", b"{")
+    second = cluster.join(1)
+    with pytest.raises(ApiError) as refused:
+        second.agent.create_topics([NewTopic("u")]).result(WAIT_S)
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    assert not second.images
+    assert second.controller is None
+    store.set("/brokers/topics/t", good)
+    second.wait_controller(1, 2)
+    assert set(second.images[0].topics) == {"t"}
+
+
+def test_a_broker_that_cannot_be_read_takes_nothing_from_the_others(cluster: Cluster) -> None:
+    cluster.outsider().create("/brokers/ids/7", b"nonsense", make_parents=True)
+    one = cluster.lead(1)
+    one.create(NewTopic("t"))
+    assert list(one.images[-1].brokers) == [1]
+
+
+def test_producer_ids_come_in_blocks_that_never_meet(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    assert one.agent.allocate_producer_ids().result(WAIT_S) == (0, 1000)
+    assert one.agent.allocate_producer_ids(2).result(WAIT_S) == (1000, 1000)
+    assert text(cluster.outsider(), "/latest_producer_id_block") == (
+        '{"version":1,"broker":2,"block_start":"1000","block_end":"1999"}'
+    )
+    one.agent.stop()
+    assert cluster.lead(1).agent.allocate_producer_ids().result(WAIT_S) == (2000, 1000)
+
+
+def test_configs_are_set_and_unset(cluster: Cluster) -> None:
+    def check(configs: object) -> None:
+        if "bad" in str(configs):
+            raise ConfigError("bad: no such topic setting")
+
+    one = cluster.lead(1, config=ClusterConfig(check_configs=check))
+    one.create(NewTopic("t", configs={"a": "1", "b": "2"}))
+    results = one.agent.alter_topic_configs(
+        {"t": {"a": None, "c": "3"}, "none": {"a": "1"}}, validate_only=False
+    ).result(WAIT_S)
+    assert [result.error for result in results] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert one.images[-1].topics["t"].configs == {"b": "2", "c": "3"}
+    assert text(cluster.outsider(), "/config/topics/t") == '{"version":1,"config":{"b":"2","c":"3"}}'
+    [result] = one.agent.alter_topic_configs({"t": {"bad": "1"}}).result(WAIT_S)
+    assert result.error is ErrorCode.INVALID_CONFIG
+    assert one.agent.alter_topic_configs({"t": {"c": "4"}}, validate_only=True).result(WAIT_S)[0].configs == {
+        "b": "2", "c": "4"
+    }
+    assert one.images[-1].topics["t"].configs == {"b": "2", "c": "3"}
+
+
+def test_a_stale_node_of_our_own_is_waited_out(cluster: Cluster) -> None:
+    before = cluster.outsider()
+    stale = BrokerRegistration(1, NodeAddress(1, "h1", 1234), NodeAddress(1, "h1", 1235))
+    before.create(znodes.broker_path(1), znodes.encode_broker(stale, 0), ephemeral=True, make_parents=True)
+    one = cluster.member(1)
+    starting = threading.Thread(target=one.agent.start, args=(WAIT_S,))
+    starting.start()
+    watcher = cluster.outsider()
+    assert watcher.get("/brokers/ids/1")[1].ephemeral_owner == before.session_id, "it is not deleted"
+    before.close()
+    starting.join(WAIT_S)
+    assert one.sessions == [SessionState.CONNECTED]
+    assert watcher.get("/brokers/ids/1")[1].czxid == one.agent.broker_epoch
+
+
+def test_a_node_of_our_own_that_never_goes_is_another_process(
+    embedded: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "STALE_NODE_TIMEOUTS", 0.1)
+    embedded.lead(1)
+    twin = embedded.member(1)
+    with pytest.raises(ConfigError, match="broker id 1 is registered by another process on this host, h1"):
+        twin.agent.start(WAIT_S)
+
+
+def test_an_id_of_another_host_is_refused(cluster: Cluster) -> None:
+    cluster.lead(1)
+    foreign = cluster.member(1, host="elsewhere")
+    with pytest.raises(ConfigError, match="broker id 1 is registered by host h1; this is elsewhere"):
+        foreign.agent.start(WAIT_S)
+
+
+def test_data_of_another_cluster_is_refused_with_both_ids(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    foreign = cluster.member(2, cluster_id="another-cluster")
+    with pytest.raises(ConfigError) as refused:
+        foreign.agent.start(WAIT_S)
+    assert "another-cluster" in str(refused.value)
+    assert one.agent.cluster_id in str(refused.value)
+    assert cluster.outsider().children("/brokers/ids") == ["1"]
+
+
+def test_data_of_a_cluster_is_refused_by_a_wiped_store(cluster: Cluster) -> None:
+    one = cluster.member(1, cluster_id="lost-cluster")
+    with pytest.raises(ConfigError, match="lost-cluster, but the store names no cluster"):
+        one.agent.start(WAIT_S)
+    assert cluster.outsider().exists("/cluster/id") is None
+
+
+def test_data_of_this_cluster_is_welcome(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    two = cluster.member(2, cluster_id=one.agent.cluster_id)
+    two.agent.start(WAIT_S)
+    two.wait_controller(1, 1)
+
+
+def test_a_store_that_is_away_is_waited_for_no_longer_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "CONNECT_ATTEMPT_S", 0.05)
+    registration = BrokerRegistration(1, NodeAddress(1, "h", 1), NodeAddress(1, "h", 2))
+    member = Member(1, ZooKeeperStore("127.0.0.1:1"), registration, ClusterConfig())
+    with pytest.raises(NotConnected, match=r"not registered within 0\.2 s"):
+        member.agent.start(0.2)
+
+
+def test_after_stopping_everything_is_refused(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.agent.stop()
+    one.agent.stop()
+    with pytest.raises(ApiError) as refused:
+        one.agent.create_topics([NewTopic("t")]).result(WAIT_S)
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    assert cluster.outsider().children("/brokers/ids") == []
+
+
+def test_requests_wait_while_the_session_is_suspended(embedded: Cluster) -> None:
+    one = embedded.lead(1)
+    assert isinstance(one.store, EmbeddedStore)
+    one.store.suspend()
+    one.wait(lambda: SessionState.SUSPENDED in one.sessions or None)
+    future = one.agent.create_topics([NewTopic("t")])
+    one.store.resume()
+    assert future.result(WAIT_S)[0].error is ErrorCode.NONE
+    assert one.controller == ControllerInfo(1, 1, NodeAddress(1, "h1", 9192)), "it never stopped being controller"
+
+
+def test_requests_that_wait_are_refused_when_the_session_is_lost(embedded: Cluster) -> None:
+    one = embedded.lead(1)
+    assert isinstance(one.store, EmbeddedStore)
+    one.store.suspend()
+    future = one.agent.create_topics([NewTopic("t")])
+    one.store.expire()
+    with pytest.raises(ApiError) as refused:
+        future.result(WAIT_S)
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+
+
+class ForgetfulStore(EmbeddedStore):
+    """A session whose connection breaks after a multi was done and before its answer came."""
+
+    breaks_at: str = ""
+
+    def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        results = super().multi(operations)
+        if self.breaks_at and any(self.breaks_at in operation.path for operation in operations):
+            self.breaks_at = ""
+            self.suspend()
+            self.resume()
+            raise NotConnected(message="the answer was lost")
+        return results
+
+
+def forgetful(cluster: Cluster, tmp_path: Path) -> tuple[Member, ForgetfulStore]:
+    session = cluster.make_store()
+    assert isinstance(session, EmbeddedStore)
+    store = ForgetfulStore(session.tree)
+    member = cluster.member(1, store=store)
+    member.agent.start(WAIT_S)
+    member.wait(lambda: member.controller)
+    return member, store
+
+
+def test_a_creation_with_unknown_outcome_is_read_again_and_not_refused(embedded: Cluster, tmp_path: Path) -> None:
+    one, store = forgetful(embedded, tmp_path)
+    store.breaks_at = "/brokers/topics/t"
+    [result] = one.agent.create_topics([NewTopic("t", 2)]).result(WAIT_S)
+    assert result.error is ErrorCode.NONE
+    assert one.images[-1].topics["t"].topic_id == result.topic_id
+
+
+def test_a_deletion_with_unknown_outcome_is_read_again_and_not_refused(embedded: Cluster, tmp_path: Path) -> None:
+    one, store = forgetful(embedded, tmp_path)
+    one.create(NewTopic("t", 2))
+    for part in ("/admin/delete_topics/t", "/brokers/topics/t/partitions"):
+        store.breaks_at = part
+        [result] = one.agent.delete_topics(["t"]).result(WAIT_S)
+        assert result.error is ErrorCode.NONE
+        assert not one.images[-1].topics
+        one.create(NewTopic("t"))
+
+
+def test_a_registration_with_unknown_outcome_is_recognised(embedded: Cluster, tmp_path: Path) -> None:
+    session = embedded.make_store()
+    assert isinstance(session, EmbeddedStore)
+    store = ForgetfulStore(session.tree)
+    store.breaks_at = "/brokers/ids/1"
+    one = embedded.member(1, store=store)
+    one.agent.start(WAIT_S)
+    one.wait_controller(1, 1)
+
+
+def test_a_claim_with_unknown_outcome_is_recognised(embedded: Cluster) -> None:
+    session = embedded.make_store()
+    assert isinstance(session, EmbeddedStore)
+    store = ForgetfulStore(session.tree)
+    one = embedded.member(1, store=store)
+    store.breaks_at = "/controller"
+    one.agent.start(WAIT_S)
+    one.wait_controller(1, 1)
+    one.create(NewTopic("t"))
+
+
+def test_a_broken_journal_ends_the_agent_and_says_so(tmp_path: Path) -> None:
+    tree = EmbeddedTree(tmp_path)
+    cluster = Cluster(tree.session, expire_embedded)
+    one = cluster.lead(1)
+    tree.close()
+    with pytest.raises(ApiError):
+        one.agent.create_topics([NewTopic("t")]).result(WAIT_S)
+    failure = one.wait(lambda: next((what for what in one.told if isinstance(what, PylogError)), None))
+    assert isinstance(failure, StorageError)
+    cluster.close()
