@@ -10,7 +10,9 @@ PYTHON3="${PYTHON3:-/usr/bin/python3}"
 if command -v podman >/dev/null && [[ -x "$PYTHON3" ]]; then
   for file in "$STATE"/*/hosts.json "$STATE/hosts.json"; do
     [[ -f "$file" ]] || continue
-    "$PYTHON3" local/hosts.py --set "$(jq -r .set "$file")" destroy
+    name=main
+    [[ "$file" == "$STATE/hosts.json" ]] || name=$(basename "$(dirname "$file")")
+    "$PYTHON3" local/hosts.py --set "$name" destroy
   done
   # What a state file lost still carries this checkout's label.
   mapfile -t strays < <(as_root podman ps --all --quiet --filter "label=pylog.checkout=$ROOT")

@@ -34,9 +34,6 @@ lock_checkout() {
   export PYLOG_LOCK_HELD="$ROOT"
 }
 
-# Daemons must not inherit the lock: it would outlive the run that took it.
-without_lock() { "$@" 9>&-; }
-
 # stage NAME BUDGET_SECONDS COMMAND...: runs, prints and records how long it took.
 STAGES="${STAGES:-$STATE/stages.tsv}"
 stage() {

@@ -13,9 +13,7 @@ failed=()
 # test_stage NAME BUDGET_SECONDS COMMAND...
 test_stage() { stage "$@" || failed+=("$1"); }
 
-set_up_and_lint() { local/setup.sh && local/check.sh; }
-
-test_stage 'set-up and lint' 480 set_up_and_lint
+test_stage 'set-up and lint' 480 local/check.sh
 test_stage 'unit and property' 300 local/pytest.sh unit tests/unit
 test_stage 'interop' 240 local/pytest.sh interop tests/interop
 test_stage 'cluster scenario' 600 local/molecule.sh cluster

@@ -11,15 +11,17 @@ ANSIBLE_LOG="$STATE/site.log"
 : >"$STAGES"
 started=$EPOCHREALTIME
 current='nothing'
+wheels=
 
 # Wheels take a core for a while and hosts mostly wait for a disk: side by side they cost the longer of the two.
 image_hosts_and_wheels() {
-  local wheels status=0
+  local status=0
   "$VENV/bin/python" local/wheelhouse.py &
   wheels=$!
   # shellcheck disable=SC2086  # HOSTS is a list of words
   local/image.sh && "$PYTHON3" local/hosts.py up ${HOSTS:-} || status=$?
   wait "$wheels" || status=$?
+  wheels=
   return "$status"
 }
 
@@ -35,6 +37,8 @@ explain_failure() {
   local status=$? failed=()
   trap - EXIT
   [[ $status -ne 0 ]] || exit 0
+  # A background job ignores the interrupt that ended this script.
+  [[ -z "$wheels" ]] || kill "$wheels" 2>/dev/null || true
   say "" "make up failed in: $current"
   if [[ "$current" == "site.yml" && -f "$ANSIBLE_LOG" ]]; then
     mapfile -t failed < <(sed -E 's/\x1b\[[0-9;]*m//g' "$ANSIBLE_LOG" |
