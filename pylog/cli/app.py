@@ -47,6 +47,14 @@ class _LazyGroup(TyperGroup):
         command.name = cmd_name
         return command
 
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader of our output has seen enough, as `head` does; the rest, which exit flushes, goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return None
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
@@ -82,9 +90,6 @@ def run(arguments: "Sequence[str]") -> int:
         return _report(failure)
     except PylogError as error:
         return _report(failure_of(error))
-    except BrokenPipeError:
-        # The reader of our output has seen enough, as `head` does; stdout must not be flushed again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return Exit.DONE
 
 
