@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
-from kafka import KafkaAdminClient
-from kafka.admin import ConfigResource as PythonConfigResource
+from kafka import KafkaAdminClient  # type: ignore[import-untyped]
+from kafka.admin import ConfigResource as PythonConfigResource  # type: ignore[import-untyped]
 from kafka.admin import ConfigResourceType as PythonConfigResourceType
 from kafka.admin import NewTopic as PythonNewTopic
 

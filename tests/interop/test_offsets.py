@@ -9,7 +9,7 @@ from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer  # type: ignore[import-untyped]
 from kafka import TopicPartition as PythonPartition
 
 from tests.interop import frames

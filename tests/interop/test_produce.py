@@ -7,8 +7,8 @@ import pytest
 from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
 from aiokafka.errors import MessageSizeTooLargeError as AioTooLarge  # type: ignore[import-untyped]
 from confluent_kafka import KafkaError, Producer
-from kafka import KafkaProducer
-from kafka.errors import MessageSizeTooLargeError
+from kafka import KafkaProducer  # type: ignore[import-untyped]
+from kafka.errors import MessageSizeTooLargeError  # type: ignore[import-untyped]
 
 from tests.interop import frames
 from tests.interop.batches import Batch
