@@ -42,6 +42,7 @@ class EmbeddedTree:
         self.lock = threading.RLock()
         self._journal = Journal(directory)
         self._last_session_id = 0
+        self._live_sessions: set[int] = set()
         self._data_watches = _Watches()
         self._child_watches = _Watches()
         try:
@@ -66,6 +67,7 @@ class EmbeddedTree:
         """Return a session id that no session of this directory had while it left a trace."""
         with self.lock:
             self._last_session_id = max(self._last_session_id + 1, (self.tree.zxid + 1) << 16)
+            self._live_sessions.add(self._last_session_id)
             return self._last_session_id
 
     def end_session(self, session_id: int) -> None:
@@ -73,6 +75,7 @@ class EmbeddedTree:
         self.disconnect(session_id)
         fired: list[_Fired] = []
         with self.lock:
+            self._live_sessions.discard(session_id)
             owned = self.tree.owned_by(session_id)
             if owned:
                 fired = self._commit([Delete(path) for path in owned], session_id)[1]
@@ -87,6 +90,9 @@ class EmbeddedTree:
     def commit(self, operations: Sequence[Operation], session_id: int) -> list[Result]:
         """Plan, sync, adopt, then tell the watches; raise with nothing changed."""
         with self.lock:
+            # Asked under the lock: a session that ends meanwhile must leave no ephemeral node behind.
+            if session_id not in self._live_sessions:
+                raise SessionLost(message="the session is over")
             results, fired = self._commit(operations, session_id)
         _fire(fired)
         return results
@@ -217,8 +223,9 @@ class EmbeddedStore(Store):
 
     def expire(self) -> None:
         """Lose the session; `connect` starts a new one, as ZooKeeper's client does by itself."""
-        self._tree.end_session(self._session_id)
-        self._session_id = 0
+        session_id, self._session_id = self._session_id, 0
+        self._state = SessionState.LOST
+        self._tree.end_session(session_id)
         self._become(SessionState.LOST)
 
     def _read(self, path: str) -> Node | None:

@@ -25,7 +25,7 @@ _CLASSPATH = f"{_JAR}:/usr/share/java/slf4j-log4j12.jar:/usr/share/java/log4j-1.
 _SERVER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _CLI_MAIN = "org.apache.zookeeper.ZooKeeperMain"
 _JVM = ("-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
-_START_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 _LOG4J = """\
 log4j.rootLogger=INFO, out
@@ -98,7 +98,7 @@ class ZooKeeperServer:
         """Wait until the server answers as a part of a working ensemble.
 
         Raises:
-            RuntimeError: it ended, or took longer than half a minute; the message carries the end of its log.
+            RuntimeError: it ended, or took longer than a minute; the message carries the end of its log.
         """
         deadline_s = time.monotonic() + _START_TIMEOUT_S
         while "Mode:" not in self.four_letters("srvr"):

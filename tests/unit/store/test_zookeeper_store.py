@@ -15,14 +15,14 @@ from tests.servers.zookeeper import ZooKeeper, free_ports, zk_cli
 @pytest.fixture(scope="module")
 def own_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     """A server that these tests may stop."""
-    with ZooKeeper(tmp_path_factory.mktemp("own"), tick_ms=500) as running:
+    with ZooKeeper(tmp_path_factory.mktemp("own"), tick_ms=2_000) as running:
         yield running
 
 
 @pytest.fixture
 def store(own_zookeeper: ZooKeeper) -> Iterator[ZooKeeperStore]:
     # As long as the servers allow, so that a slow machine does not end the session during a restart.
-    store = ZooKeeperStore(own_zookeeper.hosts, session_timeout_ms=10_000)
+    store = ZooKeeperStore(own_zookeeper.hosts, session_timeout_ms=30_000)
     store.connect()
     yield store
     store.close()
@@ -84,10 +84,10 @@ def test_zookeepers_own_shell_sees_our_nodes(own_zookeeper: ZooKeeper, store: Zo
 
 
 def test_an_ensemble_of_three_survives_one(tmp_path: Path) -> None:
-    with ZooKeeper(tmp_path, servers=3) as ensemble:
+    with ZooKeeper(tmp_path, servers=3, tick_ms=1_000) as ensemble:
         modes = sorted(server.four_letters("srvr").partition("Mode: ")[2].split()[0] for server in ensemble.servers)
         assert modes == ["follower", "follower", "leader"]
-        store = ZooKeeperStore(ensemble.hosts, session_timeout_ms=10_000)
+        store = ZooKeeperStore(ensemble.hosts, session_timeout_ms=20_000)
         store.connect()
         store.create("/e", b"x", ephemeral=True)
         session_id = store.session_id
