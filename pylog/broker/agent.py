@@ -160,7 +160,10 @@ class ClusterAgent:
         """Leave: end the session, so that the others see it at once, and refuse what still waits."""
         self._is_stopping.set()
         self._queue.put(_Stop())
-        if self._thread.is_alive():
+        if self._thread.ident is None:
+            # Never started: an embedded store still holds its journal.
+            self._store.close()
+        else:
             self._thread.join()
 
     def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Future[list[TopicResult]]:

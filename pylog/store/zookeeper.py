@@ -1,14 +1,17 @@
 """A store in a ZooKeeper ensemble; the only module that knows kazoo."""
 
 import logging
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import read_buffer, read_string, stat_struct
 from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
 
 from pylog.store.base import (
@@ -38,8 +41,8 @@ from pylog.store.base import (
 
 log = logging.getLogger(__name__)
 
-MAX_PIPELINED = 1000
-"""Reads in flight at once in `get_many`: kazoo's queue has no limit of its own."""
+MAX_READS = 500
+"""Reads in one request of `get_many`: few enough for the server to answer other sessions in between."""
 
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -69,6 +72,11 @@ _ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
 
 # What kazoo puts in a failed multi's answer for the operations before and after the one that failed.
 _NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+
+
+_GET_DATA, _GET_CHILDREN = 4, 8
+_HEADER = struct.Struct(">i?i")
+_INT = struct.Struct(">i")
 
 
 class ZooKeeperStore(Store):
@@ -134,8 +142,7 @@ class ZooKeeperStore(Store):
 
     def get_many(self, paths: Iterable[str]) -> list[tuple[bytes, Stat] | None]:
         """Return data and stat of each, None where missing."""
-        answers = self._ask_many(paths, lambda client, path: client.get_async(path))
-        return [None if answer is None else (answer[0], _stat(answer[1])) for answer in answers]
+        return self._read_many(paths, _GET_DATA)
 
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         """Return the stat or None."""
@@ -150,8 +157,7 @@ class ZooKeeperStore(Store):
 
     def children_many(self, paths: Iterable[str]) -> list[list[str]]:
         """Return the names below each path, [] where missing."""
-        answers = self._ask_many(paths, lambda client, path: client.get_children_async(path))
-        return [sorted(answer or ()) for answer in answers]
+        return [sorted(names or ()) for names in self._read_many(paths, _GET_CHILDREN)]
 
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
         """Do all or nothing."""
@@ -171,20 +177,17 @@ class ZooKeeperStore(Store):
         except (KazooException, KazooTimeoutError) as error:
             raise _translate(error, path) from error
 
-    def _ask_many(self, paths: Iterable[str], request: Callable[[KazooClient, str], Any]) -> list[Any]:
+    def _read_many(self, paths: Iterable[str], opcode: int) -> list[Any]:
+        """Return what each path has, None where there is no node."""
         wanted = [check_path(path) for path in paths]
         answers: list[Any] = []
-        for first in range(0, len(wanted), MAX_PIPELINED):
-            client = self._connected()
-            part = wanted[first : first + MAX_PIPELINED]
-            pending = [request(client, path) for path in part]
-            for path, result in zip(part, pending, strict=True):
-                try:
-                    answers.append(result.get(timeout=self._session_timeout_ms / 1000))
-                except kazoo_errors.NoNodeError:
-                    answers.append(None)
-                except (KazooException, KazooTimeoutError) as error:
-                    raise _translate(error, path) from error
+        for first in range(0, len(wanted), MAX_READS):
+            part = wanted[first : first + MAX_READS]
+            results = self._ask("", partial(_MultiRead.send, paths=part, opcode=opcode))
+            for path, result in zip(part, results, strict=True):
+                if isinstance(result, Exception) and not isinstance(result, kazoo_errors.NoNodeError):
+                    raise _translate(result, path)
+                answers.append(None if isinstance(result, Exception) else result)
         return answers
 
     def _connected(self) -> KazooClient:
@@ -231,6 +234,63 @@ class ZooKeeperStore(Store):
             raise _translate(error, chroot) from error
         finally:
             _stop(client)
+
+
+@dataclass(frozen=True, slots=True)
+class _MultiRead:
+    """Many reads in one request, which ZooKeeper has since 3.6 and kazoo lacks.
+
+    One by one, kazoo takes 200 us of CPU for each read, so a new controller of 5,000 partitions was blind for 1.4 s.
+
+    request  => [header, path: string, watch: bool], end: header
+    response => [header, data: bytes, stat | names: [string] | error: int32], end: header
+    header   => opcode: int32, is_end: bool, error: int32
+    """
+
+    paths: Sequence[str]
+    opcode: int
+
+    type = 22
+
+    @classmethod
+    def send(cls, client: KazooClient, *, paths: Sequence[str], opcode: int) -> Any:  # noqa: ANN401
+        result = client.handler.async_result()
+        root = client.chroot
+        # The same way in that kazoo's own requests take.
+        client._call(cls([(root + path).rstrip("/") or "/" for path in paths], opcode), result)
+        return result
+
+    def serialize(self) -> bytes:
+        header = _HEADER.pack(self.opcode, False, -1)
+        parts: list[bytes] = []
+        for path in self.paths:
+            name = path.encode()
+            parts += [header, _INT.pack(len(name)), name, b"\0"]
+        return b"".join([*parts, _HEADER.pack(-1, True, -1)])
+
+    def deserialize(self, content: bytes, offset: int) -> list[Any]:
+        results: list[Any] = []
+        opcode, is_end, _ = _HEADER.unpack_from(content, offset)
+        while not is_end:
+            offset += _HEADER.size
+            if opcode == _GET_DATA:
+                data, offset = read_buffer(content, offset)
+                stat = ZnodeStat._make(stat_struct.unpack_from(content, offset))
+                offset += stat_struct.size
+                results.append((data, _stat(stat)))
+            elif opcode == _GET_CHILDREN:
+                count = _INT.unpack_from(content, offset)[0]
+                offset += _INT.size
+                names: list[str] = []
+                for _ in range(count):
+                    name, offset = read_string(content, offset)
+                    names.append(name)
+                results.append(names)
+            else:
+                results.append(kazoo_errors.EXCEPTIONS[_INT.unpack_from(content, offset)[0]]())
+                offset += _INT.size
+            opcode, is_end, _ = _HEADER.unpack_from(content, offset)
+        return results
 
 
 @dataclass(frozen=True, slots=True)
