@@ -143,6 +143,9 @@ class Log:
         log.recovery_point = log.log_end_offset if clean else min(recovery_point, log.log_end_offset)
         log.epochs.truncate_start(log.log_start_offset)
         log.producers.expire(now_ms, config.producer_id_expiration_ms)
+        if not clean and log.size_bytes:
+            # The check noted every producer; without this the next crash would make it read as much again.
+            log.snapshot_producers()
         return log
 
     @property
@@ -504,11 +507,15 @@ class Log:
         self._closed_bytes += old.size_bytes
         self._segments.append(new)
         self._activate(new)
-        with contextlib.suppress(StorageError):  # without it the next start reads a little more
-            self.producers.snapshot(base_offset)
+        self.snapshot_producers()
         job = self.begin_sync(until=base_offset)
         if job is not None:
             self.jobs.append(job)
+
+    def snapshot_producers(self) -> None:
+        """Write down who has sent what, unless the disk refuses: then the next start reads more batches."""
+        with contextlib.suppress(StorageError):
+            self.producers.snapshot(self.log_end_offset)
 
     def _activate(self, segment: Segment) -> None:
         segment.is_active = True
@@ -615,6 +622,7 @@ class Log:
         self._closed_bytes -= sum(segment.size_bytes for segment in dropped)
         self._unlink(dropped)
         first = self._segments[0].base_offset
+        self.recovery_point = max(self.recovery_point, first)  # what is gone needs no sync
         if first > self.log_start_offset:
             self.log_start_offset = first
             self.epochs.truncate_start(first)
