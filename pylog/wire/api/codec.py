@@ -393,7 +393,7 @@ def decode(cls: type[Any], version: int, is_flexible: bool, view: memoryview, el
         cls: a dataclass declared as `schema` says.
         version: of the message.
         is_flexible: whether that version uses compact lengths and tagged fields.
-        view: the body, all of it.
+        view: the body.
         elements: how many array elements may be made at most.
 
     Raises:

@@ -28,10 +28,10 @@ class Message:
 
     @classmethod
     def decode(cls, version: int, view: memoryview) -> Self:
-        """Return the message that fills *view* exactly.
+        """Return the message that *view* starts with.
 
         Raises:
-            ProtocolError: it does not; close the connection.
+            ProtocolError: there is none; close the connection.
         """
         flexible = is_flexible(cls.api_key, version)
         message: Self = codec.decode(cls, version, flexible, view, cls.max_elements)
