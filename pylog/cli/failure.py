@@ -47,7 +47,7 @@ def failure_of(error: PylogError, bootstrap: str = "") -> Failure:
         error: what a part of pylog raised.
         bootstrap: where the cluster was looked for, if one was.
     """
-    from pylog.client.connection import Unreachable
+    from pylog.client.connection import ClientError, Unreachable
 
     if isinstance(error, Unreachable):
         return Failure(
@@ -59,6 +59,9 @@ def failure_of(error: PylogError, bootstrap: str = "") -> Failure:
             _meaning(error.code), where=bootstrap, found=f"{error.code.name}: {error}", next=_NEXT.get(error.code, ""))
     if isinstance(error, ConfigError):
         return Failure("the configuration is wrong", found=str(error), next="correct it, then pylog config check FILE")
+    if isinstance(error, ClientError):
+        return Failure("the client library refuses", where=bootstrap, found=str(error),
+                       next="check --property, and properties in the settings file")
     return Failure(str(error), where=bootstrap)
 
 

@@ -10,6 +10,7 @@ import typer
 from pylog.cli.failure import Exit, Failure
 from pylog.cli.options import Bootstrap, Codec, Properties, Timeout, connection, new_app, settings
 from pylog.cli.output import note
+from pylog.errors import ConfigError
 
 app = new_app("Send this host's own logs to a topic.")
 
@@ -38,6 +39,10 @@ def journal(
         state=state, since_boot=since_boot, directory=directory, compression=compression)
     stop = Stop()
     stop.on_signals()
-    totals = ship_journal(config, stop, Notices())
+    try:
+        totals = ship_journal(config, stop, Notices())
+    except ConfigError as error:
+        raise Failure("the state is not usable", found=str(error), wanted="what pylog ship wrote there",
+                      next=f"rm {state}, which ships the whole journal again") from error
     note(f"level=info event=stopped shipped={totals.shipped} truncated={totals.truncated} "
          f"unreadable={totals.unreadable}")

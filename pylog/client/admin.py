@@ -1,6 +1,7 @@
 """What a cluster looks like from outside, and the requests that change its topics."""
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as _TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export what its docs name
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     ConfigSource,
     NewTopic,
@@ -18,9 +20,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from pylog.client.connection import Connection, Unreachable, as_connection, error_of, translate
-from pylog.errors import ApiError, ErrorCode
+from pylog.errors import ApiError, ErrorCode, PylogError
 from pylog.model import NO_LEADER, NodeAddress, Offset, TopicPartition
 
+_METADATA_TRY_S = 0.5
+_REFUSED_WAIT_S = 2.0
 _TIMESTAMP_MISSING = -1
 _SPEC: Any = OffsetSpec  # its stub has no annotations
 
@@ -107,8 +111,7 @@ class Admin:
     def cluster(self) -> ClusterView:
         """Return brokers, controller and all topics."""
         with self._translated():
-            # Always all topics: asking for one by name lets a broker create it.
-            found = self._client.list_topics(timeout=self._cluster.timeout_s)
+            found = self._metadata()
         brokers = tuple(sorted(NodeAddress(b.id, str(b.host), b.port) for b in found.brokers.values()))
         topics = {
             name: TopicView(name, tuple(
@@ -201,10 +204,29 @@ class Admin:
         alone = Connection(bootstrap=f"{broker.host}:{broker.port}", timeout_s=self._cluster.timeout_s,
                            properties=self._cluster.properties)
         try:
-            AdminClient(alone.librdkafka()).list_topics(timeout=alone.timeout_s)
-        except KafkaException:
+            Admin(alone).cluster()
+        except PylogError:
             return
         alive.add(broker.node_id)
+
+    def _metadata(self) -> ClusterMetadata:
+        """Return librdkafka's view; gives up early where every address refuses the connection.
+
+        Not at the first refusal: of the addresses of one name, ::1 and 127.0.0.1 say, librdkafka tries one at a time.
+        """
+        self._errors.clear()
+        started_s = time.monotonic()
+        while True:
+            left_s = started_s + self._cluster.timeout_s - time.monotonic()
+            try:
+                # Always all topics: asking for one by name lets a broker create it.
+                return self._client.list_topics(timeout=max(0.001, min(left_s, _METADATA_TRY_S)))
+            except KafkaException as exception:
+                self._client.poll(0)
+                is_down = any(error.code() == KafkaError._ALL_BROKERS_DOWN for error in self._errors)
+                is_refused = is_down and time.monotonic() > started_s + _REFUSED_WAIT_S
+                if is_refused or left_s <= _METADATA_TRY_S or not _is_wait(error_of(exception)):
+                    raise
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -221,6 +243,11 @@ class Admin:
                 if causes:
                     raise Unreachable(f"{self._cluster.bootstrap}: {causes[-1]}") from exception
             raise error from exception
+
+
+def _is_wait(error: KafkaError) -> bool:
+    """Return whether asking again may help."""
+    return error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
 
 
 def _source(source: object) -> object:

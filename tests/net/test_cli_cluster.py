@@ -13,7 +13,10 @@ from unittest.mock import patch
 import pytest
 
 from pylog.cli.app import run
+from pylog.client.admin import Admin
+from pylog.client.connection import Connection
 from pylog.client.counting import Counter, read_report
+from pylog.model import NodeAddress
 from pylog.testing import BrokerProcess
 
 
@@ -95,6 +98,22 @@ def test_a_dead_cluster_is_unreachable(pylog: Command) -> None:
     assert ended.json["problems"][0]["kind"] == "unreachable"
     assert "Connection refused" in ended.notes
     assert "error: nobody answers" in ended.notes
+
+
+def test_the_wanted_broker_on_this_host_is_asked_itself(pylog: Command, broker: BrokerProcess, tmp_path: Path) -> None:
+    with patch("pylog.cli.cluster.socket_of", return_value=broker.admin_socket):
+        pylog("cluster", "health", "--broker", "0")
+    left_behind = tmp_path / "broker-0.sock"
+    left_behind.touch()
+    with patch("pylog.cli.cluster.socket_of", return_value=left_behind):
+        ended = pylog("cluster", "health", "--broker", "0", "--format", "json", exit_code=1)
+    assert [problem["kind"] for problem in ended.json["problems"]] == ["not_ready"]
+
+
+def test_a_registered_broker_that_does_not_answer_is_told_from_one_that_does(broker: BrokerProcess) -> None:
+    host, port = broker.bootstrap.split(":")
+    admin = Admin(Connection(bootstrap=broker.bootstrap, timeout_s=3))
+    assert admin.answering([NodeAddress(1, host, int(port)), NodeAddress(2, "127.0.0.1", 1)]) == {1}
 
 
 def test_info_names_the_broker(pylog: Command, broker: BrokerProcess) -> None:
@@ -269,6 +288,17 @@ def test_retention_frees_closed_segments_and_tells_so(pylog: Command, broker: Br
     assert pylog("topic", "describe", "brief", "--format", "json").json["partitions"][0]["start_offset"] > 0
     assert f'pylog_retention_freed_bytes{{broker="admin"}} {did["freed_bytes"]}' in metrics.read_text()
     assert pylog(*arguments).notes.startswith("0 segments deleted, 0 bytes, 1 brokers asked")
+
+
+def test_retention_on_a_host_without_brokers_is_a_failure(pylog: Command, tmp_path: Path) -> None:
+    with patch("pylog.cli.retention.RUN_DIR", tmp_path):
+        assert "no broker-*.sock" in pylog("retention", "--all", exit_code=3).notes
+
+
+def test_retention_finds_the_brokers_of_this_host(pylog: Command, broker: BrokerProcess, tmp_path: Path) -> None:
+    (tmp_path / "broker-0.sock").symlink_to(broker.admin_socket)
+    with patch("pylog.cli.retention.RUN_DIR", tmp_path):
+        assert "1 brokers asked" in pylog("retention", "--all", "--dry-run").notes
 
 
 def test_a_failed_retention_keeps_the_time_of_the_last_success(

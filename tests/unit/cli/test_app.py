@@ -1,8 +1,10 @@
 """The command itself: its verbs, its help, its ways to end."""
 
 import importlib
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -61,6 +63,22 @@ def test_wrong_usage_ends_with_2_and_says_why(arguments: list[str], capsys: pyte
     assert output.out == ""
     assert "rror: " in output.err
     assert "Traceback" not in output.err
+
+
+def test_a_property_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "list", "-X", "no.such=1"]) == Exit.FAILED
+    assert 'No such configuration property: "no.such"' in capsys.readouterr().err
+
+
+def test_a_damaged_state_stops_the_shipper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "state").write_text("?")
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    try:
+        assert run(["ship", "journal", "--state", str(tmp_path / "state")]) == Exit.FAILED
+    finally:
+        for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+            signal.signal(number, handler)
+    assert f"next:   rm {tmp_path / 'state'}" in capsys.readouterr().err
 
 
 def test_nobody_there_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
