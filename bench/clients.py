@@ -1,0 +1,101 @@
+"""The librdkafka client that drives the broker, and topics for it."""
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+WORK_DIR = Path(__file__).resolve().parents[1] / ".local" / "bench"
+"""Where binaries and brokers' data go unless told otherwise."""
+
+_SOURCE = Path(__file__).with_name("rdk_client.c")
+_STILL_S = 10.0
+"""An end offset that stood still this long has seen all that will come."""
+
+
+def build_rdk_client(work_dir: Path = WORK_DIR) -> Path:
+    """Compile `rdk_client.c` unless that is done already, and return the binary.
+
+    Raises:
+        RuntimeError: compiler or librdkafka's headers are missing.
+    """
+    binary = work_dir / "rdk_client"
+    if binary.exists() and binary.stat().st_mtime >= _SOURCE.stat().st_mtime:
+        return binary
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise RuntimeError("a C compiler is needed: apt-get install gcc libc6-dev librdkafka-dev")
+    work_dir.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run([compiler, "-O2", "-o", str(binary), str(_SOURCE), "-lrdkafka"], capture_output=True,
+                          text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"cannot build {_SOURCE.name} (apt-get install librdkafka-dev):\n{done.stderr}")
+    return binary
+
+
+def rate_of(output: str) -> float:
+    """Return the messages per second that `rdk_client` printed."""
+    found = re.search(r"^rate=(\d+)", output, re.MULTILINE)
+    assert found, f"no rate in {output!r}"
+    return float(found[1])
+
+
+def run(command: Sequence[str], cpus: frozenset[int] | None, timeout_s: float) -> str:
+    """Run one client to its end and return what it printed.
+
+    Args:
+        cpus: the only ones it may use; None for all.
+        timeout_s: when it is taken for hung.
+
+    Raises:
+        RuntimeError: it failed; the message has its output.
+    """
+    pinned = ["taskset", "--cpu-list", ",".join(map(str, sorted(cpus))), *command] if cpus else list(command)
+    done = subprocess.run(pinned, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class Topics:
+    """Topics of one broker."""
+
+    def __init__(self, bootstrap: str) -> None:
+        # Quiet: at the end the broker goes before its clients do.
+        shared: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 2}
+        self._admin = AdminClient(shared)
+        self._consumer = Consumer({**shared, "group.id": "bench", "enable.auto.commit": False})
+
+    def create(self, name: str) -> None:
+        """Create a topic with one partition and wait until it answers."""
+        self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
+        self.wait_end(name, 0)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic."""
+        self._admin.delete_topics([name])[name].result(60)
+
+    def wait_end(self, name: str, wanted: int) -> tuple[int, float]:
+        """Wait until partition 0 ends at *wanted*, or stood still too long.
+
+        Returns:
+            The end offset and when it last grew, on the monotonic clock.
+        """
+        end, since = -1, time.monotonic()
+        while end < wanted and time.monotonic() - since < _STILL_S:
+            found = self._consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=30)
+            if found and found[1] != end:
+                end, since = found[1], time.monotonic()
+            elif end < wanted:
+                time.sleep(0.01)
+        return end, since
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
