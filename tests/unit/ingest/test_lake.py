@@ -132,8 +132,8 @@ def test_killed_at_any_step_it_lands_exactly_once(tmp_path: Path, monkeypatch: p
 
 
 def test_killed_at_any_two_steps_it_lands_exactly_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for first in range(0, 24, 3):
-        for second in range(0, 24, 5):
+    for first in range(0, 24, 4):
+        for second in range(0, 24, 7):
             lake = Lake(tmp_path / f"{first}-{second}")
             for steps in (first, second):
                 try:

@@ -1,0 +1,89 @@
+"""A real broker and a real Spark, one of each for all tests here: the JVM takes longer to start than any test."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from pylog.ingest import job
+from pylog.testing import BrokerProcess
+
+Header = tuple[str, bytes | None]
+_numbers = count(1)
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    # Records of tests carry timestamps of years ago; retention must not eat them.
+    config = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), config=config) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    # The tests' data is small, so what the JVM spends on its own start counts most: the first compiler tier will do.
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options '{_JVM}' pyspark-shell"
+    session = job.session("local[2]")
+    yield session
+    session.stop()
+
+
+class Topics:
+    """Makes topics under fresh names and fills them."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def create(self, partitions: int = 2, name: str | None = None) -> str:
+        name = name or f"logins-{next(_numbers)}"
+        self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(20)
+        return name
+
+    def delete(self, name: str) -> None:
+        self._admin.delete_topics([name])[name].result(20)
+
+    def send(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        *,
+        value: Callable[[bytes | None], bytes | None] = lambda key: b"value of " + (key or b""),
+        headers: Callable[[bytes | None], list[Header]] = lambda key: [],
+        codec: str = "none",
+        partition: int = -1,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Produce one record a key and wait for all acknowledgements; timestamp 0 is now."""
+        failed: list[object] = []
+        producer = Producer({"bootstrap.servers": self._bootstrap, "compression.type": codec, "linger.ms": 20})
+        for key in keys:
+            producer.produce(
+                topic, value(key), key, partition, headers=headers(key), timestamp=timestamp_ms,
+                on_delivery=lambda error, _: failed.append(error) if error else None,
+            )  # fmt: skip
+        assert producer.flush(30) == 0
+        assert failed == []
+
+
+@pytest.fixture(scope="session")
+def topics(broker: BrokerProcess) -> Topics:
+    return Topics(broker.bootstrap)
+
+
+@pytest.fixture
+def config(broker: BrokerProcess, tmp_path: Path) -> Callable[..., job.JobConfig]:
+    """Makes the job's configuration over a lake and a checkpoint of this test's own."""
+
+    def make(*names: str, **more: object) -> job.JobConfig:
+        given = {"lake": tmp_path / "lake", "checkpoint": tmp_path / "checkpoint", **more}
+        return job.JobConfig(bootstrap=broker.bootstrap, topics=names, **given)  # type: ignore[arg-type]
+
+    return make
