@@ -17,6 +17,7 @@ import hashlib
 import http.client
 import json
 import platform
+import pwd
 import re
 import socket
 import subprocess
@@ -28,6 +29,8 @@ from typing import Any
 
 # A socket that does not answer within this time counts as silent; a broker answers from memory in milliseconds.
 ANSWER_TIMEOUT_S = 5.0
+# Exit code that says "asked and not well"; 1 is Python's own for a crash.
+NOT_WELL = 3
 # Kernel settings that the tuning role sets; read once here so that preflight and status can show them.
 SYSCTLS = ("vm.swappiness", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.max_map_count")
 
@@ -47,25 +50,25 @@ def os_release(text: str) -> dict[str, str]:
     return {key: value.strip().strip('"') for key, value in pairs}
 
 
-def listeners(ss_output: str, unit_of: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Return the TCP listeners of ``ss -ltnpH``: port, address and the systemd unit that holds each."""
+def listeners(ss_output: str) -> list[dict[str, Any]]:
+    """Return the TCP listeners of ``ss -ltneH``: port, address and the user who holds each.
+
+    The user, not the process: naming the process of another user takes a capability that a container lacks.
+    """
     found = []
     for line in ss_output.splitlines():
-        fields = line.split()
-        address, _, port = fields[3].rpartition(":")
-        pid = re.search(r"pid=(\d+)", line)
-        found.append({"port": int(port), "address": address, "unit": unit_of(int(pid[1])) if pid else ""})
+        address, _, port = line.split()[3].rpartition(":")
+        uid = re.search(r" uid:(\d+)", line)  # left out for root
+        found.append({"port": int(port), "address": address, "user": user_name(int(uid[1]) if uid else 0)})
     return found
 
 
-def unit_of(pid: int) -> str:
-    """Return the systemd unit that process *pid* belongs to, empty if it is gone."""
+def user_name(uid: int) -> str:
+    """Return the name of user *uid*, or the number where it has none."""
     try:
-        groups = Path(f"/proc/{pid}/cgroup").read_text()
-    except OSError:
-        return ""
-    units = re.findall(r"([^/\n]+\.service)", groups)
-    return units[-1] if units else ""
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def disk(device: str) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "python": list(sys.version_info[:2]),
         "init": Path("/proc/1/comm").read_text().strip(),
         "packages": sorted(line[3:] for line in packages.splitlines() if line.startswith("ii")),
-        "listeners": listeners(run("ss", "-ltnpH")[1], unit_of),
+        "listeners": listeners(run("ss", "-ltneH")[1]),
         "disks": disks(wanted)["disks"],
         "sysctls": sysctls(),
         "unresolved": [name for name in wanted.get("names", []) if not resolves(name)],
@@ -267,11 +270,11 @@ VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carry out one verb; exit code 1 says that what was waited for did not come."""
+    """Carry out one verb; `NOT_WELL` says that what was waited for did not come."""
     verb, wanted = arguments
     answer = VERBS[verb](json.loads(wanted))
     print(json.dumps(answer, sort_keys=True))
-    return 0 if answer.get("is_well", True) else 1
+    return 0 if answer.get("is_well", True) else NOT_WELL
 
 
 if __name__ == "__main__":

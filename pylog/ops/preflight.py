@@ -26,6 +26,8 @@ SUPPORTED = {("debian", "12")}
 BROKER_BYTES = 160 << 20
 SPARK_BYTES = 2 << 30
 SYSTEM_BYTES = 256 << 20
+# Who listens where this bundle has been deployed before.
+OWN_USERS = ("pylog", "pylog-zookeeper")
 MAX_CLOCK_SKEW_MS = 30_000
 # A file system that the disks role made carries a label with this beginning.
 DISK_LABEL = "pylog-"
@@ -223,11 +225,14 @@ def ports(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
     if host.name in groups.get(ZOOKEEPER_GROUP, ()):
         wanted |= dict.fromkeys((int(host.variables.get("zookeeper_client_port", 2181)), 2888, 3888), "ZooKeeper")
     for listener in (host.facts or {})["listeners"]:
-        if listener["port"] in wanted and not listener["unit"].startswith("pylog-"):
-            holder = listener["unit"] or "another program"
+        if listener["port"] in wanted and listener["user"] not in OWN_USERS:
             free = f"free for {wanted[listener['port']]}"
             yield Finding(
-                host.name, f"port {listener['port']}", f"held by {holder}", free, "stop it or choose another port"
+                host.name,
+                f"port {listener['port']}",
+                f"held by a program of {listener['user']}",
+                free,
+                "stop it or choose another port",
             )
 
 
