@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -31,6 +32,7 @@ WANTED_MEMORY_BYTES = 6 * GIB
 WANTED_DISK_BYTES = 12 * GIB
 WANTED_INOTIFY_INSTANCES = 128
 NETWORK_TIMEOUT_S = 15
+FOUND_WIDTH = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def container() -> Finding:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         except subprocess.TimeoutExpired:
             return Finding("podman, runc", "no answer in 60 s", wanted, False, "podman info")
-    found = "starts" if done.returncode == 0 else done.stderr.strip().splitlines()[-1][:90]
+    found = "starts" if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
     return Finding("podman, runc", found, wanted, done.returncode == 0, "podman info; journalctl --dmesg | tail")
 
 
@@ -176,7 +178,7 @@ def network() -> Finding:
         ours = hosts.load("main")
         found = f"{ours.subnet}, ours" if ours else f"{hosts.free_subnet(hosts.CHECKOUT_ID)} is free"
     except hosts.HostsError as error:
-        return Finding("subnet", str(error)[:90], "a free /24", False, "podman network prune")
+        return Finding("subnet", str(error), "a free /24", False, "podman network prune")
     return Finding("subnet", found, "a free /24", True)
 
 
@@ -201,7 +203,7 @@ def reaches(check: str, url: str, remedy: str) -> Finding:
         # It speaks HTTP and is there; that this very page is not, says nothing.
         found = f"answers {error.code}"
     except OSError as error:
-        return Finding(check, str(getattr(error, "reason", error))[:90], server, False, remedy)
+        return Finding(check, str(getattr(error, "reason", error)), server, False, remedy)
     return Finding(check, found, server, True)
 
 
@@ -232,8 +234,8 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 def table(findings: list[Finding]) -> str:
     """Return the findings as aligned columns; a remedy stands only where one is needed."""
     rows = [("", "check", "found", "wanted", "remedy")]
-    rows += [("ok" if f.is_met else "FAIL", f.check, f.found, f.wanted, "" if f.is_met else f.remedy)
-             for f in findings]
+    rows += [("ok" if f.is_met else "FAIL", f.check, textwrap.shorten(f.found, FOUND_WIDTH, placeholder=" …"), f.wanted,
+              "" if f.is_met else f.remedy) for f in findings]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
                      for row in rows)

@@ -52,6 +52,7 @@ install_packages() {
   say "installing Debian packages: ${missing[*]}"
   trap allow_services EXIT
   forbid_services
+  as_root dpkg --configure -a # what an interrupted run left half installed stops apt otherwise
   as_root apt-get update -q
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
   allow_services
