@@ -6,53 +6,16 @@ silently ignored is how a cluster runs for a year without the setting its operat
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from pylog.broker.settings import Value, parse_broker_settings
+from pylog.broker.config import BrokerConfig, ListenerConfig, StoreConfig
+from pylog.broker.settings import parse_broker_settings
 from pylog.errors import ConfigError
 
 FORMAT_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerConfig:
-    """Where to listen, and what to tell others to connect to."""
-
-    host: str
-    port: int
-    advertised_host: str
-    advertised_port: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreConfig:
-    """Where the cluster's state lives: `zookeeper` with *hosts*, or `embedded` in the data directory."""
-
-    kind: str
-    hosts: str = ""
-    session_timeout_ms: int = 6000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
-    """Everything a broker needs to start."""
-
-    broker_id: int
-    data_dir: Path
-    client: ListenerConfig
-    internal: ListenerConfig | None
-    admin_socket: Path
-    store: StoreConfig
-    rack: str | None = None
-    metrics_listen: tuple[str, int] | None = None
-    cluster_secret: bytes = field(default=b"", repr=False)
-    settings: Mapping[str, Value] = field(default_factory=dict)
-    config_hash: str = ""
-    is_standalone: bool = False
 
 
 def load_broker_config(path: Path) -> BrokerConfig:

@@ -8,6 +8,9 @@ Offset: TypeAlias = int
 NO_LEADER = -1
 """Leader of a partition that has none: no live replica may lead it."""
 
+INTERNAL_TOPICS = frozenset({"__consumer_offsets"})
+"""Topics that brokers write themselves; clients may read but not write them."""
+
 MAX_TOPIC_NAME_LENGTH = 249
 """A directory name is ``<topic>-<partition>`` and file systems stop at 255 bytes (Kafka's own limit)."""
 

@@ -6,13 +6,15 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pylog import __version__
 from pylog.broker import logs, status
 from pylog.broker.admin import AdminServer, Reply, Routes
 from pylog.broker.agent import ClusterAgent, ControllerInfo
+from pylog.broker.config import BrokerConfig, ListenerConfig
 from pylog.broker.controller_link import ControllerLink
+from pylog.broker.coordinator import GroupCoordinator
 from pylog.broker.fetch import FetchHandler
 from pylog.broker.images import Images
 from pylog.broker.maintenance import Maintenance
@@ -37,9 +39,6 @@ from pylog.wire.api import Message
 from pylog.wire.api.message import Request
 from pylog.wire.internal import InternalKey, InternalRequest
 
-if TYPE_CHECKING:
-    from pylog.config import BrokerConfig, ListenerConfig
-
 _logger = logging.getLogger(__name__)
 
 DEFAULT_HANG_LIMIT_S = 6.0
@@ -52,13 +51,13 @@ IMAGE_TIMEOUT_S = 10.0
 class Broker:
     """One broker, from its first file to its last.
 
-    Also what handlers know of the cluster; see `pylog.broker.handlers.Cluster`.
+    Also what handlers know of the cluster; see `pylog.broker.handler.Cluster`.
 
     Attributes:
         exit_code: what the process ends with.
     """
 
-    def __init__(self, config: "BrokerConfig", directory: LogDirectory, stop: asyncio.Event) -> None:
+    def __init__(self, config: BrokerConfig, directory: LogDirectory, stop: asyncio.Event) -> None:
         """Wire the parts; no log is opened yet.  *stop* is set when the broker cannot go on."""
         self.config = config
         self.broker_id = config.broker_id
@@ -77,6 +76,9 @@ class Broker:
             self.partitions, self.metrics, max_bytes=int(config.settings["fetch.max.bytes"]), now_ms=_now_ms
         )
         self._produce = ProduceHandler(self.partitions, self.metrics, now_ms=_now_ms, appended=self._fetch.changed)
+        self.groups = GroupCoordinator(
+            self.partitions, config.settings, self.metrics, now_ms=_now_ms, appended=self._fetch.changed
+        )
         self._requests = Requests(self, self._produce, self._fetch, self.metrics)
         self._client = self._listener("client", self._requests)
         self._peer_requests = PeerRequests(config.cluster_secret, self._answer_peer)
@@ -126,6 +128,7 @@ class Broker:
         if not await self.images.wait_until(lambda image: image.version > 0, IMAGE_TIMEOUT_S):
             _logger.warning("no cluster image yet after_s=%d", IMAGE_TIMEOUT_S)
         self._maintenance.start()
+        self.groups.start()
         self._client.start()
         self._state = "running"
         notify("READY=1")
@@ -141,6 +144,7 @@ class Broker:
             await asyncio.to_thread(self._agent.stop)
         if self._internal is not None:
             self._internal.close()
+        await self.groups.stop()
         await self._requests.close()
         await self._peer_requests.close()
         await self.images.stop()
@@ -155,12 +159,12 @@ class Broker:
     # -- what handlers ask ---------------------------------------------------------------------------------------
 
     async def ask_controller(self, request: Request) -> Message:
-        """See `pylog.broker.handlers.Cluster`."""
+        """See `pylog.broker.handler.Cluster`."""
         assert self._link is not None, "the client listener starts after joining"
         return await self._link.ask(request)
 
     async def new_producer_id(self) -> int:
-        """See `pylog.broker.handlers.Cluster`."""
+        """See `pylog.broker.handler.Cluster`."""
         assert self._link is not None
         return await self._link.new_producer_id()
 
@@ -209,6 +213,7 @@ class Broker:
     def _image_applied(self, changed: list[Partition]) -> None:
         for partition in changed:
             self._fetch.changed(partition.key)
+        self.groups.image_applied(changed)
         if self._controller is not None and self._controller.broker_id == self.broker_id:
             cleaned = self.partitions.cleaned_topics()
             if cleaned and self._agent is not None:
@@ -296,7 +301,7 @@ class Broker:
         return store.session_timeout_ms / 1000 if store.kind == "zookeeper" else DEFAULT_HANG_LIMIT_S
 
 
-def run(config: "BrokerConfig") -> int:
+def run(config: BrokerConfig) -> int:
     """Run a broker until SIGTERM or SIGINT; return the process's exit code."""
     logs.configure()
     try:
@@ -309,7 +314,7 @@ def run(config: "BrokerConfig") -> int:
         return runner.run(_run(config))
 
 
-async def _run(config: "BrokerConfig") -> int:
+async def _run(config: BrokerConfig) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -341,7 +346,7 @@ def _cannot_run(error: Exception) -> int:
     return 1
 
 
-def _open_store(config: "BrokerConfig") -> Store:
+def _open_store(config: BrokerConfig) -> Store:
     if config.store.kind == "zookeeper":
         from pylog.store.zookeeper import ZooKeeperStore
 
@@ -351,7 +356,7 @@ def _open_store(config: "BrokerConfig") -> Store:
     return EmbeddedTree(config.data_dir / "store").session()
 
 
-def _advertised(broker_id: int, listener: "ListenerConfig", bound_port: int) -> NodeAddress:
+def _advertised(broker_id: int, listener: ListenerConfig, bound_port: int) -> NodeAddress:
     # Port 0 means any free one, and then the one that was got is what clients need to know.
     return NodeAddress(broker_id, listener.advertised_host, listener.advertised_port or bound_port)
 

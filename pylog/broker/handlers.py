@@ -1,22 +1,21 @@
 """One function per control-plane API: what a request means for this broker.
 
-A handler takes the broker's view of the cluster, the decoded request and the connection it came on, and returns the
-response, or something to await that returns it.  Its refusals are `ApiError`s.
+See `pylog.broker.handler` for what a handler is; those of consumer groups stand in `group_handlers.py`.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Mapping
 
 from pylog.broker.fetch import check_leader_epoch
+from pylog.broker.group_handlers import GROUP_APIS
+from pylog.broker.handler import Answer, Caller, Cluster, Handler
 from pylog.broker.partitions import Partitions
-from pylog.broker.settings import Effective, Value, broker_settings, check_topic_configs, topic_settings
+from pylog.broker.settings import Effective, broker_settings, check_topic_configs, topic_settings
 from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.cluster.topics import check_topic_name
 from pylog.errors import ApiError, ConfigError, ErrorCode
-from pylog.model import NO_LEADER
-from pylog.net.connection import Connection
+from pylog.model import INTERNAL_TOPICS, NO_LEADER
 from pylog.wire.api import ApiKey, Message
 from pylog.wire.api.configs import (
     DescribeConfigsRequest,
@@ -26,7 +25,6 @@ from pylog.wire.api.configs import (
     DescribeConfigsSynonym,
     ResourceType,
 )
-from pylog.wire.api.coordinator import TRANSACTION, FindCoordinatorRequest
 from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import (
     MetadataRequest,
@@ -51,30 +49,7 @@ from pylog.wire.api.topics import CreatableTopic, CreateTopicsRequest, CreateTop
 
 _logger = logging.getLogger(__name__)
 
-Answer: TypeAlias = Message | Awaitable[Message]
-
-
-class Cluster(Protocol):
-    """What handlers know of the cluster.
-
-    Attributes:
-        broker_id: ours.
-        partitions: hosted here, under the newest image.
-        settings: this broker's settings.
-    """
-
-    broker_id: int
-    partitions: Partitions
-    settings: Mapping[str, Value]
-
-    async def ask_controller(self, request: Request) -> Message:
-        """Let the controller, which may be this broker, answer *request*; wait until its effect is visible here."""
-
-    async def new_producer_id(self) -> int:
-        """Return a producer id nobody ever had."""
-
-
-def metadata(cluster: Cluster, request: MetadataRequest, connection: Connection) -> Answer:
+def metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) -> Answer:
     """Say who leads what; create what is missing, if allowed, and let the client ask again."""
     image = cluster.partitions.image
     missing: list[str] = []
@@ -116,7 +91,8 @@ def _describe_wanted(image: ClusterImage, wanted: MetadataRequestTopic, missing:
         check_topic_name(wanted.name)
     except ApiError as error:
         return MetadataResponseTopic(error_code=error.code, name=wanted.name)
-    missing.append(wanted.name)
+    if wanted.name not in INTERNAL_TOPICS:  # those are made by who needs them, with settings of their own
+        missing.append(wanted.name)
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=wanted.name)
 
 
@@ -124,7 +100,7 @@ def _describe_topic(image: ClusterImage, topic: TopicImage) -> MetadataResponseT
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name.startswith("__"),
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             MetadataResponsePartition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE,
@@ -165,7 +141,7 @@ def _create_missing(cluster: Cluster, names: list[str]) -> None:
 _background: set[asyncio.Task[None]] = set()  # the loop itself holds tasks weakly
 
 
-def list_offsets(cluster: Cluster, request: ListOffsetsRequest, connection: Connection) -> Answer:
+def list_offsets(cluster: Cluster, request: ListOffsetsRequest, caller: Caller) -> Answer:
     """Find offsets by timestamp in the partitions led here."""
     return ListOffsetsResponse(
         topics=[
@@ -203,29 +179,19 @@ def _list_offset(partitions: Partitions, topic: str, wanted: ListOffsetsPartitio
         return ListOffsetsPartitionResponse(partition_index=number, error_code=error.code)
 
 
-def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, connection: Connection) -> Answer:
-    """Refuse: consumer groups and transactions are not built yet."""
-    if request.key_type == TRANSACTION:
-        # Not retriable, so that a client that wants transactions learns at once that it will not get them.
-        return request.error_response(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not built in this release"
-        )
-    return request.error_response(ErrorCode.COORDINATOR_NOT_AVAILABLE, "consumer groups are not built yet")
-
-
-def create_topics(cluster: Cluster, request: CreateTopicsRequest, connection: Connection) -> Answer:
+def create_topics(cluster: Cluster, request: CreateTopicsRequest, caller: Caller) -> Answer:
     """Let the controller create topics."""
     return cluster.ask_controller(request)
 
 
-def delete_topics(cluster: Cluster, request: DeleteTopicsRequest, connection: Connection) -> Answer:
+def delete_topics(cluster: Cluster, request: DeleteTopicsRequest, caller: Caller) -> Answer:
     """Let the controller delete topics."""
     if not cluster.settings["delete.topic.enable"]:
         raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     return cluster.ask_controller(request)
 
 
-def init_producer_id(cluster: Cluster, request: InitProducerIdRequest, connection: Connection) -> Answer:
+def init_producer_id(cluster: Cluster, request: InitProducerIdRequest, caller: Caller) -> Answer:
     """Give an idempotent producer an id; without a transactional id it is always a new one."""
     if request.transactional_id is not None:
         return request.error_response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -236,7 +202,7 @@ def init_producer_id(cluster: Cluster, request: InitProducerIdRequest, connectio
     return answer()
 
 
-def describe_configs(cluster: Cluster, request: DescribeConfigsRequest, connection: Connection) -> Answer:
+def describe_configs(cluster: Cluster, request: DescribeConfigsRequest, caller: Caller) -> Answer:
     """Say every setting of topics and of this broker, where it comes from and what it means."""
     results: list[DescribeConfigsResult] = []
     for resource in request.resources:
@@ -300,21 +266,21 @@ def check_new_topic(topic: CreatableTopic) -> dict[str, str]:
         check_topic_configs(configs)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    if "compact" in (configs.get("cleanup.policy") or "") and topic.name not in INTERNAL_TOPICS:
+        raise ApiError(ErrorCode.INVALID_CONFIG, "cleanup.policy=compact: compaction is not built yet")
     factors = {len(row.broker_ids) for row in topic.assignments} or {topic.replication_factor}
     if max(factors) > 1:
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "replication is not built yet: only factor 1 is kept")
     return {name: value for name, value in configs.items() if value is not None}
 
 
-Handler: TypeAlias = Callable[[Cluster, Any, Connection], Answer]
-
 CONTROL_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
     ApiKey.METADATA: (MetadataRequest, metadata),
     ApiKey.LIST_OFFSETS: (ListOffsetsRequest, list_offsets),
-    ApiKey.FIND_COORDINATOR: (FindCoordinatorRequest, find_coordinator),
     ApiKey.CREATE_TOPICS: (CreateTopicsRequest, create_topics),
     ApiKey.DELETE_TOPICS: (DeleteTopicsRequest, delete_topics),
     ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, init_producer_id),
     ApiKey.DESCRIBE_CONFIGS: (DescribeConfigsRequest, describe_configs),
+    **GROUP_APIS,
 }
 """Every API but the two hot ones and ApiVersions; a test compares it with the table of served APIs."""

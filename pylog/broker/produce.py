@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pylog.broker.partitions import Partitions
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
 from pylog.metrics import Metrics
+from pylog.model import INTERNAL_TOPICS
 from pylog.net.connection import Connection, Part
 from pylog.wire import records
 from pylog.wire.api import RequestHeader, encode_response_header
@@ -82,6 +83,8 @@ class ProduceHandler:
     ) -> ProduceResult:
         if request.acks not in _ALLOWED_ACKS:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}; -1, 0 and 1 are known")
+        if topic in INTERNAL_TOPICS:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by brokers only")
         partition, log = self._partitions.leader(topic, number)
         if self.is_disk_full:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the data disk is above its high watermark")

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Awaitable, Mapping
 
 from pylog.broker.fetch import FetchHandler
-from pylog.broker.handlers import CONTROL_APIS, Cluster
+from pylog.broker.handler import Caller, Cluster
+from pylog.broker.handlers import CONTROL_APIS
 from pylog.broker.produce import ProduceHandler
 from pylog.errors import ApiError, ProtocolError
 from pylog.metrics import Counter, Metrics
@@ -82,7 +83,8 @@ class Requests:
         request_class, handler = CONTROL_APIS[ApiKey(key)]
         request = request_class.decode(version, body)
         try:
-            answer = handler(self._cluster, request, connection)
+            caller = Caller(header.client_id or "", connection.peer.rpartition(":")[0], version)
+            answer = handler(self._cluster, request, caller)
         except ApiError as error:
             answer = request.error_response(error.code, str(error))
         if isinstance(answer, Message):

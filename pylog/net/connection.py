@@ -65,6 +65,9 @@ class Slot:
     def complete(self, parts: list[Part]) -> None:
         """Give the reply; nobody gets it if the connection closed meanwhile."""
         assert self.parts is None, "a slot is completed once"
+        if self.connection.is_closed:
+            return
+        _acquire(parts)
         self.parts = parts
         self.connection._slot_completed()
 

@@ -218,6 +218,34 @@ def test_slices_are_sent_between_bytes_and_let_go(tmp_path: Path, is_active: boo
     assert segment.references == 1
 
 
+def test_slices_of_late_replies_are_held_and_let_go(tmp_path: Path) -> None:
+    segment = make_segment(tmp_path, b"0123456789")
+    segment.is_active = True
+
+    async def test(client: socket.socket, echo: Echo, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        slots: list[Slot] = []
+
+        def answer(connection: Connection, frame: bytes) -> list[Part] | None:
+            slots.append(connection.open_slot())
+            return None
+
+        echo.answer = answer
+        await loop.sock_sendall(client, framed(b"x") * 3)
+        while len(slots) < 3:
+            await asyncio.sleep(0)
+        slots[1].complete([slice_of(segment)])
+        assert segment.references == 2, "it waits behind the first reply"
+        slots[0].complete([slice_of(segment)])
+        assert await read(client, 20) == b"0123456789" * 2
+        assert segment.references == 1
+        connection.close()
+        slots[2].complete([slice_of(segment)])
+
+    run(test)
+    assert segment.references == 1
+
+
 def test_truncation_under_a_slow_reader_closes_the_connection(tmp_path: Path) -> None:
     segment = make_segment(tmp_path, bytes(4 << 20))
     segment.is_active = True

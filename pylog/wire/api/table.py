@@ -70,35 +70,35 @@ SERVED: Mapping[ApiKey, ApiVersionRange] = {
     ApiKey.FETCH: ApiVersionRange(4, 12, 4, flexible_from=12),
     ApiKey.LIST_OFFSETS: ApiVersionRange(1, 7, 1, flexible_from=6),
     ApiKey.METADATA: ApiVersionRange(0, 12, 0, flexible_from=9),
-    ApiKey.FIND_COORDINATOR: ApiVersionRange(0, 4, 0, flexible_from=3),
-    ApiKey.API_VERSIONS: ApiVersionRange(0, 4, 0, flexible_from=3),
-    ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7, 2, flexible_from=5),
-    ApiKey.DELETE_TOPICS: ApiVersionRange(1, 6, 1, flexible_from=4),
-    ApiKey.INIT_PRODUCER_ID: ApiVersionRange(0, 4, 0, flexible_from=2),
-    ApiKey.DESCRIBE_CONFIGS: ApiVersionRange(1, 4, 1, flexible_from=4),
-}
-"""What this release answers, which is exactly what ApiVersions says."""
-
-PLANNED: Mapping[ApiKey, ApiVersionRange] = {
     ApiKey.OFFSET_COMMIT: ApiVersionRange(2, 8, 2, flexible_from=8),
     ApiKey.OFFSET_FETCH: ApiVersionRange(1, 8, 1, flexible_from=6),
+    ApiKey.FIND_COORDINATOR: ApiVersionRange(0, 4, 0, flexible_from=3),
     ApiKey.JOIN_GROUP: ApiVersionRange(0, 9, 0, flexible_from=6),
     ApiKey.HEARTBEAT: ApiVersionRange(0, 4, 0, flexible_from=4),
     ApiKey.LEAVE_GROUP: ApiVersionRange(0, 5, 0, flexible_from=4),
     ApiKey.SYNC_GROUP: ApiVersionRange(0, 5, 0, flexible_from=4),
     ApiKey.DESCRIBE_GROUPS: ApiVersionRange(0, 5, 0, flexible_from=5),
     ApiKey.LIST_GROUPS: ApiVersionRange(0, 5, 0, flexible_from=3),
+    ApiKey.API_VERSIONS: ApiVersionRange(0, 4, 0, flexible_from=3),
+    ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7, 2, flexible_from=5),
+    ApiKey.DELETE_TOPICS: ApiVersionRange(1, 6, 1, flexible_from=4),
+    ApiKey.INIT_PRODUCER_ID: ApiVersionRange(0, 4, 0, flexible_from=2),
+    ApiKey.DESCRIBE_CONFIGS: ApiVersionRange(1, 4, 1, flexible_from=4),
+    ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2, 0, flexible_from=2),
+    ApiKey.OFFSET_DELETE: ApiVersionRange(0, 0, 0),
+}
+"""What this release answers, which is exactly what ApiVersions says."""
+
+PLANNED: Mapping[ApiKey, ApiVersionRange] = {
     ApiKey.DELETE_RECORDS: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiVersionRange(2, 4, 2, flexible_from=4),
     ApiKey.ALTER_CONFIGS: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.DESCRIBE_LOG_DIRS: ApiVersionRange(1, 4, 1, flexible_from=2),
     ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3, 0, flexible_from=2),
-    ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.ELECT_LEADERS: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1, 0, flexible_from=1),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
-    ApiKey.OFFSET_DELETE: ApiVersionRange(0, 0, 0),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiVersionRange(0, 1, 0, flexible_from=1),
     ApiKey.ALTER_CLIENT_QUOTAS: ApiVersionRange(0, 1, 0, flexible_from=1),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1, 0, flexible_from=0),

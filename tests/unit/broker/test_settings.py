@@ -49,7 +49,7 @@ def test_a_topic_setting_wins_over_the_broker_and_the_broker_over_the_default() 
 
 
 def test_a_topic_is_refused_what_no_topic_has() -> None:
-    for name, value in (("num.partitions", "3"), ("segment.bytes", "1"), ("cleanup.policy", "compact")):
+    for name, value in (("num.partitions", "3"), ("segment.bytes", "1"), ("cleanup.policy", "shred")):
         with pytest.raises(ConfigError):
             check_topic_configs({name: value})
 

@@ -1,0 +1,410 @@
+"""The group coordinator: the groups whose partition of `__consumer_offsets` this broker leads.
+
+Groups decide for themselves (`pylog.group.state`); here is what waits: the clock, the log they are written to, the
+members that want an answer.  A group is answered only after its partition was read from start to end.
+"""
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pylog.broker.partitions import Partition, Partitions
+from pylog.broker.settings import Value
+from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
+from pylog.group import records as group_records
+from pylog.group.records import CommittedOffset, OffsetKey, partition_for
+from pylog.group.state import Action, Answer, Group, GroupConfig, Joiner, Persist, State
+from pylog.log.log import Log
+from pylog.log.segment import FileSlice
+from pylog.metrics import Metrics
+from pylog.model import NO_LEADER, NodeAddress
+from pylog.wire import records
+from pylog.wire.api.groups import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from pylog.wire.api.message import Message
+from pylog.wire.records import Record
+
+_logger = logging.getLogger(__name__)
+
+SWEEP_S = 0.1
+"""How soon a session that is over is noticed; sessions last seconds."""
+
+LOAD_BYTES = 1 << 20
+"""Read at a time when a partition is loaded."""
+
+OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(100 << 20)}
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+@dataclass(slots=True)
+class _Shard:
+    """The groups of one partition of the topic, loaded or loading."""
+
+    leader_epoch: int
+    is_loaded: bool = False
+    groups: dict[str, Group] = field(default_factory=dict)
+    offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = field(default_factory=dict)
+
+
+class GroupCoordinator:
+    """See the module."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        settings: Mapping[str, Value],
+        metrics: Metrics,
+        *,
+        now_ms: Callable[[], int],
+        appended: Callable[[tuple[str, int]], None],
+    ) -> None:
+        """Make it; *appended* is told every partition that grew."""
+        self._partitions = partitions
+        self._now_ms = now_ms
+        self._appended = appended
+        self._config = GroupConfig(
+            min_session_timeout_ms=int(settings["group.min.session.timeout.ms"]),
+            max_session_timeout_ms=int(settings["group.max.session.timeout.ms"]),
+            max_size=int(settings["group.max.size"]),
+            initial_rebalance_delay_ms=int(settings["group.initial.rebalance.delay.ms"]),
+        )
+        self._max_metadata_bytes = int(settings["offset.metadata.max.bytes"])
+        self._shards: dict[int, _Shard] = {}
+        self._known_topics: frozenset[str] = frozenset()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._commits = metrics.counter("pylog_offset_commits_total", "Offsets committed by groups.")
+        metrics.gauge(
+            "pylog_groups",
+            "Consumer groups coordinated here.",
+            read=lambda: sum(len(shard.groups) for shard in self._shards.values()),
+        )
+
+    def start(self) -> None:
+        """Begin to watch the clock."""
+        self._spawn(self._sweep())
+
+    async def stop(self) -> None:
+        """Stop; members learn from their closed connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def image_applied(self, changed: Iterable[Partition]) -> None:
+        """Load what this broker leads from now on, let go what it does not, forget offsets of deleted topics."""
+        for partition in changed:
+            if partition.key.topic == group_records.TOPIC:
+                self._leadership_changed(partition)
+        topics = frozenset(self._partitions.image.topics)
+        gone, self._known_topics = self._known_topics - topics, topics
+        if gone:
+            self._forget_topics(gone)
+
+    # -- where a group is ------------------------------------------------------------------------------------------
+
+    def find(self, group_id: str) -> NodeAddress:
+        """Return the broker that coordinates *group_id*.
+
+        Raises:
+            ApiError: COORDINATOR_NOT_AVAILABLE while the topic or its leader is missing.
+        """
+        image = self._partitions.image
+        state = image.partition(group_records.TOPIC, self._partition_of(group_id))
+        broker = image.brokers.get(state.leader) if state and state.leader != NO_LEADER else None
+        if broker is None:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no leader for the partition of group {group_id}")
+        return broker.client
+
+    def _partition_of(self, group_id: str) -> int:
+        topic = self._partitions.image.topics.get(group_records.TOPIC)
+        if topic is None:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group_records.TOPIC} does not exist yet")
+        return partition_for(group_id, len(topic.partitions))
+
+    def _shard_of(self, group_id: str) -> tuple[int, _Shard]:
+        number = self._partition_of(group_id)
+        shard = self._shards.get(number)
+        if shard is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"group {group_id} is coordinated elsewhere")
+        if not shard.is_loaded:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} is being loaded")
+        return number, shard
+
+    # -- membership ------------------------------------------------------------------------------------------------
+
+    async def join(self, request: JoinGroupRequest, client_id: str, client_host: str, version: int) -> Message:
+        """Return the generation the member belongs to, once it has begun."""
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
+        _, shard = self._shard_of(request.group_id)
+        group = shard.groups.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {request.group_id} has no members")
+            group = shard.groups[request.group_id] = Group(request.group_id, self._config)
+        joiner = Joiner(client_id, client_host, version, f"{client_id}-{uuid.uuid4()}")
+        waiting: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
+        self._carry_out(group, group.join(request, joiner, waiting, self._now_ms()))
+        return await waiting
+
+    async def sync(self, request: SyncGroupRequest) -> Message:
+        """Return the member's assignment, once its leader has brought it."""
+        group = self._member_group(request.group_id)
+        waiting: asyncio.Future[SyncGroupResponse] = asyncio.get_running_loop().create_future()
+        self._carry_out(group, group.sync(request, waiting, self._now_ms()))
+        return await waiting
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Prolong a session."""
+        return self._member_group(group_id).heartbeat(member_id, instance_id, generation, self._now_ms())
+
+    def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """Let members go."""
+        group = self._member_group(request.group_id)
+        rows = []
+        for member in request.members:
+            error, actions = group.leave(member.member_id, member.group_instance_id, self._now_ms())
+            self._carry_out(group, actions)
+            rows.append(
+                MemberResponse(
+                    member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error
+                )
+            )
+        return LeaveGroupResponse(members=rows)
+
+    def _member_group(self, group_id: str) -> Group:
+        if not group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
+        _, shard = self._shard_of(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no members")
+        return group
+
+    # -- offsets ---------------------------------------------------------------------------------------------------
+
+    def commit_fault(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Return why this may not commit, or NONE."""
+        _, shard = self._shard_of(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            if generation >= 0:
+                return ErrorCode.ILLEGAL_GENERATION
+            group = shard.groups[group_id] = Group(group_id, self._config)
+        return group.commit_fault(member_id, instance_id, generation, self._now_ms())
+
+    def commit(self, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> ErrorCode:
+        """Write offsets down; return NONE once they are."""
+        if not offsets:
+            return ErrorCode.NONE
+        number, shard = self._shard_of(group_id)
+        now_ms = self._now_ms()
+        rows = []
+        for (topic, partition), committed in offsets.items():
+            committed.commit_timestamp = now_ms
+            rows.append(group_records.encode_offset(OffsetKey(group_id, topic, partition), committed, now_ms))
+        error = self._append(number, rows)
+        if error is ErrorCode.NONE:
+            shard.offsets.setdefault(group_id, {}).update(offsets)
+            self._commits.value += len(offsets)
+        return error
+
+    def is_metadata_too_large(self, metadata: str | None) -> bool:
+        """Whether a commit's note is longer than `offset.metadata.max.bytes`."""
+        return metadata is not None and len(metadata.encode()) > self._max_metadata_bytes
+
+    def offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
+        """Return everything *group_id* has committed, by topic and partition."""
+        _, shard = self._shard_of(group_id)
+        return shard.offsets.get(group_id, {})
+
+    def delete_offsets(self, group_id: str, wanted: Iterable[tuple[str, int]]) -> ErrorCode:
+        """Forget committed offsets."""
+        number, shard = self._shard_of(group_id)
+        known = shard.offsets.get(group_id, {})
+        gone = [key for key in wanted if key in known]
+        now_ms = self._now_ms()
+        error = self._append(
+            number, [group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms) for key in gone]
+        )
+        if error is ErrorCode.NONE:
+            for key in gone:
+                del known[key]
+        return error
+
+    # -- whole groups ----------------------------------------------------------------------------------------------
+
+    def group(self, group_id: str) -> Group | None:
+        """Return a group coordinated here, or None if nobody ever joined or committed in it."""
+        _, shard = self._shard_of(group_id)
+        return shard.groups.get(group_id)
+
+    def groups(self) -> list[Group]:
+        """Return every group coordinated here.
+
+        Raises:
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS while some are not known yet.
+        """
+        if not all(shard.is_loaded for shard in self._shards.values()):
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
+        return [group for shard in self._shards.values() for group in shard.groups.values()]
+
+    def delete(self, group_id: str) -> ErrorCode:
+        """Delete a group without members, and its offsets."""
+        number, shard = self._shard_of(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is not State.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        now_ms = self._now_ms()
+        rows = [
+            group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms)
+            for key in shard.offsets.get(group_id, {})
+        ]
+        error = self._append(number, [*rows, group_records.encode_group_end(group_id, now_ms)])
+        if error is ErrorCode.NONE:
+            group.kill()
+            del shard.groups[group_id]
+            shard.offsets.pop(group_id, None)
+        return error
+
+    # -- what waits ------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, group: Group, actions: list[Action]) -> None:
+        """Do what a group decided; what follows from that is done too."""
+        todo = list(actions)
+        while todo:
+            action = todo.pop(0)
+            if isinstance(action, Answer):
+                if not action.token.done():
+                    action.token.set_result(action.response)
+            else:
+                assert isinstance(action, Persist)
+                number = self._partition_of(group.group_id)
+                error = self._append(number, [group_records.encode_group(group, self._now_ms())])
+                todo += group.persisted(action.generation, error, self._now_ms())
+
+    def _append(self, number: int, rows: list[Record]) -> ErrorCode:
+        """Append *rows* to a partition of the topic, in one batch."""
+        if not rows:
+            return ErrorCode.NONE
+        for offset, row in enumerate(rows):
+            row.offset = offset
+        batch = memoryview(bytearray(records.encode_batch(rows)))
+        try:
+            partition, log = self._partitions.leader(group_records.TOPIC, number)
+            log.append_as_leader(batch, records.parse_header(batch), partition.leader_epoch, self._now_ms())
+            log.high_watermark = log.log_end_offset
+        except (ApiError, StorageError) as error:
+            _logger.error("group not written partition=%d reason=%s", number, error)
+            is_moved = isinstance(error, ApiError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return ErrorCode.NOT_COORDINATOR if is_moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        self._appended((group_records.TOPIC, number))
+        return ErrorCode.NONE
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now_ms = self._now_ms()
+            for shard in list(self._shards.values()):
+                if not shard.is_loaded:
+                    continue
+                for group in list(shard.groups.values()):
+                    if group.members or group.pending:
+                        self._carry_out(group, group.expire(now_ms))
+
+    # -- leadership ------------------------------------------------------------------------------------------------
+
+    def _leadership_changed(self, partition: Partition) -> None:
+        number = partition.key.partition
+        old = self._shards.get(number)
+        if old is not None and (not partition.is_leader or old.leader_epoch != partition.leader_epoch):
+            del self._shards[number]
+            for group in old.groups.values():
+                for action in group.kill():
+                    if isinstance(action, Answer) and not action.token.done():
+                        action.token.set_result(action.response)
+        if partition.is_leader and partition.log is not None and number not in self._shards:
+            shard = self._shards[number] = _Shard(partition.leader_epoch)
+            self._spawn(self._load(number, shard, partition.log))
+
+    async def _load(self, number: int, shard: _Shard, log: Log) -> None:
+        offset, end = log.log_start_offset, log.log_end_offset
+        raw_groups: dict[str, bytes] = {}
+        try:
+            while offset < end:
+                found = log.read(offset, LOAD_BYTES, upper_bound_offset=end, min_one_batch=True)
+                if found is None:
+                    break
+                found.acquire()
+                try:
+                    offset = await asyncio.to_thread(_read_slice, found, offset, raw_groups, shard.offsets)
+                finally:
+                    found.release()
+        except (ApiError, StorageError, ProtocolError) as error:
+            # Half of a group's offsets would send its members back; none is answered until it can be read.
+            _logger.error("groups not loaded partition=%d reason=%s", number, error)
+            return
+        if self._shards.get(number) is not shard:
+            return
+        now_ms = self._now_ms()
+        for group_id in shard.offsets.keys() - raw_groups.keys():
+            shard.groups[group_id] = Group(group_id, self._config)
+        for group_id, raw in raw_groups.items():
+            group = group_records.decode_group(group_id, raw, self._config)
+            group.restore(now_ms)
+            shard.groups[group_id] = group
+        shard.is_loaded = True
+        if shard.groups:
+            _logger.info("groups loaded partition=%d groups=%d", number, len(shard.groups))
+
+    def _forget_topics(self, topics: frozenset[str]) -> None:
+        for shard in self._shards.values():
+            for group_id, offsets in shard.offsets.items():
+                gone = [key for key in offsets if key[0] in topics]
+                if gone and shard.is_loaded:
+                    self.delete_offsets(group_id, gone)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _read_slice(
+    found: FileSlice,
+    offset: int,
+    raw_groups: dict[str, bytes],
+    offsets: dict[str, dict[tuple[str, int], CommittedOffset]],
+) -> int:
+    """Take in the records of *found* and return the offset after its last whole batch; for a thread."""
+    data = memoryview(os.pread(found.fd, found.size_bytes, found.position))
+    for position, header in records.iter_batches(data):
+        for row in records.decode_records(data, header, position):
+            key = group_records.decode_key(row.key or b"")
+            if isinstance(key, OffsetKey):
+                mine = offsets.setdefault(key.group_id, {})
+                if row.value is None:
+                    mine.pop((key.topic, key.partition), None)
+                else:
+                    mine[key.topic, key.partition] = group_records.decode_offset(row.value)
+            elif key is not None:
+                if row.value is None:
+                    raw_groups.pop(key, None)
+                    offsets.pop(key, None)
+                else:
+                    raw_groups[key] = row.value
+        offset = header.last_offset + 1
+    return offset

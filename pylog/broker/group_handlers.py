@@ -1,0 +1,321 @@
+"""One function per API of consumer groups; see `handlers.py`."""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Mapping
+
+from pylog.broker.coordinator import OFFSETS_TOPIC_CONFIGS
+from pylog.broker.handler import Answer, Caller, Cluster, Handler
+from pylog.errors import ApiError, ErrorCode
+from pylog.group import records as group_records
+from pylog.group.records import CommittedOffset
+from pylog.group.state import Group, State
+from pylog.wire.api import ApiKey
+from pylog.wire.api.coordinator import (
+    TRANSACTION,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from pylog.wire.api.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from pylog.wire.api.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    SyncGroupRequest,
+)
+from pylog.wire.api.message import Request
+from pylog.wire.api.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+_logger = logging.getLogger(__name__)
+
+_CONSUMER_PROTOCOL = "consumer"
+_background: set[asyncio.Task[None]] = set()  # the loop itself holds tasks weakly
+
+
+def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: Caller) -> Answer:
+    """Say which broker keeps each group; make the topic that keeps them if it is missing."""
+    if request.key_type == TRANSACTION:
+        # Not retriable, so that a client that wants transactions learns at once that it will not get them.
+        return request.error_response(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not built in this release"
+        )
+    if group_records.TOPIC not in cluster.partitions.image.topics:
+        _create_offsets_topic(cluster)
+    rows = []
+    for key in request.coordinator_keys:
+        row = Coordinator(key=key)
+        try:
+            if not key:
+                raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
+            row.node_id, row.host, row.port = cluster.groups.find(key)
+        except ApiError as error:
+            row.error_code, row.error_message = error.code, str(error)
+        rows.append(row)
+    return FindCoordinatorResponse(coordinators=rows)
+
+
+def _create_offsets_topic(cluster: Cluster) -> None:
+    if _background:
+        return  # one attempt at a time; clients ask again until there is a coordinator
+    factor = int(cluster.settings["offsets.topic.replication.factor"])
+    if len(cluster.partitions.image.brokers) < factor:
+        _logger.warning(
+            "no group coordinator yet brokers=%d wanted=%d", len(cluster.partitions.image.brokers), factor
+        )
+        return
+    topic = CreatableTopic(
+        name=group_records.TOPIC,
+        num_partitions=int(cluster.settings["offsets.topic.num.partitions"]),
+        replication_factor=factor,
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in OFFSETS_TOPIC_CONFIGS.items()],
+    )
+
+    async def create() -> None:
+        try:
+            answer = await cluster.ask_controller(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        except ApiError as error:
+            _logger.warning("offsets topic not created reason=%s", error)
+            return
+        assert isinstance(answer, CreateTopicsResponse)
+        for row in answer.topics:
+            if row.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                _logger.warning("offsets topic not created reason=%s", row.error_message)
+
+    task = asyncio.get_running_loop().create_task(create())
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+
+
+def join_group(cluster: Cluster, request: JoinGroupRequest, caller: Caller) -> Answer:
+    """Take a member in."""
+    return cluster.groups.join(request, caller.client_id, f"/{caller.host}", caller.version)
+
+
+def sync_group(cluster: Cluster, request: SyncGroupRequest, caller: Caller) -> Answer:
+    """Give a member its assignment."""
+    return cluster.groups.sync(request)
+
+
+def heartbeat(cluster: Cluster, request: HeartbeatRequest, caller: Caller) -> Answer:
+    """Prolong a member's session."""
+    error = cluster.groups.heartbeat(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    )
+    return HeartbeatResponse(error_code=error)
+
+
+def leave_group(cluster: Cluster, request: LeaveGroupRequest, caller: Caller) -> Answer:
+    """Let members go."""
+    return cluster.groups.leave(request)
+
+
+def offset_commit(cluster: Cluster, request: OffsetCommitRequest, caller: Caller) -> Answer:
+    """Write down how far a group has read."""
+    groups, image = cluster.groups, cluster.partitions.image
+    fault = groups.commit_fault(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+    )
+    if fault is not ErrorCode.NONE:
+        return request.error_response(fault)
+    wanted: dict[tuple[str, int], CommittedOffset] = {}
+    rows: list[OffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        row = OffsetCommitResponseTopic(name=topic.name, partitions=[])
+        rows.append(row)
+        for part in topic.partitions:
+            error = ErrorCode.NONE
+            if image.partition(topic.name, part.partition_index) is None:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif groups.is_metadata_too_large(part.committed_metadata):
+                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                wanted[topic.name, part.partition_index] = CommittedOffset(
+                    part.committed_offset, part.committed_leader_epoch, part.committed_metadata or ""
+                )
+            row.partitions.append(
+                OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=error)
+            )
+    error = groups.commit(request.group_id, wanted)
+    return request.error_response(error) if error is not ErrorCode.NONE else OffsetCommitResponse(topics=rows)
+
+
+def offset_fetch(cluster: Cluster, request: OffsetFetchRequest, caller: Caller) -> Answer:
+    """Say how far groups have read."""
+    rows = []
+    for wanted in request.groups:
+        try:
+            rows.append(_fetch_offsets(wanted, cluster.groups.offsets(wanted.group_id)))
+        except ApiError as error:
+            refused = OffsetFetchRequest(groups=[wanted]).error_response(error.code)
+            assert isinstance(refused, OffsetFetchResponse)
+            rows += refused.groups
+    return OffsetFetchResponse(groups=rows)
+
+
+def _fetch_offsets(
+    wanted: OffsetFetchRequestGroup, known: Mapping[tuple[str, int], CommittedOffset]
+) -> OffsetFetchResponseGroup:
+    keys = list(known) if wanted.topics is None else [
+        (topic.name, index) for topic in wanted.topics for index in topic.partition_indexes
+    ]
+    topics: dict[str, OffsetFetchResponseTopic] = {}
+    for topic, index in keys:
+        row = OffsetFetchResponsePartition(partition_index=index)
+        found = known.get((topic, index))
+        if found is not None:
+            row.committed_offset, row.committed_leader_epoch = found.offset, found.leader_epoch
+            row.metadata = found.metadata
+        topics.setdefault(topic, OffsetFetchResponseTopic(name=topic, partitions=[])).partitions.append(row)
+    return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=list(topics.values()))
+
+
+def offset_delete(cluster: Cluster, request: OffsetDeleteRequest, caller: Caller) -> Answer:
+    """Forget offsets of topics a group does not read any more."""
+    group = cluster.groups.group(request.group_id)
+    if group is None:
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {request.group_id} does not exist")
+    if group.members and group.protocol_type != _CONSUMER_PROTOCOL:
+        raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"group {request.group_id} has members")
+    subscribed = _subscribed_topics(group)
+    rows, wanted = [], []
+    for topic in request.topics:
+        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in subscribed else ErrorCode.NONE
+        if error is ErrorCode.NONE:
+            wanted += [(topic.name, part.partition_index) for part in topic.partitions]
+        rows.append(
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error)
+                    for part in topic.partitions
+                ],
+            )
+        )
+    return OffsetDeleteResponse(error_code=cluster.groups.delete_offsets(request.group_id, wanted), topics=rows)
+
+
+def _subscribed_topics(group: Group) -> set[str]:
+    """Return the topics of the members' subscriptions: version: int16, topics: [string], and what follows."""
+    topics: set[str] = set()
+    for member in group.members.values():
+        raw = member.metadata(group.protocol)
+        try:
+            (count,) = struct.unpack_from(">i", raw, 2)
+            at = 6
+            for _ in range(min(count, len(raw))):
+                (length,) = struct.unpack_from(">h", raw, at)
+                topics.add(raw[at + 2 : at + 2 + length].decode())
+                at += 2 + length
+        except (struct.error, UnicodeDecodeError) as error:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"a member's subscription cannot be read: {error}") from error
+    return topics
+
+
+def describe_groups(cluster: Cluster, request: DescribeGroupsRequest, caller: Caller) -> Answer:
+    """Say what groups look like; one that is not known looks dead."""
+    rows = []
+    for group_id in request.groups:
+        row = DescribedGroup(group_id=group_id)
+        rows.append(row)
+        try:
+            group = cluster.groups.group(group_id)
+        except ApiError as error:
+            row.error_code = error.code
+            continue
+        if group is None:
+            row.group_state = State.DEAD.value
+            continue
+        row.group_state, row.protocol_type = group.state.value, group.protocol_type or ""
+        row.protocol_data = group.protocol or ""
+        row.members = [
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol),
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ]
+    return DescribeGroupsResponse(groups=rows)
+
+
+def list_groups(cluster: Cluster, request: ListGroupsRequest, caller: Caller) -> Answer:
+    """Say which groups are coordinated here."""
+    states = {name.lower() for name in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    if types and "classic" not in types:
+        return ListGroupsResponse()
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type="classic",
+            )
+            for group in cluster.groups.groups()
+            if not states or group.state.value.lower() in states
+        ]
+    )
+
+
+def delete_groups(cluster: Cluster, request: DeleteGroupsRequest, caller: Caller) -> Answer:
+    """Delete groups that have no members, with their offsets."""
+    rows = []
+    for group_id in request.groups_names:
+        try:
+            error = cluster.groups.delete(group_id)
+        except ApiError as fault:
+            error = fault.code
+        rows.append(DeletableGroupResult(group_id=group_id, error_code=error))
+    return DeleteGroupsResponse(results=rows)
+
+
+GROUP_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
+    ApiKey.FIND_COORDINATOR: (FindCoordinatorRequest, find_coordinator),
+    ApiKey.JOIN_GROUP: (JoinGroupRequest, join_group),
+    ApiKey.SYNC_GROUP: (SyncGroupRequest, sync_group),
+    ApiKey.HEARTBEAT: (HeartbeatRequest, heartbeat),
+    ApiKey.LEAVE_GROUP: (LeaveGroupRequest, leave_group),
+    ApiKey.OFFSET_COMMIT: (OffsetCommitRequest, offset_commit),
+    ApiKey.OFFSET_FETCH: (OffsetFetchRequest, offset_fetch),
+    ApiKey.OFFSET_DELETE: (OffsetDeleteRequest, offset_delete),
+    ApiKey.DESCRIBE_GROUPS: (DescribeGroupsRequest, describe_groups),
+    ApiKey.LIST_GROUPS: (ListGroupsRequest, list_groups),
+    ApiKey.DELETE_GROUPS: (DeleteGroupsRequest, delete_groups),
+}

@@ -1,0 +1,1 @@
+"""Consumer groups: who is a member, what each reads, what was committed.  Decides; waits for nothing."""

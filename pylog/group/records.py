@@ -1,0 +1,216 @@
+"""What `__consumer_offsets` holds, in Kafka's own record format, so that Kafka's tools read it too.
+
+key   => version: int16, rest          0 and 1: a committed offset; 2: a group
+value => version: int16, rest          null: it is no more
+
+Source: Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value message definitions; versions as Kafka 3.9 writes them.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple
+
+from pylog.errors import ProtocolError
+from pylog.group.state import Group, GroupConfig, Member
+from pylog.wire.api import codec
+from pylog.wire.api.schema import Int32, Int64, Versions
+from pylog.wire.records import Record
+
+TOPIC = "__consumer_offsets"
+
+OFFSET_KEY_VERSION = 1
+GROUP_KEY_VERSION = 2
+OFFSET_VALUE_VERSION = 3
+GROUP_VALUE_VERSION = 3
+
+MAX_MEMBERS = 1 << 18
+"""Members one stored group may claim."""
+
+_VERSION = struct.Struct(">h")
+
+
+class OffsetKey(NamedTuple):
+    """Whose offset of what."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+@dataclass(slots=True)
+class CommittedOffset:
+    """The next offset a group reads, and what it noted beside it."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp: int = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class _OffsetKey:
+    group: str
+    topic: str
+    partition: Int32
+
+
+@dataclass(slots=True, kw_only=True)
+class _OffsetValue:
+    offset: Int64
+    leader_epoch: Annotated[Int32, Versions(3)] = -1
+    metadata: str
+    commit_timestamp: Int64
+    expire_timestamp: Annotated[Int64, Versions(1, 1)] = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class _GroupKey:
+    group: str
+
+
+@dataclass(slots=True, kw_only=True)
+class _MemberValue:
+    member_id: str
+    group_instance_id: Annotated[str | None, Versions(3)] = None
+    client_id: str
+    client_host: str
+    rebalance_timeout: Annotated[Int32, Versions(1)] = -1
+    session_timeout: Int32
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class _GroupValue:
+    protocol_type: str
+    generation: Int32
+    protocol: str | None
+    leader: str | None
+    current_state_timestamp: Annotated[Int64, Versions(2)] = -1
+    members: list[_MemberValue] = field(default_factory=list)
+
+
+def partition_for(group_id: str, partition_count: int) -> int:
+    """Return which partition of the topic keeps *group_id*: Java's String.hashCode, as every Kafka tool has it."""
+    code = 0
+    units = group_id.encode("utf-16-be")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (code * 31 + (high << 8 | low)) & 0xFFFF_FFFF
+    return (code & 0x7FFF_FFFF) % partition_count
+
+
+def encode_offset(key: OffsetKey, committed: CommittedOffset | None, now_ms: int) -> Record:
+    """Return the record that says *committed*, or with None that there is no such offset any more."""
+    raw_key = _encode(OFFSET_KEY_VERSION, _OffsetKey(group=key.group_id, topic=key.topic, partition=key.partition))
+    if committed is None:
+        return Record(0, now_ms, raw_key, None)
+    value = _OffsetValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_timestamp,
+    )
+    return Record(0, now_ms, raw_key, _encode(OFFSET_VALUE_VERSION, value))
+
+
+def encode_group(group: Group, now_ms: int) -> Record:
+    """Return the record that describes *group* and its members."""
+    value = _GroupValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader_id,
+        current_state_timestamp=now_ms,
+        members=[
+            _MemberValue(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol),
+                assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )
+    return Record(0, now_ms, _group_key(group.group_id), _encode(GROUP_VALUE_VERSION, value))
+
+
+def encode_group_end(group_id: str, now_ms: int) -> Record:
+    """Return the record that says there is no such group any more."""
+    return Record(0, now_ms, _group_key(group_id), None)
+
+
+def decode_key(raw: bytes) -> OffsetKey | str | None:
+    """Return whose offset a record has, or the id of the group it describes; None for what we do not know.
+
+    Raises:
+        ProtocolError: the key contradicts itself.
+    """
+    version, body = _split(raw)
+    if version in (0, OFFSET_KEY_VERSION):
+        key = codec.decode(_OffsetKey, 1, False, body, MAX_MEMBERS)
+        return OffsetKey(key.group, key.topic, key.partition)
+    if version == GROUP_KEY_VERSION:
+        return str(codec.decode(_GroupKey, 0, False, body, MAX_MEMBERS).group)
+    return None
+
+
+def decode_offset(raw: bytes) -> CommittedOffset:
+    """Return what `encode_offset` wrote.
+
+    Raises:
+        ProtocolError: the value contradicts itself or is of a version that is not known.
+    """
+    version, body = _split(raw)
+    if not 0 <= version <= OFFSET_VALUE_VERSION:
+        raise ProtocolError(f"committed offset of version {version}")
+    value = codec.decode(_OffsetValue, version, False, body, MAX_MEMBERS)
+    return CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp)
+
+
+def decode_group(group_id: str, raw: bytes, config: GroupConfig) -> Group:
+    """Return what `encode_group` wrote; the caller restores it.
+
+    Raises:
+        ProtocolError: the value contradicts itself or is of a version that is not known.
+    """
+    version, body = _split(raw)
+    if not 0 <= version <= GROUP_VALUE_VERSION:
+        raise ProtocolError(f"group {group_id} of version {version}")
+    value = codec.decode(_GroupValue, version, False, body, MAX_MEMBERS)
+    group = Group(group_id, config)
+    group.generation = value.generation
+    group.protocol_type = value.protocol_type or None
+    group.protocol = value.protocol
+    group.leader_id = value.leader
+    for row in value.members:
+        group.members[row.member_id] = Member(
+            row.member_id,
+            row.group_instance_id,
+            row.client_id,
+            row.client_host,
+            row.session_timeout,
+            row.rebalance_timeout if version >= 1 else row.session_timeout,
+            [(value.protocol or "", row.subscription)],
+            assignment=row.assignment,
+        )
+    return group
+
+
+def _group_key(group_id: str) -> bytes:
+    return _encode(GROUP_KEY_VERSION, _GroupKey(group=group_id), 0)
+
+
+def _encode(version: int, message: object, layout: int | None = None) -> bytes:
+    out = bytearray(_VERSION.pack(version))
+    codec.encode(message, version if layout is None else layout, False, out)
+    return bytes(out)
+
+
+def _split(raw: bytes) -> tuple[int, memoryview]:
+    if len(raw) < 2:
+        raise ProtocolError(f"{len(raw)} bytes where a version must be")
+    return _VERSION.unpack_from(raw)[0], memoryview(raw)[2:]
