@@ -13,18 +13,22 @@ NO_EPOCH = -1
 class LeaderEpochs:
     """(leader epoch, first offset written under it), oldest first, kept in `leader-epoch-checkpoint`.
 
-    Invariant: epochs and offsets both grow strictly.
+    Attributes:
+        latest: the newest epoch, -1 if none is known.
+        is_saved: the file holds what memory does; not so after the disk refused.
+            Invariant: epochs and offsets both grow strictly.
 
     Source: KIP-101, KIP-279.
     """
 
-    __slots__ = ("_epochs", "_path", "_starts", "latest")
+    __slots__ = ("_epochs", "_path", "_starts", "is_saved", "latest")
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / checkpoint.LEADER_EPOCHS
         self._epochs: list[int] = []
         self._starts: list[Offset] = []
         self.latest = NO_EPOCH
+        self.is_saved = True
 
     def load(self) -> bool:
         """Read the file; return False if it is missing or damaged, and the log must be walked instead."""
@@ -83,10 +87,11 @@ class LeaderEpochs:
         if save:
             self.save()
 
-    def clear(self) -> None:
+    def clear(self, *, save: bool = True) -> None:
         """Forget everything."""
         self._epochs, self._starts, self.latest = [], [], NO_EPOCH
-        self.save()
+        if save:
+            self.save()
 
     def save(self) -> None:
         """Write the file; after a power cut a torn one is made again from the batches.
@@ -94,7 +99,9 @@ class LeaderEpochs:
         Raises:
             StorageError: the disk refuses.
         """
+        self.is_saved = False
         checkpoint.write_lines(self._path, (f"{epoch} {start}" for epoch, start in self.entries()), durable=False)
+        self.is_saved = True
 
     def _add(self, epoch: int, start: Offset) -> bool:
         if epoch <= self.latest:

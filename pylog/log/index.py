@@ -43,7 +43,7 @@ class SparseIndex:
         # First key of every block in the file, and the block read last; a reader that moves on finds most there.
         self._block_keys: array[int] | None = None
         self._block_number = -1
-        self._block: list[tuple[int, int]] = []
+        self._block = array(self.key_type), array("I")
 
     @classmethod
     def count_on_disk(cls, path: Path) -> int:
@@ -76,10 +76,11 @@ class SparseIndex:
             number = bisect_right(self._first_keys(), key) - 1
             if number < 0:
                 return None
-            block = self._read_block(number)
+            keys, values = self._read_block(number)
         except OSError:
             return None
-        return block[bisect_right(block, key, key=_key_of) - 1]
+        row = bisect_right(keys, key) - 1
+        return keys[row], values[row]
 
     def last(self) -> tuple[int, int] | None:
         """Return the last entry.
@@ -141,7 +142,7 @@ class SparseIndex:
     def _forget(self) -> None:
         self._block_keys = None
         self._block_number = -1
-        self._block = []
+        self._block = array(self.key_type), array("I")
 
     def _first_keys(self) -> "array[int]":
         if self._block_keys is None:
@@ -150,10 +151,11 @@ class SparseIndex:
             self._block_keys = array("q", [self.entry.unpack_from(data, start)[0] for start in starts])
         return self._block_keys
 
-    def _read_block(self, number: int) -> list[tuple[int, int]]:
+    def _read_block(self, number: int) -> "tuple[array[int], array[int]]":
         if number != self._block_number:
             row = number * BLOCK_ENTRY_COUNT
-            self._block = self._read_rows(row, min(BLOCK_ENTRY_COUNT, self.flushed_count - row))
+            rows = self._read_rows(row, min(BLOCK_ENTRY_COUNT, self.flushed_count - row))
+            self._block = array(self.key_type, [key for key, _ in rows]), array("I", [value for _, value in rows])
             self._block_number = number
         return self._block
 
@@ -169,10 +171,6 @@ class SparseIndex:
         if len(data) != count * self.entry.size:
             raise OSError(f"{self.path}: entries {row} to {row + count} are not there")
         return data
-
-
-def _key_of(entry: tuple[int, int]) -> int:
-    return entry[0]
 
 
 class OffsetIndex(SparseIndex):

@@ -45,7 +45,7 @@ class SyncJob:
         self._error: OSError | None = None
         for segment in self._segments:
             segment.acquire()
-        self._fds = [segment.fd for segment in self._segments]
+        self._fds = [segment.open() for segment in self._segments]
 
     def run(self) -> None:
         """Sync the segments, then their indexes and directory."""

@@ -76,8 +76,9 @@ class Log:
     """
 
     __slots__ = (
-        "_active", "_closed_bytes", "_config", "_is_plain", "_leader_epoch", "_roll_bytes", "_roll_timestamp",
-        "_segments", "_truncation_count", "_unsynced_since_ms", "directory", "epochs", "high_watermark", "jobs",
+        "_active", "_closed_bytes", "_config", "_is_plain", "_last_possible_offset", "_leader_epoch", "_roll_bytes",
+        "_roll_timestamp", "_segments", "_truncation_count", "_unsynced_since_ms", "directory", "epochs",
+        "high_watermark", "jobs",
         "log_end_offset", "log_start_offset", "offline", "on_recovery_point_lowered", "producers",
         "recovery_point", "topic_partition",
     )  # fmt: skip
@@ -94,6 +95,7 @@ class Log:
         self.on_recovery_point_lowered: Callable[[], None] | None = None
         self._segments = loaded.segments
         self._active = self._segments[-1]
+        self._active.open()
         self._active.is_active = True
         self._closed_bytes = sum(segment.size_bytes for segment in self._segments[:-1])
         self._leader_epoch = self.epochs.latest
@@ -140,7 +142,8 @@ class Log:
         log.log_start_offset = max(log.log_start_offset, log_start_offset)
         log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         # Recovery checked what is above the old recovery point, but synced nothing; a clean stop synced everything.
-        log.recovery_point = log.log_end_offset if clean else min(recovery_point, log.log_end_offset)
+        first = log.segments[0].base_offset
+        log.recovery_point = log.log_end_offset if clean else max(min(recovery_point, log.log_end_offset), first)
         log.epochs.truncate_start(log.log_start_offset)
         log.producers.expire(now_ms, config.producer_id_expiration_ms)
         if not clean and log.size_bytes:
@@ -214,9 +217,9 @@ class Log:
             stored = self.producers.check(header)
             if stored is not None:
                 return AppendResult(stored.base_offset, stored.last_offset, is_duplicate=True)
-        log_append_time_ms = -1 if self._is_plain else self._treat_time(batch, header, now_ms)
-        if header.attributes & LOG_APPEND_TIME and log_append_time_ms < 0:
-            raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set the log append time")
+        log_append_time_ms = -1
+        if header.attributes & LOG_APPEND_TIME or not self._is_plain:
+            log_append_time_ms = self._treat_time(batch, header, now_ms)
         max_timestamp = header.max_timestamp
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
@@ -224,7 +227,7 @@ class Log:
         if (
             segment.size_bytes + size_bytes > self._roll_bytes
             or max_timestamp > self._roll_timestamp
-            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            or last_offset > self._last_possible_offset
         ):
             segment = self._make_room(base_offset, size_bytes)
         if leader_epoch != self._leader_epoch:
@@ -282,7 +285,7 @@ class Log:
         if (
             segment.size_bytes + len(batch) > self._roll_bytes
             or header.max_timestamp > self._roll_timestamp
-            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            or last_offset > self._last_possible_offset
         ):
             # Named for the log end, not for a batch after a gap: then a hole between two files is damage.
             segment = self._make_room(self.log_end_offset)
@@ -300,12 +303,12 @@ class Log:
 
     def _treat_time(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
         """Apply what the topic says about timestamps; return the log append time or -1."""
+        if header.attributes & LOG_APPEND_TIME:
+            raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set the log append time")
         config = self._config
         if self._unsynced_since_ms == _NEVER:
             self._unsynced_since_ms = now_ms
         if config.is_log_append_time:
-            if header.attributes & LOG_APPEND_TIME:
-                return -1
             header.attributes |= LOG_APPEND_TIME
             header.max_timestamp = now_ms
             _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, header.attributes)
@@ -342,6 +345,7 @@ class Log:
 
     def _set_roll_limits(self) -> None:
         segment = self._active
+        self._last_possible_offset = segment.base_offset + RELATIVE_OFFSET_MAX
         # An index entry follows at least so many bytes, so this bound keeps both indexes within theirs.
         apart_bytes = max(self._config.index_interval_bytes + 1, HEADER_BYTES)
         self._roll_bytes = min(self._config.segment_bytes, self._config.segment_index_bytes // 12 * apart_bytes)
@@ -437,7 +441,7 @@ class Log:
                 if not min_one_batch:
                     return None
                 size_bytes = first.size_bytes
-        return FileSlice(segment.fd, first.position, size_bytes, segment, segment.generation)
+        return FileSlice(segment.open(), first.position, size_bytes, segment, segment.generation)
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, Offset] | None:
         """Return (timestamp, offset) of the first record not older than *timestamp*, or None.
@@ -519,6 +523,7 @@ class Log:
 
     def _activate(self, segment: Segment) -> None:
         segment.is_active = True
+        segment.open()
         self._active = segment
         self._set_roll_limits()
 
@@ -668,7 +673,7 @@ class Log:
             boundary = segment.find(offset)
             end = boundary.position if boundary else segment.size_bytes
             segment.generation += 1
-            os.ftruncate(segment.fd, end)
+            os.ftruncate(segment.open(), end)
             segment.index.truncate(offset - segment.base_offset)
             segment.time_index.truncate(offset - segment.base_offset)
             walk_tail(segment, end, self._config.index_interval_bytes)
@@ -740,6 +745,8 @@ class Log:
             for segment in self._segments:
                 if not segment.close_indexes():
                     segment.drop_indexes()
+            if not self.epochs.is_saved:
+                self.epochs.save()
             self.producers.snapshot(self.log_end_offset)
         except OSError as error:
             raise self.go_offline(f"{error.filename}: {error.strerror}") from error

@@ -96,6 +96,7 @@ def load_log(directory: Path, config: LogConfig, *, clean: bool, recovery_point:
 
 def walk_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
     """Find the leader epochs in the batches themselves, because their file is missing or torn."""
+    epochs.clear(save=False)  # the check may have met a later batch of an epoch first
     for segment in segments:
         for _, header in segment.batches():
             if header.partition_leader_epoch > epochs.latest:
@@ -126,7 +127,7 @@ def checked_batches(segment: Segment, position: int, end: int) -> Iterator[tuple
     Raises:
         OSError: the disk fails.
     """
-    fd, buffer = segment.fd, bytearray(min(SCAN_BUFFER_BYTES, end - position))
+    fd, buffer = segment.open(), bytearray(min(SCAN_BUFFER_BYTES, end - position))
     while position < end:
         filled = os.preadv(fd, [memoryview(buffer)[: end - position]], position)
         at = 0
@@ -320,8 +321,8 @@ def _cut(loaded: LoadedLog, row: int, size_bytes: int, damage: Damage) -> None:
         loaded.cut_bytes += later.path.stat().st_size
         for path in (later.path, later.index.path, later.time_index.path):
             path.unlink(missing_ok=True)
-    os.ftruncate(segment.fd, damage.position)
-    os.fsync(segment.fd)
+    os.ftruncate(segment.open(), damage.position)
+    os.fsync(segment.open())
     _logger.warning(
         "cut log=%s position=%d bytes=%d segments=%d reason=%r",
         segment.path, damage.position, loaded.cut_bytes, len(dropped), damage.reason,

@@ -38,6 +38,7 @@ class Segment:
     """A segment's files and what is known about them.
 
     Attributes:
+        fd: the open file, -1 while it is not open; the active segment's always is.
         size_bytes: bytes of whole batches.  Invariant: nothing above is ever read or sent.
         next_offset: offset after the last record.
         max_timestamp: largest timestamp in the segment, -1 if none; `max_timestamp_offset` is the last offset of
@@ -48,7 +49,7 @@ class Segment:
     """
 
     __slots__ = (
-        "_fd", "base_offset", "bytes_since_index", "first_timestamp", "generation", "index", "indexed_timestamp",
+        "base_offset", "bytes_since_index", "fd", "first_timestamp", "generation", "index", "indexed_timestamp",
         "is_active", "max_timestamp", "max_timestamp_offset", "next_offset", "path", "recent_offsets",
         "recent_positions", "references", "size_bytes", "time_index",
     )  # fmt: skip
@@ -71,21 +72,20 @@ class Segment:
         self.references = 1  # the log's own
         self.recent_offsets = array("q")
         self.recent_positions = array("q")
-        self._fd = -1
+        self.fd = -1
 
-    @property
-    def fd(self) -> int:
-        """The open file; a closed segment is opened when it is first read.
+    def open(self) -> int:
+        """Return the open file; a closed segment is opened when it is first read.
 
         Raises:
             StorageError: the file cannot be opened.
         """
-        if self._fd < 0:
+        if self.fd < 0:
             try:
-                self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+                self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             except OSError as error:
                 raise StorageError(f"{self.path}: {error.strerror}") from error
-        return self._fd
+        return self.fd
 
     def create(self) -> None:
         """Make the empty file, or empty an old one.
@@ -93,7 +93,7 @@ class Segment:
         Raises:
             OSError: the disk refuses.
         """
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
 
     def acquire(self) -> None:
         """Count one more user of the open file."""
@@ -103,9 +103,9 @@ class Segment:
         """Count one user less; the last one closes the file."""
         self.references -= 1
         assert self.references >= 0, f"{self.path}: {self.references} references"
-        if not self.references and self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if not self.references and self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
     def add(self, last_offset: int, size_bytes: int, max_timestamp: int, interval_bytes: int) -> None:
         """Take note of a batch just written at the end."""
@@ -216,7 +216,7 @@ class Segment:
         Raises:
             StorageError: the file cannot be read or holds no batch where one must be.
         """
-        fd = self.fd
+        fd = self.open()
         if end is None:
             end = self.size_bytes
         data, start = b"", position
@@ -243,7 +243,7 @@ class Segment:
         Raises:
             StorageError: the file cannot be read or ends early.
         """
-        data = self._pread(self.fd, size_bytes, position)
+        data = self._pread(self.open(), size_bytes, position)
         if len(data) != size_bytes:
             raise StorageError(f"{self.path}: {len(data)} of {size_bytes} bytes at {position}")
         return memoryview(data)

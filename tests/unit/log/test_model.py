@@ -1,6 +1,5 @@
 """A log against a list: whatever is appended, cut, deleted, crashed and recovered, both hold the same batches."""
 
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -190,12 +189,13 @@ class LogMachine(RuleBasedStateMachine):
         cut = synced + int(share * (total - synced))
         left = cut
         for segment in segments:
-            kept = min(left, segment.size_bytes)
-            left -= kept
-            os.truncate(segment.path, kept)
-            if kept < segment.size_bytes:
-                segment.path.write_bytes(segment.path.read_bytes() + tail)
-                break  # segments after it may well have reached the disk
+            data = segment.path.read_bytes()
+            if left < len(data):
+                # Garbage, so not what stood there; segments after this one may well have reached the disk.
+                garbage = bytes([data[left] ^ 0xFF]) + tail if tail else b""
+                segment.path.write_bytes(data[:left] + garbage)
+                break
+            left -= len(data)
         self.lose(lost)
         self.open(clean=False, recovery_point=recovery_point)
         kept_batches, size = [], 0
@@ -203,8 +203,12 @@ class LogMachine(RuleBasedStateMachine):
             size += len(stored.data)
             if size <= cut:
                 kept_batches.append(stored)
+        if kept_batches and kept_batches[-1].last_offset + 1 < self.start:
+            kept_batches = []  # all that is left was deleted before, and the log begins anew at its start
+        start = self.start
         self.keep(kept_batches)
-        assert self.log.log_end_offset >= min(recovery_point, self.end)
+        if self.end < start:
+            self.end = self.start = start
 
     def lose(self, names: set[str]) -> None:
         for name in names:
