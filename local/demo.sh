@@ -61,7 +61,7 @@ reconcile() {
   for file in "$DEMO"/*.json; do
     case "$(basename "$file")" in
       journal-*) ;;
-      *) arguments+=(--report "$file") ;;
+      *) arguments+=(--report "$(basename "$file" .json)=$file") ;;
     esac
   done
   for host in "${hosts[@]}"; do arguments+=(--journal "$host=$DEMO/journal-$host.json"); done

@@ -56,16 +56,32 @@ def _compare(one: str, a: Count, other: str, b: Count) -> list[str]:
     return []
 
 
-def topic_rows(produced: Mapping[str, Count], bootstrap: str, lake: Path) -> list[Row]:
-    """Return a row for each topic of a report."""
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a generator says it produced.
+
+    Attributes:
+        path: its report.
+        run: what its keys begin with, before a hyphen; None when the topics hold nothing but reported records.
+    """
+
+    path: Path
+    run: str | None
+
+
+def topic_rows(given: Sequence[Report], bootstrap: str, lake: Path) -> list[Row]:
+    """Return a row for each topic of the reports, which are added up.
+
+    With runs named, only their records count: a run that was interrupted leaves records and no report.
+    """
+    runs = tuple(f"{report.run}-".encode() for report in given if report.run is not None)
+
+    def counted(keys: Iterable[bytes | None]) -> Count:
+        return _counted((key for key in keys if key is not None and key.startswith(runs)) if runs else keys)
+
     return [
-        Row(
-            topic,
-            count,
-            _counted(readers.stored_keys(bootstrap, topic)),
-            _counted(readers.landed_keys(lake, topic)),
-        )
-        for topic, count in sorted(produced.items())
+        Row(topic, count, counted(readers.stored_keys(bootstrap, topic)), counted(readers.landed_keys(lake, topic)))
+        for topic, count in sorted(total([report.path for report in given]).items())
     ]
 
 
@@ -145,21 +161,21 @@ def as_json(rows: Sequence[Row]) -> str:
     )
 
 
-def reports(paths: Sequence[Path]) -> dict[str, Count]:
+def total(paths: Sequence[Path]) -> dict[str, Count]:
     """Return the sum of several reports, such as those of repeated runs of a generator.
 
     Raises:
         ConfigError: one cannot be read.
     """
-    total: dict[str, Count] = {}
+    counts: dict[str, Count] = {}
     for path in paths:
         try:
             found = read_report(path)
         except (OSError, ValueError) as error:
             raise ConfigError(str(error)) from error
         for topic, count in found.items():
-            total[topic] = total.get(topic, Count()) + count
-    return total
+            counts[topic] = counts.get(topic, Count()) + count
+    return counts
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -173,8 +189,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT[,...]")
     parser.add_argument("--lake", required=True, type=Path, metavar="DIR")
     parser.add_argument(
-        "--report", action="append", default=[], type=Path, metavar="FILE",
-        help="what a generator says it produced; several are added up, as the topics hold all their records",
+        "--report", action="append", default=[], type=_report, metavar="[RUN=]FILE",
+        help="what a generator says it produced; several are added up. With RUN only keys that begin with RUN- count; "
+        "name it for all reports or for none",
     )  # fmt: skip
     parser.add_argument(
         "--journal", action="append", default=[], metavar="HOST=FILE", type=_journal,
@@ -188,7 +205,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     given = parser.parse_args(arguments)
     if not given.report and not given.journal:
         parser.error("nothing to count: give --report or --journal")
+    if len({report.run is None for report in given.report}) > 1:
+        parser.error("--report names a run for some files and not for others")
     return given
+
+
+def _report(text: str) -> Report:
+    run, equals, path = text.rpartition("=")
+    return Report(Path(path), run if equals else None)
 
 
 def _journal(text: str) -> tuple[str, Path]:
@@ -212,11 +236,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Count, compare, print; 1 when anything differs."""
     given = parse(arguments)
     try:
-        produced = reports(given.report)
         journals = {host: read_cursors(path) for host, path in given.journal}
 
         def count() -> list[Row]:
-            rows = topic_rows(produced, given.bootstrap, given.lake)
+            rows = topic_rows(given.report, given.bootstrap, given.lake)
             return rows + journal_rows(journals, given.bootstrap, given.lake, given.journal_topic)
 
         rows = count_until_equal(count, given.wait)

@@ -31,6 +31,8 @@ class Landed:
         counter = Counter()
         counter.update(keys)
         write_report(directory / "report.json", {self.topic: counter.result()})
+        # An interrupted run leaves records and no report.
+        topics.send(self.topic, [b"run0-logins-%09d" % number for number in range(70)])
         # live2 was restarted and sent two entries again; both hosts have written on since their journals were listed.
         for host, listed, shipped in (("live1", range(5, 50), range(1, 60)), ("live2", range(20), [*range(25), 3, 4])):
             for number in shipped:
@@ -52,7 +54,7 @@ class Landed:
             [
                 f"--bootstrap={self.bootstrap}",
                 f"--lake={self.lake}",
-                f"--report={self.directory / 'report.json'}",
+                f"--report=run1={self.directory / 'report.json'}",
                 *(f"--journal={host}={self.directory / host}.json" for host in ("live1", "live2")),
                 f"--journal-topic={self.journal}",
                 *more,
@@ -137,6 +139,14 @@ def test_an_entry_that_was_never_shipped_fails_and_names_the_host(
     finally:
         landed.list_journal("live1", [cursor(number) for number in range(5, 50)])
     assert f"{landed.journal} live1: " in capsys.readouterr().err
+
+
+def test_records_that_nobody_reported_fail_unless_a_run_is_named(
+    landed: Landed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = [f"--bootstrap={landed.bootstrap}", f"--lake={landed.lake}"]
+    assert reconcile.main([*where, f"--report={landed.directory / 'report.json'}"]) == 1
+    assert f"{landed.topic}: 3000 produced, 3070 stored: 70 too many in stored" in capsys.readouterr().err
 
 
 def test_brokers_that_are_gone_fail(landed: Landed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

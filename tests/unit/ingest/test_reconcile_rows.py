@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pylog.client.counting import Count, Counter, write_report
 from pylog.errors import ConfigError
-from pylog.ingest.reconcile import Row, as_json, as_table, count_until_equal, parse, reports
+from pylog.ingest.reconcile import Row, as_json, as_table, count_until_equal, parse, total
 
 
 def seen(*keys: str) -> Count:
@@ -66,14 +66,14 @@ def test_reports_of_several_runs_add_up(tmp_path: Path) -> None:
     first, second = seen("a"), seen("b", "c")
     write_report(tmp_path / "1", {"logins": first})
     write_report(tmp_path / "2", {"logins": second, "searches": second})
-    total = reports([tmp_path / "1", tmp_path / "2"])
-    assert (total["logins"].count, total["logins"].key_hash) == (3, seen("a", "b", "c").key_hash)
-    assert total["searches"].count == 2
+    counts = total([tmp_path / "1", tmp_path / "2"])
+    assert (counts["logins"].count, counts["logins"].key_hash) == (3, seen("a", "b", "c").key_hash)
+    assert counts["searches"].count == 2
 
 
 def test_a_report_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="none"):
-        reports([tmp_path / "none"])
+        total([tmp_path / "none"])
 
 
 def test_without_patience_it_counts_once() -> None:
@@ -87,8 +87,17 @@ def test_without_patience_it_counts_once() -> None:
     assert len(counted) == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["--journal", "live1"], ["--journal", "=file"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["--journal", "live1"], ["--journal", "=file"], ["--report", "run1=a", "--report", "b"]]
+)
 def test_a_wrong_command_line_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(["--bootstrap", "h:1", "--lake", "/lake", *arguments])
     assert ended.value.code == 2
+
+
+def test_a_report_names_its_run_or_does_not() -> None:
+    given = parse(["--bootstrap", "h:1", "--lake", "/lake", "--report", "run1=/a", "--report", "run2=/b"])
+    assert [(report.run, report.path) for report in given.report] == [("run1", Path("/a")), ("run2", Path("/b"))]
+    given = parse(["--bootstrap", "h:1", "--lake", "/lake", "--report", "/a"])
+    assert given.report[0].run is None
