@@ -22,5 +22,5 @@ test_stage 'pipeline' 240 local/pytest.sh pipeline tests/pipeline
 test_stage 'cluster scenario' 600 local/molecule.sh cluster
 
 status=0
-"$VENV/bin/python" local/test_report.py "$STAGES" "$STATE/results" "${failed[@]}" || status=$?
+"$VENV/bin/python" local/report.py "$STAGES" "$STATE/results" "${failed[@]}" || status=$?
 exit "$status"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Print the end of `make test`: stages against their budgets, reasons of skips, and as the last line the sums.
 
-    test_report.py STAGES_TSV RESULTS_DIR [FAILED_STAGE...]
+    report.py STAGES_TSV RESULTS_DIR [FAILED_STAGE...]
 
 Exit code 1 when a stage or a test failed, or when a stage left no report of any test.
 """
