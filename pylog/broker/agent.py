@@ -127,6 +127,7 @@ class ClusterAgent:
         self._answers: list[Callable[[], None]] = []
         self._duties: ControllerDuties | None = None
         self._info: ControllerInfo | None = None
+        self._served_epoch = 0
         self._session_told = SessionState.LOST
         self._is_connected = False
         self._is_stopping = threading.Event()
@@ -273,6 +274,7 @@ class ClusterAgent:
             return
         log.warning("session_%s broker=%d", state.value, self._broker_id)
         if state is SessionState.LOST:
+            self._store.renew()
             self.broker_epoch = -1
             self._step_down(None)
         self._tell_session(state)
@@ -373,6 +375,10 @@ class ClusterAgent:
                 # Only an election moves the epoch, and ours has not ended: somebody wrote it by hand.  Begin anew.
                 raise Deposed(f"the controller epoch moved from {self._duties.fence} to {node.fence}")
             if self._duties is None:
+                if node.fence.epoch <= self._served_epoch:
+                    # Left over from a resignation that failed; images of that epoch are out, so it cannot begin anew.
+                    raise Deposed(f"controller epoch {node.fence.epoch} was given up")
+                self._served_epoch = node.fence.epoch
                 self._step_down(None)
                 log.info("elected broker=%d controller_epoch=%d", self._broker_id, node.fence.epoch)
                 looks = (_Look.BROKERS, _Look.TOPICS, _Look.DELETIONS)

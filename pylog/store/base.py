@@ -23,7 +23,8 @@ class SessionState(Enum):
     SUSPENDED = "suspended"
     """The connection is gone; the session, its ephemeral nodes and our claims may still stand."""
     LOST = "lost"
-    """The session is over and its ephemeral nodes are gone.  A new session starts by itself and says CONNECTED."""
+    """The session is over and its ephemeral nodes are gone.  A new one starts by itself and says CONNECTED; its verbs
+    fail until `Store.renew` has been called once for each LOST."""
 
 
 class EventKind(Enum):
@@ -164,6 +165,14 @@ class Store(ABC):
     @abstractmethod
     def close(self) -> None:
         """End the session now, so that its ephemeral nodes vanish at once.  May be called twice."""
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Accept that a session was lost; call it once for each LOST that a listener heard.
+
+        Until then every verb raises SessionLost, also under the new session: whoever still acts on what the old one
+        had claimed is stopped in the middle.
+        """
 
     @property
     @abstractmethod

@@ -131,6 +131,7 @@ class EmbeddedStore(Store):
         self._listeners: list[SessionListener] = []
         self._state = SessionState.LOST
         self._session_id = 0
+        self._unaccepted_losses = 0
 
     @classmethod
     def open(cls, directory: Path) -> Self:
@@ -156,6 +157,11 @@ class EmbeddedStore(Store):
         """Open the session; there is nothing to wait for."""
         self._session_id = self._tree.begin_session()
         self._become(SessionState.CONNECTED)
+
+    def renew(self) -> None:
+        """Accept one loss."""
+        self._unaccepted_losses -= 1
+        assert self._unaccepted_losses >= 0, "renewed more often than lost"
 
     def close(self) -> None:
         """End the session and drop its ephemeral nodes."""
@@ -209,8 +215,10 @@ class EmbeddedStore(Store):
 
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
         """Do all or nothing; on return it is synced."""
+        # Taken before the check: a session that ends after it is refused by the tree.
+        session_id = self._session_id
         self._check()
-        return self._tree.commit(operations, self._session_id)
+        return self._tree.commit(operations, session_id)
 
     def suspend(self) -> None:
         """Lose the connection but not the session: every verb fails and the watches are gone."""
@@ -225,6 +233,7 @@ class EmbeddedStore(Store):
         """Lose the session; `connect` starts a new one, as ZooKeeper's client does by itself."""
         session_id, self._session_id = self._session_id, 0
         self._state = SessionState.LOST
+        self._unaccepted_losses += 1
         self._tree.end_session(session_id)
         self._become(SessionState.LOST)
 
@@ -235,7 +244,7 @@ class EmbeddedStore(Store):
     def _check(self) -> None:
         if self._state is SessionState.SUSPENDED:
             raise NotConnected(message="the session is suspended")
-        if self._state is SessionState.LOST:
+        if self._state is SessionState.LOST or self._unaccepted_losses:
             raise SessionLost(message="the session is over")
 
     def _become(self, state: SessionState) -> None:

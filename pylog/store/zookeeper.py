@@ -2,6 +2,7 @@
 
 import logging
 import struct
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +41,10 @@ from pylog.store.base import (
 )
 
 log = logging.getLogger(__name__)
+
+MIN_HOST_ENTRIES = 3
+"""kazoo gives each entry of the list its share of the session time-out to answer a connection.  A server that is just
+starting may accept one and never answer, so a single entry would use up the whole session."""
 
 MAX_READS = 500
 """Reads in one request of `get_many`: few enough for the server to answer other sessions in between."""
@@ -100,6 +105,9 @@ class ZooKeeperStore(Store):
         self._state = SessionState.LOST
         self._session_id = 0
         self._is_closed = False
+        self._unaccepted_losses = 0
+        # Held while a request is handed to kazoo: none slips in between the end of a session and the next.
+        self._lock = threading.Lock()
 
     @property
     def session_id(self) -> int:
@@ -129,6 +137,12 @@ class ZooKeeperStore(Store):
         self._state, self._session_id = SessionState.LOST, 0
         if client is not None:
             _stop(client)
+
+    def renew(self) -> None:
+        """Accept one loss."""
+        with self._lock:
+            self._unaccepted_losses -= 1
+            assert self._unaccepted_losses >= 0, "renewed more often than lost"
 
     def listen(self, listener: SessionListener) -> None:
         """Tell *listener* every later change."""
@@ -170,10 +184,11 @@ class ZooKeeperStore(Store):
         return [_result(operation, result) for operation, result in zip(operations, results, strict=True)]
 
     def _ask(self, path: str, request: Callable[[KazooClient], Any]) -> Any:  # noqa: ANN401  (kazoo has no types)
-        client = self._connected()
+        with self._lock:
+            answer = request(self._connected())
         try:
             # A server that is silent for that long has lost the session or will: the answer would be too late.
-            return request(client).get(timeout=self._session_timeout_ms / 1000)
+            return answer.get(timeout=self._session_timeout_ms / 1000)
         except (KazooException, KazooTimeoutError) as error:
             raise _translate(error, path) from error
 
@@ -191,7 +206,7 @@ class ZooKeeperStore(Store):
         return answers
 
     def _connected(self) -> KazooClient:
-        if self._state is SessionState.LOST or self._client is None:
+        if self._state is SessionState.LOST or self._client is None or self._unaccepted_losses:
             raise SessionLost(message="there is no session")
         if self._state is SessionState.SUSPENDED:
             raise NotConnected(message="the session is suspended")
@@ -203,17 +218,21 @@ class ZooKeeperStore(Store):
         if self._is_closed or client is None:
             return
         now = _STATES[state]
-        if now is SessionState.CONNECTED:
-            self._session_id = client.client_id[0]
-        elif now is SessionState.LOST:
-            self._session_id = 0
-        self._state = now
+        with self._lock:
+            if now is SessionState.CONNECTED:
+                self._session_id = client.client_id[0]
+            elif now is SessionState.LOST:
+                self._session_id = 0
+                self._unaccepted_losses += 1
+            self._state = now
         for listener in list(self._listeners):
             listener(now)
 
     def _new_client(self, hosts: str) -> KazooClient:
+        servers, slash, chroot = hosts.partition("/")
+        repeats = -(-MIN_HOST_ENTRIES // (servers.count(",") + 1))
         return KazooClient(
-            hosts=hosts,
+            hosts=",".join([servers] * repeats) + slash + chroot,
             timeout=self._session_timeout_ms / 1000,
             # By default the pauses between attempts grow to an hour.
             connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0},

@@ -666,11 +666,17 @@ def test_requests_that_wait_are_refused_when_the_session_is_lost(embedded: Clust
 
 
 class ForgetfulStore(EmbeddedStore):
-    """A session whose connection breaks after a multi was done and before its answer came."""
+    """A session whose connection breaks before a multi is done, or after it and before its answer came."""
 
     breaks_at: str = ""
+    loses: Operation | None = None
 
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        if self.loses in operations:
+            self.loses = None
+            self.suspend()
+            self.resume()
+            raise NotConnected(message="the request was lost")
         results = super().multi(operations)
         if self.breaks_at and any(self.breaks_at in operation.path for operation in operations):
             self.breaks_at = ""
@@ -728,6 +734,18 @@ def test_a_claim_with_unknown_outcome_is_recognised(embedded: Cluster) -> None:
     one.agent.start(WAIT_S)
     one.wait_controller(1, 1)
     one.create(NewTopic("t"))
+
+
+def test_a_resignation_that_failed_is_repeated_and_no_epoch_served_twice(embedded: Cluster, tmp_path: Path) -> None:
+    one, store = forgetful(embedded, tmp_path)
+    one.create(NewTopic("t"))
+    store.loses = Delete(znodes.CONTROLLER)
+    embedded.outsider().set("/controller_epoch", b"1")
+    with pytest.raises(ApiError):
+        one.agent.create_topics([NewTopic("u")]).result(WAIT_S)
+    one.wait_controller(1, 2)
+    orders = [image.order for image in one.images]
+    assert orders == sorted(set(orders))
 
 
 def test_a_broken_journal_ends_the_agent_and_says_so(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ def own_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeepe
 
 @pytest.fixture
 def store(own_zookeeper: ZooKeeper) -> Iterator[ZooKeeperStore]:
-    # As long as the servers allow, so that a slow machine does not end the session during a restart.
-    store = ZooKeeperStore(own_zookeeper.hosts, session_timeout_ms=30_000)
+    # Long enough that a slow machine does not end the session after a restart.
+    store = ZooKeeperStore(own_zookeeper.hosts, session_timeout_ms=15_000)
     store.connect()
     yield store
     store.close()
