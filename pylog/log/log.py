@@ -8,9 +8,9 @@ import contextlib
 import errno
 import os
 import struct
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -20,9 +20,10 @@ from crc32c import crc32c
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, StorageError
 from pylog.log.config import LogConfig
 from pylog.log.jobs import Job, SyncJob, UnlinkJob
-from pylog.log.recovery import LoadedLog, load_log, replay_producers, walk_tail
-from pylog.log.retention import DeletedSegment, SegmentFacts, expired_segments
+from pylog.log.recovery import LoadedLog, load_log, replay_producers
+from pylog.log.retention import DeletedSegment, expired_segments
 from pylog.log.segment import RELATIVE_OFFSET_MAX, FileSlice, Segment
+from pylog.log.segments import Segments
 from pylog.model import Offset, TopicPartition
 from pylog.wire.records import (
     CRC_START,
@@ -30,7 +31,6 @@ from pylog.wire.records import (
     LOG_APPEND_TIME,
     BatchHeader,
     check_stored_batch,
-    decode_records,
     iter_batches,
 )
 
@@ -76,7 +76,7 @@ class Log:
     """
 
     __slots__ = (
-        "_active", "_closed_bytes", "_config", "_is_plain", "_last_possible_offset", "_leader_epoch", "_roll_bytes",
+        "_active", "_config", "_is_plain", "_last_possible_offset", "_leader_epoch", "_roll_bytes",
         "_roll_timestamp", "_segments", "_truncation_count", "_unsynced_since_ms", "directory", "epochs",
         "high_watermark", "jobs",
         "log_end_offset", "log_start_offset", "offline", "on_recovery_point_lowered", "producers",
@@ -93,16 +93,13 @@ class Log:
         self.jobs = jobs
         self.offline: StorageError | None = None
         self.on_recovery_point_lowered: Callable[[], None] | None = None
-        self._segments = loaded.segments
-        self._active = self._segments[-1]
-        self._active.open()
-        self._active.is_active = True
-        self._closed_bytes = sum(segment.size_bytes for segment in self._segments[:-1])
+        self._segments = Segments(directory, loaded.segments)
+        self._active = self._segments.active
         self._leader_epoch = self.epochs.latest
         self._truncation_count = 0
         self._unsynced_since_ms = _NEVER
         self.log_end_offset: Offset = self._active.next_offset
-        self.log_start_offset: Offset = self._segments[0].base_offset
+        self.log_start_offset: Offset = self._segments.base_offset
         self.high_watermark: Offset = self.log_start_offset
         self.recovery_point: Offset = self.log_start_offset
         self.configure(config)
@@ -132,18 +129,20 @@ class Log:
             recovery_point: from the checkpoint; everything below survived a sync.
             log_start_offset: from the checkpoint.
             high_watermark: from the checkpoint; brought into the log's bounds.
-            jobs: where work for other threads goes; without it, work waits until `flush` or `close`.
+            jobs: where work for other threads goes; without it, whoever opened the log takes it from `jobs`.
 
         Raises:
             StorageError: the partition is offline: the disk fails, or synced data is damaged.
         """
-        loaded = _load(directory, config, clean, recovery_point, log_start_offset)
+        loaded = load_log(
+            directory, config, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset
+        )
         log = cls(directory, topic_partition, config, loaded, deque() if jobs is None else jobs)
         log.log_start_offset = max(log.log_start_offset, log_start_offset)
         log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         # Recovery checked what is above the old recovery point, but synced nothing; a clean stop synced everything.
-        first = log.segments[0].base_offset
-        log.recovery_point = log.log_end_offset if clean else max(min(recovery_point, log.log_end_offset), first)
+        checked = max(min(recovery_point, log.log_end_offset), log._segments.base_offset)
+        log.recovery_point = log.log_end_offset if clean else checked
         log.epochs.truncate_start(log.log_start_offset)
         log.producers.expire(now_ms, config.producer_id_expiration_ms)
         if not clean and log.size_bytes:
@@ -169,7 +168,7 @@ class Log:
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
-        return self._closed_bytes + self._active.size_bytes
+        return self._segments.size_bytes
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -413,35 +412,10 @@ class Log:
         if offset >= upper_bound_offset:
             return None
         try:
-            return self._find_slice(offset, max_bytes, upper_bound_offset, min_one_batch)
+            return self._segments.slice(offset, max_bytes, upper_bound_offset, min_one_batch)
         except StorageError as error:
             self.offline = error
             raise
-
-    def _find_slice(
-        self, offset: Offset, max_bytes: int, upper_bound_offset: Offset, min_one_batch: bool
-    ) -> FileSlice | None:
-        segment = self._active
-        row = len(self._segments) - 1
-        if offset < segment.base_offset:
-            row = bisect_right(self._segments, offset, key=_base_offset_of) - 1
-            segment = self._segments[row]
-        while (first := segment.find(offset)) is None:
-            # Compaction left nothing at or above the offset in this segment.
-            row += 1
-            if row == len(self._segments):
-                return None
-            segment = self._segments[row]
-        size_bytes = segment.end_position(upper_bound_offset) - first.position
-        if size_bytes <= 0:
-            return None
-        if size_bytes > max_bytes:
-            size_bytes = max_bytes
-            if size_bytes < first.size_bytes:
-                if not min_one_batch:
-                    return None
-                size_bytes = first.size_bytes
-        return FileSlice(segment.open(), first.position, size_bytes, segment, segment.generation)
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, Offset] | None:
         """Return (timestamp, offset) of the first record not older than *timestamp*, or None.
@@ -450,26 +424,8 @@ class Log:
             StorageError: the file is damaged.
             CorruptRecords: the batch in question does not decode.
         """
-        for segment in self._segments:
-            if segment.max_timestamp < timestamp or segment.next_offset <= self.log_start_offset:
-                continue
-            floor = segment.time_index.floor(timestamp)
-            start = max(segment.base_offset + floor[1] if floor else segment.base_offset, self.log_start_offset)
-            found = self._first_not_older(segment, start, timestamp)
-            if found is not None:
-                return found
-        return None
-
-    def _first_not_older(self, segment: Segment, start: Offset, timestamp: int) -> tuple[int, Offset] | None:
-        first = segment.find(start)
-        for position, header in segment.batches(first.position) if first else ():
-            if header.max_timestamp < timestamp:
-                continue
-            batch = segment.read_batch(position, header.size_bytes)
-            for record in decode_records(batch, header):
-                if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                    return record.timestamp, record.offset
-        return None
+        with self._going_offline():
+            return self._segments.first_not_older(timestamp, self.log_start_offset)
 
     def offset_of_max_timestamp(self) -> tuple[int, Offset] | None:
         """Return (timestamp, offset) of the first record with the largest timestamp, or None if there is none.
@@ -478,7 +434,7 @@ class Log:
             StorageError: the file is damaged.
             CorruptRecords: the batch in question does not decode.
         """
-        largest = max(segment.max_timestamp for segment in self._segments)
+        largest = self._segments.max_timestamp
         return self.offset_for_timestamp(largest) if largest >= 0 else None
 
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, Offset]:
@@ -495,22 +451,15 @@ class Log:
             StorageError: the partition is offline.
         """
         base_offset = self.log_end_offset if base_offset is None else base_offset
-        old = self._active
-        if base_offset == old.base_offset:
+        if base_offset == self._active.base_offset:
             return
-        new = Segment(self.directory, base_offset)
         try:
-            new.create()
+            self._segments.begin(base_offset)
         except OSError as error:
             if error.errno in _DISK_FULL:
-                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{new.path}: {error.strerror}") from error
-            raise self.go_offline(f"{new.path}: {error.strerror}") from error
-        old.is_active = False
-        old.close_indexes()
-        old.forget_recent()
-        self._closed_bytes += old.size_bytes
-        self._segments.append(new)
-        self._activate(new)
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error.strerror}") from error
+            raise self.go_offline(f"{self.directory}: cannot begin a segment: {error.strerror}") from error
+        self._activate()
         self.snapshot_producers()
         job = self.begin_sync(until=base_offset)
         if job is not None:
@@ -521,10 +470,8 @@ class Log:
         with contextlib.suppress(StorageError):
             self.producers.snapshot(self.log_end_offset)
 
-    def _activate(self, segment: Segment) -> None:
-        segment.is_active = True
-        segment.open()
-        self._active = segment
+    def _activate(self) -> None:
+        self._active = self._segments.active
         self._set_roll_limits()
 
     def is_sync_due(self, now_ms: int) -> bool:
@@ -537,11 +484,7 @@ class Log:
     def begin_sync(self, until: Offset | None = None) -> SyncJob | None:
         """Return the job that syncs everything written up to now, or None if nothing is unsynced."""
         end_offset = self.log_end_offset if until is None else until
-        segments = [
-            segment
-            for segment in self._segments
-            if segment.next_offset > self.recovery_point and segment.base_offset < end_offset
-        ]
+        segments = self._segments.between(self.recovery_point, end_offset)
         if not segments or self.offline is not None:
             return None
         for segment in segments:
@@ -575,8 +518,10 @@ class Log:
         if self.offline is not None:
             raise self.offline
         self.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+        with self._going_offline():
+            facts = self._segments.facts()
         expired = expired_segments(
-            [self._facts(segment) for segment in self._segments],
+            facts,
             self._config,
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
@@ -587,20 +532,6 @@ class Log:
                 self.roll()
             self._drop_first(len(expired))
         return expired
-
-    def _facts(self, segment: Segment) -> SegmentFacts:
-        try:
-            modified_ms = segment.path.stat().st_mtime_ns // 1_000_000
-        except OSError as error:
-            raise self.go_offline(f"{segment.path}: {error.strerror}") from error
-        return SegmentFacts(
-            segment.base_offset,
-            segment.next_offset,
-            segment.size_bytes,
-            segment.max_timestamp,
-            modified_ms,
-            segment.is_active,
-        )
 
     def delete_records_before(self, offset: Offset) -> Offset:
         """Let the log begin at *offset*, or at the high watermark if it is -1; return the new log start offset.
@@ -618,38 +549,35 @@ class Log:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)
-            self._drop_first(sum(segment.next_offset <= offset for segment in self._segments[:-1]))
+            self._drop_first(self._segments.wholly_below(offset))
         return self.log_start_offset
 
     def _drop_first(self, count: int) -> None:
-        dropped = self._segments[:count]
-        del self._segments[:count]
-        self._closed_bytes -= sum(segment.size_bytes for segment in dropped)
-        self._unlink(dropped)
-        first = self._segments[0].base_offset
+        if not count:
+            return
+        with self._going_offline():
+            self._remove(self._segments.drop_first(count))
+        first = self._segments.base_offset
         self.recovery_point = max(self.recovery_point, first)  # what is gone needs no sync
         if first > self.log_start_offset:
             self.log_start_offset = first
             self.epochs.truncate_start(first)
-        if dropped:
-            self.producers.delete_snapshots(before=first)
+        self.producers.delete_snapshots(before=first)
 
-    def _unlink(self, segments: Sequence[Segment]) -> None:
-        """Take segments off the disk; readers that hold a slice keep the bytes until they are done."""
-        paths: list[Path] = []
-        try:
-            for segment in segments:
-                for path in (segment.path, segment.index.path, segment.time_index.path):
-                    gone = path.with_name(path.name + ".deleted")
-                    with contextlib.suppress(FileNotFoundError):
-                        path.rename(gone)
-                        paths.append(gone)
-                segment.is_active = False
-                segment.release()
-        except OSError as error:
-            raise self.go_offline(f"{error.filename}: {error.strerror}") from error
+    def _remove(self, paths: Sequence[Path]) -> None:
         if paths:
             self.jobs.append(UnlinkJob(paths))
+
+    @contextmanager
+    def _going_offline(self) -> Iterator[None]:
+        """Take the partition offline if the disk or what it holds fails."""
+        try:
+            yield
+        except OSError as error:
+            raise self.go_offline(f"{error.filename or self.directory}: {error.strerror or error}") from error
+        except StorageError as error:
+            self.offline = error
+            raise
 
     # Truncation
 
@@ -663,24 +591,12 @@ class Log:
             raise self.offline
         if offset >= self.log_end_offset:
             return
-        if offset < self._segments[0].base_offset:
+        if offset < self._segments.base_offset:
             self.truncate_fully_and_start_at(offset)
             return
         self._begin_truncation(offset)
-        self._drop_last(sum(segment.base_offset > offset for segment in self._segments))
-        segment = self._segments[-1]
-        try:
-            boundary = segment.find(offset)
-            end = boundary.position if boundary else segment.size_bytes
-            segment.generation += 1
-            os.ftruncate(segment.open(), end)
-            segment.index.truncate(offset - segment.base_offset)
-            segment.time_index.truncate(offset - segment.base_offset)
-            walk_tail(segment, end, self._config.index_interval_bytes)
-        except OSError as error:
-            raise self.go_offline(f"{segment.path}: cannot truncate: {error.strerror}") from error
-        self._closed_bytes = sum(segment.size_bytes for segment in self._segments[:-1])
-        self._activate(segment)
+        with self._going_offline():
+            self._remove(self._segments.cut(offset, self._config.index_interval_bytes))
         self._end_truncation()
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
@@ -692,18 +608,11 @@ class Log:
         if self.offline is not None:
             raise self.offline
         self._begin_truncation(offset)
-        self._drop_last(len(self._segments))
-        segment = Segment(self.directory, offset)
-        try:
-            segment.create()
-        except OSError as error:
-            raise self.go_offline(f"{segment.path}: {error.strerror}") from error
-        self._segments.append(segment)
-        self._closed_bytes = 0
+        with self._going_offline():
+            self._remove(self._segments.begin_anew(offset))
         self.log_start_offset = offset
         self.epochs.clear()
         self.producers.clear()
-        self._activate(segment)
         self._end_truncation()
 
     def _begin_truncation(self, offset: Offset) -> None:
@@ -715,14 +624,8 @@ class Log:
             if self.on_recovery_point_lowered is not None:
                 self.on_recovery_point_lowered()
 
-    def _drop_last(self, count: int) -> None:
-        dropped = self._segments[len(self._segments) - count :]
-        del self._segments[len(self._segments) - count :]
-        for segment in dropped:
-            segment.generation += 1
-        self._unlink(dropped)
-
     def _end_truncation(self) -> None:
+        self._activate()
         end_offset = self.log_end_offset = self._active.next_offset
         self.recovery_point = min(self.recovery_point, end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
@@ -730,7 +633,7 @@ class Log:
         self.epochs.truncate_end(end_offset)
         self._leader_epoch = self.epochs.latest
         start = self.producers.load(end_offset)
-        replay_producers(self.producers, self._segments, start, end_offset)
+        replay_producers(self.producers, self.segments, start, end_offset)
 
     def close(self) -> None:
         """Sync and close everything; readers that hold a slice keep their file until they are done.
@@ -742,9 +645,7 @@ class Log:
             self.flush()
             if self.offline is not None:
                 raise self.offline
-            for segment in self._segments:
-                if not segment.close_indexes():
-                    segment.drop_indexes()
+            self._segments.close_indexes()
             if not self.epochs.is_saved:
                 self.epochs.save()
             self.producers.snapshot(self.log_end_offset)
@@ -756,34 +657,4 @@ class Log:
     def abandon(self) -> None:
         """Let go of all files without syncing them, because they are about to be deleted."""
         self.offline = self.offline or StorageError(f"{self.directory}: is closed")
-        for segment in self._segments:
-            segment.is_active = False
-            segment.release()
-        self._segments.clear()
-
-
-def _base_offset_of(segment: Segment) -> Offset:
-    return segment.base_offset
-
-
-def _load(
-    directory: Path, config: LogConfig, clean: bool, recovery_point: Offset, log_start_offset: Offset
-) -> LoadedLog:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        loaded = load_log(directory, config, clean=clean, recovery_point=recovery_point)
-        if loaded.segments and loaded.segments[-1].next_offset < log_start_offset:
-            # Nothing that may be read is left, as after a power cut that followed DeleteRecords.
-            for segment in loaded.segments:
-                for path in (segment.path, segment.index.path, segment.time_index.path):
-                    path.unlink(missing_ok=True)
-                segment.release()
-            loaded.segments.clear()
-        if not loaded.segments:
-            loaded.segments.append(Segment(directory, log_start_offset))
-            loaded.segments[0].create()
-            if loaded.epochs.entries():
-                loaded.epochs.clear()
-    except OSError as error:
-        raise StorageError(f"{error.filename or directory}: {error.strerror}") from error
-    return loaded
+        self._segments.release()

@@ -27,7 +27,7 @@ SCAN_BUFFER_BYTES = 4 << 20
 MAX_BATCH_BYTES = 128 << 20
 """No batch is larger, since no request may be (`socket.request.max.bytes` is 100 MB); a larger claim is damage."""
 
-LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".swap", ".tmp")
+LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp")
 """Files that a crash left half made or half deleted."""
 
 _logger = logging.getLogger(__name__)
@@ -51,47 +51,77 @@ class LoadedLog:
     cut_bytes: int = 0
 
 
-def load_log(directory: Path, config: LogConfig, *, clean: bool, recovery_point: Offset) -> LoadedLog:
-    """Open all segments of *directory*, oldest first; none if there are no files.
+def load_log(
+    directory: Path, config: LogConfig, *, clean: bool, recovery_point: Offset, log_start_offset: Offset
+) -> LoadedLog:
+    """Open all segments of *directory*, oldest first; where there are none, begin one.
 
     Args:
-        directory: the partition's directory.
+        directory: the partition's directory, made if missing.
         config: its settings.
         clean: the last stop was clean, so that every file is whole.
         recovery_point: everything below survived a sync.
+        log_start_offset: from the checkpoint; nothing below may be read.
 
     Raises:
         StorageError: something below the recovery point is damaged, or the disk fails.
     """
     try:
-        segments = _find_segments(directory)
-        loaded = LoadedLog(segments, LeaderEpochs(directory), Producers(directory))
-        is_epochs_known = loaded.epochs.load() or not segments
-        saved_epochs = loaded.epochs.entries()
-        unchecked = [] if clean else _unchecked(segments, recovery_point)
-        trusted = segments[: len(segments) - len(unchecked)]
-        for segment, following in zip(trusted, [*segments[1:], None], strict=False):
-            _trust(segment, following, config, is_clean=clean)
-        for segment in unchecked:
-            _start_check(segment, recovery_point)
-        if segments:
-            known = [*trusted, *unchecked[:1]]
-            start = loaded.producers.load(known[-1].next_offset)
-            replay_producers(loaded.producers, known, start, known[-1].next_offset)
-        for segment in unchecked:
-            if not _check(loaded, segment, config, recovery_point):
-                break
+        directory.mkdir(parents=True, exist_ok=True)
+        loaded = _load_segments(directory, config, clean, recovery_point)
+        segments = loaded.segments
+        if segments and segments[-1].next_offset < log_start_offset:
+            # Nothing that may be read is left, as after a power cut that followed DeleteRecords.
+            for segment in segments:
+                _remove(segment)
+                segment.release()
+            segments.clear()
+        if not segments:
+            segments.append(Segment(directory, log_start_offset))
+            segments[0].create()
+            if loaded.epochs.entries():
+                loaded.epochs.clear()
     except OSError as error:
         raise StorageError(f"{error.filename or directory}: {error.strerror or error}") from error
+    return loaded
+
+
+def _load_segments(directory: Path, config: LogConfig, clean: bool, recovery_point: Offset) -> LoadedLog:
+    segments = _find_segments(directory)
+    loaded = LoadedLog(segments, LeaderEpochs(directory), Producers(directory))
+    if segments:
+        try:
+            _load_all(loaded, config, clean, recovery_point)
+        except (OSError, StorageError):
+            for segment in segments:
+                segment.release()
+            raise
+    return loaded
+
+
+def _load_all(loaded: LoadedLog, config: LogConfig, clean: bool, recovery_point: Offset) -> None:
+    segments = loaded.segments
+    is_epochs_known = loaded.epochs.load()
+    saved_epochs = loaded.epochs.entries()
+    unchecked = [] if clean else _unchecked(segments, recovery_point)
+    trusted = segments[: len(segments) - len(unchecked)]
+    for segment, following in zip(trusted, [*segments[1:], None], strict=False):
+        _trust(segment, following, config, is_clean=clean)
+    for segment in unchecked:
+        _start_check(segment, recovery_point)
+    known = [*trusted, *unchecked[:1]]
+    start = loaded.producers.load(known[-1].next_offset)
+    replay_producers(loaded.producers, known, start, known[-1].next_offset)
+    for segment in unchecked:
+        if not _check(loaded, segment, config, recovery_point):
+            break
     if not is_epochs_known:
         walk_epochs(loaded.epochs, segments)
-    if segments:
-        loaded.epochs.truncate_end(segments[-1].next_offset, save=False)
+    loaded.epochs.truncate_end(segments[-1].next_offset, save=False)
     if loaded.epochs.entries() != saved_epochs:
         loaded.epochs.save()
     for segment in segments[:-1]:
         segment.forget_recent()
-    return loaded
 
 
 def walk_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
@@ -319,14 +349,19 @@ def _cut(loaded: LoadedLog, row: int, size_bytes: int, damage: Damage) -> None:
     loaded.cut_bytes = size_bytes - damage.position
     for later in dropped:
         loaded.cut_bytes += later.path.stat().st_size
-        for path in (later.path, later.index.path, later.time_index.path):
-            path.unlink(missing_ok=True)
+        _remove(later)
+        later.release()
     os.ftruncate(segment.open(), damage.position)
     os.fsync(segment.open())
     _logger.warning(
         "cut log=%s position=%d bytes=%d segments=%d reason=%r",
         segment.path, damage.position, loaded.cut_bytes, len(dropped), damage.reason,
     )  # fmt: skip
+
+
+def _remove(segment: Segment) -> None:
+    for path in (segment.path, segment.index.path, segment.time_index.path):
+        path.unlink(missing_ok=True)
 
 
 def replay_producers(producers: Producers, segments: Sequence[Segment], start: Offset, until: Offset) -> None:

@@ -266,3 +266,15 @@ def test_a_batch_larger_than_the_scan_buffer_is_checked_whole(tmp_path: Path) ->
     log = open_log(tmp_path)
     assert log.log_end_offset == 2
     assert read_all(log)[61 : len(stored)] == stored[61:]
+
+
+def test_a_log_that_cannot_be_opened_leaves_no_file_open(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 40)
+    crash(log)
+    first = segment_files(tmp_path)[0]
+    os.truncate(first, first.stat().st_size - 5)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(StorageError):
+        open_log(tmp_path, recovery_point=30)
+    assert os.listdir("/proc/self/fd") == before

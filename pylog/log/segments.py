@@ -1,0 +1,203 @@
+"""The segments of one log, oldest first: where an offset or a time lies, and which files come and go."""
+
+import contextlib
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pylog.log.recovery import read_first_timestamp, walk_tail
+from pylog.log.retention import SegmentFacts
+from pylog.log.segment import FileSlice, Segment
+from pylog.model import Offset
+from pylog.wire.records import decode_records
+
+
+class Segments:
+    """At least one segment; the last one is active.
+
+    What the disk refuses comes out as OSError, what a file should hold and does not as StorageError; in both cases the
+    log goes offline.
+    """
+
+    __slots__ = ("_closed_bytes", "_directory", "_rows", "active")
+
+    def __init__(self, directory: Path, rows: Sequence[Segment]) -> None:
+        self._directory = directory
+        self._rows = list(rows)
+        self._activate_last()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._rows)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return self._closed_bytes + self.active.size_bytes
+
+    @property
+    def base_offset(self) -> Offset:
+        """Base offset of the oldest segment."""
+        return self._rows[0].base_offset
+
+    def slice(
+        self, offset: Offset, max_bytes: int, upper_bound_offset: Offset, min_one_batch: bool
+    ) -> FileSlice | None:
+        """Return the bytes from the batch that holds *offset* on; see `Log.read`."""
+        rows = self._rows
+        row = len(rows) - 1
+        segment = self.active
+        if offset < segment.base_offset:
+            row = bisect_right(rows, offset, key=_base_offset_of) - 1
+            segment = rows[row]
+        while (first := segment.find(offset)) is None:
+            # Compaction left nothing at or above the offset in this segment.
+            row += 1
+            if row == len(rows):
+                return None
+            segment = rows[row]
+        size_bytes = segment.end_position(upper_bound_offset) - first.position
+        if size_bytes <= 0:
+            return None
+        if size_bytes > max_bytes:
+            size_bytes = max_bytes
+            if size_bytes < first.size_bytes:
+                if not min_one_batch:
+                    return None
+                size_bytes = first.size_bytes
+        return FileSlice(segment.open(), first.position, size_bytes, segment, segment.generation)
+
+    def first_not_older(self, timestamp: int, log_start_offset: Offset) -> tuple[int, Offset] | None:
+        """Return (timestamp, offset) of the first record not older than *timestamp*, or None."""
+        for segment in self._rows:
+            if segment.max_timestamp < timestamp or segment.next_offset <= log_start_offset:
+                continue
+            floor = segment.time_index.floor(timestamp)
+            start = max(segment.base_offset + floor[1] if floor else segment.base_offset, log_start_offset)
+            first = segment.find(start)
+            for position, header in segment.batches(first.position) if first else ():
+                if header.max_timestamp < timestamp:
+                    continue
+                batch = segment.read_batch(position, header.size_bytes)
+                for record in decode_records(batch, header):
+                    if record.timestamp >= timestamp and record.offset >= log_start_offset:
+                        return record.timestamp, record.offset
+        return None
+
+    @property
+    def max_timestamp(self) -> int:
+        """Largest timestamp of all segments, -1 if there is none."""
+        return max(segment.max_timestamp for segment in self._rows)
+
+    def between(self, start: Offset, end: Offset) -> list[Segment]:
+        """Return the segments that hold anything from *start* up to *end*."""
+        return [segment for segment in self._rows if segment.next_offset > start and segment.base_offset < end]
+
+    def wholly_below(self, offset: Offset) -> int:
+        """Return how many closed segments end at or below *offset*."""
+        return sum(segment.next_offset <= offset for segment in self._rows[:-1])
+
+    def facts(self) -> list[SegmentFacts]:
+        """Return what retention decides by."""
+        return [
+            SegmentFacts(
+                segment.base_offset,
+                segment.next_offset,
+                segment.size_bytes,
+                segment.max_timestamp,
+                segment.path.stat().st_mtime_ns // 1_000_000,
+                segment.is_active,
+            )
+            for segment in self._rows
+        ]
+
+    def begin(self, base_offset: Offset) -> None:
+        """Close the active segment and begin one at *base_offset*; if that fails, nothing has changed."""
+        new = Segment(self._directory, base_offset)
+        new.create()
+        old = self.active
+        old.is_active = False
+        old.close_indexes()
+        old.forget_recent()
+        self._rows.append(new)
+        self._activate_last()
+
+    def drop_first(self, count: int) -> list[Path]:
+        """Take the oldest *count* segments out; return the files that are left to be removed."""
+        dropped = self._rows[:count]
+        del self._rows[:count]
+        self._closed_bytes -= sum(segment.size_bytes for segment in dropped)
+        return _retire(dropped)
+
+    def cut(self, offset: Offset, interval_bytes: int) -> list[Path]:
+        """Drop everything at or above *offset*, which lies in a segment; return the files left to be removed."""
+        above = [segment for segment in self._rows if segment.base_offset > offset]
+        paths = self._drop_last(len(above))
+        segment = self._rows[-1]
+        boundary = segment.find(offset)
+        end = boundary.position if boundary else segment.size_bytes
+        segment.generation += 1
+        os.ftruncate(segment.open(), end)
+        segment.index.truncate(offset - segment.base_offset)
+        segment.time_index.truncate(offset - segment.base_offset)
+        walk_tail(segment, end, interval_bytes)
+        read_first_timestamp(segment)
+        self._activate_last()
+        return paths
+
+    def begin_anew(self, base_offset: Offset) -> list[Path]:
+        """Drop everything and begin an empty segment at *base_offset*; return the files left to be removed."""
+        paths = self._drop_last(len(self._rows))
+        segment = Segment(self._directory, base_offset)
+        segment.create()
+        self._rows.append(segment)
+        self._activate_last()
+        return paths
+
+    def close_indexes(self) -> None:
+        """Write all indexes to their ends; what cannot be written is removed and made again at the next start."""
+        for segment in self._rows:
+            if not segment.close_indexes():
+                segment.drop_indexes()
+
+    def release(self) -> None:
+        """Let go of all files; readers that hold a slice keep theirs until they are done."""
+        for segment in self._rows:
+            segment.is_active = False
+            segment.release()
+        self._rows.clear()
+
+    def _drop_last(self, count: int) -> list[Path]:
+        kept = len(self._rows) - count
+        dropped = self._rows[kept:]
+        del self._rows[kept:]
+        for segment in dropped:
+            segment.generation += 1
+        return _retire(dropped)
+
+    def _activate_last(self) -> None:
+        self.active = self._rows[-1]
+        self.active.open()
+        self.active.is_active = True
+        self._closed_bytes = sum(segment.size_bytes for segment in self._rows[:-1])
+
+
+def _base_offset_of(segment: Segment) -> Offset:
+    return segment.base_offset
+
+
+def _retire(segments: Sequence[Segment]) -> list[Path]:
+    """Rename files to `.deleted`, which is quick; removing a GiB is not.  Readers with a slice keep their bytes."""
+    paths: list[Path] = []
+    for segment in segments:
+        for path in (segment.path, segment.index.path, segment.time_index.path):
+            gone = path.with_name(path.name + ".deleted")
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(gone)
+                paths.append(gone)
+        segment.is_active = False
+        segment.release()
+    return paths
