@@ -11,7 +11,8 @@ response => throttle_time_ms: int32, error_code: int16 (v7+), session_id: int32 
               last_stable_offset: int64, log_start_offset: int64 (v5+), aborted_transactions: nullable [],
               preferred_read_replica: int32 (v11+), records: nullable bytes]]
 
-Versions 4 to 12 are served; 12 is compact with tagged fields.
+Versions 4 to 12 are served; 12 is compact with tagged fields: a partition's answer may carry its diverging epoch
+(tag 0: epoch: int32, end_offset: int64, tags), and a follower's request its broker epoch (tag 1000, ours: int64).
 
 Source: Kafka protocol guide; FetchRequest.json and FetchResponse.json.
 """
@@ -21,14 +22,28 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from pylog.errors import ErrorCode, ProtocolError
-from pylog.wire.primitives import check_count, read_unsigned_varint, skip_tags, take, write_unsigned_varint
+from pylog.wire.primitives import (
+    check_count,
+    read_tags,
+    read_unsigned_varint,
+    skip_tags,
+    take,
+    write_unsigned_varint,
+)
 
 FIRST_FLEXIBLE_VERSION = 12
+REPLICA_VERSION = 12
+"""What our followers speak: the first version with diverging epochs, the last without topic ids."""
+
+_DIVERGING_EPOCH_TAG = 0
+_BROKER_EPOCH_TAG = 1000
 
 SliceT = TypeVar("SliceT")
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_DIVERGING = struct.Struct(">iq")
 _HEAD_V4 = struct.Struct(">iiiib")
 _HEAD_V7 = struct.Struct(">iiiibii")
 _PARTITION_V4 = struct.Struct(">iqi")
@@ -57,7 +72,12 @@ class FetchPartition:
 
 @dataclass(slots=True)
 class FetchRequest:
-    """A parsed request; `replica_id` is -1 for consumers, -2 for a debugging consumer."""
+    """A parsed request.
+
+    Attributes:
+        replica_id: -1 for consumers, -2 for a debugging consumer, else the broker that follows.
+        broker_epoch: of that broker's process; -1 if not told.
+    """
 
     replica_id: int
     max_wait_ms: int
@@ -69,11 +89,16 @@ class FetchRequest:
     partitions: list[FetchPartition]
     forgotten: list[tuple[str, int]] = field(default_factory=list)
     rack_id: str = ""
+    broker_epoch: int = -1
 
 
 @dataclass(slots=True)
 class FetchResult(Generic[SliceT]):
-    """The answer for one partition; `records` is anything with `size_bytes`, or None."""
+    """The answer for one partition; `records` is a slice of `records_bytes` bytes, or None.
+
+    Attributes:
+        diverging: (epoch, end offset) of our log, for a follower whose log is not a prefix of it.
+    """
 
     topic: str
     partition: int
@@ -84,6 +109,7 @@ class FetchResult(Generic[SliceT]):
     preferred_read_replica: int = -1
     records: SliceT | None = None
     records_bytes: int = 0
+    diverging: tuple[int, int] | None = None
 
 
 def parse_request(frame: memoryview, version: int, position: int) -> FetchRequest:
@@ -117,7 +143,10 @@ def _parse(frame: memoryview, version: int, at: int) -> FetchRequest:
             at = _parse_forgotten(reader, at, request.forgotten)
     if version >= 11:
         request.rack_id, at = reader.string(at)
-    at = reader.end_of_structure(at)
+    if reader.is_flexible:
+        tags, at = read_tags(frame, at)
+        if len(epoch := tags.get(_BROKER_EPOCH_TAG, b"")) == _INT64.size:
+            (request.broker_epoch,) = _INT64.unpack(epoch)
     if at != len(frame):
         raise ProtocolError(f"{len(frame) - at} bytes follow a fetch request")
     return request
@@ -222,7 +251,10 @@ def encode_response(
                 parts += (bytes(head), row.records)
                 size += len(head) + row.records_bytes
                 head.clear()
-            if is_flexible:
+            if row.diverging is not None and is_flexible:
+                head += bytes((1, _DIVERGING_EPOCH_TAG, _DIVERGING.size + 1))
+                head += _DIVERGING.pack(*row.diverging) + b"\x00"
+            elif is_flexible:
                 head.append(0)
         if is_flexible:
             head.append(0)
@@ -273,3 +305,88 @@ def _write_row(out: bytearray, row: FetchResult[SliceT], version: int) -> None:
     else:
         out += _ROW_V4.pack(*offsets, _NO_ABORTED)
     out += _INT32.pack(row.records_bytes)
+
+
+def encode_replica_request(
+    correlation_id: int, broker_id: int, broker_epoch: int, request: FetchRequest
+) -> bytes:
+    """Return the frame, size included, by which broker *broker_id* fetches what it follows.
+
+    Partitions of one topic stand together.
+    """
+    out = bytearray(4) + struct.pack(">hhihB", 1, REPLICA_VERSION, correlation_id, -1, 0)
+    out += _HEAD_V7.pack(
+        broker_id, request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level, 0, -1
+    )
+    topics: dict[str, list[FetchPartition]] = {}
+    for part in request.partitions:
+        topics.setdefault(part.topic, []).append(part)
+    _write_count(out, len(topics), True)
+    for topic, parts in topics.items():
+        _write_name(out, topic, True)
+        _write_count(out, len(parts), True)
+        for part in parts:
+            out += _PARTITION_V12.pack(
+                part.partition,
+                part.current_leader_epoch,
+                part.fetch_offset,
+                part.last_fetched_epoch,
+                part.log_start_offset,
+                part.max_bytes,
+            )
+            out.append(0)
+        out.append(0)
+    out += b"\x01\x01\x01"  # nothing forgotten, no rack, one tag
+    write_unsigned_varint(out, _BROKER_EPOCH_TAG)
+    out.append(_INT64.size)
+    out += _INT64.pack(broker_epoch)
+    out[:4] = _INT32.pack(len(out) - 4)
+    return bytes(out)
+
+
+def parse_replica_response(frame: memoryview, correlation_id: int) -> list[FetchResult[memoryview]]:
+    """Return what a leader answered; *frame* comes without its size, `records` are views of it.
+
+    Raises:
+        ProtocolError: it is not such an answer, or answers something else.
+    """
+    try:
+        found, at = _INT32.unpack_from(frame)[0], 4
+        if found != correlation_id:
+            raise ProtocolError(f"response to {found} where {correlation_id} was asked")
+        at = skip_tags(frame, at) + 4  # throttle time
+        error, _ = struct.unpack_from(">hi", frame, at)
+        if error:
+            raise ProtocolError(f"fetch refused: error {error}")
+        reader = _Reader(frame, True)
+        results: list[FetchResult[memoryview]] = []
+        count, at = reader.count(at + 6)
+        for _ in range(count):
+            topic, at = reader.string(at)
+            rows, at = reader.count(at)
+            for _ in range(rows):
+                at = _parse_replica_row(reader, topic, at, results)
+            at = skip_tags(frame, at)
+    except (struct.error, IndexError, UnicodeDecodeError, ValueError) as fault:
+        raise ProtocolError(f"fetch response of {len(frame)} bytes: {fault}") from fault
+    return results
+
+
+def _parse_replica_row(
+    reader: _Reader, topic: str, at: int, results: list[FetchResult[memoryview]]
+) -> int:
+    frame = reader.frame
+    partition, error, high_watermark, stable, log_start, aborted, preferred = _ROW_V12.unpack_from(frame, at)
+    if aborted not in (0, 1):
+        raise ProtocolError("aborted transactions in a leader's answer; pylog has no transactions")
+    size, at = read_unsigned_varint(frame, at + _ROW_V12.size)
+    records = take(frame, at, max(size - 1, 0))
+    tags, at = read_tags(frame, at + len(records))
+    result: FetchResult[memoryview] = FetchResult(
+        topic, partition, ErrorCode(error), high_watermark, stable, log_start, preferred, records, len(records)
+    )
+    if _DIVERGING_EPOCH_TAG in tags:
+        epoch, end_offset = _DIVERGING.unpack_from(tags[_DIVERGING_EPOCH_TAG])
+        result.diverging = (epoch, end_offset)
+    results.append(result)
+    return at

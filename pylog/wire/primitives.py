@@ -64,10 +64,18 @@ def check_count(count: int, bytes_left: int) -> None:
 
 def skip_tags(view: memoryview, position: int) -> int:
     """Return the position after the tagged fields at *position*, none of which is read."""
+    # Nearly every structure has none: one zero byte.
+    return position + 1 if view[position] == 0 else read_tags(view, position)[1]
+
+
+def read_tags(view: memoryview, position: int) -> tuple[dict[int, memoryview], int]:
+    """Return (content by tag, position after the tagged fields at *position*)."""
     count, position = read_unsigned_varint(view, position)
     check_count(count, len(view) - position)
+    tags: dict[int, memoryview] = {}
     for _ in range(count):
-        _, position = read_unsigned_varint(view, position)
+        tag, position = read_unsigned_varint(view, position)
         size, position = read_unsigned_varint(view, position)
-        position += len(take(view, position, size))
-    return position
+        tags[tag] = take(view, position, size)
+        position += size
+    return tags, position

@@ -146,3 +146,52 @@ def test_noise_as_produce_raises_protocol_error_only(noise: bytes, version: int)
 def test_noise_as_fetch_raises_protocol_error_only(noise: bytes, version: int) -> None:
     with contextlib.suppress(ProtocolError):
         fetch.parse_request(memoryview(noise), version, 0)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            topics, partitions, offsets, st.binary(max_size=50), st.one_of(st.none(), st.tuples(partitions, offsets))
+        ),
+        max_size=4,
+        unique_by=lambda row: row[0],
+    )
+)
+def test_a_follower_reads_what_a_leader_answers(
+    rows: list[tuple[str, int, int, bytes, tuple[int, int] | None]],
+) -> None:
+    parts = fetch.encode_response(
+        fetch.REPLICA_VERSION,
+        77,
+        [
+            fetch.FetchResult(t, p, ErrorCode.NONE, high, high, 0, -1, data or None, len(data), diverging)
+            for t, p, high, data, diverging in rows
+        ],
+    )
+    frame = memoryview(b"".join(parts))[4:]
+    found = fetch.parse_replica_response(frame, 77)
+    got = [(r.topic, r.partition, r.high_watermark, bytes(r.records or b""), r.diverging) for r in found]
+    assert got == rows
+    with pytest.raises(ProtocolError):
+        fetch.parse_replica_response(frame, 78)
+
+
+@given(st.lists(st.tuples(topics, partitions, offsets), max_size=5, unique_by=lambda row: row[0]), offsets)
+def test_a_leader_reads_what_a_follower_asks(rows: list[tuple[str, int, int]], epoch: int) -> None:
+    asked = fetch.FetchRequest(
+        3, 500, 1, 1000, 0, 0, -1, [fetch.FetchPartition(t, p, 4, offset, 3, 0, 99) for t, p, offset in rows]
+    )
+    frame = memoryview(fetch.encode_replica_request(5, 3, epoch, asked))
+    assert struct.unpack_from(">ihhihB", frame) == (len(frame) - 4, 1, 12, 5, -1, 0)
+    found = fetch.parse_request(frame[4:], 12, 11)
+    assert (found.replica_id, found.broker_epoch, found.partitions) == (3, epoch, asked.partitions)
+    kio = schema("fetch", 12, "request")
+    without_our_tag = bytes(frame[15:-12]) + b"\x00"  # kio refuses tags it does not know
+    theirs = decode_with_kio(kio.FetchRequest, without_our_tag)
+    assert [(t.topic, p.partition, p.fetch_offset) for t in theirs.topics for p in t.partitions] == rows
+
+
+@given(st.binary(max_size=200))
+def test_noise_as_a_leaders_answer_raises_protocol_error_only(noise: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        fetch.parse_replica_response(memoryview(noise), 0)

@@ -1,0 +1,46 @@
+"""Where a follower cuts its log so that it becomes a prefix of its leader's.
+
+Never by the high watermark, which lags behind the leader's and may be below what was acknowledged; always by leader
+epochs: two logs that agree on an epoch agree on everything before its end.
+
+Source: KIP-101, KIP-279, KIP-595 (diverging epochs in Fetch).
+"""
+
+from pylog.model import Offset
+
+
+def diverging_epoch(
+    last_fetched_epoch: int, fetch_offset: Offset, leaders_epoch: int, leaders_end: Offset
+) -> tuple[int, Offset] | None:
+    """Return what the leader answers when a follower's log is not a prefix of its own, else None.
+
+    Args:
+        last_fetched_epoch: leader epoch of the follower's last record, -1 with an empty log.
+        fetch_offset: the follower's log end.
+        leaders_epoch: the largest epoch not above *last_fetched_epoch* that the leader's log has.
+        leaders_end: where that epoch ends in the leader's log.
+    """
+    if last_fetched_epoch < 0:
+        return None
+    if leaders_epoch < last_fetched_epoch or leaders_end < fetch_offset:
+        return leaders_epoch, leaders_end
+    return None
+
+
+def truncation_offset(
+    leaders_epoch: int, leaders_end: Offset, own_epoch: int, own_end: Offset, log_end_offset: Offset
+) -> Offset:
+    """Return the offset from which on the follower's records are not the leader's.
+
+    Args:
+        leaders_epoch: as the leader answered, see `diverging_epoch`.
+        leaders_end: likewise.
+        own_epoch: the largest epoch not above *leaders_epoch* that the follower's log has, -1 if none.
+        own_end: where that epoch ends in the follower's log; its log start if there is none, since then every record
+            is of an epoch that the leader does not have.
+        log_end_offset: the follower's.
+    """
+    if own_epoch < leaders_epoch or leaders_epoch < 0:
+        # We lack the epoch the leader named; cut after our own one before it, then it is compared again (KIP-279).
+        return min(own_end, log_end_offset)
+    return min(own_end, leaders_end, log_end_offset)

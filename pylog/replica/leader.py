@@ -1,0 +1,182 @@
+"""What the leader of a partition knows of its followers, and what follows from it.
+
+The high watermark is the first offset that some replica of the maximal ISR still lacks: everything below survives the
+loss of any but all of them.  The maximal ISR is the committed one and whoever is about to join it: between asking the
+controller and its answer nobody can say which of the two holds, so both must (rule 4 of the design).
+
+Source: KIP-101, KIP-497; Kafka's Partition.maybeIncrementLeaderHW, isFollowerInSync, isFollowerOutOfSync.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pylog.model import Offset
+
+UNKNOWN: Offset = -1
+"""Log end of a follower that has not fetched in this leader epoch; it holds the high watermark where it is."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """One follower, as its fetches show it.
+
+    Attributes:
+        log_end_offset: it has everything below; known only from a fetch in this leader epoch.
+        broker_epoch: of the process that fetched; an ISR change names it, so that a bounced one is refused.
+        caught_up_ms: when it last had everything that the leader had.
+    """
+
+    caught_up_ms: int
+    log_end_offset: Offset = UNKNOWN
+    broker_epoch: int = -1
+    fetched_ms: int = 0
+    end_offset_at_fetch: Offset = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """What the controller is asked for: the new ISR, each member with the epoch of its process."""
+
+    isr: tuple[tuple[int, int], ...]
+    partition_epoch: int
+
+
+class Leader:
+    """One leader epoch of one partition.
+
+    Attributes:
+        isr: as committed by the controller.
+        partition_epoch: version of the state that `isr` stands in.
+        leader_epoch: ours.
+        pending: a change that was sent and not answered; one at a time.
+
+    Invariant: the high watermark never moves back, and never past what a member of `isr` or of `pending` has.
+    """
+
+    __slots__ = (
+        "_broker_id", "_epoch_start", "_followers", "_lag_ms", "_min_isr", "isr", "leader_epoch", "partition_epoch",
+        "pending",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        broker_id: int,
+        replicas: Iterable[int],
+        isr: Iterable[int],
+        *,
+        leader_epoch: int,
+        partition_epoch: int,
+        epoch_start: Offset,
+        lag_ms: int,
+        min_isr: int,
+        now_ms: int,
+    ) -> None:
+        """Begin to lead.
+
+        Args:
+            broker_id: ours.
+            replicas: all of them, this broker included.
+            isr: as the controller committed it.
+            leader_epoch: under which this broker leads.
+            partition_epoch: version of the state.
+            epoch_start: log end when this epoch began; who lacks that cannot be in sync.
+            lag_ms: how long a member may lag, `replica.lag.time.max.ms`.
+            min_isr: `min.insync.replicas`.
+            now_ms: the time; members get a whole lag from here, since they could not fetch before.
+        """
+        self._broker_id = broker_id
+        self._epoch_start = epoch_start
+        self._lag_ms = lag_ms
+        self._followers = {replica: Progress(now_ms) for replica in replicas if replica != broker_id}
+        # A topic with fewer replicas than the broker's default asks for would never show a record else.
+        self._min_isr = min(min_isr, len(self._followers) + 1)
+        self.isr = frozenset(isr)
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.pending: IsrChange | None = None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there are no followers at all."""
+        return not self._followers
+
+    def is_replica(self, broker_id: int) -> bool:
+        """Whether *broker_id* follows here."""
+        return broker_id in self._followers
+
+    def progress(self, broker_id: int) -> Progress:
+        """Return what is known of a follower."""
+        return self._followers[broker_id]
+
+    def fetched(
+        self, broker_id: int, broker_epoch: int, fetch_offset: Offset, log_end_offset: Offset, now_ms: int
+    ) -> None:
+        """Take note of a follower's fetch: it has everything below *fetch_offset*."""
+        follower = self._followers[broker_id]
+        if broker_epoch < follower.broker_epoch:
+            return  # an earlier process of that broker, still on its way here
+        if fetch_offset >= log_end_offset:
+            follower.caught_up_ms = now_ms
+        elif fetch_offset >= follower.end_offset_at_fetch:
+            # It has now what was there at its previous fetch, so it had caught up then.
+            follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
+        follower.broker_epoch = broker_epoch
+        follower.log_end_offset = fetch_offset
+        follower.end_offset_at_fetch = log_end_offset
+        follower.fetched_ms = now_ms
+
+    def high_watermark(self, current: Offset, log_end_offset: Offset) -> Offset:
+        """Return the first offset some in-sync replica may still lack; it never moves back."""
+        if len(self.isr) < self._min_isr:
+            return current
+        members = self.isr if self.pending is None else self.isr.union(member for member, _ in self.pending.isr)
+        lowest = log_end_offset
+        for member in members:
+            if member != self._broker_id:
+                lowest = min(lowest, self._followers[member].log_end_offset)
+        return max(current, lowest)
+
+    def is_under_min_isr(self) -> bool:
+        """Whether acks=all must be refused."""
+        return len(self.isr) < self._min_isr
+
+    def wanted_change(self, high_watermark: Offset, log_end_offset: Offset, now_ms: int) -> IsrChange | None:
+        """Return the change to ask for, or None; the caller sends it after `sent`."""
+        if self.pending is not None:
+            return None
+        isr = {self._broker_id}
+        for broker_id, follower in self._followers.items():
+            if broker_id in self.isr:
+                is_late = now_ms - follower.caught_up_ms > self._lag_ms
+                if not is_late or follower.log_end_offset >= log_end_offset:
+                    isr.add(broker_id)
+            elif follower.log_end_offset >= max(high_watermark, self._epoch_start):
+                isr.add(broker_id)
+        if isr == self.isr:
+            return None
+        return IsrChange(
+            tuple((member, self._epoch_of(member)) for member in sorted(isr)), self.partition_epoch
+        )
+
+    def sent(self, change: IsrChange) -> None:
+        """Count the joining replicas from now on, whatever becomes of *change*."""
+        assert self.pending is None, "one change at a time"
+        self.pending = change
+
+    def answered(self, isr: Iterable[int], partition_epoch: int) -> None:
+        """Take in the state that the controller says holds, whether it took our change or not.
+
+        An answer from before what is known is dropped.
+        """
+        self.pending = None
+        if partition_epoch >= self.partition_epoch:
+            self.isr = frozenset(isr)
+            self.partition_epoch = partition_epoch
+
+    def refused(self) -> None:
+        """Forget the change: a definite answer says that it was not and will not be made."""
+        self.pending = None
+
+    def _epoch_of(self, member: int) -> int:
+        # Ours is filled in by who sends: it is that of the session, which this class knows nothing of.
+        return -1 if member == self._broker_id else self._followers[member].broker_epoch

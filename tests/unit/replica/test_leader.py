@@ -1,0 +1,158 @@
+"""The leader's view of its followers: high watermark, in-sync replicas, changes on their way."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pylog.replica.leader import Leader
+
+LAG_MS = 1_000
+
+
+def leader(isr: tuple[int, ...] = (1, 2, 3), *, epoch_start: int = 0, min_isr: int = 1) -> Leader:
+    return Leader(
+        1,
+        (1, 2, 3),
+        isr,
+        leader_epoch=5,
+        partition_epoch=7,
+        epoch_start=epoch_start,
+        lag_ms=LAG_MS,
+        min_isr=min_isr,
+        now_ms=0,
+    )
+
+
+def test_the_high_watermark_waits_for_every_member_in_this_epoch() -> None:
+    one = leader()
+    assert one.high_watermark(0, 10) == 0
+    one.fetched(2, 20, 10, 10, now_ms=1)
+    assert one.high_watermark(0, 10) == 0, "3 has not fetched in this epoch"
+    one.fetched(3, 30, 4, 10, now_ms=1)
+    assert one.high_watermark(0, 10) == 4
+    assert one.high_watermark(6, 10) == 6, "it never moves back"
+
+
+def test_a_replica_outside_the_isr_does_not_hold_it() -> None:
+    one = leader(isr=(1, 2))
+    one.fetched(2, 20, 10, 10, now_ms=1)
+    assert one.high_watermark(0, 10) == 10
+
+
+def test_it_stands_still_below_the_minimum() -> None:
+    one = leader(isr=(1,), min_isr=2)
+    assert one.is_under_min_isr()
+    assert one.high_watermark(3, 10) == 3
+
+
+def test_a_joining_replica_counts_from_sending() -> None:
+    one = leader(isr=(1, 2))
+    one.fetched(2, 20, 10, 10, now_ms=1)
+    one.fetched(3, 30, 8, 10, now_ms=1)
+    change = one.wanted_change(8, 10, now_ms=1)
+    assert change is not None
+    assert change.isr == ((1, -1), (2, 20), (3, 30))
+    one.sent(change)
+    assert one.high_watermark(8, 10) == 8, "3 may be a member already"
+    one.refused()
+    assert one.high_watermark(8, 10) == 10
+
+
+def test_a_leaving_member_counts_until_the_answer() -> None:
+    one = leader()
+    one.fetched(2, 20, 10, 10, now_ms=2_000)
+    change = one.wanted_change(0, 10, now_ms=2_000)
+    assert change is not None
+    assert [member for member, _ in change.isr] == [1, 2]
+    one.sent(change)
+    assert one.high_watermark(0, 10) == 0
+    one.answered([1, 2], 8)
+    assert one.high_watermark(0, 10) == 10
+
+
+def test_a_member_that_has_everything_stays_though_it_fetched_long_ago() -> None:
+    one = leader(isr=(1, 2))
+    one.fetched(2, 20, 10, 10, now_ms=0)
+    assert one.wanted_change(10, 10, now_ms=99_999) is None
+
+
+def test_a_follower_that_always_has_what_was_there_before_is_not_late() -> None:
+    one = leader(isr=(1, 2))
+    end = 0
+    for now_ms in range(0, 5_000, 500):
+        one.fetched(2, 20, end, end + 10, now_ms)
+        end += 10
+        assert one.wanted_change(0, end, now_ms) is None
+
+
+def test_joining_takes_the_epochs_start_and_the_high_watermark() -> None:
+    one = leader(isr=(1,), epoch_start=5)
+    one.fetched(2, 20, 4, 10, now_ms=1)
+    assert one.wanted_change(3, 10, now_ms=1) is None
+    one.fetched(2, 20, 5, 10, now_ms=2)
+    change = one.wanted_change(3, 10, now_ms=2)
+    assert change is not None
+    assert [member for member, _ in change.isr] == [1, 2]
+
+
+def test_an_answer_from_before_is_dropped() -> None:
+    one = leader()
+    one.answered([1, 2], 9)
+    one.answered([1, 2, 3], 8)
+    assert (one.isr, one.partition_epoch) == ({1, 2}, 9)
+
+
+def test_an_earlier_process_of_a_follower_says_nothing() -> None:
+    one = leader(isr=(1, 2))
+    one.fetched(2, 20, 10, 10, now_ms=1)
+    one.fetched(2, 19, 99, 10, now_ms=2)
+    assert one.progress(2).log_end_offset == 10
+
+
+class LeaderMachine(RuleBasedStateMachine):
+    """Followers fetch, ISR changes are sent and answered in any order: nothing exposed is lacked by a member."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leader = leader()
+        self.end = self.high = self.now = 0
+        self.held = {2: 0, 3: 0}  # what each follower really has
+        self.possible = [frozenset({1, 2, 3})]  # every ISR that may hold at the controller
+
+    @rule(count=st.integers(1, 5))
+    def append(self, count: int) -> None:
+        self.end += count
+
+    @rule(follower=st.sampled_from([2, 3]), count=st.integers(0, 5), wait=st.integers(0, 1500))
+    def fetch(self, follower: int, count: int, wait: int) -> None:
+        self.now += wait
+        self.leader.fetched(follower, 10, self.held[follower], self.end, self.now)
+        self.held[follower] = min(self.end, self.held[follower] + count)
+
+    @precondition(lambda self: self.leader.pending is None)
+    @rule()
+    def send(self) -> None:
+        change = self.leader.wanted_change(self.high, self.end, self.now)
+        if change is not None:
+            self.leader.sent(change)
+            self.possible.append(frozenset(member for member, _ in change.isr))
+
+    @precondition(lambda self: self.leader.pending is not None)
+    @rule(is_taken=st.booleans())
+    def answer(self, is_taken: bool) -> None:
+        isr = self.possible[-1] if is_taken else self.possible[0]
+        self.possible = [isr]
+        self.leader.answered(isr, self.leader.partition_epoch + is_taken)
+
+    @invariant()
+    def nothing_exposed_is_lacked_by_a_possible_member(self) -> None:
+        high = self.leader.high_watermark(self.high, self.end)
+        assert high >= self.high
+        self.high = high
+        for isr in self.possible:
+            for member in isr - {1}:
+                assert self.held[member] >= self.high
+
+
+LeaderMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+test_machine = LeaderMachine.TestCase
