@@ -24,7 +24,7 @@ from pylog.errors import ConfigError, StorageError
 from pylog.log import checkpoint
 from pylog.log.config import LogConfig
 from pylog.log.jobs import Job, sync_path
-from pylog.log.log import Log
+from pylog.log.log import DISK_FULL, Log
 from pylog.log.retention import DeletedSegment
 from pylog.model import Offset, TopicPartition
 
@@ -243,13 +243,14 @@ class LogDirectory:
         """
         job = self.checkpoint_job()
         job.run()
-        job.finish()
+        if job.error is not None:
+            raise job.error
 
-    def checkpoint_job(self) -> Job:
+    def checkpoint_job(self) -> "CheckpointJob":
         """Return the job that writes all offset checkpoints as they are now."""
         self._taken_count += 1
         logs = list(self.logs.items())
-        return _CheckpointJob(
+        return CheckpointJob(
             self,
             self._taken_count,
             {
@@ -352,24 +353,40 @@ class LogDirectory:
                 self.jobs.append(_RemoveJob(path))
 
 
-class _CheckpointJob:
+class CheckpointJob:
+    """Write the offset checkpoints.
+
+    Attributes:
+        error: why it failed, if it did.
+    """
+
     def __init__(
         self, directory: LogDirectory, number: int, files: Mapping[str, Mapping[TopicPartition, Offset]]
     ) -> None:
         self._directory = directory
         self._number = number
         self._files = files
-        self._error: StorageError | None = None
+        self.error: StorageError | None = None
 
     def run(self) -> None:
+        """Write, unless newer checkpoints were written meanwhile."""
         try:
             self._directory.write_checkpoints(self._number, self._files)
         except StorageError as error:
-            self._error = error
+            self.error = error
 
     def finish(self) -> None:
-        if self._error is not None:
-            raise self._error
+        """Report a failure; the old checkpoints are still there and still true, only further back.
+
+        Raises:
+            StorageError: it was not for want of space.
+        """
+        if self.error is None:
+            return
+        cause = self.error.__cause__
+        if not (isinstance(cause, OSError) and cause.errno in DISK_FULL):
+            raise self.error
+        _logger.warning("checkpoints not written reason=%s", self.error)
 
 
 class _SyncPathsJob:

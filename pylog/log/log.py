@@ -40,7 +40,9 @@ _ATTRIBUTES = struct.Struct(">h")
 _TIMESTAMP = struct.Struct(">q")
 _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, CRC_START, 35
 
-_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Refusals that pass when somebody makes room; everything else is the disk's end."""
+
 _NEVER = 2**63 - 1
 
 
@@ -377,7 +379,7 @@ class Log:
             os.ftruncate(segment.fd, segment.size_bytes)
         except OSError as second:
             raise self.go_offline(f"{segment.path}: {error.strerror}, then cannot cut: {second.strerror}") from error
-        if error.errno in _DISK_FULL:
+        if error.errno in DISK_FULL:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{segment.path}: {error.strerror}") from error
         raise self.go_offline(f"{segment.path}: write failed: {error.strerror}") from error
 
@@ -456,7 +458,7 @@ class Log:
         try:
             self._segments.begin(base_offset)
         except OSError as error:
-            if error.errno in _DISK_FULL:
+            if error.errno in DISK_FULL:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error.strerror}") from error
             raise self.go_offline(f"{self.directory}: cannot begin a segment: {error.strerror}") from error
         self._activate()

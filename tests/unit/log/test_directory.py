@@ -1,3 +1,4 @@
+import errno
 import os
 import subprocess
 import sys
@@ -220,3 +221,27 @@ def test_retention_names_partition_and_segment(tmp_path: Path) -> None:
     assert [(item.topic_partition, item.segment.base_offset) for item in found] == [(CLICKS, 0)]
     assert directory.delete_expired(10 * SMALL.retention_ms) == found
     assert log.log_start_offset == 1
+
+
+@pytest.mark.parametrize(("code", "is_fatal"), [(errno.ENOSPC, False), (errno.EIO, True)])
+def test_rule_7_a_full_disk_keeps_the_old_checkpoints_and_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_fatal: bool
+) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    directory.checkpoint()
+    append(log)
+    job = directory.checkpoint_job()
+
+    def refuse(fd: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        job.run()
+    if is_fatal:
+        with pytest.raises(StorageError):
+            job.finish()
+    else:
+        job.finish()
+    assert checkpoint.read_offsets(tmp_path / checkpoint.HIGH_WATERMARKS) == {CLICKS: 0}
