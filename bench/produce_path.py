@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from pylog.broker.acks import Acknowledgements
 from pylog.broker.fetch import FetchHandler
 from pylog.broker.partitions import Partitions
 from pylog.broker.produce import ProduceHandler
@@ -62,8 +63,11 @@ def _requests(directory: Path) -> Requests:
     def now_ms() -> int:
         return time.time_ns() // 1_000_000
 
-    fetch = FetchHandler(partitions, metrics, max_bytes=55 << 20, now_ms=now_ms)
-    produce = ProduceHandler(partitions, metrics, now_ms=now_ms, appended=fetch.changed)
+    acks = Acknowledgements(partitions, now_ms)
+    fetch = FetchHandler(partitions, metrics, max_bytes=55 << 20, now_ms=now_ms, advanced=acks.changed)
+    produce = ProduceHandler(
+        partitions, metrics, now_ms=now_ms, appended=fetch.changed, acknowledgements=acks
+    )
     return Requests(cast(Any, None), produce, fetch, metrics)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pylog import __version__
 from pylog.broker import logs, status
+from pylog.broker.acks import Acknowledgements
 from pylog.broker.admin import AdminServer, Reply, Routes
 from pylog.broker.agent import ClusterAgent, ControllerInfo
 from pylog.broker.config import BrokerConfig, ListenerConfig
@@ -72,10 +73,21 @@ class Broker:
         self._controller: ControllerInfo | None = None
         self._directory = directory
         self.partitions = Partitions(directory, config.broker_id, config.settings)
+        self.acknowledgements = Acknowledgements(self.partitions, _now_ms)
         self._fetch = FetchHandler(
-            self.partitions, self.metrics, max_bytes=int(config.settings["fetch.max.bytes"]), now_ms=_now_ms
+            self.partitions,
+            self.metrics,
+            max_bytes=int(config.settings["fetch.max.bytes"]),
+            now_ms=_now_ms,
+            advanced=self.acknowledgements.changed,
         )
-        self._produce = ProduceHandler(self.partitions, self.metrics, now_ms=_now_ms, appended=self._fetch.changed)
+        self._produce = ProduceHandler(
+            self.partitions,
+            self.metrics,
+            now_ms=_now_ms,
+            appended=self._fetch.changed,
+            acknowledgements=self.acknowledgements,
+        )
         self.groups = GroupCoordinator(
             self.partitions, config.settings, self.metrics, now_ms=_now_ms, appended=self._fetch.changed
         )
@@ -213,6 +225,7 @@ class Broker:
     def _image_applied(self, changed: list[Partition]) -> None:
         for partition in changed:
             self._fetch.changed(partition.key)
+            self.acknowledgements.changed(partition.key)
         self.groups.image_applied(changed)
         if self._controller is not None and self._controller.broker_id == self.broker_id:
             cleaned = self.partitions.cleaned_topics()

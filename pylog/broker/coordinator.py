@@ -32,13 +32,22 @@ from pylog.wire.api.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from pylog.wire.api.message import Message
+from pylog.wire.api.message import Message, Request
+from pylog.wire.api.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from pylog.wire.records import Record
 
 _logger = logging.getLogger(__name__)
 
 SWEEP_S = 0.1
 """How soon a session that is over is noticed; sessions last seconds."""
+
+CREATE_TIMEOUT_MS = 10_000
+"""How long the controller may take to make the topic."""
 
 LOAD_BYTES = 1 << 20
 """Read at a time when a partition is loaded."""
@@ -52,6 +61,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 class _Shard:
     """The groups of one partition of the topic, loaded or loading."""
 
+    number: int
     leader_epoch: int
     is_loaded: bool = False
     groups: dict[str, Group] = field(default_factory=dict)
@@ -80,6 +90,13 @@ class GroupCoordinator:
             max_size=int(settings["group.max.size"]),
             initial_rebalance_delay_ms=int(settings["group.initial.rebalance.delay.ms"]),
         )
+        self._topic = CreatableTopic(
+            name=group_records.TOPIC,
+            num_partitions=int(settings["offsets.topic.num.partitions"]),
+            replication_factor=int(settings["offsets.topic.replication.factor"]),
+            configs=[CreatableTopicConfig(name=name, value=value) for name, value in OFFSETS_TOPIC_CONFIGS.items()],
+        )
+        self._is_creating_topic = False
         self._max_metadata_bytes = int(settings["offset.metadata.max.bytes"])
         self._shards: dict[int, _Shard] = {}
         self._known_topics: frozenset[str] = frozenset()
@@ -126,20 +143,41 @@ class GroupCoordinator:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no leader for the partition of group {group_id}")
         return broker.client
 
+    def create_topic(self, ask_controller: Callable[[Request], Coroutine[None, None, Message]]) -> None:
+        """Have `__consumer_offsets` made unless that is under way; clients ask again until there is a coordinator."""
+        brokers, wanted = len(self._partitions.image.brokers), self._topic.replication_factor
+        if brokers < wanted:
+            _logger.warning("no group coordinator yet brokers=%d wanted=%d", brokers, wanted)
+        elif not self._is_creating_topic:
+            self._is_creating_topic = True
+            self._spawn(self._create_topic(ask_controller))
+
+    async def _create_topic(self, ask_controller: Callable[[Request], Coroutine[None, None, Message]]) -> None:
+        try:
+            answer = await ask_controller(CreateTopicsRequest(topics=[self._topic], timeout_ms=CREATE_TIMEOUT_MS))
+            assert isinstance(answer, CreateTopicsResponse), answer
+            for row in answer.topics:
+                if row.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    _logger.warning("offsets topic not created reason=%s", row.error_message)
+        except ApiError as error:
+            _logger.warning("offsets topic not created reason=%s", error)
+        finally:
+            self._is_creating_topic = False
+
     def _partition_of(self, group_id: str) -> int:
         topic = self._partitions.image.topics.get(group_records.TOPIC)
         if topic is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group_records.TOPIC} does not exist yet")
         return partition_for(group_id, len(topic.partitions))
 
-    def _shard_of(self, group_id: str) -> tuple[int, _Shard]:
+    def _shard_of(self, group_id: str) -> _Shard:
         number = self._partition_of(group_id)
         shard = self._shards.get(number)
         if shard is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"group {group_id} is coordinated elsewhere")
         if not shard.is_loaded:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} is being loaded")
-        return number, shard
+        return shard
 
     # -- membership ------------------------------------------------------------------------------------------------
 
@@ -147,75 +185,95 @@ class GroupCoordinator:
         """Return the generation the member belongs to, once it has begun."""
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
-        _, shard = self._shard_of(request.group_id)
+        shard = self._shard_of(request.group_id)
         group = shard.groups.get(request.group_id)
         if group is None:
             if request.member_id:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {request.group_id} has no members")
             group = shard.groups[request.group_id] = Group(request.group_id, self._config)
-        joiner = Joiner(client_id, client_host, version, f"{client_id}-{uuid.uuid4()}")
+        new_member_id = f"{request.group_instance_id or client_id}-{uuid.uuid4()}"
+        joiner = Joiner(client_id, client_host, version, new_member_id)
         waiting: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
-        self._carry_out(group, group.join(request, joiner, waiting, self._now_ms()))
+        self._carry_out(shard, group, group.join(request, joiner, waiting, self._now_ms()))
+        self._forget_unused(shard, group)
         return await waiting
 
     async def sync(self, request: SyncGroupRequest) -> Message:
         """Return the member's assignment, once its leader has brought it."""
-        group = self._member_group(request.group_id)
+        try:
+            shard, group = self._member_group(request.group_id)
+        except ApiError as error:
+            if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            # Old clients do not know the error; what was being agreed on is lost anyway, so they join again.
+            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, str(error)) from error
         waiting: asyncio.Future[SyncGroupResponse] = asyncio.get_running_loop().create_future()
-        self._carry_out(group, group.sync(request, waiting, self._now_ms()))
+        self._carry_out(shard, group, group.sync(request, waiting, self._now_ms()))
         return await waiting
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Prolong a session."""
-        return self._member_group(group_id).heartbeat(member_id, instance_id, generation, self._now_ms())
+        try:
+            _, group = self._member_group(group_id)
+        except ApiError as error:
+            if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return ErrorCode.NONE  # sessions begin anew when the group is loaded, so the member is in time
+        return group.heartbeat(member_id, instance_id, generation, self._now_ms())
 
     def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Let members go."""
-        group = self._member_group(request.group_id)
+        shard, group = self._member_group(request.group_id)
         rows = []
         for member in request.members:
             error, actions = group.leave(member.member_id, member.group_instance_id, self._now_ms())
-            self._carry_out(group, actions)
+            self._carry_out(shard, group, actions)
             rows.append(
                 MemberResponse(
                     member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error
                 )
             )
+        self._forget_unused(shard, group)
         return LeaveGroupResponse(members=rows)
 
-    def _member_group(self, group_id: str) -> Group:
+    def _member_group(self, group_id: str) -> tuple[_Shard, Group]:
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
-        _, shard = self._shard_of(group_id)
+        shard = self._shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no members")
-        return group
+        return shard, group
+
+    @staticmethod
+    def _forget_unused(shard: _Shard, group: Group) -> None:
+        """Drop a group that somebody asked for and nobody joined, so that made-up names cost no memory."""
+        if group.is_forgettable and not shard.offsets.get(group.group_id):
+            shard.groups.pop(group.group_id, None)
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def commit_fault(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Return why this may not commit, or NONE."""
-        _, shard = self._shard_of(group_id)
-        group = shard.groups.get(group_id)
+        group = self._shard_of(group_id).groups.get(group_id)
         if group is None:
-            if generation >= 0:
-                return ErrorCode.ILLEGAL_GENERATION
-            group = shard.groups[group_id] = Group(group_id, self._config)
+            return ErrorCode.ILLEGAL_GENERATION if generation >= 0 else ErrorCode.NONE
         return group.commit_fault(member_id, instance_id, generation, self._now_ms())
 
     def commit(self, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> ErrorCode:
         """Write offsets down; return NONE once they are."""
         if not offsets:
             return ErrorCode.NONE
-        number, shard = self._shard_of(group_id)
+        shard = self._shard_of(group_id)
         now_ms = self._now_ms()
         rows = []
         for (topic, partition), committed in offsets.items():
             committed.commit_timestamp = now_ms
             rows.append(group_records.encode_offset(OffsetKey(group_id, topic, partition), committed, now_ms))
-        error = self._append(number, rows)
+        error = self._append(shard, rows)
         if error is ErrorCode.NONE:
+            if group_id not in shard.groups:
+                shard.groups[group_id] = Group(group_id, self._config)
             shard.offsets.setdefault(group_id, {}).update(offsets)
             self._commits.value += len(offsets)
         return error
@@ -226,17 +284,16 @@ class GroupCoordinator:
 
     def offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
         """Return everything *group_id* has committed, by topic and partition."""
-        _, shard = self._shard_of(group_id)
-        return shard.offsets.get(group_id, {})
+        return self._shard_of(group_id).offsets.get(group_id, {})
 
     def delete_offsets(self, group_id: str, wanted: Iterable[tuple[str, int]]) -> ErrorCode:
         """Forget committed offsets."""
-        number, shard = self._shard_of(group_id)
+        shard = self._shard_of(group_id)
         known = shard.offsets.get(group_id, {})
         gone = [key for key in wanted if key in known]
         now_ms = self._now_ms()
         error = self._append(
-            number, [group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms) for key in gone]
+            shard, [group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms) for key in gone]
         )
         if error is ErrorCode.NONE:
             for key in gone:
@@ -247,8 +304,7 @@ class GroupCoordinator:
 
     def group(self, group_id: str) -> Group | None:
         """Return a group coordinated here, or None if nobody ever joined or committed in it."""
-        _, shard = self._shard_of(group_id)
-        return shard.groups.get(group_id)
+        return self._shard_of(group_id).groups.get(group_id)
 
     def groups(self) -> list[Group]:
         """Return every group coordinated here.
@@ -262,7 +318,7 @@ class GroupCoordinator:
 
     def delete(self, group_id: str) -> ErrorCode:
         """Delete a group without members, and its offsets."""
-        number, shard = self._shard_of(group_id)
+        shard = self._shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -273,7 +329,7 @@ class GroupCoordinator:
             group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms)
             for key in shard.offsets.get(group_id, {})
         ]
-        error = self._append(number, [*rows, group_records.encode_group_end(group_id, now_ms)])
+        error = self._append(shard, [*rows, group_records.encode_group_end(group_id, now_ms)])
         if error is ErrorCode.NONE:
             group.kill()
             del shard.groups[group_id]
@@ -282,7 +338,7 @@ class GroupCoordinator:
 
     # -- what waits ------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, group: Group, actions: list[Action]) -> None:
+    def _carry_out(self, shard: _Shard, group: Group, actions: list[Action]) -> None:
         """Do what a group decided; what follows from that is done too."""
         todo = list(actions)
         while todo:
@@ -292,11 +348,10 @@ class GroupCoordinator:
                     action.token.set_result(action.response)
             else:
                 assert isinstance(action, Persist)
-                number = self._partition_of(group.group_id)
-                error = self._append(number, [group_records.encode_group(group, self._now_ms())])
-                todo += group.persisted(action.generation, error, self._now_ms())
+                error = self._append(shard, [group_records.encode_group(group, self._now_ms())])
+                todo += group.persisted(action, error, self._now_ms())
 
-    def _append(self, number: int, rows: list[Record]) -> ErrorCode:
+    def _append(self, shard: _Shard, rows: list[Record]) -> ErrorCode:
         """Append *rows* to a partition of the topic, in one batch."""
         if not rows:
             return ErrorCode.NONE
@@ -304,14 +359,14 @@ class GroupCoordinator:
             row.offset = offset
         batch = memoryview(bytearray(records.encode_batch(rows)))
         try:
-            partition, log = self._partitions.leader(group_records.TOPIC, number)
+            partition, log = self._partitions.leader(group_records.TOPIC, shard.number)
             log.append_as_leader(batch, records.parse_header(batch), partition.leader_epoch, self._now_ms())
             log.high_watermark = log.log_end_offset
         except (ApiError, StorageError) as error:
-            _logger.error("group not written partition=%d reason=%s", number, error)
+            _logger.error("group not written partition=%d reason=%s", shard.number, error)
             is_moved = isinstance(error, ApiError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
             return ErrorCode.NOT_COORDINATOR if is_moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        self._appended((group_records.TOPIC, number))
+        self._appended((group_records.TOPIC, shard.number))
         return ErrorCode.NONE
 
     async def _sweep(self) -> None:
@@ -319,11 +374,11 @@ class GroupCoordinator:
             await asyncio.sleep(SWEEP_S)
             now_ms = self._now_ms()
             for shard in list(self._shards.values()):
-                if not shard.is_loaded:
-                    continue
-                for group in list(shard.groups.values()):
-                    if group.members or group.pending:
-                        self._carry_out(group, group.expire(now_ms))
+                if shard.is_loaded:
+                    # Most groups have nothing due: 0.05 us each, however many members they have.
+                    for group in [one for one in shard.groups.values() if one.wake_ms <= now_ms]:
+                        self._carry_out(shard, group, group.expire(now_ms))
+                        self._forget_unused(shard, group)
 
     # -- leadership ------------------------------------------------------------------------------------------------
 
@@ -337,10 +392,10 @@ class GroupCoordinator:
                     if isinstance(action, Answer) and not action.token.done():
                         action.token.set_result(action.response)
         if partition.is_leader and partition.log is not None and number not in self._shards:
-            shard = self._shards[number] = _Shard(partition.leader_epoch)
-            self._spawn(self._load(number, shard, partition.log))
+            shard = self._shards[number] = _Shard(number, partition.leader_epoch)
+            self._spawn(self._load(shard, partition.log))
 
-    async def _load(self, number: int, shard: _Shard, log: Log) -> None:
+    async def _load(self, shard: _Shard, log: Log) -> None:
         offset, end = log.log_start_offset, log.log_end_offset
         raw_groups: dict[str, bytes] = {}
         try:
@@ -355,9 +410,9 @@ class GroupCoordinator:
                     found.release()
         except (ApiError, StorageError, ProtocolError) as error:
             # Half of a group's offsets would send its members back; none is answered until it can be read.
-            _logger.error("groups not loaded partition=%d reason=%s", number, error)
+            _logger.error("groups not loaded partition=%d reason=%s", shard.number, error)
             return
-        if self._shards.get(number) is not shard:
+        if self._shards.get(shard.number) is not shard:
             return
         now_ms = self._now_ms()
         for group_id in shard.offsets.keys() - raw_groups.keys():
@@ -368,7 +423,7 @@ class GroupCoordinator:
             shard.groups[group_id] = group
         shard.is_loaded = True
         if shard.groups:
-            _logger.info("groups loaded partition=%d groups=%d", number, len(shard.groups))
+            _logger.info("groups loaded partition=%d groups=%d", shard.number, len(shard.groups))
 
     def _forget_topics(self, topics: frozenset[str]) -> None:
         for shard in self._shards.values():
@@ -380,7 +435,12 @@ class GroupCoordinator:
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            _logger.error("bug in the group coordinator", exc_info=bug)
 
 
 def _read_slice(

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pylog.broker.partitions import Partitions
+from pylog.broker.timer import Alarm
 from pylog.delayed import DelayedRequests
 from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.log.log import Log
 from pylog.log.segment import FileSlice
 from pylog.metrics import Metrics
 from pylog.net.connection import Connection, Part, Slot
+from pylog.replica.follower import diverging_epoch
 from pylog.wire.api import RequestHeader
 from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult, encode_response, parse_request
 
@@ -40,24 +43,41 @@ class FetchHandler:
     """Answers consumers, now or when there is something to say."""
 
     def __init__(
-        self, partitions: Partitions, metrics: Metrics, *, max_bytes: int, now_ms: Callable[[], int]
+        self,
+        partitions: Partitions,
+        metrics: Metrics,
+        *,
+        max_bytes: int,
+        now_ms: Callable[[], int],
+        advanced: Callable[[Key], None],
     ) -> None:
+        """Make it; *advanced* is told each partition whose high watermark a follower's fetch moved."""
         self._partitions = partitions
+        self._advanced = advanced
         self._max_bytes = max_bytes
         self._now_ms = now_ms
         self._delayed: DelayedRequests[Key, DelayedFetch] = DelayedRequests()
         self._changed: set[Key] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._alarm = Alarm(self._time_is_up, now_ms)
         self._loop = asyncio.get_running_loop()
         self._bytes = metrics.counter("pylog_fetch_bytes_total", "Bytes of record batches sent to consumers.")
         self._fetches = metrics.counter("pylog_fetch_requests_total", "Fetch requests answered.")
         metrics.gauge("pylog_fetch_delayed", "Fetches waiting for data.", read=lambda: len(self._delayed))
 
-    def handle(self, connection: Connection, header: RequestHeader, frame: memoryview) -> list[Part] | None:
-        """Answer at once, or promise to."""
+    def handle(
+        self, connection: Connection, header: RequestHeader, frame: memoryview, follower: int = _CONSUMER
+    ) -> list[Part] | None:
+        """Answer at once, or promise to; *follower* is the broker at the other end, if one has proven to be."""
         version = header.api_version
         request = parse_request(frame, version, header.body_offset)
+        if request.replica_id not in (follower, _CONSUMER, _DEBUGGING_CONSUMER):
+            refused = [
+                FetchResult[FileSlice](part.topic, part.partition, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+                for part in request.partitions
+            ]
+            return encode_response(version, header.correlation_id, refused)
+        if request.replica_id >= 0:
+            self._note_progress(request)
         if request.session_id:
             # Sessions are optional: we hand out none, so an id is one we do not know (trap 31).
             return encode_response(version, header.correlation_id, [], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -69,7 +89,7 @@ class FetchHandler:
         self._delayed.watch(
             delayed, dict.fromkeys((part.topic, part.partition) for part in request.partitions), deadline_ms
         )
-        self._set_timer(deadline_ms)
+        self._alarm.ask(deadline_ms)
         return None
 
     def changed(self, key: Key) -> None:
@@ -97,22 +117,39 @@ class FetchHandler:
         self._delayed.finish(delayed)
         delayed.slot.complete(self._reply(delayed.version, delayed.correlation_id, results))
 
-    def _set_timer(self, deadline_ms: int) -> None:
-        if self._timer is not None:
-            if self._timer_ms <= deadline_ms:
-                return
-            self._timer.cancel()
-        self._timer_ms = deadline_ms
-        self._timer = self._loop.call_later(max(0, deadline_ms - self._now_ms()) / 1000, self._time_is_up)
-
     def _time_is_up(self) -> None:
-        self._timer = None
         for delayed in self._delayed.expire(self._now_ms()):
             results, _, _ = self._read(delayed.request)
             delayed.slot.complete(self._reply(delayed.version, delayed.correlation_id, results))
         next_ms = self._delayed.next_deadline_ms()
         if next_ms is not None:
-            self._set_timer(next_ms)
+            self._alarm.ask(next_ms)
+
+    def _note_progress(self, request: FetchRequest) -> None:
+        """Take in how far a follower is; what it fetches from is what it has."""
+        now_ms = self._now_ms()
+        for part in request.partitions:
+            partition = self._partitions.get(part.topic, part.partition)
+            if partition is None or partition.leading is None or partition.log is None:
+                continue
+            if part.current_leader_epoch != partition.leader_epoch or self._diverging(partition.log, part):
+                continue  # its log end says nothing about this epoch's log yet
+            if not partition.leading.is_replica(request.replica_id):
+                continue
+            partition.leading.fetched(
+                request.replica_id, request.broker_epoch, part.fetch_offset, partition.log.log_end_offset, now_ms
+            )
+            if self._partitions.advance(partition):
+                self.changed(partition.key)
+                self._advanced(partition.key)
+
+    @staticmethod
+    def _diverging(log: Log, part: FetchPartition) -> tuple[int, int] | None:
+        if part.last_fetched_epoch < 0:
+            return None
+        return diverging_epoch(
+            part.last_fetched_epoch, part.fetch_offset, *log.offset_for_leader_epoch(part.last_fetched_epoch)
+        )
 
     def _reply(self, version: int, correlation_id: int, results: list[FetchResult[FileSlice]]) -> list[Part]:
         self._fetches.value += 1
@@ -130,7 +167,7 @@ class FetchHandler:
             result = self._read_partition(request, part, budget - found_bytes, is_first=not found_bytes)
             results.append(result)
             found_bytes += result.records_bytes
-            is_final = is_final or result.error is not ErrorCode.NONE
+            is_final = is_final or result.error is not ErrorCode.NONE or result.diverging is not None
         return results, found_bytes, is_final
 
     def _read_partition(
@@ -138,17 +175,21 @@ class FetchHandler:
     ) -> FetchResult[FileSlice]:
         result: FetchResult[FileSlice] = FetchResult(part.topic, part.partition)
         try:
-            if request.replica_id not in (_CONSUMER, _DEBUGGING_CONSUMER):
-                raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "replicas fetch on the brokers' own listener")
             partition, log = self._partitions.leader(part.topic, part.partition)
             check_leader_epoch(part.current_leader_epoch, partition.leader_epoch)
             result.high_watermark = result.last_stable_offset = log.high_watermark
             result.log_start_offset = log.log_start_offset
+            is_follower = request.replica_id >= 0
+            if is_follower:
+                result.diverging = self._diverging(log, part)
+                if result.diverging is not None:
+                    return result
+            upper_bound = log.log_end_offset if is_follower else log.high_watermark
             limit = min(part.max_bytes, budget)
             # The first batch of the first partition that has one goes whole, whatever the limits, so that no
             # consumer is stuck before a batch larger than its buffer (trap 26).
             found = (
-                log.read(part.fetch_offset, limit, upper_bound_offset=log.high_watermark, min_one_batch=is_first)
+                log.read(part.fetch_offset, limit, upper_bound_offset=upper_bound, min_one_batch=is_first)
                 if is_first or limit > 0
                 else None
             )

@@ -1,16 +1,13 @@
 """One function per API of consumer groups; see `handlers.py`."""
 
-import asyncio
-import logging
-import struct
 from collections.abc import Mapping
 
-from pylog.broker.coordinator import OFFSETS_TOPIC_CONFIGS
 from pylog.broker.handler import Answer, Caller, Cluster, Handler
 from pylog.errors import ApiError, ErrorCode
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset
 from pylog.group.state import Group, State
+from pylog.group.subscription import CONSUMER_PROTOCOL, subscribed_topics
 from pylog.wire.api import ApiKey
 from pylog.wire.api.coordinator import (
     TRANSACTION,
@@ -52,17 +49,6 @@ from pylog.wire.api.groups import (
     SyncGroupRequest,
 )
 from pylog.wire.api.message import Request
-from pylog.wire.api.topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-
-_logger = logging.getLogger(__name__)
-
-_CONSUMER_PROTOCOL = "consumer"
-_background: set[asyncio.Task[None]] = set()  # the loop itself holds tasks weakly
 
 
 def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: Caller) -> Answer:
@@ -73,7 +59,7 @@ def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: 
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not built in this release"
         )
     if group_records.TOPIC not in cluster.partitions.image.topics:
-        _create_offsets_topic(cluster)
+        cluster.groups.create_topic(cluster.ask_controller)
     rows = []
     for key in request.coordinator_keys:
         row = Coordinator(key=key)
@@ -85,38 +71,6 @@ def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: 
             row.error_code, row.error_message = error.code, str(error)
         rows.append(row)
     return FindCoordinatorResponse(coordinators=rows)
-
-
-def _create_offsets_topic(cluster: Cluster) -> None:
-    if _background:
-        return  # one attempt at a time; clients ask again until there is a coordinator
-    factor = int(cluster.settings["offsets.topic.replication.factor"])
-    if len(cluster.partitions.image.brokers) < factor:
-        _logger.warning(
-            "no group coordinator yet brokers=%d wanted=%d", len(cluster.partitions.image.brokers), factor
-        )
-        return
-    topic = CreatableTopic(
-        name=group_records.TOPIC,
-        num_partitions=int(cluster.settings["offsets.topic.num.partitions"]),
-        replication_factor=factor,
-        configs=[CreatableTopicConfig(name=name, value=value) for name, value in OFFSETS_TOPIC_CONFIGS.items()],
-    )
-
-    async def create() -> None:
-        try:
-            answer = await cluster.ask_controller(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
-        except ApiError as error:
-            _logger.warning("offsets topic not created reason=%s", error)
-            return
-        assert isinstance(answer, CreateTopicsResponse)
-        for row in answer.topics:
-            if row.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                _logger.warning("offsets topic not created reason=%s", row.error_message)
-
-    task = asyncio.get_running_loop().create_task(create())
-    _background.add(task)
-    task.add_done_callback(_background.discard)
 
 
 def join_group(cluster: Cluster, request: JoinGroupRequest, caller: Caller) -> Answer:
@@ -207,41 +161,36 @@ def offset_delete(cluster: Cluster, request: OffsetDeleteRequest, caller: Caller
     group = cluster.groups.group(request.group_id)
     if group is None:
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {request.group_id} does not exist")
-    if group.members and group.protocol_type != _CONSUMER_PROTOCOL:
+    if group.members and group.protocol_type != CONSUMER_PROTOCOL:
         raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"group {request.group_id} has members")
     subscribed = _subscribed_topics(group)
+    image = cluster.partitions.image
     rows, wanted = [], []
     for topic in request.topics:
-        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in subscribed else ErrorCode.NONE
-        if error is ErrorCode.NONE:
-            wanted += [(topic.name, part.partition_index) for part in topic.partitions]
-        rows.append(
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error)
-                    for part in topic.partitions
-                ],
+        row = OffsetDeleteResponseTopic(name=topic.name, partitions=[])
+        rows.append(row)
+        for part in topic.partitions:
+            error = ErrorCode.NONE
+            if topic.name in subscribed:
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            elif image.partition(topic.name, part.partition_index) is None:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                wanted.append((topic.name, part.partition_index))
+            row.partitions.append(
+                OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error)
             )
-        )
     return OffsetDeleteResponse(error_code=cluster.groups.delete_offsets(request.group_id, wanted), topics=rows)
 
 
 def _subscribed_topics(group: Group) -> set[str]:
-    """Return the topics of the members' subscriptions: version: int16, topics: [string], and what follows."""
-    topics: set[str] = set()
+    found: set[str] = set()
     for member in group.members.values():
-        raw = member.metadata(group.protocol)
-        try:
-            (count,) = struct.unpack_from(">i", raw, 2)
-            at = 6
-            for _ in range(min(count, len(raw))):
-                (length,) = struct.unpack_from(">h", raw, at)
-                topics.add(raw[at + 2 : at + 2 + length].decode())
-                at += 2 + length
-        except (struct.error, UnicodeDecodeError) as error:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"a member's subscription cannot be read: {error}") from error
-    return topics
+        topics = subscribed_topics(member.metadata(group.protocol))
+        if topics is None:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"the subscription of {member.member_id} cannot be read")
+        found |= topics
+    return found
 
 
 def describe_groups(cluster: Cluster, request: DescribeGroupsRequest, caller: Caller) -> Answer:
@@ -259,15 +208,16 @@ def describe_groups(cluster: Cluster, request: DescribeGroupsRequest, caller: Ca
             row.group_state = State.DEAD.value
             continue
         row.group_state, row.protocol_type = group.state.value, group.protocol_type or ""
-        row.protocol_data = group.protocol or ""
+        is_stable = group.state is State.STABLE  # before that, what members had says nothing about what they will have
+        row.protocol_data = group.protocol or "" if is_stable else ""
         row.members = [
             DescribedGroupMember(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                member_metadata=member.metadata(group.protocol),
-                member_assignment=member.assignment,
+                member_metadata=member.metadata(group.protocol) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
             )
             for member in group.members.values()
         ]

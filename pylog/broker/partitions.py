@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from pylog.broker.settings import Value, log_config
+from pylog.broker.settings import Value, log_config, topic_settings
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
 from pylog.model import NO_LEADER, TopicPartition
+from pylog.replica.leader import Leader
 
 _logger = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ class Partition:
         topic_id: tells this topic from one of the same name before or after it.
         leader: broker that leads; `is_leader` when that is us.
         leader_epoch: under which it leads; written into every batch.
+        leading: what we know of the followers while we lead.
+        state: as the newest image has it.
         fault: why the replica is offline, or "".
     """
 
@@ -37,8 +40,14 @@ class Partition:
     topic_id: UUID
     leader: int = NO_LEADER
     leader_epoch: int = -1
-    is_leader: bool = False
+    leading: Leader | None = None
+    state: PartitionImage | None = None
     fault: str = ""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads."""
+        return self.leading is not None
 
     @property
     def is_offline(self) -> bool:
@@ -91,7 +100,7 @@ class Partitions:
         """Stop serving partitions that *image* does not give this broker; return them.  Runs on the loop."""
         gone = [one for one in self._by_key.values() if not self._is_hosted(image, one)]
         for partition in gone:
-            partition.is_leader = False
+            partition.leading = None
             del self._by_key[partition.key]
         if gone or image.deleted_topics.keys() != self.image.deleted_topics.keys():
             self._is_clean = False
@@ -172,20 +181,47 @@ class Partitions:
             if found is None:
                 continue  # prepared under an older image; the next one brings it
             if (found.leader, found.leader_epoch) != (state.leader, state.leader_epoch):
-                self._lead(found, state)
+                self._assign(found, topic, state)
                 changed.append(found)
+            elif found.leading is not None:
+                found.leading.learned(state.isr, state.partition_epoch)
+                self.advance(found)
+            found.state = state
             kept[key] = found
         self._by_key = kept
         self.image = image
         return changed
 
-    def _lead(self, partition: Partition, state: PartitionImage) -> None:
+    def advance(self, partition: Partition) -> bool:
+        """Move the high watermark of a partition led here as far as its in-sync replicas allow; return if it moved."""
+        log, leading = partition.log, partition.leading
+        if log is None or leading is None:
+            return False
+        high_watermark = leading.high_watermark(log.high_watermark, log.log_end_offset)
+        if high_watermark == log.high_watermark:
+            return False
+        log.high_watermark = high_watermark
+        return True
+
+    def _assign(self, partition: Partition, topic: TopicImage, state: PartitionImage) -> None:
         partition.leader = state.leader
         partition.leader_epoch = state.leader_epoch
-        partition.is_leader = state.leader == self._broker_id
-        if partition.is_leader and partition.log is not None:
-            # A single replica is the whole in-sync set, so what it holds is what everyone holds.
-            partition.log.high_watermark = partition.log.log_end_offset
+        partition.leading = None
+        if state.leader != self._broker_id:
+            return
+        log = partition.log
+        partition.leading = Leader(
+            self._broker_id,
+            state.replicas,
+            state.isr,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            epoch_start=log.log_end_offset if log is not None else 0,
+            lag_ms=int(self._settings["replica.lag.time.max.ms"]),
+            min_isr=int(topic_settings(self._settings, topic.configs)["min.insync.replicas"].value),
+            now_ms=time.time_ns() // 1_000_000,
+        )
+        self.advance(partition)
 
     def _hosted(self, image: ClusterImage) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         for topic in image.topics.values():

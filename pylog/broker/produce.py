@@ -5,13 +5,14 @@ receive buffer itself.  Records inside are not decoded.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from pylog.broker.acks import Acknowledgements, Appended
 from pylog.broker.partitions import Partitions
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
 from pylog.metrics import Metrics
 from pylog.model import INTERNAL_TOPICS
-from pylog.net.connection import Connection, Part
+from pylog.net.connection import Connection, Part, Slot
 from pylog.wire import records
 from pylog.wire.api import RequestHeader, encode_response_header
 from pylog.wire.api.table import ApiKey
@@ -39,9 +40,12 @@ class ProduceHandler:
         *,
         now_ms: Callable[[], int],
         appended: Callable[[tuple[str, int]], None],
+        acknowledgements: Acknowledgements,
     ) -> None:
         """Make it; *appended* is told every partition that grew."""
         self._partitions = partitions
+        self._acknowledgements = acknowledgements
+        self._unacknowledged: dict[tuple[str, int], Appended] = {}
         self._now_ms = now_ms
         self._appended = appended
         self.is_disk_full = False
@@ -61,9 +65,24 @@ class ProduceHandler:
                     # The producer waits for no reply, so closing is the only way to tell it (trap 6).
                     raise ProtocolError(f"{result.topic}-{result.partition}: {result.error.name}: {result.message}")
             return None
-        head = encode_response_header(header.correlation_id, ApiKey.PRODUCE, version)
-        body = encode_response(version, results)
-        return [(len(head) + len(body)).to_bytes(4, "big") + head + body]
+        if self._unacknowledged:
+            self._answer_later(connection.open_slot(), header, request.timeout_ms, results)
+            return None
+        return _reply(header, results)
+
+    def _answer_later(
+        self, slot: Slot, header: RequestHeader, timeout_ms: int, results: list[ProduceResult]
+    ) -> None:
+        waited, self._unacknowledged = self._unacknowledged, {}
+
+        def done(errors: Mapping[tuple[str, int], ErrorCode]) -> None:
+            for result in results:
+                error = errors.get((result.topic, result.partition), ErrorCode.NONE)
+                if result.error is ErrorCode.NONE and error is not ErrorCode.NONE:
+                    result.error, result.base_offset = error, -1
+            slot.complete(_reply(header, results))
+
+        self._acknowledgements.wait(waited, timeout_ms, done)
 
     def _answer(
         self, request: ProduceRequest, version: int, topic: str, partition: int, batch: memoryview | None
@@ -86,6 +105,10 @@ class ProduceHandler:
         if topic in INTERNAL_TOPICS:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by brokers only")
         partition, log = self._partitions.leader(topic, number)
+        leading = partition.leading
+        assert leading is not None
+        if request.acks == -1 and leading.is_under_min_isr():
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{topic}-{number} has {len(leading.isr)} in-sync replicas")
         if self.is_disk_full:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the data disk is above its high watermark")
         if batch is None:
@@ -95,12 +118,17 @@ class ProduceHandler:
         now_ms = self._now_ms()
         result = log.append_as_leader(batch, header, partition.leader_epoch, now_ms)
         if not result.is_duplicate:
-            # A single replica is the whole in-sync set: what it has written, everyone in sync has.
-            log.high_watermark = log.log_end_offset
+            if leading.is_alone:
+                # A single replica is the whole in-sync set: what it has written, everyone in sync has.
+                log.high_watermark = log.log_end_offset
+            else:
+                self._partitions.advance(partition)
             self._batches.value += 1
             self._records.value += header.record_count
             self._bytes.value += len(batch)
             self._appended((topic, number))
+        if request.acks == -1 and log.high_watermark <= result.last_offset:
+            self._unacknowledged[topic, number] = Appended(result.last_offset, partition.leader_epoch)
         return ProduceResult(
             topic, number, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, log.log_start_offset
         )
@@ -127,3 +155,9 @@ class ProduceHandler:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} in version {version}")
         if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
             raise InvalidRecords(f"producer {header.producer_id} without sequence or epoch")
+
+
+def _reply(header: RequestHeader, results: list[ProduceResult]) -> list[Part]:
+    head = encode_response_header(header.correlation_id, ApiKey.PRODUCE, header.api_version)
+    body = encode_response(header.api_version, results)
+    return [(len(head) + len(body)).to_bytes(4, "big") + head + body]

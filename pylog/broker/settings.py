@@ -231,6 +231,17 @@ SETTINGS: Mapping[str, Setting] = _table(
         32767,
     ),
     Setting(
+        "replica.lag.time.max.ms",
+        Kind.INT,
+        30_000,
+        "How long a replica may lag before it is no longer in sync.",
+        low=100,
+        high=_MAX_INT32,
+    ),
+    Setting(
+        "replica.fetch.max.bytes", Kind.INT, 1 << 20, "Most bytes of one partition a follower fetches at once.", low=1
+    ),
+    Setting(
         "producer.id.expiration.ms",
         Kind.INT,
         24 * _HOUR_MS,

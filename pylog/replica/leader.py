@@ -173,6 +173,16 @@ class Leader:
             self.isr = frozenset(isr)
             self.partition_epoch = partition_epoch
 
+    def learned(self, isr: Iterable[int], partition_epoch: int) -> None:
+        """Take in the state of a cluster image, which may be older or newer than what is known.
+
+        A newer one also decides a pending change: it is that change, or one after which ours will be refused.
+        """
+        if partition_epoch > self.partition_epoch:
+            self.pending = None
+            self.isr = frozenset(isr)
+            self.partition_epoch = partition_epoch
+
     def refused(self) -> None:
         """Forget the change: a definite answer says that it was not and will not be made."""
         self.pending = None

@@ -1,0 +1,106 @@
+"""Appends that wait until every in-sync replica has them: acks=all, and the brokers' own topics.
+
+An append is acknowledged when the high watermark has passed it in the leader epoch that wrote it.  When leadership is
+lost first, nobody can say any more whether it will last, so its writer is told to try again.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from pylog.broker.partitions import Partitions
+from pylog.broker.timer import Alarm
+from pylog.delayed import DelayedRequests
+from pylog.errors import ErrorCode
+from pylog.model import Offset
+
+Key: TypeAlias = tuple[str, int]
+
+
+class Appended(NamedTuple):
+    """What waits: everything up to *last_offset*, written under *leader_epoch*."""
+
+    last_offset: Offset
+    leader_epoch: int
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    left: dict[Key, Appended]
+    errors: dict[Key, ErrorCode]
+    done: Callable[[Mapping[Key, ErrorCode]], None]
+
+
+class Acknowledgements:
+    """Everything that waits for a high watermark."""
+
+    def __init__(self, partitions: Partitions, now_ms: Callable[[], int]) -> None:
+        self._partitions = partitions
+        self._now_ms = now_ms
+        self._delayed: DelayedRequests[Key, _Waiting] = DelayedRequests()
+        self._alarm = Alarm(self._time_is_up, now_ms)
+
+    def __len__(self) -> int:
+        return len(self._delayed)
+
+    def wait(
+        self, appended: Mapping[Key, Appended], timeout_ms: int, done: Callable[[Mapping[Key, ErrorCode]], None]
+    ) -> None:
+        """Call *done* with a result for each key, once all have one; perhaps at once."""
+        waiting = _Waiting(dict(appended), {}, done)
+        if self._settle(waiting):
+            done(waiting.errors)
+            return
+        deadline_ms = self._now_ms() + timeout_ms
+        self._delayed.watch(waiting, waiting.left, deadline_ms)
+        self._alarm.ask(deadline_ms)
+
+    async def wait_for(self, key: Key, appended: Appended, timeout_ms: int) -> ErrorCode:
+        """Return how one append ended."""
+        result: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+        def done(errors: Mapping[Key, ErrorCode]) -> None:
+            if not result.done():
+                result.set_result(errors[key])
+
+        self.wait({key: appended}, timeout_ms, done)
+        return await result
+
+    def changed(self, key: Key) -> None:
+        """Look again at what waits for *key*: its high watermark or its leader changed."""
+        if not self._delayed.is_awaited(key):
+            return
+        for waiting in self._delayed.under(key):
+            if self._settle(waiting):
+                self._delayed.finish(waiting)
+                waiting.done(waiting.errors)
+
+    def _settle(self, waiting: _Waiting) -> bool:
+        """Decide what can be decided; return whether nothing is left."""
+        for key, appended in list(waiting.left.items()):
+            error = self._result(key, appended)
+            if error is not None:
+                waiting.errors[key] = error
+                del waiting.left[key]
+        return not waiting.left
+
+    def _result(self, key: Key, appended: Appended) -> ErrorCode | None:
+        partition = self._partitions.get(*key)
+        if partition is None or partition.leading is None or partition.leader_epoch != appended.leader_epoch:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if partition.log is None or partition.log.offline is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if partition.log.high_watermark > appended.last_offset:
+            return ErrorCode.NONE
+        if partition.leading.is_under_min_isr():
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return None
+
+    def _time_is_up(self) -> None:
+        for waiting in self._delayed.expire(self._now_ms()):
+            waiting.errors |= dict.fromkeys(waiting.left, ErrorCode.REQUEST_TIMED_OUT)
+            waiting.done(waiting.errors)
+        next_ms = self._delayed.next_deadline_ms()
+        if next_ms is not None:
+            self._alarm.ask(next_ms)
