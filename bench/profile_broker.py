@@ -23,6 +23,8 @@ from bench.measure import Bench, Row
 from bench.paper import ROWS, SIZE_BYTES
 
 _RATE_HZ = 500
+_MAIN = "pylog/broker/broker.py"
+"""On the stack of the thread that serves, and of no other."""
 
 
 def record(bench: Bench, row: Row, count: int, output: Path, is_native: bool) -> None:
@@ -39,7 +41,7 @@ def record(bench: Bench, row: Row, count: int, output: Path, is_native: bool) ->
     if row.acks is None:
         print(bench.measure(Row(label="fill", batch=row.batch, acks=1), topic, count, 0))
     command = [py_spy, "record", "--pid", str(bench.broker.pid), "--format", "raw", "--rate", str(_RATE_HZ),
-               "--output", str(output), "--nonblocking", "--duration", "unlimited"]
+               "--output", str(output), "--duration", "unlimited"]
     spy = subprocess.Popen([*command, "--native"] if is_native else command, stdout=subprocess.DEVNULL,
                            stderr=subprocess.DEVNULL)
     try:
@@ -54,6 +56,8 @@ def shares(raw: str) -> tuple[Counter[str], Counter[str]]:
     own, total = Counter[str](), Counter[str]()
     for line in raw.splitlines():
         stack, _, samples = line.rpartition(" ")
+        if _MAIN not in stack:
+            continue  # a helper thread that waits; py-spy takes some for busy
         frames = [re.sub(r"\(.*/(pylog|site-packages)/", r"(\1/", frame) for frame in stack.split(";")]
         own[frames[-1]] += int(samples)
         # The same function may stand twice on a stack; the command line stands below all of it and says nothing.

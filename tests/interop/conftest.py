@@ -109,7 +109,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) 
     wait_until(is_led, f"{name} has {partitions} partitions with leaders")
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
     """Poll *condition* until it holds; processes of others cannot be told to hand over their clock."""
     deadline = time.monotonic() + timeout_s
     while not condition():

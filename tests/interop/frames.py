@@ -11,9 +11,9 @@ import socket
 import struct
 from types import TracebackType
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 3, 18, 19
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 3, 10, 18, 19
 NONE, CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, MESSAGE_TOO_LARGE = 0, 2, 3, 10
-INVALID_TOPIC_EXCEPTION, INVALID_TIMESTAMP, UNSUPPORTED_VERSION, INVALID_REQUEST = 17, 32, 35, 42
+COORDINATOR_NOT_AVAILABLE, INVALID_TOPIC_EXCEPTION, INVALID_TIMESTAMP, UNSUPPORTED_VERSION = 15, 17, 32, 35
 OUT_OF_ORDER_SEQUENCE_NUMBER, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD = 45, 76, 87
 EARLIEST, LATEST = -2, -1
 
@@ -30,7 +30,7 @@ class Connection:
         timeout_s: how long to wait for a byte; longer means the broker hangs.
     """
 
-    def __init__(self, bootstrap: str, timeout_s: float = 10.0) -> None:
+    def __init__(self, bootstrap: str, timeout_s: float = 30.0) -> None:
         host, port = bootstrap.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

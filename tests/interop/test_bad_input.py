@@ -159,6 +159,13 @@ class TestRequests:
             connection.send(request_bytes)
             assert connection.is_closed()
 
+    def test_question_for_a_coordinator_is_answered(self, broker: Broker) -> None:
+        """Without groups the answer is COORDINATOR_NOT_AVAILABLE, on which every client asks again later."""
+        with Connection(broker.bootstrap) as connection:
+            body = connection.ask(frames.frame(frames.FIND_COORDINATOR, 0, frames.string(b"a-group")))
+            assert struct.unpack_from(">h", body)[0] in {frames.NONE, frames.COORDINATOR_NOT_AVAILABLE}
+            assert answers(connection)
+
     def test_garbage_after_a_good_size_never_stops_the_broker(self, broker: Broker, neighbour: Connection) -> None:
         chance = random.Random(20110612)
         for _ in range(200):

@@ -109,11 +109,12 @@ def java_command(main_class: str, *args: str, jvm: Sequence[str] = _TOOL_JVM, lo
     return ["java", *jvm, f"-Dlog4j.configuration=file:{properties}", "-cp", classpath, main_class, *args]
 
 
-def java_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float = 60.0) -> bytes:
+def java_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float = 60.0,
+              with_stderr: bool = False) -> bytes:
     """Run one of Kafka's command line tools to its end.
 
     Returns:
-        What it wrote to standard output.
+        What it wrote to standard output, and behind it, if asked for, to standard error.
 
     Raises:
         RuntimeError: it ended with an error; the message carries both of its outputs.
@@ -123,7 +124,7 @@ def java_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float 
     if done.returncode:
         output = (done.stdout[-2000:] + done.stderr[-4000:]).decode(errors="replace")
         raise RuntimeError(f"{main_class} ended with {done.returncode}:\n{output}")
-    return done.stdout
+    return done.stdout + done.stderr if with_stderr else done.stdout
 
 
 def free_ports(count: int) -> list[int]:
