@@ -179,12 +179,12 @@ class Connection:
             return
         end = have + count
         position = 0
-        raw, handle, unpack = self._raw, self._handle, _SIZE.unpack_from
+        raw, handle, unpack, limit = self._raw, self._handle, _SIZE.unpack_from, self._max_frame_bytes
         while end - position >= 4:
             (size,) = unpack(raw, position)
             start = position + 4
             stop = start + size
-            if stop > end or size <= 0:
+            if stop > end or not 0 < size <= limit:
                 # Checked before the payload arrives: a bad size must not make us wait for 2 GiB.
                 self._check_size(size, raw[position : position + 4])
                 break

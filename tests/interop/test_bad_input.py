@@ -93,6 +93,15 @@ class TestFrameLength:
         assert word in lines[0]
         assert peer in lines[0]
 
+    def test_whole_frame_above_the_limit_closes(self, tmp_path: Path) -> None:
+        """Also one that arrives at once and would fit any buffer."""
+        with run_broker(tmp_path, {"socket.request.max.bytes": 1_000}) as broker:
+            with Connection(broker.bootstrap) as connection:
+                connection.send(frames.metadata(b"n" * 1_000))
+                assert connection.is_closed()
+            with Connection(broker.bootstrap) as connection:
+                assert answers(connection)
+
     @ours
     def test_memory_is_not_allocated_by_claim(self, broker: Broker, neighbour: Connection) -> None:
         before = resident_bytes(broker)
