@@ -1,6 +1,5 @@
 """A real broker and a real Spark, one of each for all tests here: the JVM takes longer to start than any test."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -15,7 +14,6 @@ from pylog.testing import BrokerProcess
 
 Header = tuple[str, bytes | None]
 _numbers = count(1)
-_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +26,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    # The tests' data is small, so what the JVM spends on its own start counts most: the first compiler tier will do.
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options '{_JVM}' pyspark-shell"
     session = job.session("local[2]")
     yield session
     session.stop()

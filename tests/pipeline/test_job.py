@@ -136,6 +136,20 @@ def test_an_unknown_topic_ends_the_command_with_1_before_spark_starts(
     assert not given.lake.exists()
 
 
+def test_with_nothing_new_spark_is_not_started(
+    spark: SparkSession, topics: Topics, config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create()
+    topics.send(topic, keys(0, 7))
+    given = config(topic)
+    assert job.run(given) == 7
+    with monkeypatch.context() as patch:
+        patch.delattr(job, "session")
+        assert job.run(given) == 0
+    topics.send(topic, keys(7, 8))
+    assert job.run(given) == 1
+
+
 def test_a_lake_that_cannot_be_written_is_said(topics: Topics, config: MakeConfig, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PylogError, match=r"lake .*/file/lake cannot be written"):

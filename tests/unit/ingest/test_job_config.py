@@ -7,6 +7,7 @@ import pytest
 
 from pylog.ingest.job import Checkpoint, cause_of, parse
 from pylog.ingest.lake import Batch, LakeError
+from pylog.ingest.plan import Position
 
 ARGUMENTS = ["--bootstrap", "h:9092", "--topics", "a, b", "--lake", "lake", "--checkpoint", "/cp"]
 
@@ -28,6 +29,7 @@ def test_a_new_checkpoint_has_neither_query_nor_batch(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "none")
     assert checkpoint.query_id() is None
     assert checkpoint.last_batch_id() is None
+    assert checkpoint.position() is None
 
 
 def test_a_checkpoint_is_read_as_spark_writes_it(tmp_path: Path) -> None:
@@ -40,6 +42,16 @@ def test_a_checkpoint_is_read_as_spark_writes_it(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     assert checkpoint.last_batch_id() == 10
     assert checkpoint.batch(10) == Batch("61deed1f-c8e5", 10, position)
+    assert checkpoint.position() == Position()
+
+
+def test_a_run_that_did_not_end_has_no_position(tmp_path: Path) -> None:
+    # Batch 11 was planned and not done: it must be run again before anybody may say that nothing is new.
+    (tmp_path / "metadata").write_text('{"id":"61deed1f-c8e5"}')
+    for name in ("commits/10", "offsets/10", "offsets/11"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('v1\n{}\n{"version": 1, "topics": {}}')
+    assert Checkpoint(tmp_path).position() is None
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
