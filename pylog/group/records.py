@@ -91,12 +91,16 @@ class _GroupValue:
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
-    """Return which partition of the topic keeps *group_id*: Java's String.hashCode, as every Kafka tool has it."""
+    """Return which partition of the topic keeps *group_id*, as Kafka and its tools compute it.
+
+    Source: Kafka's Utils.abs(String.hashCode), whose result for Integer.MIN_VALUE is 0; `& 0x7fffffff` is another hash.
+    """
     code = 0
     units = group_id.encode("utf-16-be")
     for high, low in zip(units[::2], units[1::2], strict=True):
         code = (code * 31 + (high << 8 | low)) & 0xFFFF_FFFF
-    return (code & 0x7FFF_FFFF) % partition_count
+    signed = code - (1 << 32) if code >= 1 << 31 else code
+    return 0 if signed == -(1 << 31) else abs(signed) % partition_count
 
 
 def encode_offset(key: OffsetKey, committed: CommittedOffset | None, now_ms: int) -> Record:

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from pylog.errors import ErrorCode
+from pylog.group.subscription import is_same_subscription
 from pylog.wire.api.groups import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -27,6 +28,8 @@ from pylog.wire.api.message import Message
 
 MEMBER_ID_REQUIRED_FROM_VERSION = 4
 SKIP_ASSIGNMENT_FROM_VERSION = 9
+
+NEVER_MS = 2**63 - 1
 
 
 class State(Enum):
@@ -60,9 +63,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Write the group down as it is in *generation*, then call `Group.persisted`."""
+    """Write the group down as it is now, then call `Group.persisted` with this.
+
+    Attributes:
+        generation: the one it is in.
+        member_id: who waits for this to be written; None: the whole generation, or nobody.
+    """
 
     generation: int
+    member_id: str | None = None
 
 
 Action: TypeAlias = Answer | Persist
@@ -76,6 +85,9 @@ class Member:
         protocols: assignors it can run, the best first, each with its subscription.
         join_token: it waits for the next generation.
         sync_token: it waits for its assignment.
+        replaced_id: of the static member whose place it took.
+        can_skip_assignment: it can be told that it leads a generation that is assigned already.
+        has_synced: it asked for its assignment of this generation.
         session_deadline_ms: when it is taken for dead; not counted while it waits for us.
     """
 
@@ -89,6 +101,9 @@ class Member:
     assignment: bytes = b""
     join_token: Token = None
     sync_token: Token = None
+    has_synced: bool = True
+    replaced_id: str = ""
+    can_skip_assignment: bool = False
     session_deadline_ms: int = 0
 
     @property
@@ -130,7 +145,8 @@ class Group:
         members: by id, in the order they came.
         pending: ids handed out whose owners have not joined with them yet, and until when they may.
         leader_id: the member that assigns.
-        rebalance_deadline_ms: when the members that are not back are given up.
+        rebalance_deadline_ms: when the members that are not back, or did not fetch their assignments, are given up.
+        wake_ms: before this, `expire` has nothing to do.
 
     Invariant: every static instance names a member.
     """
@@ -146,6 +162,7 @@ class Group:
     instances: dict[str, str] = field(default_factory=dict)
     pending: dict[str, int] = field(default_factory=dict)
     rebalance_deadline_ms: int = 0
+    wake_ms: int = NEVER_MS
     _initial_left_ms: int = 0
     _is_initial: bool = False
     _has_newcomer: bool = False
@@ -186,12 +203,12 @@ class Group:
         is_static = request.group_instance_id in self.instances
         if not is_known and not is_static and len(self.members) + len(self.pending) >= config.max_size:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if self.members and request.protocol_type != self.protocol_type:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         others = [member for member in self.members.values() if member.member_id != request.member_id]
         if others:
             supported = set.intersection(*({name for name, _ in member.protocols} for member in others))
-            if request.protocol_type != self.protocol_type or supported.isdisjoint(
-                protocol.name for protocol in request.protocols
-            ):
+            if supported.isdisjoint(protocol.name for protocol in request.protocols):
                 return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE
 
@@ -204,6 +221,7 @@ class Group:
         elif joiner.version >= MEMBER_ID_REQUIRED_FROM_VERSION:
             # A client that gives up and comes again would leave a ghost member behind each time (KIP-394).
             self.pending[joiner.new_member_id] = now_ms + request.session_timeout_ms
+            self._wake_by(now_ms + request.session_timeout_ms)
             response = request.error_response(ErrorCode.MEMBER_ID_REQUIRED)
             assert isinstance(response, JoinGroupResponse)
             response.member_id = joiner.new_member_id
@@ -222,7 +240,6 @@ class Group:
             request.rebalance_timeout_ms,
             [(protocol.name, protocol.metadata) for protocol in request.protocols],
             join_token=token,
-            session_deadline_ms=now_ms + request.session_timeout_ms,
         )
         if not self.members:
             self.protocol_type = request.protocol_type
@@ -254,7 +271,10 @@ class Group:
     ) -> list[Action]:
         """Let a restarted static member take its own place, under a new id (KIP-345)."""
         protocols = [(protocol.name, protocol.metadata) for protocol in request.protocols]
-        is_same = dict(protocols).get(self.protocol or "") == old.metadata(self.protocol)
+        offered = dict(protocols).get(self.protocol or "")
+        is_same = offered is not None and is_same_subscription(
+            self.protocol_type, old.metadata(self.protocol), offered
+        )
         was_leader = self.leader_id == old.member_id
         actions = self._fence(old)
         member = Member(
@@ -266,6 +286,8 @@ class Group:
             request.rebalance_timeout_ms,
             protocols,
             assignment=old.assignment,
+            join_token=token,
+            has_synced=old.has_synced,
         )
         # In the old one's place, so that the order of members stays what assignors saw.
         self.members = {
@@ -276,17 +298,27 @@ class Group:
         self.instances[member.instance_id] = member.member_id
         if was_leader:
             self.leader_id = member.member_id
-        self._touch(member, now_ms)
         if self.state is State.STABLE and is_same:
-            response = self._join_response(member)
-            if was_leader and joiner.version >= SKIP_ASSIGNMENT_FROM_VERSION:
-                response.skip_assignment = True
-            elif was_leader:
-                # An old client that is told it leads would assign anew; the old id leads nobody.
-                response.leader, response.members = old.member_id, []
-            return [*actions, Answer(token, response), Persist(self.generation)]
-        member.join_token = token
+            # Told only once the new id is written: the next coordinator would fence it otherwise.
+            member.can_skip_assignment = joiner.version >= SKIP_ASSIGNMENT_FROM_VERSION
+            member.replaced_id = old.member_id
+            return [*actions, Persist(self.generation, member.member_id)]
         return actions + self._prepare_rebalance(now_ms)
+
+    def _replaced(self, member: Member, error: ErrorCode, now_ms: int) -> list[Action]:
+        """Let a static member that took its own place go on in the running generation."""
+        token, member.join_token = member.join_token, None
+        self._touch(member, now_ms)
+        if error is not ErrorCode.NONE:
+            return [Answer(token, JoinGroupResponse(error_code=error))]
+        response = self._join_response(member)
+        if member.member_id == self.leader_id:
+            if member.can_skip_assignment:
+                response.skip_assignment = True
+            else:
+                # An old client that is told it leads would assign anew; the old id leads nobody.
+                response.leader, response.members = member.replaced_id, []
+        return [Answer(token, response)]
 
     def _prepare_rebalance(self, now_ms: int) -> list[Action]:
         actions: list[Action] = []
@@ -300,16 +332,16 @@ class Group:
         was_empty = self.state is State.EMPTY
         self._become(State.PREPARING_REBALANCE)
         self._is_persisting = False
-        timeout_ms = max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        timeout_ms = self._rebalance_timeout_ms()
         self._is_initial = was_empty and self.config.initial_rebalance_delay_ms > 0
         if self._is_initial:
             # The first member waits a moment: a group that starts up would rebalance once for every member else.
             delay_ms = self.config.initial_rebalance_delay_ms
-            self.rebalance_deadline_ms = now_ms + min(delay_ms, timeout_ms)
+            self._give_up_at(now_ms + min(delay_ms, timeout_ms))
             self._initial_left_ms = max(timeout_ms - delay_ms, 0)
             self._has_newcomer = False
             return actions
-        self.rebalance_deadline_ms = now_ms + timeout_ms
+        self._give_up_at(now_ms + timeout_ms)
         return actions + self._maybe_complete(now_ms)
 
     def _maybe_complete(self, now_ms: int) -> list[Action]:
@@ -323,17 +355,23 @@ class Group:
             # A static member that is late keeps its place until its session is over.
             if member.join_token is None and member.instance_id is None:
                 self._drop(member)
-        self.generation += 1
         self._is_initial = False
         joined = [member for member in self.members.values() if member.join_token is not None]
+        if self.members and not joined:
+            # Only static members, all late: wait on, until one comes or their sessions are over.
+            self._give_up_at(now_ms + self._rebalance_timeout_ms())
+            return []
+        self.generation += 1
         if not joined:
             return self._become_empty()
         if self.leader_id not in self.members or self.members[self.leader_id].join_token is None:
             self.leader_id = joined[0].member_id
         self.protocol = self._elect_protocol()
         self._become(State.COMPLETING_REBALANCE)
-        # Members that never bring or fetch an assignment must not hold the group for ever.
-        self.rebalance_deadline_ms = now_ms + max(member.rebalance_timeout_ms for member in joined)
+        # Members that never bring or fetch an assignment must not hold the group, or their partitions, for ever.
+        self._give_up_at(now_ms + self._rebalance_timeout_ms())
+        for member in self.members.values():
+            member.has_synced = False
         actions: list[Action] = []
         for member in joined:
             actions.append(Answer(member.join_token, self._join_response(member)))
@@ -342,8 +380,6 @@ class Group:
         return actions
 
     def _become_empty(self) -> list[Action]:
-        for member in list(self.members.values()):
-            self._drop(member)
         self.protocol = self.leader_id = None
         self._become(State.EMPTY)
         return [Persist(self.generation)]
@@ -387,6 +423,7 @@ class Group:
         if fault is not ErrorCode.NONE:
             return [Answer(token, request.error_response(fault))]
         member = self.members[request.member_id]
+        member.has_synced = True
         self._touch(member, now_ms)
         if self.state is State.STABLE:
             return [Answer(token, self._sync_response(member))]
@@ -401,9 +438,15 @@ class Group:
             actions.append(Persist(self.generation))
         return actions
 
-    def persisted(self, generation: int, error: ErrorCode, now_ms: int) -> list[Action]:
+    def persisted(self, done: Persist, error: ErrorCode, now_ms: int) -> list[Action]:
         """Go on after a `Persist`: hand out the assignments, or let everybody join again when it failed."""
-        if self.state is not State.COMPLETING_REBALANCE or generation != self.generation or not self._is_persisting:
+        if done.member_id is not None:
+            member = self.members.get(done.member_id)
+            # When a rebalance began meanwhile, it waits for that like everybody.
+            is_due = member is not None and member.join_token is not None and self.state is State.STABLE
+            return self._replaced(member, error, now_ms) if member is not None and is_due else []
+        is_due = self.state is State.COMPLETING_REBALANCE and self._is_persisting
+        if not is_due or done.generation != self.generation:
             return []
         self._is_persisting = False
         if error is not ErrorCode.NONE:
@@ -462,17 +505,25 @@ class Group:
                 actions += self._time_is_up(now_ms)
             else:
                 actions += self._maybe_complete(now_ms)
-        elif self.state is State.COMPLETING_REBALANCE and self.rebalance_deadline_ms <= now_ms:
-            silent = [one for one in self.members.values() if one.sync_token is None]
+        elif self.rebalance_deadline_ms <= now_ms:
+            silent = [one for one in self.members.values() if not one.has_synced]
             actions += self._remove(silent, now_ms) if silent else []
+        self.wake_ms = self._next_deadline_ms()
         return actions
+
+    def _next_deadline_ms(self) -> int:
+        deadlines = [one.session_deadline_ms for one in self.members.values() if not one.is_waiting]
+        deadlines += self.pending.values()
+        if self._is_preparing or not all(one.has_synced for one in self.members.values()):
+            deadlines.append(self.rebalance_deadline_ms)
+        return min(deadlines, default=NEVER_MS)
 
     def _time_is_up(self, now_ms: int) -> list[Action]:
         if self._is_initial and self._has_newcomer and self._initial_left_ms > 0:
             delay_ms = min(self.config.initial_rebalance_delay_ms, self._initial_left_ms)
             self._initial_left_ms -= delay_ms
             self._has_newcomer = False
-            self.rebalance_deadline_ms = now_ms + delay_ms
+            self._give_up_at(now_ms + delay_ms)
             return []
         return self._begin_generation(now_ms)
 
@@ -507,9 +558,10 @@ class Group:
 
     def commit_fault(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
         """Return why this may not commit offsets, or NONE, which also prolongs the member's session (trap 47)."""
-        if generation < 0 and not member_id and instance_id is None:
-            # A tool, or a consumer that assigns itself; it must not write under a group that lives.
-            return ErrorCode.NONE if self.state is State.EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
+        if generation < 0 and self.state is State.EMPTY:
+            return ErrorCode.NONE  # a tool, or a consumer that assigns itself
+        if generation < 0 and not member_id and instance_id is None and self.state is not State.DEAD:
+            return ErrorCode.UNKNOWN_MEMBER_ID  # it must not write under a group that lives
         fault = self.member_fault(member_id, instance_id, generation)
         if fault is ErrorCode.NONE:
             if self.state is State.COMPLETING_REBALANCE:
@@ -537,6 +589,11 @@ class Group:
         self.state = State.STABLE if self.members else State.EMPTY
 
     @property
+    def is_forgettable(self) -> bool:
+        """Whether nobody ever was a member, so that there is nothing to remember but offsets."""
+        return self.state is State.EMPTY and not self.generation and not self.pending
+
+    @property
     def _is_preparing(self) -> bool:
         return self.state is State.PREPARING_REBALANCE
 
@@ -546,6 +603,18 @@ class Group:
 
     def _touch(self, member: Member, now_ms: int) -> None:
         member.session_deadline_ms = now_ms + member.session_timeout_ms
+        self._wake_by(member.session_deadline_ms)
+
+    def _give_up_at(self, deadline_ms: int) -> None:
+        self.rebalance_deadline_ms = deadline_ms
+        self._wake_by(deadline_ms)
+
+    def _wake_by(self, deadline_ms: int) -> None:
+        if deadline_ms < self.wake_ms:
+            self.wake_ms = deadline_ms
+
+    def _rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def _drop(self, member: Member) -> None:
         del self.members[member.member_id]

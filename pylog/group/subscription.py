@@ -1,0 +1,43 @@
+"""What a member of a consumer group wants to read.
+
+subscription => version: int16, topics: [string], rest      (array: int32 count; string: int16 length)
+
+Groups hand subscriptions from members to their leader unread; only two questions need the topics.
+
+Source: Kafka's ConsumerProtocolSubscription message definition.
+"""
+
+import struct
+
+CONSUMER_PROTOCOL = "consumer"
+
+
+def subscribed_topics(raw: bytes) -> frozenset[str] | None:
+    """Return the topics of a subscription, or None if it cannot be read."""
+    topics = set()
+    try:
+        (count,) = struct.unpack_from(">i", raw, 2)
+        position = 6
+        for _ in range(min(count, len(raw))):
+            (length,) = struct.unpack_from(">h", raw, position)
+            name = raw[position + 2 : position + 2 + length]
+            if len(name) != length:
+                return None
+            topics.add(name.decode())
+            position += 2 + length
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return frozenset(topics)
+
+
+def is_same_subscription(protocol_type: str | None, old: bytes, new: bytes) -> bool:
+    """Whether a member that comes back with *new* wants what it wanted with *old*.
+
+    Beside the topics stand the partitions it owned, which a restarted member does not know any more.
+    """
+    if old == new:
+        return True
+    if protocol_type != CONSUMER_PROTOCOL:
+        return False
+    topics = subscribed_topics(new)
+    return topics is not None and topics == subscribed_topics(old)
