@@ -1,28 +1,46 @@
 #!/usr/bin/env bash
-# down.sh             removes the hosts of every set with their data, and the package cache's process; caches stay
+# down.sh             removes the hosts of `make up` and of Molecule with their data, and the package cache's process;
+#                     sets that somebody made by another name stay, and so do caches
 # down.sh distclean   removes everything this checkout made
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 lock_checkout
 PYTHON3="${PYTHON3:-/usr/bin/python3}"
 
-# A machine on which nothing was ever installed has nothing to take down but files.
-if command -v podman >/dev/null && [[ -x "$PYTHON3" ]]; then
+verb=${1:-down}
+
+remove_sets() {
+  local file name
   for file in "$STATE"/*/hosts.json "$STATE/hosts.json"; do
     [[ -f "$file" ]] || continue
     name=main
     [[ "$file" == "$STATE/hosts.json" ]] || name=$(basename "$(dirname "$file")")
-    "$PYTHON3" local/hosts.py --set "$name" destroy
+    case "$verb/$name" in
+      distclean/* | down/main | down/molecule-*) "$PYTHON3" local/hosts.py --set "$name" destroy ;;
+      *) say "left alone: set $name (local/hosts.py --set $name destroy)" ;;
+    esac
   done
-  # What a state file lost still carries this checkout's label.
+}
+
+# What lost its state file still carries this checkout's label.
+remove_strays() {
+  local -a strays networks
   mapfile -t strays < <(as_root podman ps --all --quiet --filter "label=pylog.checkout=$ROOT")
   [[ ${#strays[@]} -eq 0 ]] || as_root podman rm --force --time 0 "${strays[@]}" >/dev/null
   mapfile -t networks < <(as_root podman network ls --quiet --filter "label=pylog.checkout=$ROOT")
   [[ ${#networks[@]} -eq 0 ]] || as_root podman network rm "${networks[@]}" >/dev/null
-  "$PYTHON3" local/apt_cache.py stop
+}
+
+# A machine on which nothing was ever installed has nothing to take down but files.
+if command -v podman >/dev/null && [[ -x "$PYTHON3" ]]; then
+  remove_sets
+  if ! compgen -G "$STATE/*/hosts.json" >/dev/null; then
+    remove_strays
+    "$PYTHON3" local/apt_cache.py stop
+  fi
 fi
 
-if [[ "${1:-}" == distclean ]]; then
+if [[ "$verb" == distclean ]]; then
   # Another checkout may have hosts of the same image; podman refuses to remove it then, and it stays for them.
   local/image.sh rm
   as_root rm -rf "$STATE" "$VENV"

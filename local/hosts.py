@@ -141,8 +141,10 @@ def as_root(*command: str) -> tuple[str, ...]:
 @contextlib.contextmanager
 def machine_lock() -> Iterator[None]:
     """Hold what checkouts share, subnets and loop devices, while one of them picks its own."""
-    # Opened for reading: that is enough to lock it, also when another user made it.
-    fd = os.open(MACHINE_LOCK, os.O_RDONLY | os.O_CREAT, 0o644)
+    # Opened for reading: that is enough to lock it. The kernel refuses O_CREAT on a file that another user made here.
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(MACHINE_LOCK, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o644))
+    fd = os.open(MACHINE_LOCK, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

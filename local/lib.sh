@@ -9,6 +9,10 @@ CACHE="$STATE/cache"
 VENV="$ROOT/.venv"
 export PYTHONDONTWRITEBYTECODE=1
 cd "$ROOT"
+
+# Without these an EXIT trap sees an interrupted run as one that ended well.
+trap 'exit 130' INT
+trap 'exit 143' TERM
 mkdir -p "$STATE" "$CACHE"
 
 # Packages, loop devices and containers need root; everything else runs as whoever called make.
@@ -23,6 +27,9 @@ die() {
   exit 1
 }
 
+# Asks for sudo's password once, before programs run side by side that would each ask.
+authorize() { [[ $EUID -eq 0 ]] || sudo --validate; }
+
 # One changing command at a time in a checkout. Scripts that call each other hold the lock once.
 lock_checkout() {
   [[ "${PYLOG_LOCK_HELD:-}" == "$ROOT" ]] && return 0
@@ -32,6 +39,7 @@ lock_checkout() {
   fi
   echo $$ >"$STATE/lock.pid"
   export PYLOG_LOCK_HELD="$ROOT"
+  authorize
 }
 
 # stage NAME BUDGET_SECONDS COMMAND...: runs, prints and records how long it took.
