@@ -413,6 +413,14 @@ def test_a_deposed_controllers_write_is_refused(cluster: Cluster) -> None:
     assert thief.children("/brokers/topics") == ["t"]
 
 
+def test_resigning_takes_no_other_controllers_claim(cluster: Cluster) -> None:
+    cluster.lead(1)
+    other = cluster.outsider()
+    before = other.exists(znodes.CONTROLLER)
+    ClusterTree(other).resign()
+    assert other.exists(znodes.CONTROLLER) == before
+
+
 def test_a_claim_removed_by_hand_brings_a_new_election(cluster: Cluster) -> None:
     one = cluster.lead(1)
     cluster.outsider().delete("/controller")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pylog.errors import ConfigError, StorageError
-from pylog.store.base import Create, Set, Stat, StoreError
+from pylog.store.base import Create, SessionLost, Set, Stat, StoreError
 from pylog.store.embedded import EmbeddedStore, EmbeddedTree
 from pylog.store.journal import Journal
 
@@ -208,6 +208,15 @@ def test_a_failed_write_changes_nothing_and_ends_all_writing(tmp_path: Path) -> 
     with opened(tmp_path) as again:
         assert again.get("/a")[0] == b"kept"
         assert again.children("/") == ["a"]
+
+
+def test_a_write_that_its_sessions_end_overtook_is_refused(tmp_path: Path) -> None:
+    tree = EmbeddedTree(tmp_path)
+    session_id = tree.begin_session()
+    tree.end_session(session_id)
+    with pytest.raises(SessionLost):
+        tree.commit([Create("/e", ephemeral=True)], session_id)
+    tree.close()
 
 
 def test_a_suspended_session_refuses_and_comes_back(tmp_path: Path) -> None:

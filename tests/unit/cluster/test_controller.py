@@ -1,0 +1,170 @@
+"""One controller's term, fed by hand."""
+
+import uuid
+from collections.abc import Mapping
+
+import pytest
+
+from pylog.cluster.controller import Controller, Snapshot, StateChange
+from pylog.cluster.image import BrokerInfo, DeletedTopic, PartitionImage, TopicImage
+from pylog.cluster.topics import ClusterConfig, NewTopic
+from pylog.errors import ErrorCode
+from pylog.model import NO_LEADER, NodeAddress
+
+
+def broker(broker_id: int, epoch: int = 1) -> BrokerInfo:
+    address = NodeAddress(broker_id, f"h{broker_id}", 9092)
+    return BrokerInfo(broker_id, epoch, None, address, address)
+
+
+def brokers(*epochs: tuple[int, int]) -> dict[int, BrokerInfo]:
+    return {broker_id: broker(broker_id, epoch) for broker_id, epoch in epochs}
+
+
+def topic(name: str, *partitions: PartitionImage) -> TopicImage:
+    return TopicImage(name, uuid.uuid5(uuid.NAMESPACE_DNS, name), dict(enumerate(partitions)))
+
+
+def led_by(leader: int, isr: tuple[int, ...], replicas: tuple[int, ...], version: int = 3) -> PartitionImage:
+    return PartitionImage(leader, 5, isr, replicas, version)
+
+
+def snapshot(
+    live: Mapping[int, BrokerInfo],
+    *topics: TopicImage,
+    stateless: Mapping[tuple[str, int], tuple[int, ...]] | None = None,
+    deletions: tuple[str, ...] = (),
+    deleted: tuple[DeletedTopic, ...] = (),
+) -> Snapshot:
+    return Snapshot(
+        live, {one.name: one for one in topics}, stateless or {}, deletions, {one.topic_id: one for one in deleted}, {}
+    )
+
+
+def controller(seen: Snapshot, before: Controller | None = None) -> Controller:
+    return Controller(1, 4, "cluster", ClusterConfig(num_partitions=2), seen, before)
+
+
+def test_a_whole_cluster_needs_no_change() -> None:
+    live = brokers((1, 1), (2, 1))
+    term = controller(snapshot(live, topic("t", led_by(1, (1, 2), (1, 2)))))
+    assert term.settle(live) == []
+
+
+def test_a_bounce_is_seen_by_the_epoch_alone() -> None:
+    term = controller(snapshot(brokers((1, 1), (2, 1)), topic("t", led_by(1, (1, 2), (1, 2)), led_by(1, (1,), (1,)))))
+    assert term.settle(brokers((1, 2), (2, 1))) == [
+        StateChange("t", 0, PartitionImage(2, 6, (2,), (1, 2), 3)),
+        StateChange("t", 1, PartitionImage(1, 6, (1,), (1,), 3)),
+    ]
+
+
+def test_a_bounce_is_seen_once() -> None:
+    term = controller(snapshot(brokers((1, 1)), topic("t", led_by(1, (1,), (1,)))))
+    now = brokers((1, 2))
+    changes = term.settle(now)
+    assert term.settle(now) == changes, "until it is written it has to be wanted"
+    term.confirm_states(changes)
+    term.confirm_brokers(now)
+    assert term.settle(now) == []
+
+
+def test_a_bounce_is_seen_across_a_second_reading_of_the_store() -> None:
+    first = controller(snapshot(brokers((1, 1)), topic("t", led_by(1, (1,), (1,)))))
+    now = brokers((1, 2))
+    second = controller(snapshot(now, topic("t", led_by(1, (1,), (1,)))), before=first)
+    assert [change.after.leader_epoch for change in second.settle(now)] == [6]
+
+
+def test_versions_go_on_across_a_second_reading_of_the_store() -> None:
+    first = controller(snapshot({}))
+    orders = [first.image().order, first.image().order, controller(snapshot({}), before=first).image().order]
+    assert orders == [(4, 1), (4, 2), (4, 3)]
+
+
+def test_confirmed_states_carry_the_version_they_were_written_with() -> None:
+    live = brokers((2, 1))
+    term = controller(snapshot(live, topic("t", led_by(1, (1, 2), (1, 2), version=3)), stateless={("t", 1): (2,)}))
+    changes = term.settle(live)
+    assert [(change.partition, change.is_new) for change in changes] == [(1, True), (0, False)]
+    term.confirm_states(changes)
+    partitions = term.image().topics["t"].partitions
+    assert [(one.leader, one.partition_epoch) for one in partitions.values()] == [(2, 4), (2, 0)]
+    assert list(partitions) == [0, 1]
+    assert term.settle(live) == []
+
+
+def test_an_image_shares_what_did_not_change() -> None:
+    live = brokers((1, 1), (2, 1))
+    term = controller(snapshot(live, topic("a", led_by(1, (1,), (1,))), topic("b", led_by(2, (2,), (2,)))))
+    before = term.image()
+    changes = term.settle(brokers((1, 1)))
+    term.confirm_states(changes)
+    after = term.image()
+    assert after.topics["a"] is before.topics["a"]
+    assert before.topics["b"].partitions[0].leader == 2, "an image does not change"
+    assert after.topics["b"].partitions[0].leader == NO_LEADER
+
+
+def test_a_topic_under_deletion_is_not_shown_and_not_tended() -> None:
+    term = controller(
+        snapshot(brokers((1, 1)), topic("t", led_by(2, (2,), (2,))), stateless={("t", 1): (3,)}, deletions=("t",))
+    )
+    assert "t" not in term.image().topics
+    assert term.settle(brokers((1, 1))) == []
+    deleted = term.deletion_of("t")
+    assert deleted is not None
+    assert deleted.replicas == (2, 3), "also who holds a partition that never got a state"
+    term.confirm_deletion("t", deleted)
+    assert list(term.image().deleted_topics.values()) == [deleted]
+    assert term.deletion_of("t") is None
+
+
+def test_a_deletion_is_forgotten_with_the_last_replica() -> None:
+    one = DeletedTopic("t", uuid.UUID(int=1), (1, 2))
+    term = controller(snapshot({}, deleted=(one,)))
+    assert term.after_cleanup(3, [one.topic_id]) == []
+    assert term.after_cleanup(1, [uuid.UUID(int=9)]) == []
+    [left] = term.after_cleanup(1, [one.topic_id])
+    assert left.replicas == (2,)
+    term.confirm_cleanup(left)
+    assert term.image().deleted_topics == {one.topic_id: left}
+    [none] = term.after_cleanup(2, [one.topic_id])
+    term.confirm_cleanup(none)
+    assert not term.image().deleted_topics
+
+
+def test_topics_of_one_request_take_turns_on_the_brokers() -> None:
+    term = controller(snapshot(brokers((1, 1), (2, 1), (3, 1))))
+    planned, refused = term.plan_topics([(NewTopic(name), uuid.uuid4()) for name in ("a", "b", "c")])
+    assert not refused
+    assert [one.leader for each in planned for one in each.partitions.values()] == [1, 2, 3, 1, 2, 3]
+    term.confirm_topic(planned[0])
+    later, _ = term.plan_topics([(NewTopic("d", 1), uuid.uuid4())])
+    assert later[0].partitions[0].leader == 3, "the next request goes on where the last one ended"
+
+
+def test_a_refused_topic_does_not_stop_the_others() -> None:
+    term = controller(snapshot(brokers((1, 1)), topic("old", led_by(1, (1,), (1,)))))
+    planned, refused = term.plan_topics([(NewTopic(name), uuid.uuid4()) for name in ("new", "old", "bad/name")])
+    assert [each.name for each in planned] == ["new"]
+    assert {name: error.code for name, error in refused.items()} == {
+        "old": ErrorCode.TOPIC_ALREADY_EXISTS, "bad/name": ErrorCode.INVALID_TOPIC_EXCEPTION
+    }
+
+
+def test_topics_of_other_tools_are_adopted() -> None:
+    live = brokers((1, 1))
+    term = controller(snapshot(live))
+    term.adopt_topics({"t": topic("t")}, {("t", 0): (1,), ("t", 1): (2,)})
+    term.confirm_states(term.settle(live))
+    assert [one.leader for one in term.image().topics["t"].partitions.values()] == [1, NO_LEADER]
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_unclean_elections_are_a_choice(unclean: bool) -> None:
+    term = Controller(
+        1, 4, "c", ClusterConfig(unclean_elections=unclean),
+        snapshot(brokers((2, 1)), topic("t", led_by(1, (1,), (1, 2)))),
+    )
+    assert [change.after.leader for change in term.settle(brokers((2, 1)))] == [2 if unclean else NO_LEADER]
