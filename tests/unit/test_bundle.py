@@ -1,0 +1,189 @@
+"""The bundle as it lies in the repository: specs, inventories, templates, Molecule's files."""
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+import yaml
+
+from pylog.config import load_broker_config
+from pylog.ops.preflight import Host, check_inventory, load_specs
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLES = sorted(path.parent.parent.name for path in ROOT.glob("roles/*/tasks/main.yml"))
+BIN = Path(sys.executable).parent
+
+
+def defaults(role: str) -> dict[str, Any]:
+    path = ROOT / "roles" / role / "defaults" / "main.yml"
+    return yaml.safe_load(path.read_text()) or {} if path.exists() else {}
+
+
+def options(role: str) -> dict[str, Any]:
+    specs = yaml.safe_load((ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text())
+    found: dict[str, Any] = specs["argument_specs"]["main"].get("options", {})
+    return found
+
+
+def is_computed(value: object) -> bool:
+    return isinstance(value, str) and ("{{" in value or "{%" in value)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_default_is_specified_and_every_specified_default_is_the_default(role: str) -> None:
+    specified = {name: spec["default"] for name, spec in options(role).items() if "default" in spec}
+    given = defaults(role)
+    assert given.keys() <= options(role).keys()
+    assert {name: value for name, value in given.items() if not is_computed(value)} == {
+        name: value for name, value in specified.items() if name in given
+    }
+    for name, spec in options(role).items():
+        assert not (spec.get("required") and name in given), f"{name} is required and has a default"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_specified_variable_has_a_type_and_a_sentence(role: str) -> None:
+    def check(name: str, spec: Mapping[str, Any]) -> None:
+        assert spec.get("type"), name
+        assert spec.get("description", "").endswith("."), name
+        for inner, inner_spec in spec.get("options", {}).items():
+            check(f"{name}.{inner}", inner_spec)
+
+    for name, spec in options(role).items():
+        check(name, spec)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_default_has_a_sentence_above_it(role: str) -> None:
+    path = ROOT / "roles" / role / "defaults" / "main.yml"
+    lines = path.read_text().splitlines() if path.exists() else []
+    for before, line in itertools.pairwise(lines):
+        if re.match(r"[a-z]", line):
+            assert before.startswith("# "), f"{path}: {line}"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_explains_itself(role: str) -> None:
+    assert (ROOT / "roles" / role / "README.md").read_text().startswith(f"# {role}\n")
+
+
+def variables_used(role: str) -> Iterator[str]:
+    prefixes = "|".join(ROLES)
+    for path in (ROOT / "roles" / role).rglob("*.yml"):
+        if path.parent.name in ("tasks", "vars", "defaults"):
+            for expression in re.findall(r"\{\{.*?\}\}|when: .*", path.read_text(), re.DOTALL):
+                yield from re.findall(rf"(?<![\w.'\"/])((?:{prefixes}|pylog)_[a-z_]+)\b", expression)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_variable_a_role_reads_is_specified_somewhere(role: str) -> None:
+    known = set().union(*(options(name) for name in ROLES))
+    for name in ROLES:
+        path = ROOT / "roles" / name / "vars" / "main.yml"
+        known |= (yaml.safe_load(path.read_text()) or {}).keys() if path.exists() else set()
+    # Words of these playbooks and of the inventory, not of a role.
+    known |= {"purge_data", "pylog_broker", "pylog_zookeeper", "pylog_cluster"}
+    assert set(variables_used(role)) - known == set()
+
+
+def ansible_inventory(name: str, **environment: str) -> dict[str, Any]:
+    command = [str(BIN / "ansible-inventory"), "-i", f"inventories/{name}", "--list"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=os.environ | environment)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def hosts_and_groups(inventory: Mapping[str, Any]) -> tuple[list[Host], dict[str, list[str]]]:
+    def members(group: str) -> list[str]:
+        entry = inventory.get(group, {})
+        below = (host for child in entry.get("children", []) for host in members(child))
+        return list(dict.fromkeys([*entry.get("hosts", []), *below]))
+
+    groups = {group: members(group) for group in inventory if group != "_meta"}
+    variables = inventory["_meta"]["hostvars"]
+    return [Host(name=name, variables=variables.get(name, {})) for name in groups["all"]], groups
+
+
+@pytest.fixture
+def hosts_file(tmp_path: Path) -> Path:
+    """State of four hosts as `make hosts` writes it."""
+    names = ["live1", "live2", "live3", "offline1"]
+    disks = ["/dev/loop100", "/dev/loop101"]
+    hosts = {name: {"ip": f"192.0.2.{number}", "disks": disks} for number, name in enumerate(names, 1)}
+    path = tmp_path / "hosts.json"
+    path.write_text(json.dumps({"ssh_key": "/k", "known_hosts": "/h", "apt_proxy": "http://p:1", "hosts": hosts}))
+    return path
+
+
+def test_the_example_inventory_passes_preflight() -> None:
+    hosts, groups = hosts_and_groups(ansible_inventory("example"))
+    assert check_inventory(hosts, groups, load_specs(ROOT / "roles"), ROLES) == []
+
+
+def test_the_local_inventory_passes_preflight(hosts_file: Path) -> None:
+    hosts, groups = hosts_and_groups(ansible_inventory("local", PYLOG_HOSTS_FILE=str(hosts_file)))
+    assert {host.name: host.datacenter for host in hosts} == {
+        "live1": "live", "live2": "live", "live3": "live", "offline1": "offline"
+    }  # fmt: skip
+    assert check_inventory(hosts, groups, load_specs(ROOT / "roles"), ROLES) == []
+
+
+def test_an_inventory_without_hosts_says_what_to_do(tmp_path: Path) -> None:
+    program = ROOT / "inventories" / "local" / "hosts.py"
+    environment = os.environ | {"PYLOG_HOSTS_FILE": str(tmp_path / "missing.json")}
+    done = subprocess.run([program, "--list"], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert "run: make hosts" in done.stderr
+
+
+@pytest.mark.parametrize("playbook", sorted(path.name for path in ROOT.glob("playbooks/*.yml")))
+def test_every_playbook_parses_against_the_example(playbook: str) -> None:
+    command = [str(BIN / "ansible-playbook"), "-i", "inventories/example", f"playbooks/{playbook}", "--syntax-check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def render(template: str, **variables: object) -> str:
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {"to_json": json.dumps, "comment": lambda text: f"# {text}"}
+    return environment.from_string((ROOT / "templates" / template).read_text()).render(variables)
+
+
+def test_the_broker_reads_the_configuration_that_the_role_writes(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x" * 64)
+    instance = {"id": 7, "port": 9093, "internal_port": 9193, "metrics_port": 9401, "data_dir": "/d/7", "rack": "a"}
+    text = render(
+        "etc/pylog/broker.yml.j2", ansible_managed="managed", instance=instance, broker_listen_host="0.0.0.0",
+        broker_advertised_host="192.0.2.1", broker_internal_listen_host="0.0.0.0",
+        broker_internal_advertised_host="192.0.2.1", broker_metrics_host="127.0.0.1",
+        broker_store_hosts="192.0.2.1:2181,192.0.2.2:2181", broker_session_timeout_ms=6000,
+        broker_secret_file=str(secret), broker_config_effective={"num.partitions": 4, "default.replication.factor": 1},
+    )  # fmt: skip
+    path = tmp_path / "broker-7.yml"
+    path.write_text(text)
+    config = load_broker_config(path)
+    assert (config.broker_id, config.rack, config.client.advertised_port) == (7, "a", 9093)
+    assert config.store.hosts == "192.0.2.1:2181,192.0.2.2:2181"
+    assert config.settings["num.partitions"] == 4
+
+
+def test_every_template_is_used() -> None:
+    there = {str(path.relative_to(ROOT / "templates")) for path in (ROOT / "templates").rglob("*.j2")}
+    text = "".join(path.read_text() for path in ROOT.glob("roles/*/*/*.yml"))
+    named = {path.removesuffix(".j2") + ".j2" for path in re.findall(r"(?<!\w)(etc/[\w./@-]+\w)", text)}
+    assert there - named == set()
+
+
+def test_the_cluster_scenario_counts_its_tests() -> None:
+    minimum = int((ROOT / "molecule" / "cluster" / "min_tests").read_text())
+    assert minimum > 0
+    assert yaml.safe_load((ROOT / "molecule" / "cluster" / "molecule.yml").read_text()) is not None
