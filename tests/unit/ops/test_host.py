@@ -1,0 +1,117 @@
+"""What the program that runs on a host reads: from captured output, real files and a real unix socket."""
+
+import hashlib
+import http.server
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylog.ops import host
+
+SS = """\
+LISTEN 0      128    0.0.0.0:22   0.0.0.0:* ino:264161 sk:100b cgroup:/system.slice/ssh.service <->
+LISTEN 0      50     0.0.0.0:2181 0.0.0.0:* uid:4294967294 ino:444082 sk:11 cgroup:/system.slice/x.service <->
+LISTEN 0      128       [::]:22      [::]:* ino:264172 sk:100c cgroup:/system.slice/ssh.service v6only:1 <->
+"""
+
+
+class Admin(socketserver.ThreadingUnixStreamServer):
+    """A real HTTP server on a unix socket."""
+
+    answers: dict[str, tuple[int, bytes]]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Admin)
+        status, body = self.server.answers[self.path]
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def admin(tmp_path: Path) -> Iterator[Admin]:
+    with Admin(str(tmp_path / "admin.sock"), Handler) as server:
+        server.answers = {}
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_listeners_have_port_address_and_user() -> None:
+    assert host.listeners(SS) == [
+        {"port": 22, "address": "0.0.0.0", "user": "root"},
+        {"port": 2181, "address": "0.0.0.0", "user": "4294967294"},
+        {"port": 22, "address": "[::]", "user": "root"},
+    ]
+
+
+def test_a_file_that_changed_since_the_start_is_named(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("unit", "configuration", "gone")]
+    for path in files:
+        path.write_text("before")
+    digest = hashlib.sha256(b"before").hexdigest()
+    record = tmp_path / "started"
+    record.write_text("".join(f"{digest}  {path}\n" for path in files))
+    assert host.changed_since_start(str(record)) == []
+    files[1].write_text("after")
+    files[2].unlink()
+    assert host.changed_since_start(str(record)) == [str(files[1]), str(files[2])]
+
+
+def test_a_missing_record_counts_as_changed(tmp_path: Path) -> None:
+    assert host.changed_since_start(str(tmp_path / "started")) == [str(tmp_path / "started")]
+
+
+def test_the_admin_socket_is_asked(admin: Admin, tmp_path: Path) -> None:
+    admin.answers["/ready"] = (503, b'{"ready": false, "reason": "not in sync"}')
+    assert host.ask(str(tmp_path / "admin.sock"), "/ready") == {"ready": False, "reason": "not in sync"}
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>"])
+def test_an_answer_that_is_no_json_is_no_answer(admin: Admin, tmp_path: Path, body: bytes) -> None:
+    admin.answers["/ready"] = (200, body)
+    assert host.ask(str(tmp_path / "admin.sock"), "/ready") is None
+
+
+def test_a_missing_admin_socket_is_no_answer(tmp_path: Path) -> None:
+    assert host.ask(str(tmp_path / "nobody.sock"), "/ready") is None
+
+
+@pytest.mark.parametrize(
+    ("ready", "is_well", "left"),
+    [([False, True, True, True], True, 1), ([True, False, True, True, False], True, 1), ([False], False, 0)],
+)
+def test_waiting_wants_good_readings_in_a_row(ready: list[bool], is_well: bool, left: int) -> None:
+    wait_s = 0 if len(ready) == 1 else 60
+    asked = {"wait_s": wait_s, "interval_s": 0, "consecutive": 2}
+    assert host.wait(lambda _: {"is_ready": ready.pop(0)}, asked)["is_well"] == is_well
+    assert len(ready) == left
+
+
+def test_os_release_is_read_with_and_without_quotes() -> None:
+    assert host.os_release('ID=debian\nVERSION_ID="12"\n\n') == {"ID": "debian", "VERSION_ID": "12"}
+
+
+def test_the_program_answers_on_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert host.main(["facts", json.dumps({"disks": ["/dev/null"], "names": ["localhost"]})]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["disks"] == {"/dev/null": {"exists": False}}
+    assert facts["unresolved"] == []
+    assert facts["memory_bytes"] > 0
+    assert set(facts["sysctls"]) == set(host.SYSCTLS)

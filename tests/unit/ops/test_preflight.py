@@ -1,0 +1,183 @@
+"""What preflight finds: a table of wrong inventories and hosts, each with the finding it must give."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylog.ops.preflight import FOUND, Finding, Host, check_hosts, check_inventory, load_specs, table
+
+ROOT = Path(__file__).resolve().parents[3]
+SPECS = load_specs(ROOT / "roles")
+ROLES = ["broker", "disks", "zookeeper", "tuning"]
+GROUPS = {"all": ["h1", "h2", "h3"], "pylog_zookeeper": ["h1", "h2", "h3"], "pylog_broker": ["h1", "h2", "h3"]}
+
+
+def instance(broker_id: int, **changes: Any) -> dict[str, Any]:
+    good = {"id": broker_id, "port": 9092, "internal_port": 9192, "data_dir": f"/d/{broker_id}"}
+    return good | changes
+
+
+def variables(number: int, **changes: Any) -> dict[str, Any]:
+    good: dict[str, Any] = {
+        "pylog_cluster_name": "test",
+        "pylog_cluster_secret": "s" * 32,
+        "zookeeper_id": number,
+        "pylog_broker_instances": [instance(number)],
+    }
+    return {name: value for name, value in (good | changes).items() if value is not None}
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    return {
+        "os": {"id": "debian", "version": "12", "arch": "x86_64"},
+        "init": "systemd",
+        "memory_bytes": 8 << 30,
+        "listeners": [],
+        "disks": {},
+        "unresolved": [],
+        "clock_ms": 1_000_000_000,
+    } | changes
+
+
+def three_hosts(**changes: Any) -> list[Host]:
+    """Return three good hosts, the second with *changes* to its variables."""
+    return [Host(name=f"h{n}", variables=variables(n, **(changes if n == 2 else {}))) for n in (1, 2, 3)]
+
+
+def findings(hosts: list[Host], groups: dict[str, list[str]] | None = None) -> list[Finding]:
+    return check_inventory(hosts, GROUPS if groups is None else groups, SPECS, ROLES)
+
+
+def test_a_good_inventory_has_no_findings() -> None:
+    assert findings(three_hosts()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "host", "check", "found"),
+    [
+        ({"pylog_broker_instnces": []}, "h2", "unknown variable", "pylog_broker_instnces"),
+        ({"zookeeper_heapmib": 5}, "h2", "unknown variable", "zookeeper_heapmib"),
+        ({"zookeeper_id": "two"}, "h2", "variable zookeeper_id", "'two'"),
+        ({"zookeeper_id": True}, "h2", "variable zookeeper_id", "True"),
+        ({"zookeeper_id": None}, "h2", "variable zookeeper_id", "not set"),
+        ({"zookeeper_log_level": "loud"}, "h2", "variable zookeeper_log_level", "'loud'"),
+        ({"zookeeper_four_letter_words": "ruok"}, "h2", "variable zookeeper_four_letter_words", "'ruok'"),
+        ({"pylog_cluster_name": None}, "h2", "variable pylog_cluster_name", "not set"),
+        ({"pylog_cluster_secret": ""}, "h2", "variable pylog_cluster_secret", "not set"),
+        ({"pylog_broker_instances": []}, "h2", "variable pylog_broker_instances", "not set"),
+        ({"pylog_broker_instances": [instance(2, prot=1)]}, "h2", "variable pylog_broker_instances[0].prot", "set"),
+        ({"pylog_broker_instances": [{"id": 2}]}, "h2", "variable pylog_broker_instances[0].port", "missing"),
+        ({"pylog_broker_instances": [instance(2, port="x")]}, "h2", "variable pylog_broker_instances[0].port", "'x'"),
+        ({"pylog_broker_instances": [instance(1)]}, "all", "broker id", "1 on h1, h2"),
+        ({"zookeeper_id": 3}, "all", "zookeeper_id", "3 on h2, h3"),
+        (
+            {"pylog_broker_instances": [instance(2), instance(4, internal_port=9193)]},
+            "h2", "port", "9092 for broker 2 port, broker 4 port",
+        ),
+        (
+            {"pylog_broker_instances": [instance(2), instance(4, port=9093, internal_port=9193, data_dir="/d/2")]},
+            "h2", "data_dir", "/d/2 for broker 2, broker 4",
+        ),
+        ({"broker_config": {"default.replication.factor": 4}}, "h2", "default.replication.factor", "4"),
+    ],
+)  # fmt: skip
+def test_a_wrong_inventory_is_named(changes: dict[str, Any], host: str, check: str, found: str) -> None:
+    assert (host, check, found) in [(one.host, one.check, one.found) for one in findings(three_hosts(**changes))]
+
+
+@pytest.mark.parametrize(
+    ("groups", "check"),
+    [
+        ({"pylog_zookeeper": ["h1", "h2"]}, "size of the ensemble"),
+        ({"pylog_zookeeper": []}, "group pylog_zookeeper"),
+        ({"pylog_broker": []}, "group pylog_broker"),
+    ],
+)
+def test_wrong_groups_are_named(groups: dict[str, list[str]], check: str) -> None:
+    assert check in [one.check for one in findings(three_hosts(), GROUPS | groups)]
+
+
+def test_ids_may_repeat_in_another_datacenter() -> None:
+    hosts = [
+        Host(name="h1", variables=variables(1, pylog_datacenter="a")),
+        Host(name="h2", variables=variables(1, pylog_datacenter="b")),
+    ]
+    groups = {"pylog_zookeeper": ["h1", "h2"], "pylog_broker": ["h1", "h2"]}
+    assert findings(hosts, groups) == []
+
+
+def test_all_findings_come_at_once() -> None:
+    wrong = three_hosts(pylog_typo=1, zookeeper_id=3, pylog_cluster_name=None)
+    assert len(findings(wrong)) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "found"),
+    [
+        ({"os": {"id": "ubuntu", "version": "24.04", "arch": "x86_64"}}, "distribution", "ubuntu 24.04"),
+        ({"init": "tini"}, "init", "tini"),
+        ({"memory_bytes": 512 << 20}, "memory", "512 MiB"),
+        ({"unresolved": ["zk-9"]}, "name resolution", "zk-9 unknown"),
+        ({"listeners": [{"port": 2181, "address": "*", "user": "root"}]}, "port 2181", "held by a program of root"),
+        ({"listeners": [{"port": 9192, "address": "*", "user": "kafka"}]}, "port 9192", "held by a program of kafka"),
+    ],
+)
+def test_a_wrong_host_is_named(changes: dict[str, Any], check: str, found: str) -> None:
+    host = Host(name="h1", variables=variables(1), facts=facts(**changes))
+    assert [(one.check, one.found) for one in check_hosts([host], GROUPS)] == [(check, found)]
+
+
+@pytest.mark.parametrize(
+    ("reading", "found"),
+    [
+        ({"exists": True, "type": "", "label": "", "mounts": []}, None),
+        ({"exists": True, "type": "xfs", "label": "pylog-disk1", "mounts": ["/d"]}, None),
+        ({"exists": False}, "no such block device"),
+        ({"exists": True, "type": "xfs", "label": "", "mounts": []}, "xfs"),
+        ({"exists": True, "type": "ext4", "label": "home", "mounts": []}, "ext4 home"),
+        ({"exists": True, "type": "gpt", "label": "", "mounts": []}, "gpt"),
+        ({"exists": True, "type": "xfs", "label": "pylog-disk1", "mounts": ["/srv"]}, "mounted at /srv"),
+    ],
+)
+def test_a_disk_with_foreign_data_is_refused(reading: dict[str, Any], found: str | None) -> None:
+    devices = [{"device": "/dev/vdb", "mount": "/d"}]
+    host = Host(name="h1", variables=variables(1, disks_devices=devices), facts=facts(disks={"/dev/vdb": reading}))
+    assert [one.found for one in check_hosts([host], GROUPS)] == ([found] if found else [])
+
+
+def test_ports_that_pylog_itself_holds_are_free() -> None:
+    listening = [
+        {"port": 2181, "address": "*", "user": "pylog-zookeeper"},
+        {"port": 9092, "address": "*", "user": "pylog"},
+    ]
+    host = Host(name="h1", variables=variables(1), facts=facts(listeners=listening))
+    assert check_hosts([host], GROUPS) == []
+
+
+def test_a_clock_far_from_the_others_is_named() -> None:
+    times = {"h1": 1_000_000_000, "h2": 1_000_000_500, "h3": 1_000_090_000}
+    hosts = [Host(name=name, variables=variables(1), facts=facts(clock_ms=ms)) for name, ms in times.items()]
+    assert [(one.host, one.found) for one in check_hosts(hosts, GROUPS)] == [("h3", "+90 s from the others")]
+
+
+def test_hosts_outside_the_limit_are_not_judged() -> None:
+    assert check_hosts([Host(name="h1", variables=variables(1))], GROUPS) == []
+
+
+def test_the_table_is_aligned() -> None:
+    lines = table([Finding("h1", "memory", "1 MiB", "2 MiB", "add memory")])
+    assert lines == ["host  check   found  wanted  remedy", "h1    memory  1 MiB  2 MiB   add memory"]
+
+
+def test_the_program_prints_the_table_and_says_so_with_its_exit_code() -> None:
+    reading = {"stdout": json.dumps(facts(init="tini"))}
+    hosts = {f"h{n}": variables(n) | {"__preflight_reading": reading} for n in (1, 2, 3)}
+    question = json.dumps({"groups": GROUPS, "hosts": hosts})
+    command = [sys.executable, "-m", "pylog.ops.preflight", "roles"]
+    done = subprocess.run(command, cwd=ROOT, input=question, capture_output=True, text=True, check=False)
+    assert done.returncode == FOUND, done.stderr
+    assert len(done.stdout.splitlines()) == 4
