@@ -85,6 +85,11 @@ class BrokerProcess:
         return self._process.pid
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone, by itself or killed."""
+        return self._process is None or self._process.poll() is not None
+
+    @property
     def admin_socket(self) -> Path:
         """The admin socket."""
         return self.data_dir / "admin.sock"

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pylog.broker.duties import ControllerDuties, TopicResult, Watches, new_topic_ids
+from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import ClusterImage, topic_id_text
 from pylog.cluster.topics import ClusterConfig, NewTopic
 from pylog.cluster.znodes import BrokerRegistration
@@ -186,6 +187,12 @@ class ClusterAgent:
     ) -> Future[list[TopicResult]]:
         """Set configs of topics, or with None unset them; the result has one entry a topic, in order."""
         return self._ask(lambda duties: duties.alter_topic_configs(changes, validate_only=validate_only))
+
+    def alter_isr(
+        self, broker_id: int, broker_epoch: int, wanted: Sequence[IsrRequest]
+    ) -> Future[list[IsrResult]]:
+        """Change in-sync replicas as *broker_id*, their leader, wishes; the result has one entry each, in order."""
+        return self._ask(lambda duties: duties.alter_isr(broker_id, broker_epoch, wanted))
 
     def allocate_producer_ids(self, broker_id: int | None = None) -> Future[tuple[int, int]]:
         """Take a block of producer ids, for another broker if one is named: the first, and how many."""

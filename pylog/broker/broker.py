@@ -22,9 +22,11 @@ from pylog.broker.maintenance import Maintenance
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.peers import PeerClient, PeerRequests
 from pylog.broker.produce import ProduceHandler
+from pylog.broker.replication import Replication
 from pylog.broker.requests import Requests
 from pylog.broker.settings import Value, check_topic_configs
 from pylog.broker.watchdog import Watchdog, notify
+from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import encode_image
 from pylog.cluster.topics import ClusterConfig
 from pylog.cluster.znodes import BrokerRegistration
@@ -93,13 +95,24 @@ class Broker:
         )
         self._requests = Requests(self, self._produce, self._fetch, self.metrics)
         self._client = self._listener("client", self._requests)
-        self._peer_requests = PeerRequests(config.cluster_secret, self._answer_peer)
+        self._peer_requests = PeerRequests(config.cluster_secret, self._fetch, self._answer_peer)
         self._internal = self._listener("internal", self._peer_requests) if config.internal else None
         clients = [PeerClient(config.broker_id, config.cluster_secret) if config.internal else None for _ in range(2)]
         self._peer_clients = [client for client in clients if client is not None]
         self.images = Images(config.broker_id, self.partitions, clients[0])
         self.images.on_applied = self._image_applied
         self._peer_for_controller = clients[1]
+        self._replication = Replication(
+            config.broker_id,
+            self.partitions,
+            config.settings,
+            self.metrics,
+            now_ms=_now_ms,
+            secret=config.cluster_secret,
+            broker_epoch=lambda: self._agent.broker_epoch if self._agent else -1,
+            ask_isr=self._ask_isr,
+            changed=self._high_watermark_moved,
+        )
         self._maintenance = Maintenance(
             directory,
             self.partitions,
@@ -140,6 +153,7 @@ class Broker:
         if not await self.images.wait_until(lambda image: image.version > 0, IMAGE_TIMEOUT_S):
             _logger.warning("no cluster image yet after_s=%d", IMAGE_TIMEOUT_S)
         self._maintenance.start()
+        self._replication.start()
         self.groups.start()
         self._client.start()
         self._state = "running"
@@ -156,6 +170,7 @@ class Broker:
             await asyncio.to_thread(self._agent.stop)
         if self._internal is not None:
             self._internal.close()
+        await self._replication.stop()
         await self.groups.stop()
         await self._requests.close()
         await self._peer_requests.close()
@@ -226,11 +241,21 @@ class Broker:
         for partition in changed:
             self._fetch.changed(partition.key)
             self.acknowledgements.changed(partition.key)
+        self._replication.image_applied()
         self.groups.image_applied(changed)
         if self._controller is not None and self._controller.broker_id == self.broker_id:
             cleaned = self.partitions.cleaned_topics()
             if cleaned and self._agent is not None:
                 self._agent.confirm_cleanup(self.broker_id, cleaned)
+
+    def _high_watermark_moved(self, key: tuple[str, int]) -> None:
+        self._fetch.changed(key)
+        self.acknowledgements.changed(key)
+
+    async def _ask_isr(self, wanted: list[IsrRequest]) -> list[IsrResult]:
+        if self._link is None:
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "not in the cluster yet")
+        return await self._link.alter_isr(wanted)
 
     async def _answer_peer(self, request: InternalRequest) -> bytes:
         assert self._link is not None
@@ -242,6 +267,8 @@ class Broker:
         if request.key is InternalKey.TAKE_IDS:
             block = await self._link.give_ids(internal.parse_broker_id(request.body))
             return internal.encode_id_block(*block)
+        if request.key is InternalKey.ALTER_ISR:
+            return await self._link.answer_isr_wishes(request.body)
         assert request.key is InternalKey.PULL_IMAGE, request.key
         pull = internal.parse_pull(request.body)
         if pull.cleaned:

@@ -12,6 +12,7 @@ from pylog.broker.agent import ClusterAgent
 from pylog.broker.handlers import check_new_topic
 from pylog.broker.images import Images, has_topics
 from pylog.broker.peers import PeerClient
+from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.topics import BROKER_DEFAULT, NewTopic, repeated_names
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import NodeAddress
@@ -28,7 +29,15 @@ from pylog.wire.api.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from pylog.wire.internal import InternalKey, encode_broker_id, parse_id_block
+from pylog.wire.internal import (
+    InternalKey,
+    encode_broker_id,
+    encode_isr_answers,
+    encode_isr_wishes,
+    parse_id_block,
+    parse_isr_answers,
+    parse_isr_wishes,
+)
 
 MAX_WAIT_S = 60.0
 """Longest a request waits for its effect, whatever time-out the client names."""
@@ -101,6 +110,31 @@ class ControllerLink:
             ApiError: NOT_CONTROLLER.
         """
         return await asyncio.wrap_future(self._agent.allocate_producer_ids(broker_id))
+
+    async def alter_isr(self, wanted: list[IsrRequest]) -> list[IsrResult]:
+        """Return what the controller makes of ISR changes that this broker, the leader, wishes.
+
+        Raises:
+            ApiError: it cannot be reached; nobody knows what became of them.
+        """
+        epoch = self._agent.broker_epoch
+        if self._is_self:
+            return await asyncio.wrap_future(self._agent.alter_isr(self._broker_id, epoch, wanted))
+        wishes = [(one.topic_id, one.partition, one.leader_epoch, one.partition_epoch, one.isr) for one in wanted]
+        body = encode_isr_wishes(self._broker_id, epoch, wishes)
+        answers = parse_isr_answers(await self._call(InternalKey.ALTER_ISR, body))
+        return [IsrResult(ErrorCode(error), isr, partition_epoch) for error, isr, partition_epoch in answers]
+
+    async def answer_isr_wishes(self, body: bytes) -> bytes:
+        """Return the answer to another broker's ALTER_ISR.
+
+        Raises:
+            ApiError: NOT_CONTROLLER.
+        """
+        broker_id, broker_epoch, wishes = parse_isr_wishes(body)
+        wanted = [IsrRequest(*wish) for wish in wishes]
+        results = await asyncio.wrap_future(self._agent.alter_isr(broker_id, broker_epoch, wanted))
+        return encode_isr_answers([(one.error, one.isr, one.partition_epoch) for one in results])
 
     async def _take_ids(self) -> tuple[int, int]:
         if self._is_self:

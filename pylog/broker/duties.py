@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pylog.cluster.controller import Controller
+from pylog.cluster.controller import Controller, IsrRequest, IsrResult, StateChange
 from pylog.cluster.image import BrokerInfo, ClusterImage, TopicImage
 from pylog.cluster.topics import ClusterConfig, NewTopic, repeated_names
 from pylog.errors import ApiError, ConfigError, ErrorCode
@@ -186,6 +186,22 @@ class ControllerDuties:
             self._tree.remember_deletion(self._fence, deleted)
             controller.confirm_cleanup(deleted)
             self._is_changed = True
+
+    def alter_isr(self, broker_id: int, broker_epoch: int, wanted: Sequence[IsrRequest]) -> list[IsrResult]:
+        """Change in-sync replicas as their leader wishes; return a result for each, in order."""
+        controller = self._office()
+        plans = [controller.plan_isr(broker_id, broker_epoch, one) for one in wanted]
+        changes = [plan for plan in plans if isinstance(plan, StateChange)]
+        if changes:
+            self._tree.write_states(self._fence, changes)
+            controller.confirm_states(changes)
+            self._is_changed = True
+        return [
+            plan
+            if isinstance(plan, IsrResult)
+            else IsrResult(ErrorCode.NONE, plan.after.isr, plan.after.partition_epoch + 1)
+            for plan in plans
+        ]
 
     def take_producer_ids(self, broker_id: int) -> tuple[int, int]:
         """Return the first of a new block of producer ids, and how many it has."""

@@ -268,9 +268,6 @@ def check_new_topic(topic: CreatableTopic) -> dict[str, str]:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
     if "compact" in (configs.get("cleanup.policy") or "") and topic.name not in INTERNAL_TOPICS:
         raise ApiError(ErrorCode.INVALID_CONFIG, "cleanup.policy=compact: compaction is not built yet")
-    factors = {len(row.broker_ids) for row in topic.assignments} or {topic.replication_factor}
-    if max(factors) > 1:
-        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "replication is not built yet: only factor 1 is kept")
     return {name: value for name, value in configs.items() if value is not None}
 
 

@@ -164,7 +164,7 @@ class Partitions:
         return state is not None and self._broker_id in state.replicas
 
     def switch(self, image: ClusterImage, opened: Mapping[TopicPartition, Log | str]) -> list[Partition]:
-        """Let *image* hold from now on; return the partitions whose leadership changed.  Runs on the loop."""
+        """Let *image* hold from now on; return the partitions whose leader or ISR changed.  Runs on the loop."""
         assert image.order > self.image.order, f"{image.order} after {self.image.order}"
         changed: list[Partition] = []
         kept: dict[tuple[str, int], Partition] = {}
@@ -183,9 +183,11 @@ class Partitions:
             if (found.leader, found.leader_epoch) != (state.leader, state.leader_epoch):
                 self._assign(found, topic, state)
                 changed.append(found)
-            elif found.leading is not None:
+            elif found.leading is not None and found.state != state:
+                # Fewer in-sync replicas may be enough for what waits, or too few for it.
                 found.leading.learned(state.isr, state.partition_epoch)
                 self.advance(found)
+                changed.append(found)
             found.state = state
             kept[key] = found
         self._by_key = kept
@@ -210,6 +212,8 @@ class Partitions:
         if state.leader != self._broker_id:
             return
         log = partition.log
+        if log is not None and log.offline is None:
+            log.begin_leader_epoch(state.leader_epoch)
         partition.leading = Leader(
             self._broker_id,
             state.replicas,

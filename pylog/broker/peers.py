@@ -4,15 +4,19 @@ Nothing is answered before both sides have shown that they know the cluster secr
 """
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
+from pylog.broker.fetch import FetchHandler
 from pylog.errors import ApiError, ErrorCode, ProtocolError
 from pylog.model import NodeAddress
 from pylog.net.connection import Connection, Part, Slot
 from pylog.wire import internal
+from pylog.wire.api import parse_request_header
+from pylog.wire.fetch import FetchRequest, FetchResult, encode_replica_request, parse_replica_response
 from pylog.wire.internal import InternalKey, InternalRequest
 
 _logger = logging.getLogger(__name__)
@@ -21,6 +25,11 @@ MAX_IMAGE_BYTES = 256 << 20
 """Most a response among brokers may claim; an image of 100,000 partitions has about 6 MB."""
 
 CONNECT_TIMEOUT_S = 5.0
+
+STREAM_LIMIT_BYTES = 4 << 20
+"""Read ahead of what is asked for; asyncio's 64 KiB would stop and start reading a hundred times per fetch."""
+
+_FETCH_KEY = b"\x00\x01"
 
 
 @dataclass(slots=True)
@@ -38,19 +47,24 @@ Answerer = Callable[[InternalRequest], Awaitable[bytes]]
 class PeerRequests:
     """The `FrameHandler` of the brokers' own listener."""
 
-    def __init__(self, secret: bytes, answer: Answerer) -> None:
+    def __init__(self, secret: bytes, fetch: FetchHandler, answer: Answerer) -> None:
         """Make it; *answer* gets proven callers' requests and returns the response's body, or raises ApiError."""
         self._secret = secret
+        self._fetch = fetch
         self._answer = answer
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
         """Handle one request; see `FrameHandler`."""
-        request = internal.parse_request(frame)
         if connection.state is None:
             connection.state = _Caller()
         caller = connection.state
         assert isinstance(caller, _Caller)
+        if frame[:2] == _FETCH_KEY:
+            if not caller.is_proven:
+                raise ProtocolError("a fetch before the proof")
+            return self._fetch.handle(connection, parse_request_header(frame), frame, caller.broker_id)
+        request = internal.parse_request(frame)
         if request.key is InternalKey.HELLO:
             return self._hello(caller, request)
         if request.key is InternalKey.PROVE:
@@ -64,7 +78,8 @@ class PeerRequests:
         return None
 
     def on_closed(self, connection: Connection) -> None:
-        """Nothing is kept beside the connection."""
+        """Forget what the connection waited for."""
+        self._fetch.forget(connection)
 
     async def close(self) -> None:
         """End what is still being answered."""
@@ -116,22 +131,42 @@ class PeerClient:
         Raises:
             ApiError: the broker's own error, or NETWORK_EXCEPTION when it cannot be reached in *timeout_s*.
         """
+        async with self._reaching(address, timeout_s):
+            error, answer = await self._exchange(key, body)
+        if error is not ErrorCode.NONE:
+            raise ApiError(error, f"broker {address.node_id} answers {error.name}")
+        return answer
+
+    async def fetch(
+        self, address: NodeAddress, broker_epoch: int, request: FetchRequest, timeout_s: float
+    ) -> list[FetchResult[memoryview]]:
+        """Fetch as a follower.
+
+        Raises:
+            ApiError: NETWORK_EXCEPTION when the leader cannot be reached in *timeout_s*.
+        """
+        async with self._reaching(address, timeout_s):
+            self._correlation_id += 1
+            frame = encode_replica_request(self._correlation_id, self._broker_id, broker_epoch, request)
+            answer = await self._call(frame)
+            return parse_replica_response(memoryview(answer), self._correlation_id)
+
+    @contextlib.asynccontextmanager
+    async def _reaching(self, address: NodeAddress, timeout_s: float) -> AsyncIterator[None]:
+        """Hold the connection for one exchange; any fault closes it, since an answer may still be on its way."""
         async with self._lock:
             try:
                 async with asyncio.timeout(timeout_s):
                     if address != self._address or self._streams is None:
                         await self._connect(address)
-                    error, answer = await self._exchange(key, body)
+                    yield
             except (OSError, TimeoutError, EOFError, ProtocolError) as fault:
                 self.close()
                 message = f"broker {address.node_id} at {address.host}:{address.port}: {fault or 'no answer in time'}"
                 raise ApiError(ErrorCode.NETWORK_EXCEPTION, message) from fault
             except asyncio.CancelledError:
-                self.close()  # an answer may be on its way that nobody will read
+                self.close()
                 raise
-        if error is not ErrorCode.NONE:
-            raise ApiError(error, f"broker {address.node_id} answers {error.name}")
-        return answer
 
     def close(self) -> None:
         """Close the connection; the next call opens a new one."""
@@ -142,7 +177,7 @@ class PeerClient:
     async def _connect(self, address: NodeAddress) -> None:
         self.close()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            self._streams = await asyncio.open_connection(address.host, address.port)
+            self._streams = await asyncio.open_connection(address.host, address.port, limit=STREAM_LIMIT_BYTES)
             self._address = address
             nonce = os.urandom(internal.NONCE_BYTES)
             _, answer = await self._exchange(InternalKey.HELLO, internal.encode_hello(self._broker_id, nonce))
@@ -154,13 +189,18 @@ class PeerClient:
             await self._exchange(InternalKey.PROVE, internal.caller_proof(self._secret, nonce, callee_nonce))
 
     async def _exchange(self, key: InternalKey, body: bytes) -> tuple[ErrorCode, bytes]:
-        assert self._streams is not None
-        reader, writer = self._streams
         self._correlation_id += 1
-        writer.write(internal.encode_request(key, self._correlation_id, body))
+        answer = await self._call(internal.encode_request(key, self._correlation_id, body))
+        return internal.parse_response(answer, self._correlation_id)
+
+    async def _call(self, frame: bytes) -> bytes:
+        if self._streams is None:
+            raise ProtocolError("the connection was closed")
+        reader, writer = self._streams
+        writer.write(frame)
         await writer.drain()
         size = int.from_bytes(await reader.readexactly(4), "big", signed=True)
         if not 0 < size <= MAX_IMAGE_BYTES:
             raise ProtocolError(f"response claims {size} bytes")
-        return internal.parse_response(await reader.readexactly(size), self._correlation_id)
+        return await reader.readexactly(size)
 

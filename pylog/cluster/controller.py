@@ -31,6 +31,32 @@ class StateChange:
 
 
 @dataclass(frozen=True, slots=True)
+class IsrRequest:
+    """A leader's wish for other in-sync replicas.
+
+    Attributes:
+        leader_epoch: under which it leads.
+        partition_epoch: of the state it knows; another one in the store refuses the wish.
+        isr: the members, each with the broker epoch of the process that is in sync.
+    """
+
+    topic_id: uuid.UUID
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsrResult:
+    """What became of it, and the state that holds now; partition epoch -1 where there is none."""
+
+    error: ErrorCode
+    isr: tuple[int, ...] = ()
+    partition_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything a new controller has to read before it may decide or serve anything.
 
@@ -139,6 +165,38 @@ class Controller:
         for name, written in by_topic.items():
             topic = self.topics[name]
             self.topics[name] = replace(topic, partitions=dict(sorted({**topic.partitions, **written}.items())))
+
+    def plan_isr(self, broker_id: int, broker_epoch: int, wanted: IsrRequest) -> StateChange | IsrResult:
+        """Return the state to write for a leader's wish, or why it is refused.
+
+        A wish that is fulfilled already is answered as such: the leader asks again when an answer was lost.
+        """
+        topic = next((one for one in self.topics.values() if one.topic_id == wanted.topic_id), None)
+        state = topic.partitions.get(wanted.partition) if topic is not None else None
+        if topic is None or state is None or topic.name in self.deletions:
+            return IsrResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        members = tuple(member for member, _ in wanted.isr)
+        registered = self.brokers.get(broker_id)
+        error = ErrorCode.NONE
+        if registered is None or registered.epoch != broker_epoch:
+            error = ErrorCode.STALE_BROKER_EPOCH
+        elif state.leader != broker_id:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif state.leader_epoch != wanted.leader_epoch:
+            error = ErrorCode.FENCED_LEADER_EPOCH
+        elif set(state.isr) == set(members):
+            return IsrResult(ErrorCode.NONE, state.isr, state.partition_epoch)
+        elif state.partition_epoch != wanted.partition_epoch:
+            error = ErrorCode.INVALID_UPDATE_VERSION
+        elif broker_id not in members or not set(members) <= set(state.replicas) or len(set(members)) != len(members):
+            error = ErrorCode.INVALID_REQUEST
+        elif any(member not in self.brokers or self.brokers[member].epoch != epoch for member, epoch in wanted.isr):
+            error = ErrorCode.STALE_BROKER_EPOCH
+        if error is not ErrorCode.NONE:
+            return IsrResult(error, state.isr, state.partition_epoch)
+        # In the order of the replicas, as every other writer of this node has it.
+        isr = tuple(replica for replica in state.replicas if replica in members)
+        return StateChange(topic.name, wanted.partition, replace(state, isr=isr))
 
     def plan_topics(
         self, wanted: Iterable[tuple[NewTopic, uuid.UUID]]

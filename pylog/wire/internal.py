@@ -8,6 +8,9 @@ PROVE      => proof: 32 bytes                           <=
 PULL_IMAGE => JSON, see `encode_pull`                    <= cluster image, or nothing if there is no newer one
 FORWARD    => a client's request without its size       <= the reply without its size
 TAKE_IDS   => broker_id: int32                          <= first: int64, count: int32     (producer ids)
+ALTER_ISR  => JSON, see `encode_isr_wishes`             <= JSON, a list of [error, [isr], partition epoch]
+
+Followers also send Kafka's own Fetch (API key 1, version 12) here, in Kafka's frames.
 
 A proof is HMAC-SHA256 over role, the caller's nonce and the callee's nonce, under the cluster secret: both sides show
 that they know it, neither can replay the other's.
@@ -18,9 +21,9 @@ import hmac
 import json
 import struct
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pylog.errors import ErrorCode, ProtocolError
 
@@ -36,6 +39,13 @@ _BROKER_ID = struct.Struct(">i")
 _ID_BLOCK = struct.Struct(">qi")
 
 
+IsrWish: TypeAlias = tuple[uuid.UUID, int, int, int, tuple[tuple[int, int], ...]]
+"""Topic id, partition, leader epoch, partition epoch, members with their broker epochs."""
+
+IsrAnswer: TypeAlias = tuple[int, tuple[int, ...], int]
+"""Error code, the ISR that holds, its partition epoch."""
+
+
 class InternalKey(IntEnum):
     """Request kinds; from 10000 on, where Kafka has none."""
 
@@ -44,6 +54,7 @@ class InternalKey(IntEnum):
     PULL_IMAGE = 10002
     FORWARD = 10003
     TAKE_IDS = 10004
+    ALTER_ISR = 10005
 
 
 class InternalRequest(NamedTuple):
@@ -147,6 +158,50 @@ def parse_pull(body: bytes) -> Pull:
         return Pull(broker_id, epoch, version, max_wait_ms, frozenset(uuid.UUID(hex=one) for one in asked["cleaned"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ProtocolError(f"not a pull: {error}") from error
+
+
+def encode_isr_wishes(broker_id: int, broker_epoch: int, wishes: Sequence[IsrWish]) -> bytes:
+    """Return the body of ALTER_ISR."""
+    rows = [[wish[0].hex, *wish[1:]] for wish in wishes]
+    return json.dumps({"broker_id": broker_id, "broker_epoch": broker_epoch, "changes": rows}).encode()
+
+
+def parse_isr_wishes(body: bytes) -> tuple[int, int, list[IsrWish]]:
+    """Return (broker id, broker epoch, wishes).
+
+    Raises:
+        ProtocolError: it is something else.
+    """
+    try:
+        asked = json.loads(body)
+        wishes: list[IsrWish] = [
+            (uuid.UUID(hex=topic), int(partition), int(leader_epoch), int(epoch), _pairs(isr))
+            for topic, partition, leader_epoch, epoch, isr in asked["changes"]
+        ]
+        return int(asked["broker_id"]), int(asked["broker_epoch"]), wishes
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ProtocolError(f"not an ISR change: {error}") from error
+
+
+def _pairs(rows: Iterable[Sequence[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((int(first), int(second)) for first, second in rows)
+
+
+def encode_isr_answers(answers: Sequence[IsrAnswer]) -> bytes:
+    """Return the answer to ALTER_ISR."""
+    return json.dumps(answers).encode()
+
+
+def parse_isr_answers(body: bytes) -> list[IsrAnswer]:
+    """Return (error, ISR, partition epoch) of each wish, in order.
+
+    Raises:
+        ProtocolError: it is something else.
+    """
+    try:
+        return [(int(error), tuple(map(int, isr)), int(epoch)) for error, isr, epoch in json.loads(body)]
+    except (ValueError, TypeError) as error:
+        raise ProtocolError(f"not an answer to an ISR change: {error}") from error
 
 
 def encode_broker_id(broker_id: int) -> bytes:

@@ -2,83 +2,18 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import yaml
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from pylog.testing import BrokerProcess
-from tests.servers.zookeeper import ZooKeeper, free_ports, zk_cli
-
-DEADLINE_S = 30.0
-
-
-def write_config(directory: Path, broker_id: int, zookeeper: ZooKeeper, secret: bytes = b"hush") -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    client, internal = free_ports(2)
-    (directory / "secret").write_bytes(secret)
-    config = {
-        "version": 1,
-        "broker_id": broker_id,
-        "listeners": {
-            "client": {"host": "127.0.0.1", "port": client},
-            "internal": {"host": "127.0.0.1", "port": internal},
-        },
-        "data_dir": str(directory / "data"),
-        "admin_socket": str(directory / "data" / "admin.sock"),
-        "store": {"kind": "zookeeper", "hosts": zookeeper.hosts, "session_timeout_ms": 2000},
-        "cluster_secret_file": str(directory / "secret"),
-        "config": {"num.partitions": 6},
-    }
-    path = directory / "broker.yml"
-    path.write_text(yaml.safe_dump(config))
-    return path
+from tests.cluster.conftest import DEADLINE_S, Brokers, bootstrap, controller_of, create, wait_for, write_config
+from tests.servers.zookeeper import ZooKeeper, zk_cli
 
 
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeper) -> Iterator[dict[int, BrokerProcess]]:
-    directory = tmp_path_factory.mktemp("brokers")
-    with ExitStack() as stack:
-        found = {}
-        for broker_id in (1, 2, 3):
-            home = directory / str(broker_id)
-            config = write_config(home, broker_id, zookeeper)
-            found[broker_id] = stack.enter_context(BrokerProcess(home, config_file=config))
-        yield found
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {DEADLINE_S} s: {what}"
-        time.sleep(0.05)
-
-
-def bootstrap(brokers: dict[int, BrokerProcess]) -> str:
-    return ",".join(broker.bootstrap for broker in brokers.values())
-
-
-def controller_of(broker: BrokerProcess) -> int:
-    return int(broker.admin("GET", "/status")[1]["controller_id"])
-
-
-def create(brokers: dict[int, BrokerProcess], topic: str, through: BrokerProcess, partitions: int = 6) -> None:
-    admin = AdminClient({"bootstrap.servers": through.bootstrap})
-    wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1)
-    admin.create_topics([wanted], operation_timeout=20)[topic].result(30)
-
-
-def produce(brokers: dict[int, BrokerProcess], topic: str, partitions: range, count: int) -> None:
+def produce(brokers: Brokers, topic: str, partitions: range, count: int) -> None:
     failures: list[object] = []
     producer = Producer({"bootstrap.servers": bootstrap(brokers), "acks": "all", "message.timeout.ms": 30_000})
     for number in range(count):
@@ -93,7 +28,7 @@ def produce(brokers: dict[int, BrokerProcess], topic: str, partitions: range, co
     assert not failures
 
 
-def consume(brokers: dict[int, BrokerProcess], topic: str, partitions: int, count: int) -> list[str]:
+def consume(brokers: Brokers, topic: str, partitions: int, count: int) -> list[str]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap(brokers),
@@ -113,12 +48,12 @@ def consume(brokers: dict[int, BrokerProcess], topic: str, partitions: int, coun
     return sorted(found)
 
 
-def test_every_broker_answers_and_passes_changes_on(brokers: dict[int, BrokerProcess]) -> None:
+def test_every_broker_answers_and_passes_changes_on(brokers: Brokers) -> None:
     controllers = {controller_of(broker) for broker in brokers.values()}
     assert len(controllers) == 1
     [controller] = controllers
     for broker_id, broker in brokers.items():
-        create(brokers, f"through-{broker_id}", broker)
+        create(broker, f"through-{broker_id}", 6)
     other = next(broker for broker_id, broker in brokers.items() if broker_id != controller)
     admin = AdminClient({"bootstrap.servers": other.bootstrap})
     wanted = {f"through-{broker_id}" for broker_id in brokers}
@@ -129,8 +64,8 @@ def test_every_broker_answers_and_passes_changes_on(brokers: dict[int, BrokerPro
     assert consume(brokers, "through-1", 6, 600) == sorted(f"through-1 {number}" for number in range(600))
 
 
-def test_zookeeper_holds_kafkas_layout(brokers: dict[int, BrokerProcess], zookeeper: ZooKeeper) -> None:
-    create(brokers, "layout", brokers[1], partitions=1)
+def test_zookeeper_holds_kafkas_layout(brokers: Brokers, zookeeper: ZooKeeper) -> None:
+    create(brokers[1], "layout", 1)
     node = json.loads(zk_cli(zookeeper.hosts, "get", "/brokers/ids/1").strip().splitlines()[-1])
     assert node["version"] == 5
     assert node["port"] == int(brokers[1].bootstrap.rpartition(":")[2])
@@ -139,13 +74,13 @@ def test_zookeeper_holds_kafkas_layout(brokers: dict[int, BrokerProcess], zookee
     assert state["isr"] == [state["leader"]]
 
 
-def test_topics_are_made_on_first_use_through_any_broker(brokers: dict[int, BrokerProcess]) -> None:
+def test_topics_are_made_on_first_use_through_any_broker(brokers: Brokers) -> None:
     produce(brokers, "on-first-use", range(1), 10)
     assert len(consume(brokers, "on-first-use", 1, 10)) == 10
 
 
-def test_a_deleted_topic_leaves_no_data_and_may_come_again(brokers: dict[int, BrokerProcess]) -> None:
-    create(brokers, "gone", brokers[2], partitions=3)
+def test_a_deleted_topic_leaves_no_data_and_may_come_again(brokers: Brokers) -> None:
+    create(brokers[2], "gone", 3)
     produce(brokers, "gone", range(3), 30)
     admin = AdminClient({"bootstrap.servers": brokers[3].bootstrap})
     admin.delete_topics(["gone"], operation_timeout=20)["gone"].result(30)
@@ -153,14 +88,14 @@ def test_a_deleted_topic_leaves_no_data_and_may_come_again(brokers: dict[int, Br
         lambda: not [path for broker in brokers.values() for path in broker.data_dir.glob("gone-*")],
         "the directories of the deleted topic go",
     )
-    create(brokers, "gone", brokers[1], partitions=3)
+    create(brokers[1], "gone", 3)
     assert consume(brokers, "gone", 3, 0) == []
     produce(brokers, "gone", range(3), 9)
     assert len(consume(brokers, "gone", 3, 9)) == 9
 
 
-def test_producer_ids_differ_between_brokers(brokers: dict[int, BrokerProcess]) -> None:
-    create(brokers, "idempotent", brokers[1], partitions=3)
+def test_producer_ids_differ_between_brokers(brokers: Brokers) -> None:
+    create(brokers[1], "idempotent", 3)
     for broker in brokers.values():
         producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
         for number in range(30):
@@ -169,14 +104,8 @@ def test_producer_ids_differ_between_brokers(brokers: dict[int, BrokerProcess]) 
     assert len(consume(brokers, "idempotent", 3, 90)) == 90
 
 
-def test_replication_is_refused_until_it_is_built(brokers: dict[int, BrokerProcess]) -> None:
-    admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap})
-    with pytest.raises(KafkaException, match="replication is not built"):
-        admin.create_topics([NewTopic("three", 1, 3)])["three"].result(20)
-
-
-def test_the_controllers_death_moves_its_duties(brokers: dict[int, BrokerProcess]) -> None:
-    create(brokers, "before", brokers[1])
+def test_the_controllers_death_moves_its_duties(brokers: Brokers) -> None:
+    create(brokers[1], "before", 6)
     produce(brokers, "before", range(6), 60)
     old = controller_of(brokers[1])
     survivors = {broker_id: broker for broker_id, broker in brokers.items() if broker_id != old}
@@ -185,7 +114,7 @@ def test_the_controllers_death_moves_its_duties(brokers: dict[int, BrokerProcess
         lambda: all(controller_of(broker) in survivors for broker in survivors.values()),
         "another controller is elected",
     )
-    create(survivors, "after", next(iter(survivors.values())))
+    create(next(iter(survivors.values())), "after", 6)
     produce(survivors, "after", range(6), 60)
     brokers[old].start()
     wait_for(lambda: brokers[old].admin("GET", "/ready")[0] == 200, "the killed broker is ready again")
@@ -194,7 +123,7 @@ def test_the_controllers_death_moves_its_duties(brokers: dict[int, BrokerProcess
 
 
 def test_a_peer_without_the_secret_gets_nothing(
-    brokers: dict[int, BrokerProcess], zookeeper: ZooKeeper, tmp_path: Path
+    brokers: Brokers, zookeeper: ZooKeeper, tmp_path: Path
 ) -> None:
     stranger = BrokerProcess(tmp_path, config_file=write_config(tmp_path, 9, zookeeper, secret=b"wrong"))
     with stranger:
@@ -204,7 +133,7 @@ def test_a_peer_without_the_secret_gets_nothing(
 
 
 def test_data_of_another_cluster_is_refused_with_both_ids(
-    brokers: dict[int, BrokerProcess], zookeeper: ZooKeeper, tmp_path: Path
+    brokers: Brokers, zookeeper: ZooKeeper, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, 8, zookeeper)
     data = tmp_path / "data"

@@ -1,0 +1,336 @@
+"""Followers fetch, leaders ask for ISR changes: what replication waits for.
+
+One fetcher per leader broker asks for everything this broker follows there.  Bytes are appended as they came, after
+their CRC was checked; where the logs differ, the follower cuts its own by leader epoch and asks again.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+
+from pylog.broker.partitions import Partition, Partitions
+from pylog.broker.peers import PeerClient
+from pylog.broker.settings import Value
+from pylog.cluster.controller import IsrRequest, IsrResult
+from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.log.log import Log
+from pylog.metrics import Metrics
+from pylog.model import NodeAddress
+from pylog.replica.follower import truncation_offset
+from pylog.replica.leader import IsrChange, Leader
+from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult
+
+_logger = logging.getLogger(__name__)
+
+MAX_WAIT_MS = 500
+"""How long a follower's fetch waits for data; also how late it hears of a high watermark when nothing is written."""
+
+MAX_BYTES = 8 << 20
+FETCH_TIMEOUT_S = 10.0
+BACKOFF_S = 0.2
+ISR_TICK_S = 0.1
+ISR_TIMEOUT_S = 5.0
+
+Key = tuple[str, int]
+AskIsr = Callable[[list[IsrRequest]], Awaitable[list[IsrResult]]]
+
+
+class Replication:
+    """Both sides of replication for one broker."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        partitions: Partitions,
+        settings: Mapping[str, Value],
+        metrics: Metrics,
+        *,
+        now_ms: Callable[[], int],
+        secret: bytes,
+        broker_epoch: Callable[[], int],
+        ask_isr: AskIsr,
+        changed: Callable[[Key], None],
+    ) -> None:
+        """Make it.
+
+        Args:
+            broker_id: ours.
+            partitions: hosted here.
+            settings: this broker's.
+            metrics: where to count.
+            now_ms: the clock.
+            secret: by which brokers know each other.
+            broker_epoch: epoch of our registration; -1 without one.
+            ask_isr: brings changes to the controller and returns its answers, in order.
+            changed: told each partition whose high watermark moved.
+        """
+        self._broker_id = broker_id
+        self._partitions = partitions
+        self._settings = settings
+        self._now_ms = now_ms
+        self._secret = secret
+        self._broker_epoch = broker_epoch
+        self._ask_isr = ask_isr
+        self._changed = changed
+        self._fetchers: dict[int, _Fetcher] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._bytes = metrics.counter("pylog_replica_bytes_total", "Bytes of record batches fetched from leaders.")
+        self._truncations = metrics.counter("pylog_replica_truncations_total", "Times a follower cut its log.")
+        self._isr_changes = metrics.counter("pylog_isr_changes_total", "Changes of in-sync replicas that were made.")
+        metrics.gauge(
+            "pylog_partitions_under_replicated",
+            "Partitions led here with fewer in-sync replicas than replicas.",
+            read=lambda: sum(_is_under_replicated(partition) for partition in partitions),
+        )
+
+    def start(self) -> None:
+        """Begin to watch the in-sync replicas."""
+        self._spawn(self._watch_isr())
+
+    async def stop(self) -> None:
+        """Stop fetching and watching."""
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def image_applied(self) -> None:
+        """Fetch from the leaders that the image in force names."""
+        image = self._partitions.image
+        wanted: dict[int, dict[Key, Partition]] = {}
+        for partition in self._partitions:
+            is_followed = partition.leading is None and partition.leader in image.brokers and not partition.is_offline
+            if is_followed and partition.leader != self._broker_id:
+                wanted.setdefault(partition.leader, {})[partition.key] = partition
+        for broker_id in self._fetchers.keys() - wanted.keys():
+            self._fetchers.pop(broker_id).stop()
+        for broker_id, partitions in wanted.items():
+            fetcher = self._fetchers.get(broker_id)
+            if fetcher is None:
+                fetcher = self._fetchers[broker_id] = _Fetcher(self, PeerClient(self._broker_id, self._secret))
+                self._spawn(fetcher.run())
+            fetcher.assign(image.brokers[broker_id].internal, partitions)
+
+    # -- followers ---------------------------------------------------------------------------------------------------
+
+    def request_for(self, partitions: Iterable[Partition]) -> FetchRequest:
+        """Return the fetch for *partitions*, each from its log end on."""
+        max_bytes = int(self._settings["replica.fetch.max.bytes"])
+        parts = [
+            FetchPartition(
+                partition.key.topic,
+                partition.key.partition,
+                partition.leader_epoch,
+                log.log_end_offset,
+                log.epochs.latest if log.log_end_offset > log.log_start_offset else -1,
+                log.log_start_offset,
+                max_bytes,
+            )
+            for partition in partitions
+            if (log := partition.log) is not None and log.offline is None
+        ]
+        return FetchRequest(self._broker_id, MAX_WAIT_MS, 1, MAX_BYTES, 0, 0, -1, parts)
+
+    @property
+    def broker_epoch(self) -> int:
+        """Epoch of our registration."""
+        return self._broker_epoch()
+
+    def take(self, partition: Partition, asked: FetchPartition, result: FetchResult[memoryview]) -> bool:
+        """Take in a leader's answer for one partition; return whether it may be asked again at once."""
+        log = partition.log
+        is_ours = partition.leading is None and partition.leader_epoch == asked.current_leader_epoch
+        if log is None or log.offline is not None or not is_ours or log.log_end_offset != asked.fetch_offset:
+            return True  # the image changed meanwhile; what is asked next says how it is now
+        try:
+            if result.diverging is not None:
+                self._cut(log, *result.diverging)
+            elif result.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._restart(log, result)
+            elif result.error is not ErrorCode.NONE:
+                _logger.debug("fetch answered partition=%s error=%s", partition.key, result.error.name)
+                return False
+            else:
+                self._append(partition, log, result)
+        except (StorageError, ApiError) as error:
+            _logger.error("follower stopped partition=%s reason=%s", partition.key, error)
+            return False
+        return True
+
+    def _append(self, partition: Partition, log: Log, result: FetchResult[memoryview]) -> None:
+        if result.records_bytes and result.records is not None:
+            log.append_as_follower(result.records)
+            self._bytes.value += result.records_bytes
+        if result.log_start_offset > log.log_start_offset:
+            log.delete_records_before(min(result.log_start_offset, log.log_end_offset))
+        # The leader's high watermark may lie beyond what has arrived; what we say to consumers may not.
+        high_watermark = min(result.high_watermark, log.log_end_offset)
+        if high_watermark > log.high_watermark:
+            log.high_watermark = high_watermark
+            self._changed(partition.key)
+
+    def _cut(self, log: Log, leaders_epoch: int, leaders_end: int) -> None:
+        own_epoch, own_end = log.offset_for_leader_epoch(leaders_epoch)
+        if own_epoch < 0:
+            own_end = log.log_start_offset
+        offset = truncation_offset(leaders_epoch, leaders_end, own_epoch, own_end, log.log_end_offset)
+        _logger.warning(
+            "truncating partition=%s from=%d to=%d leaders_epoch=%d",
+            log.topic_partition,
+            log.log_end_offset,
+            max(offset, log.log_start_offset),
+            leaders_epoch,
+        )
+        self._truncations.value += 1
+        log.truncate_to(max(offset, log.log_start_offset))
+
+    def _restart(self, log: Log, result: FetchResult[memoryview]) -> None:
+        """Begin anew where the leader's log begins: retention took there what we lack."""
+        if result.log_start_offset <= log.log_end_offset:
+            return  # we are ahead of the leader; epochs will tell where to cut
+        _logger.warning(
+            "starting over partition=%s end=%d leader_starts=%d",
+            log.topic_partition,
+            log.log_end_offset,
+            result.log_start_offset,
+        )
+        self._truncations.value += 1
+        log.truncate_fully_and_start_at(result.log_start_offset)
+
+    # -- leaders -----------------------------------------------------------------------------------------------------
+
+    async def _watch_isr(self) -> None:
+        while True:
+            await asyncio.sleep(ISR_TICK_S)
+            wanted = self._wanted_changes()
+            if wanted:
+                await self._change_isr(wanted)
+
+    def _wanted_changes(self) -> list[tuple[Partition, Leader, IsrRequest]]:
+        now_ms, epoch = self._now_ms(), self._broker_epoch()
+        wanted = []
+        for partition in self._partitions:
+            leading, log = partition.leading, partition.log
+            if leading is None or log is None or leading.is_alone:
+                continue
+            change = leading.pending
+            if change is None:
+                change = leading.wanted_change(log.high_watermark, log.log_end_offset, now_ms)
+                if change is None:
+                    continue
+                leading.sent(change)
+            # A change whose outcome is unknown is asked for again, with the same partition epoch (rule 4).
+            wanted.append((partition, leading, self._isr_request(partition, change, epoch)))
+        return wanted
+
+    def _isr_request(self, partition: Partition, change: IsrChange, epoch: int) -> IsrRequest:
+        members = tuple((one, epoch if one == self._broker_id else known) for one, known in change.isr)
+        return IsrRequest(
+            partition.topic_id, partition.key.partition, partition.leader_epoch, change.partition_epoch, members
+        )
+
+    async def _change_isr(self, wanted: list[tuple[Partition, Leader, IsrRequest]]) -> None:
+        try:
+            async with asyncio.timeout(ISR_TIMEOUT_S):
+                results = await self._ask_isr([request for _, _, request in wanted])
+        except (ApiError, TimeoutError) as error:
+            _logger.warning("isr change unanswered partitions=%d reason=%s", len(wanted), error or "no answer in time")
+            await asyncio.sleep(BACKOFF_S)
+            return
+        for (partition, leading, request), result in zip(wanted, results, strict=True):
+            self._isr_answered(partition, leading, request, result)
+
+    def _isr_answered(self, partition: Partition, leading: Leader, request: IsrRequest, result: IsrResult) -> None:
+        if partition.leading is not leading or leading.pending is None:
+            return  # an image was faster
+        if result.error is ErrorCode.NONE:
+            self._isr_changes.value += 1
+            leading.answered(result.isr, result.partition_epoch)
+            _logger.info("isr partition=%s isr=%s", partition.key, ",".join(map(str, sorted(result.isr))))
+        elif result.partition_epoch >= 0:
+            leading.answered(result.isr, result.partition_epoch)
+        else:
+            leading.refused()
+        if result.error is not ErrorCode.NONE:
+            _logger.info("isr change refused partition=%s error=%s", partition.key, result.error.name)
+        self._partitions.advance(partition)
+        self._changed(partition.key)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Fetcher:
+    """Fetches from one leader broker until stopped."""
+
+    def __init__(self, owner: Replication, client: PeerClient) -> None:
+        self._owner = owner
+        self._client = client
+        self._address: NodeAddress | None = None
+        self._partitions: dict[Key, Partition] = {}
+        self._resting: dict[Key, float] = {}
+        self._wake = asyncio.Event()
+        self._is_stopped = False
+
+    def assign(self, address: NodeAddress, partitions: dict[Key, Partition]) -> None:
+        """Fetch *partitions* from *address* from now on."""
+        self._address = address
+        self._partitions = partitions
+        self._resting = {key: until for key, until in self._resting.items() if key in partitions}
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ask for nothing more."""
+        self._is_stopped = True
+        self._partitions = {}
+        self._wake.set()
+        self._client.close()
+
+    async def run(self) -> None:
+        """Fetch; a leader that cannot be reached is tried again after a pause."""
+        loop = asyncio.get_running_loop()
+        while not self._is_stopped:
+            self._wake.clear()
+            now_s = loop.time()
+            self._resting = {key: until for key, until in self._resting.items() if until > now_s}
+            partitions = {key: one for key, one in self._partitions.items() if key not in self._resting}
+            request = self._owner.request_for(partitions.values())
+            if not request.partitions or self._address is None or self._owner.broker_epoch < 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), BACKOFF_S if self._partitions else None)
+                continue
+            try:
+                results = await self._client.fetch(self._address, self._owner.broker_epoch, request, FETCH_TIMEOUT_S)
+            except ApiError as error:
+                if not self._is_stopped:
+                    _logger.warning("fetch failed leader=%d reason=%s", self._address.node_id, error)
+                    await asyncio.sleep(BACKOFF_S)
+                continue
+            self._take(partitions, request, results, now_s)
+            await asyncio.sleep(0)
+
+    def _take(
+        self,
+        partitions: dict[Key, Partition],
+        request: FetchRequest,
+        results: list[FetchResult[memoryview]],
+        now_s: float,
+    ) -> None:
+        asked = {(part.topic, part.partition): part for part in request.partitions}
+        for result in results:
+            key = (result.topic, result.partition)
+            partition = partitions.get(key)
+            if partition is None or self._partitions.get(key) is not partition:
+                continue
+            if not self._owner.take(partition, asked[key], result):
+                self._resting[key] = now_s + BACKOFF_S
+
+
+def _is_under_replicated(partition: Partition) -> bool:
+    state = partition.state
+    return partition.leading is not None and state is not None and len(partition.leading.isr) < len(state.replicas)
+
