@@ -154,7 +154,8 @@ def container() -> Finding:
     wanted = "a container starts"
     if not all(shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") for name in ("podman", "runc")):
         return Finding("podman, runc", "not installed", wanted, False, "make setup")
-    with tempfile.TemporaryDirectory() as root:
+    root = tempfile.mkdtemp(prefix="pylog-doctor-")
+    try:
         listing = subprocess.run(["ldd", "/bin/true"], capture_output=True, text=True, check=False).stdout
         for file in ["/bin/true", *re.findall(r"(/\S+) \(0x", listing)]:
             target = Path(root + file)
@@ -162,10 +163,11 @@ def container() -> Finding:
             shutil.copy(file, target)
         command = hosts.as_root("podman", "--runtime=runc", "run", "--rm", *hosts.RUN_OPTIONS, "--rootfs", root,
                                 "/bin/true")
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        except subprocess.TimeoutExpired:
-            return Finding("podman, runc", "no answer in 60 s", wanted, False, "podman info")
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except subprocess.TimeoutExpired:
+        return Finding("podman, runc", "no answer in 60 s", wanted, False, "podman info")
+    finally:
+        hosts.privileged("rm", "-rf", root, check=False)  # podman left root's files in it
     found = "starts" if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
     return Finding("podman, runc", found, wanted, done.returncode == 0, "podman info; journalctl --dmesg | tail")
 
