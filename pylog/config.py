@@ -55,7 +55,8 @@ def standalone_config(
         internal=None,
         admin_socket=data_dir / "admin.sock",
         store=StoreConfig(kind="embedded"),
-        settings=parse_broker_settings(overrides or {}),
+        # There will never be a second broker, so the topic that keeps groups must not wait for two more.
+        settings=parse_broker_settings({"offsets.topic.replication.factor": "1", **(overrides or {})}),
         is_standalone=True,
     )
 

@@ -17,6 +17,7 @@ from pylog.broker.config import BrokerConfig, ListenerConfig
 from pylog.broker.controller_link import ControllerLink
 from pylog.broker.coordinator import GroupCoordinator
 from pylog.broker.fetch import FetchHandler
+from pylog.broker.flusher import Flusher
 from pylog.broker.images import Images
 from pylog.broker.maintenance import Maintenance
 from pylog.broker.partitions import Partition, Partitions
@@ -33,7 +34,7 @@ from pylog.cluster.znodes import BrokerRegistration
 from pylog.errors import ApiError, ErrorCode, PylogError
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
-from pylog.model import NodeAddress
+from pylog.model import NodeAddress, TopicPartition
 from pylog.net.connection import FrameHandler
 from pylog.net.listener import Listener
 from pylog.store.base import SessionState, Store
@@ -76,6 +77,8 @@ class Broker:
         self._directory = directory
         self.partitions = Partitions(directory, config.broker_id, config.settings)
         self.acknowledgements = Acknowledgements(self.partitions, _now_ms)
+        self._flusher = Flusher(now_ms=_now_ms, synced=self._synced)
+        self.partitions.on_unsynced = self._flusher.unsynced
         self._fetch = FetchHandler(
             self.partitions,
             self.metrics,
@@ -91,7 +94,12 @@ class Broker:
             acknowledgements=self.acknowledgements,
         )
         self.groups = GroupCoordinator(
-            self.partitions, config.settings, self.metrics, now_ms=_now_ms, appended=self._fetch.changed
+            self.partitions,
+            config.settings,
+            self.metrics,
+            now_ms=_now_ms,
+            appended=self._fetch.changed,
+            acknowledgements=self.acknowledgements,
         )
         self._requests = Requests(self, self._produce, self._fetch, self.metrics)
         self._client = self._listener("client", self._requests)
@@ -112,6 +120,7 @@ class Broker:
             broker_epoch=lambda: self._agent.broker_epoch if self._agent else -1,
             ask_isr=self._ask_isr,
             changed=self._high_watermark_moved,
+            sync=self._flusher.sync,
         )
         self._maintenance = Maintenance(
             directory,
@@ -176,6 +185,7 @@ class Broker:
         await self._peer_requests.close()
         await self.images.stop()
         await self._maintenance.stop()
+        await self._flusher.stop()
         for client in self._peer_clients:
             client.close()
         await asyncio.to_thread(self._admin.close)
@@ -251,6 +261,12 @@ class Broker:
     def _high_watermark_moved(self, key: tuple[str, int]) -> None:
         self._fetch.changed(key)
         self.acknowledgements.changed(key)
+
+    def _synced(self, key: TopicPartition) -> None:
+        partition = self.partitions.get(*key)
+        if partition is not None and partition.leading is not None:
+            self.partitions.advance(partition)
+            self._high_watermark_moved(key)
 
     async def _ask_isr(self, wanted: list[IsrRequest]) -> list[IsrResult]:
         if self._link is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from pylog.broker.acks import Acknowledgements, Appended
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.settings import Value
 from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
@@ -49,6 +50,9 @@ SWEEP_S = 0.1
 CREATE_TIMEOUT_MS = 10_000
 """How long the controller may take to make the topic."""
 
+COMMIT_TIMEOUT_MS = 5_000
+"""How long the in-sync replicas may take to get what a group wrote; Kafka's `offsets.commit.timeout.ms`."""
+
 LOAD_BYTES = 1 << 20
 """Read at a time when a partition is loaded."""
 
@@ -79,9 +83,11 @@ class GroupCoordinator:
         *,
         now_ms: Callable[[], int],
         appended: Callable[[tuple[str, int]], None],
+        acknowledgements: Acknowledgements,
     ) -> None:
         """Make it; *appended* is told every partition that grew."""
         self._partitions = partitions
+        self._acknowledgements = acknowledgements
         self._now_ms = now_ms
         self._appended = appended
         self._config = GroupConfig(
@@ -90,11 +96,15 @@ class GroupCoordinator:
             max_size=int(settings["group.max.size"]),
             initial_rebalance_delay_ms=int(settings["group.initial.rebalance.delay.ms"]),
         )
+        factor, configs = int(settings["offsets.topic.replication.factor"]), dict(OFFSETS_TOPIC_CONFIGS)
+        if factor > 2:
+            # A commit that only one replica has is lost with it, whatever other topics ask for.
+            configs["min.insync.replicas"] = "2"
         self._topic = CreatableTopic(
             name=group_records.TOPIC,
             num_partitions=int(settings["offsets.topic.num.partitions"]),
-            replication_factor=int(settings["offsets.topic.replication.factor"]),
-            configs=[CreatableTopicConfig(name=name, value=value) for name, value in OFFSETS_TOPIC_CONFIGS.items()],
+            replication_factor=factor,
+            configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
         )
         self._is_creating_topic = False
         self._max_metadata_bytes = int(settings["offset.metadata.max.bytes"])
@@ -260,8 +270,8 @@ class GroupCoordinator:
             return ErrorCode.ILLEGAL_GENERATION if generation >= 0 else ErrorCode.NONE
         return group.commit_fault(member_id, instance_id, generation, self._now_ms())
 
-    def commit(self, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> ErrorCode:
-        """Write offsets down; return NONE once they are."""
+    async def commit(self, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> ErrorCode:
+        """Write offsets down; return NONE once every in-sync replica has them, and show them only then."""
         if not offsets:
             return ErrorCode.NONE
         shard = self._shard_of(group_id)
@@ -270,7 +280,7 @@ class GroupCoordinator:
         for (topic, partition), committed in offsets.items():
             committed.commit_timestamp = now_ms
             rows.append(group_records.encode_offset(OffsetKey(group_id, topic, partition), committed, now_ms))
-        error = self._append(shard, rows)
+        error = await self._write(shard, rows)
         if error is ErrorCode.NONE:
             if group_id not in shard.groups:
                 shard.groups[group_id] = Group(group_id, self._config)
@@ -286,18 +296,20 @@ class GroupCoordinator:
         """Return everything *group_id* has committed, by topic and partition."""
         return self._shard_of(group_id).offsets.get(group_id, {})
 
-    def delete_offsets(self, group_id: str, wanted: Iterable[tuple[str, int]]) -> ErrorCode:
+    async def delete_offsets(self, group_id: str, wanted: Iterable[tuple[str, int]]) -> ErrorCode:
         """Forget committed offsets."""
-        shard = self._shard_of(group_id)
+        return await self._delete_offsets(self._shard_of(group_id), group_id, wanted)
+
+    async def _delete_offsets(self, shard: _Shard, group_id: str, wanted: Iterable[tuple[str, int]]) -> ErrorCode:
         known = shard.offsets.get(group_id, {})
         gone = [key for key in wanted if key in known]
         now_ms = self._now_ms()
-        error = self._append(
+        error = await self._write(
             shard, [group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms) for key in gone]
         )
         if error is ErrorCode.NONE:
             for key in gone:
-                del known[key]
+                known.pop(key, None)
         return error
 
     # -- whole groups ----------------------------------------------------------------------------------------------
@@ -316,7 +328,7 @@ class GroupCoordinator:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
         return [group for shard in self._shards.values() for group in shard.groups.values()]
 
-    def delete(self, group_id: str) -> ErrorCode:
+    async def delete(self, group_id: str) -> ErrorCode:
         """Delete a group without members, and its offsets."""
         shard = self._shard_of(group_id)
         group = shard.groups.get(group_id)
@@ -329,11 +341,13 @@ class GroupCoordinator:
             group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms)
             for key in shard.offsets.get(group_id, {})
         ]
-        error = self._append(shard, [*rows, group_records.encode_group_end(group_id, now_ms)])
+        error = await self._write(shard, [*rows, group_records.encode_group_end(group_id, now_ms)])
         if error is ErrorCode.NONE:
-            group.kill()
-            del shard.groups[group_id]
             shard.offsets.pop(group_id, None)
+            # Somebody may have joined while this was written; its next generation writes the group down anew.
+            if group.state is State.EMPTY and shard.groups.get(group_id) is group:
+                group.kill()
+                del shard.groups[group_id]
         return error
 
     # -- what waits ------------------------------------------------------------------------------------------------
@@ -348,11 +362,38 @@ class GroupCoordinator:
                     action.token.set_result(action.response)
             else:
                 assert isinstance(action, Persist)
-                error = self._append(shard, [group_records.encode_group(group, self._now_ms())])
-                todo += group.persisted(action, error, self._now_ms())
+                written = self._append(shard, [group_records.encode_group(group, self._now_ms())])
+                if isinstance(written, Appended):
+                    self._spawn(self._persist(shard, group, action, written))
+                else:
+                    todo += group.persisted(action, written, self._now_ms())
 
-    def _append(self, shard: _Shard, rows: list[Record]) -> ErrorCode:
-        """Append *rows* to a partition of the topic, in one batch."""
+    async def _persist(self, shard: _Shard, group: Group, action: Persist, written: Appended) -> None:
+        """Go on with *group* once every in-sync replica has it."""
+        error = await self._settled(shard, written)
+        self._carry_out(shard, group, group.persisted(action, error, self._now_ms()))
+
+    async def _write(self, shard: _Shard, rows: list[Record]) -> ErrorCode:
+        """Append *rows* and return NONE once every in-sync replica has them."""
+        written = self._append(shard, rows)
+        return await self._settled(shard, written) if isinstance(written, Appended) else written
+
+    async def _settled(self, shard: _Shard, written: Appended) -> ErrorCode:
+        key = (group_records.TOPIC, shard.number)
+        error = await self._acknowledgements.wait_for(key, written, COMMIT_TIMEOUT_MS)
+        if error is ErrorCode.NONE:
+            return error
+        # It may stand in the log or not; the group's members do it again, which comes to the same.
+        _logger.warning("group not acknowledged partition=%d error=%s", shard.number, error.name)
+        is_moved = error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NOT_COORDINATOR if is_moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def _append(self, shard: _Shard, rows: list[Record]) -> Appended | ErrorCode:
+        """Append *rows* to a partition of the topic, in one batch.
+
+        Returns:
+            NONE when every in-sync replica has them already, what to wait for when not, or why they are not written.
+        """
         if not rows:
             return ErrorCode.NONE
         for offset, row in enumerate(rows):
@@ -360,14 +401,18 @@ class GroupCoordinator:
         batch = memoryview(bytearray(records.encode_batch(rows)))
         try:
             partition, log = self._partitions.leader(group_records.TOPIC, shard.number)
-            log.append_as_leader(batch, records.parse_header(batch), partition.leader_epoch, self._now_ms())
-            log.high_watermark = log.log_end_offset
+            if partition.leading is not None and partition.leading.is_under_min_isr():
+                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "fewer replicas in sync than min.insync.replicas")
+            result = log.append_as_leader(batch, records.parse_header(batch), partition.leader_epoch, self._now_ms())
         except (ApiError, StorageError) as error:
             _logger.error("group not written partition=%d reason=%s", shard.number, error)
             is_moved = isinstance(error, ApiError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
             return ErrorCode.NOT_COORDINATOR if is_moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        self._partitions.advance(partition)
         self._appended((group_records.TOPIC, shard.number))
-        return ErrorCode.NONE
+        if log.high_watermark > result.last_offset:
+            return ErrorCode.NONE
+        return Appended(result.last_offset, partition.leader_epoch)
 
     async def _sweep(self) -> None:
         while True:
@@ -430,7 +475,13 @@ class GroupCoordinator:
             for group_id, offsets in shard.offsets.items():
                 gone = [key for key in offsets if key[0] in topics]
                 if gone and shard.is_loaded:
-                    self.delete_offsets(group_id, gone)
+                    self._spawn(self._forget(shard, group_id, gone))
+
+    async def _forget(self, shard: _Shard, group_id: str, gone: list[tuple[str, int]]) -> None:
+        error = await self._delete_offsets(shard, group_id, gone)
+        if error is not ErrorCode.NONE:
+            # They stay until they expire; a topic of that name made anew starts where its own log starts.
+            _logger.warning("offsets of deleted topics kept group=%s error=%s", group_id, error.name)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

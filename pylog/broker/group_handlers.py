@@ -48,7 +48,7 @@ from pylog.wire.api.groups import (
     ListGroupsResponse,
     SyncGroupRequest,
 )
-from pylog.wire.api.message import Request
+from pylog.wire.api.message import Message, Request
 
 
 def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: Caller) -> Answer:
@@ -122,8 +122,12 @@ def offset_commit(cluster: Cluster, request: OffsetCommitRequest, caller: Caller
             row.partitions.append(
                 OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=error)
             )
-    error = groups.commit(request.group_id, wanted)
-    return request.error_response(error) if error is not ErrorCode.NONE else OffsetCommitResponse(topics=rows)
+
+    async def answer() -> Message:
+        error = await groups.commit(request.group_id, wanted)
+        return request.error_response(error) if error is not ErrorCode.NONE else OffsetCommitResponse(topics=rows)
+
+    return answer()
 
 
 def offset_fetch(cluster: Cluster, request: OffsetFetchRequest, caller: Caller) -> Answer:
@@ -180,7 +184,12 @@ def offset_delete(cluster: Cluster, request: OffsetDeleteRequest, caller: Caller
             row.partitions.append(
                 OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error)
             )
-    return OffsetDeleteResponse(error_code=cluster.groups.delete_offsets(request.group_id, wanted), topics=rows)
+
+    async def answer() -> Message:
+        error = await cluster.groups.delete_offsets(request.group_id, wanted)
+        return OffsetDeleteResponse(error_code=error, topics=rows)
+
+    return answer()
 
 
 def _subscribed_topics(group: Group) -> set[str]:
@@ -246,14 +255,18 @@ def list_groups(cluster: Cluster, request: ListGroupsRequest, caller: Caller) ->
 
 def delete_groups(cluster: Cluster, request: DeleteGroupsRequest, caller: Caller) -> Answer:
     """Delete groups that have no members, with their offsets."""
-    rows = []
-    for group_id in request.groups_names:
-        try:
-            error = cluster.groups.delete(group_id)
-        except ApiError as fault:
-            error = fault.code
-        rows.append(DeletableGroupResult(group_id=group_id, error_code=error))
-    return DeleteGroupsResponse(results=rows)
+
+    async def answer() -> Message:
+        rows = []
+        for group_id in request.groups_names:
+            try:
+                error = await cluster.groups.delete(group_id)
+            except ApiError as fault:
+                error = fault.code
+            rows.append(DeletableGroupResult(group_id=group_id, error_code=error))
+        return DeleteGroupsResponse(results=rows)
+
+    return answer()
 
 
 GROUP_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {

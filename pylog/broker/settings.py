@@ -131,7 +131,7 @@ SETTINGS: Mapping[str, Setting] = _table(
     Setting(
         "offsets.topic.replication.factor",
         Kind.INT,
-        1,
+        3,
         "Replicas of the topic that keeps groups; it is made once so many brokers are there.",
         low=1,
         high=32767,
@@ -148,7 +148,7 @@ SETTINGS: Mapping[str, Setting] = _table(
         "log.flush.offset.checkpoint.interval.ms",
         Kind.INT,
         60_000,
-        "How often recovery points and high watermarks are written down.",
+        "How often written logs are synced, and recovery points and high watermarks written down.",
         low=100,
         high=_MAX_INT32,
     ),
@@ -156,6 +156,22 @@ SETTINGS: Mapping[str, Setting] = _table(
         "log.segment.bytes", Kind.INT, 1 << 30, "Size at which a segment is closed.", "segment.bytes", 1024, _MAX_INT32
     ),
     Setting("log.roll.ms", Kind.LONG, 168 * _HOUR_MS, "Age at which a segment is closed.", "segment.ms", 1),
+    Setting(
+        "log.flush.interval.messages",
+        Kind.LONG,
+        _MAX_INT64,
+        "Records after which a log is synced, a second later at most; nobody sees or is told of a record before.",
+        "flush.messages",
+        1,
+    ),
+    Setting(
+        "log.flush.interval.ms",
+        Kind.LONG,
+        _MAX_INT64,
+        "Time after which a record is synced; nobody sees or is told of it before.",
+        "flush.ms",
+        0,
+    ),
     Setting(
         "log.index.interval.bytes",
         Kind.INT,
