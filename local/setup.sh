@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the control machine lacks: Debian packages, then .venv from the locked requirements.
 # A second run finds everything and ends in well under two seconds.
+#   setup.sh            all of it            setup.sh packages   the Debian packages only
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -101,12 +102,16 @@ install_venv() {
   echo "$wanted" >"$stamp"
 }
 
-if [[ "${1:-}" == missing ]]; then
-  missing_packages # for `make doctor`
-  exit 0
-fi
-lock_checkout
-check_system
-install_packages
-install_uv
-install_venv
+case "${1:-all}" in
+  missing) missing_packages ;; # what `make doctor` asks
+  packages | all)
+    lock_checkout
+    check_system
+    install_packages
+    if [[ "${1:-all}" == all ]]; then
+      install_uv
+      install_venv
+    fi
+    ;;
+  *) die "usage: setup.sh [all|packages|missing]" ;;
+esac

@@ -13,11 +13,15 @@ started=$EPOCHREALTIME
 current='nothing'
 wheels=
 
-# Wheels take a core for a while and hosts mostly wait for a disk: side by side they cost the longer of the two.
-image_hosts_and_wheels() {
+# Neither needs the other, and each mostly waits for something else: disk, mirror, package index.
+python_and_wheels() { local/setup.sh && "$VENV/bin/python" local/wheelhouse.py; }
+
+hosts_and_wheels() {
   local status=0
-  "$VENV/bin/python" local/wheelhouse.py &
+  set -m # a process group of its own, so that an interrupted run can end all of it
+  python_and_wheels &
   wheels=$!
+  set +m
   # shellcheck disable=SC2086  # HOSTS is a list of words
   local/image.sh && "$PYTHON3" local/hosts.py up ${HOSTS:-} || status=$?
   wait "$wheels" || status=$?
@@ -37,15 +41,16 @@ explain_failure() {
   local status=$? failed=()
   trap - EXIT
   [[ $status -ne 0 ]] || exit 0
-  # A background job ignores the interrupt that ended this script.
-  [[ -z "$wheels" ]] || kill "$wheels" 2>/dev/null || true
-  say "" "make up failed in: $current"
+  [[ -z "$wheels" ]] || kill -- "-$wheels" 2>/dev/null || true
+  say ""
+  say "make up failed in: $current"
   if [[ "$current" == "site.yml" && -f "$ANSIBLE_LOG" ]]; then
     mapfile -t failed < <(sed -E 's/\x1b\[[0-9;]*m//g' "$ANSIBLE_LOG" |
       sed -nE 's/^([a-z0-9]+) +: .*(unreachable=[1-9]|failed=[1-9]).*/\1/p')
   fi
-  if [[ "$current" != setup && "$current" != doctor ]]; then local/journals.sh main "${failed[@]}" || true; fi
-  say "" "next: read the lines above, then \`make up\` again: it continues where it stopped."
+  if [[ "$current" != packages && "$current" != doctor ]]; then local/journals.sh main "${failed[@]}" || true; fi
+  say ""
+  say "next: read the lines above, then \`make up\` again: it continues where it stopped."
   if [[ ${#failed[@]} -gt 0 ]]; then
     say "      a shell on the failing host: make shell HOST=${failed[0]}   its journal: make logs HOST=${failed[0]}"
   else
@@ -60,10 +65,10 @@ run_stage() {
   stage "$@"
 }
 
-run_stage setup 120 local/setup.sh
+run_stage packages 90 local/setup.sh packages
 run_stage doctor 10 local/doctor.sh
-run_stage 'image, hosts, wheels' 90 image_hosts_and_wheels
-run_stage site.yml 120 deploy
+run_stage 'hosts and wheels' 90 hosts_and_wheels
+run_stage site.yml 110 deploy
 run_stage 'data, and its count' 60 local/demo.sh
 current='closing screen'
 total=$(awk -v a="$started" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.0f", b - a }')
