@@ -16,6 +16,8 @@ from typing import Any
 
 import yaml
 
+from pylog.ops.table import aligned
+
 ZOOKEEPER_GROUP = "pylog_zookeeper"
 BROKER_GROUP = "pylog_broker"
 SPARK_GROUP = "pylog_spark"
@@ -290,9 +292,7 @@ def check_hosts(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> l
 
 def table(findings: Iterable[Finding]) -> list[str]:
     """Return the findings as the lines of one aligned table."""
-    rows = [("host", "check", "found", "wanted", "remedy"), *(astuple(finding) for finding in findings)]
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return aligned(("host", "check", "found", "wanted", "remedy"), [astuple(finding) for finding in findings])
 
 
 def host_of(name: str, variables: Mapping[str, Any]) -> Host:

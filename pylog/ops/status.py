@@ -1,0 +1,72 @@
+"""What runs where: questions to a host, and its answers as rows of a table.  Pure."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pylog.ops.inventory import Target
+
+HEADER = ("host", "unit", "state", "detail")
+HOST_PROGRAM = Path(__file__).with_name("host.py").read_text()
+
+
+def questions(target: Target) -> dict[str, str]:
+    """Return verb -> command to run on *target* with `HOST_PROGRAM` on its standard input."""
+    asked: dict[str, dict[str, Any]] = {"units": {"units": units(target)}}
+    if target.broker_ids:
+        asked["brokers"] = {"brokers": target.broker_ids}
+    if "pylog_zookeeper" in target.groups:
+        port = target.variables.get("zookeeper_client_port", 2181)
+        started = "/run/pylog-zookeeper/started"
+        zookeeper_id = target.variables["zookeeper_id"]
+        # Whether the ensemble is complete is the deployment's question; one member asks for the role alone.
+        asked["zookeeper"] = {"id": zookeeper_id, "port": port, "members": 1, "started_file": started}
+    sudo = "" if target.is_root else "sudo -n "
+    return {verb: f"{sudo}python3 - {verb} {shlex.quote(json.dumps(wanted))}" for verb, wanted in asked.items()}
+
+
+def units(target: Target) -> dict[str, str]:
+    """Return the units that *target* should run -> the record of what each started with, empty where none is kept."""
+    found = {}
+    if "pylog_zookeeper" in target.groups:
+        found["pylog-zookeeper.service"] = "/run/pylog-zookeeper/started"
+    for broker_id in target.broker_ids:
+        found[f"pylog-broker@{broker_id}.service"] = f"/run/pylog/broker-{broker_id}.started"
+    if target.broker_ids:
+        found["cron.service"] = ""
+    if "pylog_ship" in target.groups:
+        found["pylog-ship.service"] = "/run/pylog-ship/started"
+    if "pylog_spark" in target.groups:
+        found["pylog-ingest.timer"] = ""
+    return found
+
+
+def rows(host: str, answers: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
+    """Return a row for each unit of *host* from what `questions` brought."""
+    details = {reading["unit"]: broker_detail(reading) for reading in answers.get("brokers", {}).get("brokers", [])}
+    if "zookeeper" in answers:
+        details["pylog-zookeeper.service"] = answers["zookeeper"]["mode"] or "silent"
+    for unit, reading in answers["units"]["units"].items():
+        changed = reading["changed_files"]
+        detail = [details.get(unit, ""), f"restart due: {', '.join(changed)}" if changed else ""]
+        yield host, unit, reading["state"], "; ".join(filter(None, detail))
+
+
+def broker_detail(reading: Mapping[str, Any]) -> str:
+    """Return what a broker says of itself in one line."""
+    status = reading["status"]
+    if status is None:
+        return str(reading["reason"])
+    words = [f"release {status['release']}", str(status["state"])]
+    words.append("in sync" if reading["is_ready"] else f"not ready: {reading['reason']}")
+    if status.get("controller_id") == reading["id"]:
+        words.append("controller")
+    return ", ".join(words)
+
+
+def is_well(answers: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Say whether every unit runs with what is installed, and every server is in its cluster."""
+    running = all(unit["is_active"] and not unit["changed_files"] for unit in answers["units"]["units"].values())
+    return running and all(answers[verb]["is_ready"] for verb in ("brokers", "zookeeper") if verb in answers)

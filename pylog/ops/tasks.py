@@ -1,0 +1,117 @@
+"""Fabric tasks: the day-2 verbs, over the inventories that deploy the hosts."""
+
+import io
+import json
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+import fabric
+import paramiko
+from fabric import Connection
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from pylog.ops import status as questions
+from pylog.ops.inventory import InventoryError, Target, load
+from pylog.ops.table import aligned
+
+DEFAULT_INVENTORY = "inventories/local"
+# A host that does not answer in this time is reported as unreachable; the others are not kept waiting.
+CONNECT_TIMEOUT_S = 10
+MAX_CONNECTIONS = 16
+
+_Task = TypeVar("_Task", bound=Callable[..., None])
+
+
+def task(function: _Task) -> _Task:
+    """Make *function* a task of Fabric, which has no types of its own."""
+    return cast(_Task, fabric.task(function))
+
+
+def connect(target: Target) -> Connection:
+    """Return a connection to *target* that trusts only host keys known beforehand."""
+    keys = {"key_filename": target.key_file} if target.key_file else {}
+    connection = Connection(
+        target.address, user=target.user, port=target.port, connect_timeout=CONNECT_TIMEOUT_S, connect_kwargs=keys
+    )
+    # Fabric itself would take any key at first sight.
+    connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    if target.known_hosts:
+        connection.client.load_host_keys(target.known_hosts)
+    else:
+        connection.client.load_system_host_keys()
+    return connection
+
+
+def targets(inventory: str, host: str = "") -> list[Target]:
+    """Return the hosts of *inventory*, or the one named *host*."""
+    try:
+        found = load(inventory)
+    except InventoryError as error:
+        raise Exit(f"error: {inventory} cannot be read\n{error}", code=2) from error
+    chosen = [target for target in found if host in ("", target.name)]
+    if not chosen:
+        raise Exit(f"error: no host {host!r} in {inventory}; there are {', '.join(t.name for t in found)}", code=2)
+    return chosen
+
+
+def ask(target: Target) -> dict[str, Any] | str:
+    """Return verb -> answer of *target*, or why it did not answer."""
+    answers = {}
+    try:
+        with connect(target) as connection:
+            for verb, command in questions.questions(target).items():
+                program = io.StringIO(questions.HOST_PROGRAM)
+                done = connection.run(command, in_stream=program, hide=True, warn=True)
+                if not done.stdout:
+                    return done.stderr.strip().splitlines()[-1] if done.stderr else f"exit code {done.exited}"
+                answers[verb] = json.loads(done.stdout)
+    except (OSError, paramiko.SSHException) as error:
+        return f"unreachable: {error}"
+    return answers
+
+
+def report(found: Sequence[tuple[Target, dict[str, Any] | str]]) -> tuple[list[str], bool]:
+    """Return the lines of the status table, and whether all is well."""
+    rows: list[tuple[str, str, str, str]] = []
+    for target, answers in found:
+        if isinstance(answers, str):
+            rows.append((target.name, "-", "unknown", answers))
+        else:
+            rows += questions.rows(target.name, answers)
+    all_well = all(not isinstance(answers, str) and questions.is_well(answers) for _, answers in found)
+    return aligned(questions.HEADER, rows), all_well
+
+
+@task
+def status(context: Context, inventory: str = DEFAULT_INVENTORY) -> None:
+    """Show what runs on every host of --inventory; exit 1 when something is not well."""
+    hosts = targets(inventory)
+    with ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
+        lines, all_well = report(list(zip(hosts, pool.map(ask, hosts), strict=True)))
+    print("\n".join(lines))
+    if not all_well:
+        raise Exit("not well: see the states above, then: fab logs --host HOST --unit UNIT", code=1)
+
+
+@task
+def logs(
+    context: Context,
+    host: str,
+    unit: str = "pylog-*",
+    lines: int = 100,
+    follow: bool = False,
+    inventory: str = DEFAULT_INVENTORY,
+) -> None:
+    """Show the last --lines of --unit's journal on --host, and go on with --follow."""
+    [target] = targets(inventory, host)
+    command = ["journalctl", "--no-pager", "--unit", unit, "--lines", str(lines), *(["--follow"] if follow else [])]
+    sudo = "" if target.is_root else "sudo -n "
+    try:
+        with connect(target) as connection:
+            connection.run(sudo + shlex.join(command), out_stream=sys.stdout)
+    except (OSError, paramiko.SSHException) as error:
+        raise Exit(f"error: {host} is unreachable: {error}", code=1) from error

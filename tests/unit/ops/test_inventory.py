@@ -1,0 +1,95 @@
+"""From Ansible's own listing to hosts that Fabric can reach, and from their answers to the table of `fab status`."""
+
+from typing import Any
+
+import pytest
+
+from pylog.ops.inventory import InventoryError, Target, groups_of, load, target
+from pylog.ops.status import is_well, questions, rows, units
+from pylog.ops.tasks import report
+
+VARIABLES = {
+    "ansible_host": "192.0.2.7",
+    "ansible_user": "deploy",
+    "ansible_ssh_private_key_file": "/k",
+    "ansible_ssh_common_args": "-o UserKnownHostsFile=/h -o IdentitiesOnly=yes",
+    "zookeeper_id": 3,
+    "pylog_broker_instances": [{"id": 31}, {"id": 32}],
+}
+GROUPS = {"pylog_zookeeper", "pylog_broker", "pylog_ship"}
+
+
+def broker(broker_id: int, **changes: Any) -> dict[str, Any]:
+    status = {"release": "0.1.0", "state": "running", "controller_id": 32}
+    unit = f"pylog-broker@{broker_id}.service"
+    return {"id": broker_id, "unit": unit, "status": status, "is_ready": True, "reason": ""} | changes
+
+
+def answers(changed: list[str] | None = None, **broker_changes: Any) -> dict[str, Any]:
+    good = {"state": "active/running", "is_active": True, "changed_files": []}
+    names = units(target("h", VARIABLES, GROUPS))
+    found = {name: dict(good) for name in names}
+    found["pylog-broker@31.service"]["changed_files"] = changed or []
+    readings = [broker(31, **broker_changes), broker(32)]
+    is_ready = all(reading["is_ready"] for reading in readings)
+    return {
+        "units": {"units": found},
+        "brokers": {"brokers": readings, "is_ready": is_ready},
+        "zookeeper": {"mode": "leader", "is_ready": True},
+    }
+
+
+def test_groups_are_found_through_children() -> None:
+    listing = {"all": {"children": ["a"]}, "a": {"children": ["b"], "hosts": ["h1"]}, "b": {"hosts": ["h2"]}}
+    assert groups_of(listing) == {"h1": {"all", "a"}, "h2": {"all", "a", "b"}}
+
+
+def test_a_host_is_reached_as_ansible_reaches_it() -> None:
+    found = target("h", VARIABLES, GROUPS)
+    assert (found.address, found.user, found.port, found.key_file) == ("192.0.2.7", "deploy", 22, "/k")
+    assert found.known_hosts == "/h"
+    assert found.broker_ids == [31, 32]
+
+
+def test_an_unreadable_inventory_is_named() -> None:
+    with pytest.raises(InventoryError, match="no-such-inventory"):
+        load("inventories/no-such-inventory")
+
+
+def test_questions_need_sudo_for_others_than_root() -> None:
+    asked = questions(target("h", VARIABLES, GROUPS))
+    assert set(asked) == {"units", "brokers", "zookeeper"}
+    assert all(command.startswith("sudo -n python3 - ") for command in asked.values())
+    assert questions(target("h", {}, set())) == {"units": "python3 - units '{\"units\": {}}'"}
+
+
+def test_every_unit_has_a_row() -> None:
+    assert list(rows("h", answers())) == [
+        ("h", "pylog-zookeeper.service", "active/running", "leader"),
+        ("h", "pylog-broker@31.service", "active/running", "release 0.1.0, running, in sync"),
+        ("h", "pylog-broker@32.service", "active/running", "release 0.1.0, running, in sync, controller"),
+        ("h", "cron.service", "active/running", ""),
+        ("h", "pylog-ship.service", "active/running", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "detail", "well"),
+    [
+        (answers(), "release 0.1.0, running, in sync", True),
+        (answers(changed=["/x"]), "release 0.1.0, running, in sync; restart due: /x", False),
+        (answers(is_ready=False, reason="not in sync"), "release 0.1.0, running, not ready: not in sync", False),
+        (answers(status=None, is_ready=False, reason="silent"), "silent", False),
+    ],
+)
+def test_what_is_not_well_is_said(found: dict[str, Any], detail: str, well: bool) -> None:
+    assert [row[3] for row in rows("h", found) if row[1] == "pylog-broker@31.service"] == [detail]
+    assert is_well(found) == well
+
+
+def test_an_unreachable_host_does_not_hide_the_others() -> None:
+    hosts: list[Target] = [target(name, VARIABLES, GROUPS) for name in ("h1", "h2")]
+    lines, all_well = report([(hosts[0], "unreachable: timed out"), (hosts[1], answers())])
+    assert not all_well
+    assert "unreachable: timed out" in lines[1]
+    assert len(lines) == 7
