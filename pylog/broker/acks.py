@@ -19,10 +19,15 @@ Key: TypeAlias = tuple[str, int]
 
 
 class Appended(NamedTuple):
-    """What waits: everything up to *last_offset*, written under *leader_epoch*."""
+    """What waits: everything up to *last_offset*, written under *leader_epoch*.
+
+    Attributes:
+        is_local: it waits for this broker's own sync only (acks=1 under `flush.messages` or `flush.ms`).
+    """
 
     last_offset: Offset
     leader_epoch: int
+    is_local: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -91,9 +96,10 @@ class Acknowledgements:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if partition.log is None or partition.log.offline is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if partition.log.high_watermark > appended.last_offset:
+        reached = partition.log.countable_end_offset if appended.is_local else partition.log.high_watermark
+        if reached > appended.last_offset:
             return ErrorCode.NONE
-        if partition.leading.is_under_min_isr():
+        if not appended.is_local and partition.leading.is_under_min_isr():
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return None
 

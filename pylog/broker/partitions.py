@@ -6,7 +6,7 @@ the image no longer has, `prepare` moves directories and opens logs in a thread,
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -56,7 +56,12 @@ class Partition:
 
 
 class Partitions:
-    """All partitions of one broker, by topic and number."""
+    """All partitions of one broker, by topic and number.
+
+    Attributes:
+        image: in force.
+        on_unsynced: told the logs whose high watermark waits for a sync.
+    """
 
     def __init__(self, directory: LogDirectory, broker_id: int, settings: Mapping[str, Value]) -> None:
         self._directory = directory
@@ -66,6 +71,7 @@ class Partitions:
         self._cleaned: set[UUID] = set()
         self._is_clean = False  # what lies on disk has not been compared with an image yet
         self.image = ClusterImage(-1, 0, "", NO_LEADER)
+        self.on_unsynced: Callable[[Log], None] = lambda log: None
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_key.values())
@@ -199,7 +205,9 @@ class Partitions:
         log, leading = partition.log, partition.leading
         if log is None or leading is None:
             return False
-        high_watermark = leading.high_watermark(log.high_watermark, log.log_end_offset)
+        if log.is_flushing and log.recovery_point < log.log_end_offset:
+            self.on_unsynced(log)
+        high_watermark = leading.high_watermark(log.high_watermark, log.countable_end_offset)
         if high_watermark == log.high_watermark:
             return False
         log.high_watermark = high_watermark

@@ -118,7 +118,7 @@ class ProduceHandler:
         now_ms = self._now_ms()
         result = log.append_as_leader(batch, header, partition.leader_epoch, now_ms)
         if not result.is_duplicate:
-            if leading.is_alone:
+            if leading.is_alone and not log.is_flushing:
                 # A single replica is the whole in-sync set: what it has written, everyone in sync has.
                 log.high_watermark = log.log_end_offset
             else:
@@ -129,6 +129,8 @@ class ProduceHandler:
             self._appended((topic, number))
         if request.acks == -1 and log.high_watermark <= result.last_offset:
             self._unacknowledged[topic, number] = Appended(result.last_offset, partition.leader_epoch)
+        elif log.is_flushing and request.acks == 1 and log.countable_end_offset <= result.last_offset:
+            self._unacknowledged[topic, number] = Appended(result.last_offset, partition.leader_epoch, is_local=True)
         return ProduceResult(
             topic, number, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, log.log_start_offset
         )

@@ -51,6 +51,7 @@ class Replication:
         broker_epoch: Callable[[], int],
         ask_isr: AskIsr,
         changed: Callable[[Key], None],
+        sync: Callable[[Iterable[Log]], Awaitable[None]],
     ) -> None:
         """Make it.
 
@@ -64,6 +65,7 @@ class Replication:
             broker_epoch: epoch of our registration; -1 without one.
             ask_isr: brings changes to the controller and returns its answers, in order.
             changed: told each partition whose high watermark moved.
+            sync: waits until logs with `flush.messages` or `flush.ms` are synced.
         """
         self._broker_id = broker_id
         self._partitions = partitions
@@ -73,6 +75,7 @@ class Replication:
         self._broker_epoch = broker_epoch
         self._ask_isr = ask_isr
         self._changed = changed
+        self._sync = sync
         self._fetchers: dict[int, _Fetcher] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._bytes = metrics.counter("pylog_replica_bytes_total", "Bytes of record batches fetched from leaders.")
@@ -114,6 +117,12 @@ class Replication:
             fetcher.assign(image.brokers[broker_id].internal, partitions)
 
     # -- followers ---------------------------------------------------------------------------------------------------
+
+    async def synced(self, partitions: Iterable[Partition]) -> None:
+        """Wait until what `flush.*` wants synced is: the next fetch tells the leader that we have it (rule 8)."""
+        logs = [one.log for one in partitions if one.log is not None and one.log.is_flushing]
+        if logs:
+            await self._sync(logs)
 
     def request_for(self, partitions: Iterable[Partition]) -> FetchRequest:
         """Return the fetch for *partitions*, each from its log end on."""
@@ -298,6 +307,7 @@ class _Fetcher:
             now_s = loop.time()
             self._resting = {key: until for key, until in self._resting.items() if until > now_s}
             partitions = {key: one for key, one in self._partitions.items() if key not in self._resting}
+            await self._owner.synced(partitions.values())
             request = self._owner.request_for(partitions.values())
             if not request.partitions or self._address is None or self._owner.broker_epoch < 0:
                 with contextlib.suppress(TimeoutError):

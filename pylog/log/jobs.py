@@ -34,21 +34,22 @@ class Job(Protocol):
 class SyncJob:
     """Make everything of a log below `end_offset` survive a power cut, then move its recovery point."""
 
-    def __init__(self, log: "Log", segments: "Sequence[Segment]", end_offset: int, truncation_count: int) -> None:
+    def __init__(
+        self, log: "Log", segments: "Sequence[Segment]", end_offset: int, truncation_count: int, paths: Sequence[Path]
+    ) -> None:
+        """Hold *segments* open until `finish`; *paths* are synced after them: indexes, and the directory with names."""
         self.log = log
         self.end_offset = end_offset
         self._truncation_count = truncation_count
         self._segments = list(segments)
-        # The directory holds the names of files made since the last sync.
-        self._paths = [path for found in segments for path in (found.index.path, found.time_index.path)]
-        self._paths.append(log.directory)
+        self._paths = list(paths)
         self._error: OSError | None = None
         for segment in self._segments:
             segment.acquire()
         self._fds = [segment.open() for segment in self._segments]
 
     def run(self) -> None:
-        """Sync the segments, then their indexes and directory."""
+        """Sync the segments, then what goes with them."""
         try:
             for fd in self._fds:
                 os.fdatasync(fd)

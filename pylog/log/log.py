@@ -43,6 +43,10 @@ _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, CRC_START, 35
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Refusals that pass when somebody makes room; everything else is the disk's end."""
 
+MAX_UNSYNCED_MS = 1_000
+"""Longest wait for a sync under `flush.messages` alone: consumers and acknowledgements wait for it, and the records
+that would fill the number may never come."""
+
 _NEVER = 2**63 - 1
 
 
@@ -70,6 +74,7 @@ class Log:
         log_end_offset: offset the next record gets.
             Invariant: log_start_offset <= high_watermark <= log_end_offset.
         recovery_point: everything below survives a power cut.
+        is_flushing: `flush.messages` or `flush.ms` asks for syncs; see `is_sync_due`.
         offline: why nothing is read or written any more, or None.
         epochs: which leader epoch wrote what.
         producers: idempotent producers.
@@ -80,7 +85,7 @@ class Log:
     __slots__ = (
         "_active", "_config", "_is_plain", "_last_possible_offset", "_leader_epoch", "_roll_bytes",
         "_roll_timestamp", "_segments", "_truncation_count", "_unsynced_since_ms", "directory", "epochs",
-        "high_watermark", "jobs",
+        "high_watermark", "is_flushing", "jobs",
         "log_end_offset", "log_start_offset", "offline", "on_recovery_point_lowered", "producers",
         "recovery_point", "topic_partition",
     )  # fmt: skip
@@ -163,11 +168,6 @@ class Log:
         return self.recovery_point if self.is_flushing else self.log_end_offset
 
     @property
-    def is_flushing(self) -> bool:
-        """Whether `flush.messages` or `flush.ms` asks for syncs; see `is_sync_due`."""
-        return self._config.flush_messages < _NEVER or self._config.flush_ms < _NEVER
-
-    @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
         return self._segments.size_bytes
@@ -180,11 +180,11 @@ class Log:
     def configure(self, config: LogConfig) -> None:
         """Take new settings; they hold from the next append on."""
         self._config = config
+        self.is_flushing = config.flush_messages < _NEVER or config.flush_ms < _NEVER
         self._is_plain = not (
             config.is_log_append_time
             or config.message_timestamp_before_max_ms < _NEVER
             or config.message_timestamp_after_max_ms < _NEVER
-            or config.flush_ms < _NEVER
         )
         self._set_roll_limits()
 
@@ -307,8 +307,6 @@ class Log:
         if header.attributes & LOG_APPEND_TIME:
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set the log append time")
         config = self._config
-        if self._unsynced_since_ms == _NEVER:
-            self._unsynced_since_ms = now_ms
         if config.is_log_append_time:
             header.attributes |= LOG_APPEND_TIME
             header.max_timestamp = now_ms
@@ -477,23 +475,45 @@ class Log:
         self._set_roll_limits()
 
     def is_sync_due(self, now_ms: int) -> bool:
-        """Whether `flush.messages` or `flush.ms` asks for a sync."""
+        """Whether `flush.messages` or `flush.ms` asks for a sync; time counts from the first look at unsynced records.
+
+        Where only records are counted, time ends the wait too: `MAX_UNSYNCED_MS`.
+        """
         unsynced = self.log_end_offset - self.recovery_point
         if unsynced <= 0:
             return False
-        return unsynced >= self._config.flush_messages or now_ms - self._unsynced_since_ms >= self._config.flush_ms
+        if self._unsynced_since_ms == _NEVER:
+            self._unsynced_since_ms = now_ms
+        if unsynced >= self._config.flush_messages:
+            return True
+        return now_ms - self._unsynced_since_ms >= self.max_unsynced_ms
 
-    def begin_sync(self, until: Offset | None = None) -> SyncJob | None:
-        """Return the job that syncs everything written up to now, or None if nothing is unsynced."""
+    @property
+    def max_unsynced_ms(self) -> int:
+        """How long a record may wait for its sync."""
+        return self._config.flush_ms if self._config.flush_ms < _NEVER else MAX_UNSYNCED_MS
+
+    def begin_sync(self, until: Offset | None = None, *, records_only: bool = False) -> SyncJob | None:
+        """Return the job that syncs everything written up to now, or None if nothing is unsynced.
+
+        Args:
+            until: stop there instead.
+            records_only: leave out the indexes, which an unclean start makes again.
+        """
         end_offset = self.log_end_offset if until is None else until
         segments = self._segments.between(self.recovery_point, end_offset)
         if not segments or self.offline is not None:
             return None
+        self._unsynced_since_ms = _NEVER
+        if records_only:
+            # An earlier sync of the same segment made its name survive.
+            is_named = self.recovery_point > segments[-1].base_offset
+            return SyncJob(self, segments, end_offset, self._truncation_count, [] if is_named else [self.directory])
+        paths = [path for segment in segments for path in (segment.index.path, segment.time_index.path)]
         for segment in segments:
             segment.index.flush()
             segment.time_index.flush()
-        self._unsynced_since_ms = _NEVER
-        return SyncJob(self, segments, end_offset, self._truncation_count)
+        return SyncJob(self, segments, end_offset, self._truncation_count, [*paths, self.directory])
 
     def note_synced(self, end_offset: Offset, truncation_count: int) -> None:
         """Move the recovery point after a sync, unless the log was truncated meanwhile."""

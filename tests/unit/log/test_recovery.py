@@ -224,11 +224,12 @@ def test_rule_8_a_sync_that_overlaps_a_truncation_moves_nothing(tmp_path: Path) 
 
 def test_rule_8_flush_settings_ask_for_a_sync_and_hold_back_the_end(tmp_path: Path) -> None:
     log = open_log(tmp_path, replace(SMALL, flush_messages=3, flush_ms=500))
-    append(log, now_ms=1_000)
+    append(log)
     assert (log.is_flushing, log.countable_end_offset) == (True, 0)
+    assert not log.is_sync_due(1_000)  # time counts from here
     assert not log.is_sync_due(1_499)
     assert log.is_sync_due(1_500)
-    append(log, count=2, now_ms=1_001)
+    append(log, count=2)
     assert log.is_sync_due(1_001)
     log.flush()
     assert log.countable_end_offset == log.log_end_offset == 3

@@ -1,0 +1,106 @@
+"""Syncs of topics with `flush.messages` or `flush.ms`: nobody sees or is told of a record before its sync (rule 8).
+
+One sync of a log runs at a time, in a thread; whatever is appended meanwhile goes with the next one, so a slow disk
+makes syncs larger, not more.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from pylog.errors import StorageError
+from pylog.log.jobs import SyncJob
+from pylog.log.log import Log
+from pylog.model import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+MAX_SYNCS = 8
+"""Logs synced at once; a disk's queue takes about as many before each only waits for the others."""
+
+MAX_ALARM_MS = 3_600_000
+"""Event loops take no longer delays than some days; an alarm that rings too early is set again."""
+
+
+class Flusher:
+    """Begins syncs when they are due, and tells when one has made records countable."""
+
+    def __init__(self, *, now_ms: Callable[[], int], synced: Callable[[TopicPartition], None]) -> None:
+        """Make it; *synced* is told each partition whose synced end has moved."""
+        self._now_ms = now_ms
+        self._synced = synced
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(MAX_SYNCS, "sync")
+        self._appended: set[Log] = set()
+        self._running: dict[Log, asyncio.Future[None]] = {}
+        self._alarms: dict[Log, asyncio.TimerHandle] = {}
+
+    def unsynced(self, log: Log) -> None:
+        """Sync *log*, which holds unsynced records, when it is due."""
+        if not self._appended:
+            # After the turn, so that all requests of one wake-up share one sync.
+            self._loop.call_soon(self._look)
+        self._appended.add(log)
+
+    async def sync(self, logs: Iterable[Log]) -> None:
+        """Wait until what flushing *logs* hold now is synced, whether it was due or not: for a follower's progress."""
+        for log in logs:
+            end_offset = log.log_end_offset
+            while log.is_flushing and log.recovery_point < end_offset and log.offline is None:
+                if not self._begin(log):
+                    break
+                await self._running[log]
+
+    async def stop(self) -> None:
+        """Wait for what runs; closing the logs syncs the rest."""
+        for alarm in self._alarms.values():
+            alarm.cancel()
+        self._appended.clear()
+        await asyncio.gather(*self._running.values())
+        self._threads.shutdown(wait=False)
+
+    def _look(self) -> None:
+        logs, self._appended = self._appended, set()
+        for log in logs:
+            self._sync_if_due(log)
+
+    def _sync_if_due(self, log: Log) -> None:
+        if log in self._running or not log.is_flushing:
+            return
+        if log.log_end_offset <= log.recovery_point:
+            self._synced(log.topic_partition)  # a sync for another reason was faster
+        elif log.is_sync_due(self._now_ms()):
+            self._begin(log)
+        elif log not in self._alarms:
+            # A millisecond more, or it would ring before the time is up, by rounding.
+            delay_ms = min(log.max_unsynced_ms, MAX_ALARM_MS) + 1
+            self._alarms[log] = self._loop.call_later(delay_ms / 1000, self._rings, log)
+
+    def _rings(self, log: Log) -> None:
+        del self._alarms[log]
+        self._sync_if_due(log)
+
+    def _begin(self, log: Log) -> bool:
+        """Begin a sync unless one runs; return whether one runs now."""
+        if log in self._running:
+            return True
+        job = log.begin_sync(records_only=True)
+        if job is None:
+            return False
+        future = self._loop.run_in_executor(self._threads, job.run)
+        self._running[log] = future
+        # Added first, so that whoever awaits the future finds the recovery point moved.
+        future.add_done_callback(lambda _: self._finish(log, job))
+        return True
+
+    def _finish(self, log: Log, job: SyncJob) -> None:
+        del self._running[log]
+        try:
+            job.finish()
+        except StorageError as error:
+            # After a failed sync the kernel has dropped the pages: nothing may be written on top (rule 7).
+            _logger.critical("sync failed, this broker ends itself reason=%s", error)
+            os._exit(1)
+        self._synced(log.topic_partition)

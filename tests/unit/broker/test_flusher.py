@@ -1,0 +1,138 @@
+"""Rule 8 with a disk that takes its time: nothing counts before its sync, and waiting appends share the next one."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pylog.broker.flusher import Flusher
+from pylog.log.log import Log
+from pylog.model import TopicPartition
+from tests.unit.log.batches import PARTITION, SMALL, append, open_log
+
+EACH = replace(SMALL, flush_messages=1, segment_bytes=1 << 20)
+
+
+class SlowDisk:
+    """`os.fdatasync` that returns when it is let; `count` were begun."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self._began, self._may_end = threading.Semaphore(0), threading.Semaphore(0)
+        patch.setattr(os, "fdatasync", self._sync)
+
+    def _sync(self, fd: int) -> None:
+        self.count += 1
+        self._began.release()
+        assert self._may_end.acquire(timeout=20)
+
+    async def wait_begun(self) -> None:
+        assert await asyncio.to_thread(self._began.acquire, timeout=20)
+
+    def let_one_end(self) -> None:
+        self._may_end.release()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    return SlowDisk(monkeypatch)
+
+
+def run(story: Callable[[Flusher, "asyncio.Queue[TopicPartition]"], Coroutine[None, None, None]], now_ms: int) -> None:
+    """Run *story* with a flusher whose clock stands at *now_ms*, and what it told."""
+
+    async def main() -> None:
+        told: asyncio.Queue[TopicPartition] = asyncio.Queue()
+        flusher = Flusher(now_ms=lambda: now_ms, synced=told.put_nowait)
+        async with asyncio.timeout(30):
+            await story(flusher, told)
+            await flusher.stop()
+
+    asyncio.run(main())
+
+
+def put(log: Log, flusher: Flusher) -> None:
+    append(log)
+    flusher.unsynced(log)
+
+
+def test_an_append_counts_once_its_sync_is_done(tmp_path: Path, disk: SlowDisk) -> None:
+    log = open_log(tmp_path, EACH)
+
+    async def story(flusher: Flusher, told: "asyncio.Queue[TopicPartition]") -> None:
+        put(log, flusher)
+        await disk.wait_begun()
+        assert (log.countable_end_offset, told.qsize()) == (0, 0)
+        disk.let_one_end()
+        assert await told.get() == PARTITION
+        assert log.countable_end_offset == 1
+
+    run(story, 0)
+
+
+def test_what_is_appended_during_a_sync_shares_the_next_one(tmp_path: Path, disk: SlowDisk) -> None:
+    log = open_log(tmp_path, EACH)
+
+    async def story(flusher: Flusher, told: "asyncio.Queue[TopicPartition]") -> None:
+        put(log, flusher)
+        await disk.wait_begun()
+        for _ in range(10):
+            put(log, flusher)
+        await asyncio.sleep(0)
+        disk.let_one_end()
+        await told.get()
+        # What the broker does with every word of progress: look whether more waits.
+        assert log.countable_end_offset == 1
+        flusher.unsynced(log)
+        await disk.wait_begun()
+        disk.let_one_end()
+        await told.get()
+        assert (log.countable_end_offset, disk.count) == (11, 2)
+
+    run(story, 0)
+
+
+def test_a_follower_waits_for_its_sync_whatever_is_due(tmp_path: Path, disk: SlowDisk) -> None:
+    log = open_log(tmp_path, replace(EACH, flush_messages=1_000))
+    append(log)
+
+    async def story(flusher: Flusher, told: "asyncio.Queue[TopicPartition]") -> None:
+        waiting = asyncio.create_task(flusher.sync([log]))
+        await disk.wait_begun()
+        assert not waiting.done()
+        disk.let_one_end()
+        await waiting
+        assert log.countable_end_offset == 1
+
+    run(story, 0)
+
+
+def test_a_log_without_flush_settings_is_left_alone(tmp_path: Path, disk: SlowDisk) -> None:
+    log = open_log(tmp_path, replace(EACH, flush_messages=2**63 - 1))
+
+    async def story(flusher: Flusher, told: "asyncio.Queue[TopicPartition]") -> None:
+        put(log, flusher)
+        await flusher.sync([log])
+        await asyncio.sleep(0)
+        assert (log.countable_end_offset, disk.count, told.qsize()) == (1, 0, 0)
+
+    run(story, 0)
+
+
+def test_a_sync_of_records_leaves_indexes_alone_once_the_segment_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, EACH)
+    synced: list[str] = []
+    monkeypatch.setattr("pylog.log.jobs.sync_path", lambda path: synced.append(path.name))
+    for expected in ([tmp_path.name], [tmp_path.name]):
+        append(log)
+        job = log.begin_sync(records_only=True)
+        assert job is not None
+        job.run()
+        job.finish()
+        assert synced == expected
