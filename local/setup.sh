@@ -24,7 +24,7 @@ java_major() { java -version 2>&1 | sed -nE 's/^[^"]*"([0-9]+).*/\1/p' | head -n
 
 missing_packages() {
   local wanted installed package
-  wanted=$(sed -E 's/#.*//; /^[[:space:]]*$/d' "$ROOT/local/packages.txt")
+  wanted="$(sed -E 's/#.*//; /^[[:space:]]*$/d' "$ROOT/local/packages.txt") ${EXTRA_PACKAGES:-}"
   # shellcheck disable=SC2086  # one word per package
   installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $wanted 2>/dev/null | sed -n 's/ installed$//p' || true)
   for package in $wanted; do
