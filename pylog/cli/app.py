@@ -25,6 +25,7 @@ VERBS = {
     "topic": "List, create, describe and delete topics.",
     "produce": "Send each line of stdin as a record.",
     "consume": "Write records to stdout.",
+    "group": "See consumer groups and their lag; move or delete their offsets.",
     "log": "Read segment files of a stopped or running broker.",
     "retention": "Make the brokers on this host delete expired segments.",
     "config": "Check configuration files.",

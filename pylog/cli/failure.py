@@ -72,6 +72,8 @@ def _meaning(code: ErrorCode) -> str:
 _NEXT = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "pylog topic list",
     ErrorCode.TOPIC_ALREADY_EXISTS: "pylog topic describe TOPIC",
+    ErrorCode.GROUP_ID_NOT_FOUND: "pylog group list",
+    ErrorCode.NON_EMPTY_GROUP: "stop its consumers; pylog group describe GROUP shows them",
     ErrorCode.OFFSET_OUT_OF_RANGE: "pylog topic describe TOPIC shows the offsets that are there",
     ErrorCode.INVALID_REPLICATION_FACTOR: "pylog cluster info shows how many brokers there are",
     ErrorCode.NOT_ENOUGH_REPLICAS: "pylog cluster health",

@@ -1,0 +1,182 @@
+"""`pylog group`: list, describe, reset-offsets, delete."""
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from pylog.cli.failure import Exit, Failure
+from pylog.cli.options import (
+    Bootstrap,
+    FormatOption,
+    Properties,
+    Timeout,
+    connection,
+    format_of,
+    new_app,
+    settings,
+    told_to_the_user,
+)
+from pylog.cli.output import Column, emit, note, table
+from pylog.cli.start import Start, StartKind, positions
+from pylog.cli.target import parse_duration_ms, parse_target
+from pylog.client.groups import GroupAdmin, GroupView, Progress
+from pylog.errors import ApiError, ErrorCode
+from pylog.model import Offset, TopicPartition
+
+app = new_app("See consumer groups and their lag; move or delete their offsets.")
+
+_DEAD, _EMPTY = "Dead", "Empty"
+
+
+@app.command("list", epilog="Example: pylog group list --format json")
+def list_groups(
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+) -> None:
+    """List all groups."""
+    found = settings(bootstrap, timeout, property)
+    with told_to_the_user(found.bootstrap):
+        groups = GroupAdmin(connection(found)).groups()
+    rows = [{"group": one.group_id, "state": one.state} for one in groups]
+    emit(format_of(format), rows, lambda is_wide: table(rows, [Column("group"), Column("state")], is_wide))
+
+
+@app.command(epilog="Example: pylog group describe readers --format wide")
+def describe(
+    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+) -> None:
+    """Show a group's members, and its offset and lag in every partition."""
+    found = settings(bootstrap, timeout, property)
+    with told_to_the_user(found.bootstrap):
+        admin = GroupAdmin(connection(found))
+        view = admin.group(group)
+        progress = admin.progress(view)
+        if view.state == _DEAD and not progress:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r} does not exist")
+    rows = _progress_rows(view, progress)
+    lags = [one.lag for one in progress.values() if one.lag is not None]
+    at = view.coordinator
+    data = {"group": group, "state": view.state, "assignor": view.assignor or None,
+            "coordinator": at and at.node_id, "lag": sum(lags) if lags else None,
+            "members": _member_rows(view), "partitions": rows}
+    emit(format_of(format), data, lambda is_wide: _group_text(data, rows, is_wide))
+
+
+@app.command("reset-offsets", epilog="Example: pylog group reset-offsets readers --topic clicks --by 2h --execute")
+def reset_offsets(
+    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    topic: Annotated[list[str] | None, typer.Option(
+        "--topic", "-t", metavar="TOPIC[:PARTITION,..]", help="Only this; repeatable. Else all it has read.")] = None,
+    to: Annotated[str | None, typer.Option(
+        "--to", metavar="TARGET", help="earliest, latest, OFFSET, @MILLISECONDS, or a time: 2030-01-31T12:00 (UTC).",
+    )] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="DURATION", help="So long ago: 90s, 2h, 1d12h.")] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; else it only shows what would be.")] = False,
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+) -> None:
+    """Move a group without members to other offsets; those outside what is kept become its nearest end."""
+    target = _target(to, by)
+    found = settings(bootstrap, timeout, property)
+    with told_to_the_user(found.bootstrap):
+        admin = GroupAdmin(connection(found))
+        _refuse_living(admin.group(group))
+        committed = admin.committed(group)
+        wanted = _wanted(admin, topic, committed)
+        if not wanted:
+            raise Failure("the group has read nothing", where=group, next="name topics: --topic TOPIC")
+        new = _new_offsets(admin, wanted, target)
+        if execute:
+            admin.commit(group, new)
+    rows = [{"topic": one.topic, "partition": one.partition, "committed_offset": committed.get(one),
+             "new_offset": offset} for one, offset in new.items()]
+    columns = [Column("topic"), Column("partition"), Column("committed_offset"), Column("new_offset")]
+    emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide))
+    note(f"moved group {group}" if execute else "nothing was changed: add --execute to do it")
+
+
+@app.command(epilog="Example: pylog group delete readers --yes")
+def delete(
+    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None,
+) -> None:
+    """Delete a group without members, and all its offsets."""
+    found = settings(bootstrap, timeout, property)
+    if not yes and not typer.confirm(f"Delete group {group} of {found.bootstrap} and all its offsets?", err=True):
+        raise Failure("nothing was deleted", where=group, next=f"pylog group delete {group} --yes",
+                      exit_code=Exit.FAILED)
+    with told_to_the_user(found.bootstrap):
+        GroupAdmin(connection(found)).delete_group(group)
+    note(f"deleted group {group}")
+
+
+def _progress_rows(view: GroupView, progress: Mapping[TopicPartition, Progress]) -> list[dict[str, Any]]:
+    owners = {partition: member for member in view.members for partition in member.partitions}
+    rows = []
+    for one, found in progress.items():
+        owner = owners.get(one)
+        rows.append({
+            "topic": one.topic, "partition": one.partition, "committed_offset": found.committed,
+            "end_offset": found.held and found.held.end, "lag": found.lag,
+            "client": owner and owner.client_id, "host": owner and owner.host, "member": owner and owner.member_id,
+        })
+    return rows
+
+
+def _member_rows(view: GroupView) -> list[dict[str, Any]]:
+    return [{"member": one.member_id, "instance": one.instance_id, "client": one.client_id, "host": one.host,
+             "partition_count": len(one.partitions)} for one in view.members]
+
+
+def _group_text(data: Mapping[str, Any], rows: list[dict[str, Any]], is_wide: bool) -> str:
+    heads = {"state": data["state"], "assignor": data["assignor"], "coordinator": data["coordinator"],
+             "members": len(data["members"]), "lag": data["lag"]}
+    text = "".join(f"{name:13}{'-' if value is None else value}\n" for name, value in heads.items())
+    columns = [Column("topic"), Column("partition"), Column("committed_offset"), Column("end_offset"), Column("lag"),
+               Column("client"), Column("host", is_wide=True), Column("member", is_wide=True)]
+    text += "\n" + table(rows, columns, is_wide)
+    if is_wide:
+        members = [Column("member"), Column("instance"), Column("client"), Column("host"), Column("partition_count")]
+        text += "\n" + table(data["members"], members, is_wide)
+    return text
+
+
+def _target(to: str | None, by: str | None) -> Start:
+    if (to is None) == (by is None):
+        raise Failure("an option is missing" if to is None else "two options exclude each other", where="--to, --by",
+                      wanted="one of them", exit_code=Exit.USAGE)
+    if to is not None:
+        return parse_target(to)
+    assert by is not None
+    return Start(StartKind.TIME, max(0, time.time_ns() // 1_000_000 - parse_duration_ms(by)))
+
+
+def _refuse_living(view: GroupView) -> None:
+    if view.state not in (_EMPTY, _DEAD):
+        raise Failure("the group has members", where=view.group_id, found=f"{view.state}, {len(view.members)} members",
+                      wanted=_EMPTY, next=f"stop its consumers, then look: pylog group describe {view.group_id}")
+
+
+def _wanted(
+    admin: GroupAdmin, topics: list[str] | None, committed: Mapping[TopicPartition, Offset]
+) -> list[TopicPartition]:
+    if not topics:
+        return sorted(committed)
+    wanted: set[TopicPartition] = set()
+    for text in topics:
+        name, separator, numbers = text.partition(":")
+        known = [one.partition for one in admin.topic(name).partitions]
+        named = numbers.split(",") if separator else list(map(str, known))
+        if wrong := [number for number in named if number not in map(str, known)]:
+            raise Failure("the topic has no such partition", where=name, found=", ".join(wrong) or "''",
+                          wanted=f"0 to {len(known) - 1}", next=f"pylog topic describe {name}")
+        wanted |= {TopicPartition(name, int(number)) for number in named}
+    return sorted(wanted)
+
+
+def _new_offsets(admin: GroupAdmin, wanted: list[TopicPartition], target: Start) -> dict[TopicPartition, Offset]:
+    if target.kind is StartKind.TIME:
+        return admin.offsets_at(wanted, target.number)
+    return positions(target, admin.offsets(wanted))

@@ -1,0 +1,190 @@
+"""`pylog group` against a real broker and a real consumer."""
+
+import io
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from pylog.cli.app import run
+from pylog.testing import BrokerProcess
+
+OLD_MS = 1_700_000_000_000
+NOW_MS = 0  # librdkafka takes the time of the call
+
+
+class Ended(NamedTuple):
+    """What a command left behind."""
+
+    text: str
+    notes: str
+
+    @property
+    def json(self) -> Any:
+        """Stdout, read as a program would."""
+        return json.loads(self.text)
+
+
+class Command:
+    """Runs `pylog group` in this process."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def __call__(self, *arguments: str, stdin: str = "", exit_code: int = 0) -> Ended:
+        """Run one to its end, which must be *exit_code*."""
+        output, notes = io.StringIO(), io.StringIO()
+        variables = {"HOME": "/does/not/exist", "PYLOG_BOOTSTRAP": self.bootstrap}
+        with (patch.dict("os.environ", variables), patch("sys.stdin", io.StringIO(stdin)),
+              redirect_stdout(output), redirect_stderr(notes)):
+            ended = run(["group", *arguments])
+        assert ended == exit_code, f"{arguments}: {ended}\n{output.getvalue()}\n{notes.getvalue()}"
+        return Ended(output.getvalue(), notes.getvalue())
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    config = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 2, "log.retention.ms": -1}
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), config=config) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def group(broker: BrokerProcess) -> Command:
+    return Command(broker.bootstrap)
+
+
+@pytest.fixture(scope="module")
+def topic(broker: BrokerProcess) -> str:
+    """Two partitions of ten records each, five old and five new."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("clicks", 2, 1)])["clicks"].result(30)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(20):
+        producer.produce("clicks", b"x", partition=number % 2, timestamp=OLD_MS if number < 10 else NOW_MS)
+        assert producer.flush(30) == 0
+    return "clicks"
+
+
+def commit(bootstrap: str, group_id: str, topic: str, *offsets: int) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group_id, "enable.auto.commit": False,
+                         "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(topic, *row) for row in enumerate(offsets)], asynchronous=False)
+    consumer.close()
+
+
+@contextmanager
+def member(bootstrap: str, group_id: str, topic: str) -> Iterator[Consumer]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group_id, "enable.auto.commit": False,
+                         "client.id": "me", "log_level": 0})
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + 30
+    while not consumer.assignment():
+        consumer.poll(0.1)
+        assert time.monotonic() < deadline
+    yield consumer
+    consumer.close()
+
+
+def test_a_group_from_list_to_delete(broker: BrokerProcess, group: Command, topic: str) -> None:
+    commit(broker.bootstrap, "life", topic, 4)
+    assert {"group": "life", "state": "Empty"} in group("list", "--format", "json").json
+    assert group("list").text.splitlines()[0].split() == ["GROUP", "STATE"]
+    found = group("describe", "life", "--format", "json").json
+    assert found["partitions"] == [{"topic": "clicks", "partition": 0, "committed_offset": 4, "end_offset": 10,
+                                    "lag": 6, "client": None, "host": None, "member": None}]
+    assert (found["state"], found["lag"], found["members"], found["coordinator"]) == ("Empty", 6, [], 0)
+    assert "nothing was deleted" in group("delete", "life", stdin="n\n", exit_code=1).notes
+    assert group("delete", "life", "--yes").notes == "deleted group life\n"
+    assert "life" not in group("list").text
+    for verb in (("describe", "life"), ("delete", "life", "--yes")):
+        ended = group(*verb, exit_code=1)
+        assert "GROUP_ID_NOT_FOUND" in ended.notes
+        assert "next:   pylog group list" in ended.notes
+
+
+def test_members_are_shown_and_protect_their_group(broker: BrokerProcess, group: Command, topic: str) -> None:
+    with member(broker.bootstrap, "alive", topic) as consumer:
+        consumer.commit(offsets=[TopicPartition(topic, 1, 10)], asynchronous=False)
+        found = group("describe", "alive", "--format", "json").json
+        assert (found["state"], found["assignor"], found["lag"]) == ("Stable", "range", 0)
+        assert [row["partition_count"] for row in found["members"]] == [2]
+        assert [(row["committed_offset"], row["lag"], row["client"]) for row in found["partitions"]] == [
+            (None, None, "me"), (10, 0, "me")]
+        text = group("describe", "alive").text
+        assert text.splitlines()[0].split() == ["state", "Stable"]
+        assert text.splitlines()[-1].split() == ["clicks", "1", "10", "10", "0", "me"]
+        assert "127.0.0.1" in group("describe", "alive", "--format", "wide").text
+        refused = group("reset-offsets", "alive", "--to", "earliest", "--execute", exit_code=1)
+        assert "the group has members" in refused.notes
+        assert "NON_EMPTY_GROUP" in group("delete", "alive", "--yes", exit_code=1).notes
+    assert group("describe", "alive", "--format", "json").json["state"] == "Empty"
+
+
+@pytest.mark.parametrize(("target", "offsets"), [
+    (("--to", "earliest"), [0, 0]),
+    (("--to", "latest"), [10, 10]),
+    (("--to", "7"), [7, 7]),
+    (("--to", "99"), [10, 10]),
+    (("--to", f"@{OLD_MS + 1}"), [5, 5]),
+    (("--to", "2023-11-14T22:13:20Z"), [0, 0]),
+    (("--to", "2099-01-01"), [10, 10]),
+    (("--by", "1h"), [5, 5]),
+])
+def test_offsets_are_moved(
+    broker: BrokerProcess, group: Command, topic: str, target: tuple[str, str], offsets: list[int]
+) -> None:
+    commit(broker.bootstrap, "moved", topic, 3, 4)
+    shown = group("reset-offsets", "moved", *target, "--format", "json")
+    assert [(row["committed_offset"], row["new_offset"]) for row in shown.json] == [(3, offsets[0]), (4, offsets[1])]
+    assert shown.notes == "nothing was changed: add --execute to do it\n"
+    assert committed(group, "moved") == [3, 4]
+    assert group("reset-offsets", "moved", *target, "--execute").notes == "moved group moved\n"
+    assert committed(group, "moved") == offsets
+
+
+def test_only_the_named_partitions_move(broker: BrokerProcess, group: Command, topic: str) -> None:
+    commit(broker.bootstrap, "named", topic, 3, 4)
+    group("reset-offsets", "named", "--topic", "clicks:1", "--to", "8", "--execute")
+    assert committed(group, "named") == [3, 8]
+    group("reset-offsets", "named", "--topic", "clicks", "--to", "2", "--execute")
+    assert committed(group, "named") == [2, 2]
+
+
+def test_a_group_is_made_by_moving_it(group: Command, topic: str) -> None:
+    assert "has read nothing" in group("reset-offsets", "new", "--to", "latest", exit_code=1).notes
+    group("reset-offsets", "new", "--topic", topic, "--to", "latest", "--execute")
+    assert committed(group, "new") == [10, 10]
+
+
+@pytest.mark.parametrize(("arguments", "exit_code", "told"), [
+    ((), 2, "wanted: one of them"),
+    (("--to", "latest", "--by", "1h"), 2, "exclude each other"),
+    (("--to", "soon"), 2, "found:  soon"),
+    (("--by", "soon"), 2, "found:  soon"),
+    (("--to", "latest", "--topic", "nowhere"), 1, "does not exist"),
+    (("--to", "latest", "--topic", "clicks:7"), 1, "no such partition"),
+    (("--to", "latest", "--topic", "clicks:"), 1, "no such partition"),
+])
+def test_what_cannot_be_is_refused(
+    group: Command, topic: str, arguments: tuple[str, ...], exit_code: int, told: str
+) -> None:
+    ended = group("reset-offsets", "any", *arguments, exit_code=exit_code)
+    assert told in ended.notes
+    assert ended.text == ""
+
+
+def test_a_dead_cluster_is_unreachable(tmp_path: Path) -> None:
+    assert "nobody answers" in Command("127.0.0.1:1")("list", "--timeout", "0.5", exit_code=3).notes
+
+
+def committed(group: Command, group_id: str) -> list[int]:
+    return [row["committed_offset"] for row in group("describe", group_id, "--format", "json").json["partitions"]]
