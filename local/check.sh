@@ -14,7 +14,7 @@ check() {
 }
 
 mapfile -t shell_scripts < <(git ls-files '*.sh' .ci/run)
-mapfile -t roots < <(for path in roles playbooks molecule; do if [[ -e "$path" ]]; then echo "$path"; fi; done)
+mapfile -t roots < <(for path in roles playbooks molecule/shared; do if [[ -e "$path" ]]; then echo "$path"; fi; done)
 
 check ruff ruff check .
 check mypy mypy --no-error-summary
