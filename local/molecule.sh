@@ -40,9 +40,12 @@ local/hosts.py --set "$PYLOG_HOSTS_SET" destroy # left by a run that was killed
 trap finish EXIT
 local/hosts.py --set "$PYLOG_HOSTS_SET" plan # the inventory reads it, also before `create`
 
+export PATH="$VENV/bin:$PATH" ANSIBLE_FORCE_COLOR=0 NO_COLOR=1
+# Molecule remembers what it created and prepared, and skips it, though those hosts are gone.
+molecule reset --scenario-name "$scenario" >"$log" 2>&1 || die "molecule reset failed: $log"
+
 # The hosts must outlive a failure, so that their journals can be shown: this script destroys them, not Molecule.
-PATH="$VENV/bin:$PATH" ANSIBLE_FORCE_COLOR=0 NO_COLOR=1 \
-  molecule test --scenario-name "$scenario" --destroy=never 2>&1 | tee "$log" || die "Molecule failed"
+molecule test --scenario-name "$scenario" --destroy=never 2>&1 | tee "$log" || die "Molecule failed"
 
 tested=$("$VENV/bin/python" local/molecule_log.py "$log" "$PYLOG_JUNIT_XML" "$(<"$directory/min_tests")") ||
   die "Molecule ended well without having tested enough"

@@ -22,7 +22,9 @@ EMPTY_WORDS = (
     "no hosts matched", "provided hosts list is empty", "Could not match supplied host pattern",
     "No inventory was parsed",
 )
-ANYWHERE_WORDS = ("Missing playbook", "Skipping, no tests found", "Skipping, verifier is disabled")
+ANYWHERE_WORDS = (
+    "Missing playbook", "Skipping, no tests found", "Skipping, verifier is disabled", "Skipping, instances already",
+)
 
 _STEP = re.compile(r"\[[^\]]* > (\w+)\] Executing$")
 _RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)

@@ -38,6 +38,7 @@ def test_an_empty_inventory_is_right_before_create_only() -> None:
     ({"converge": play(0, "live1", "live2")}, "converge changed nothing"),
     ({"converge": play(3, "live1", "live2") + "\nskipping: no hosts matched"}, "converge says 'no hosts matched'"),
     ({"verify": "WARNING  Skipping, no tests found."}, "the log says 'Skipping, no tests found'"),
+    ({"create": "WARNING  Skipping, instances already created."}, "the log says 'Skipping, instances already'"),
     ({"verify": "Missing playbook"}, "the log says 'Missing playbook'"),
 ])
 def test_a_run_that_did_nothing_is_found(steps: dict[str, str], problem: str) -> None:
