@@ -29,6 +29,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -497,7 +498,7 @@ def find(name: str, host: str) -> tuple[HostSet, Host]:
     hosts = load(name)
     if hosts is None or host not in hosts.hosts:
         there = ", ".join(hosts.hosts) if hosts else "none"
-        raise HostsError(f"no host {host or '(none given)'} in set {name}: there are {there}")
+        raise HostsError(f"no host {host or '(name one: HOST=live1)'} in set {name}: there are {there}")
     return hosts, hosts.hosts[host]
 
 
@@ -527,9 +528,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         verbs.add_parser(verb).add_argument("hosts", nargs="*", default=list(DEFAULT_HOSTS))
     for verb in ("down", "destroy", "status"):
         verbs.add_parser(verb)
-    verbs.add_parser("shell").add_argument("host")
+    verbs.add_parser("shell").add_argument("host", nargs="?", default="")
     log_parser = verbs.add_parser("logs")
-    log_parser.add_argument("host")
+    log_parser.add_argument("host", nargs="?", default="")
     log_parser.add_argument("unit", nargs="?")
     parsed = parser.parse_args(arguments)
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", parsed.name) or parsed.name in RESERVED_NAMES:
@@ -540,6 +541,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Run one verb."""
     options = parse(arguments)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `make status | head` is no error
     try:
         match options.verb:
             case "plan":

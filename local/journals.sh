@@ -16,5 +16,5 @@ for host in "${hosts[@]}"; do
   as_root podman exec "$container" sh -c '
     systemctl list-units --failed --plain --no-legend
     journalctl --no-pager --quiet --lines 25 --output short-iso --unit "pylog*" --unit "zookeeper*" 2>/dev/null
-    journalctl --no-pager --quiet --lines 10 --output short-iso --priority warning' >&2 || say "$host cannot be asked"
+    journalctl --no-pager --quiet --lines 10 --output short-iso --priority warning --since -30min' >&2 || say "$host cannot be asked"
 done

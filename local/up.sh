@@ -42,6 +42,10 @@ explain_failure() {
   trap - EXIT
   [[ $status -ne 0 ]] || exit 0
   [[ -z "$wheels" ]] || kill -- "-$wheels" 2>/dev/null || true
+  if [[ $status -eq 130 || $status -eq 143 ]]; then
+    say "interrupted in: $current; \`make up\` continues where it stopped"
+    exit "$status"
+  fi
   say ""
   say "make up failed in: $current"
   if [[ "$current" == "site.yml" && -f "$ANSIBLE_LOG" ]]; then
