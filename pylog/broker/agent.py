@@ -17,7 +17,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from pylog.broker.duties import ControllerDuties, TopicResult, Watches, new_topic_ids
+from pylog.broker.duties import ControllerDuties, Growth, TopicResult, Watches, new_topic_ids
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import ClusterImage, topic_id_text
 from pylog.cluster.topics import ClusterConfig, NewTopic
@@ -172,6 +172,11 @@ class ClusterAgent:
         """Create topics; the result has one entry each, in order.  NOT_CONTROLLER fails the future as a whole."""
         ids = new_topic_ids(topic.name for topic in topics)
         return self._ask(lambda duties: duties.create_topics(topics, ids, validate_only=validate_only))
+
+    def grow_topics(self, wanted: Sequence[Growth], *, validate_only: bool = False) -> Future[list[TopicResult]]:
+        """Add partitions to topics; the result has one entry each, in order."""
+        begun: dict[str, int] = {}
+        return self._ask(lambda duties: duties.grow_topics(wanted, begun, validate_only=validate_only))
 
     def delete_topics(self, names: Sequence[str]) -> Future[list[TopicResult]]:
         """Delete topics; the result has one entry each, in order."""

@@ -226,7 +226,7 @@ class Broker:
             on_session=lambda state: _ignore(call(self._session_became, state)),
             on_failure=lambda error: _ignore(call(self._agent_failed, error)),
         )
-        self._link = ControllerLink(self.broker_id, self._agent, self.images, self._peer_for_controller)
+        self._link = ControllerLink(self.broker_id, self._agent, self.images, self._peer_for_controller, self.settings)
         self._agent.start()
         self._directory.join(self._agent.cluster_id)
 

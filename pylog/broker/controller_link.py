@@ -6,18 +6,36 @@ answer back, so clients need not follow the controller around.
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from uuid import UUID
 
 from pylog.broker.agent import ClusterAgent
+from pylog.broker.config_handlers import AlterRequest, alter_response, only_resources, plan_changes
+from pylog.broker.duties import Growth
 from pylog.broker.handlers import check_new_topic
 from pylog.broker.images import Images, has_topics
 from pylog.broker.peers import PeerClient
+from pylog.broker.settings import Value
 from pylog.cluster.controller import IsrRequest, IsrResult
+from pylog.cluster.image import ClusterImage
 from pylog.cluster.topics import BROKER_DEFAULT, NewTopic, repeated_names
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import NodeAddress
 from pylog.wire.api import Message, encode_response, parse_request_header
+from pylog.wire.api.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ResourceType,
+)
 from pylog.wire.api.message import Request
+from pylog.wire.api.partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
 from pylog.wire.api.schema import NO_TOPIC_ID
 from pylog.wire.api.table import SERVED
 from pylog.wire.api.topics import (
@@ -42,17 +60,31 @@ from pylog.wire.internal import (
 MAX_WAIT_S = 60.0
 """Longest a request waits for its effect, whatever time-out the client names."""
 
+CONFIG_WAIT_S = 5.0
+"""Longest a change of settings, whose request names no time-out, waits until this broker goes by it."""
+
 _RESPONSES: dict[type[Request], type[Message]] = {
     CreateTopicsRequest: CreateTopicsResponse,
     DeleteTopicsRequest: DeleteTopicsResponse,
+    CreatePartitionsRequest: CreatePartitionsResponse,
+    AlterConfigsRequest: AlterConfigsResponse,
+    IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,
 }
 
 
 class ControllerLink:
     """The way to the controller, wherever it is."""
 
-    def __init__(self, broker_id: int, agent: ClusterAgent, images: Images, peer: PeerClient | None) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        agent: ClusterAgent,
+        images: Images,
+        peer: PeerClient | None,
+        settings: Mapping[str, Value],
+    ) -> None:
         self._broker_id = broker_id
+        self._settings = settings
         self._agent = agent
         self._images = images
         self._peer = peer
@@ -169,12 +201,35 @@ class ControllerLink:
             await self._images.wait_until(
                 lambda image: not any(image.topic_by_id(topic_id) for topic_id in gone), timeout_s
             )
+        elif isinstance(request, CreatePartitionsRequest) and not request.validate_only:
+            assert isinstance(answer, CreatePartitionsResponse)
+            grown = {row.name for row in answer.results if row.error_code == ErrorCode.NONE}
+            counts = {topic.name: topic.count for topic in request.topics if topic.name in grown}
+            await self._images.wait_until(lambda image: _has_partitions(image, counts), timeout_s)
+        elif isinstance(request, AlterConfigsRequest | IncrementalAlterConfigsRequest) and not request.validate_only:
+            assert isinstance(answer, AlterConfigsResponse | IncrementalAlterConfigsResponse)
+            done = {row.resource_name for row in answer.responses if row.error_code == ErrorCode.NONE}
+            wanted = only_resources(request, lambda resource_type, name: name in done)
+            await self._images.wait_until(lambda image: self._holds(wanted, image), CONFIG_WAIT_S)
+
+    def _holds(self, request: AlterRequest, image: ClusterImage) -> bool:
+        # Planned again it changes nothing: then the image shows it.
+        changes, _ = plan_changes(request, image, self._settings)
+        return all(
+            image.topics[name].configs.get(key) == value
+            for name, change in changes.items()
+            for key, value in change.items()
+        )
 
     async def _execute(self, request: Request) -> Message:
         if isinstance(request, CreateTopicsRequest):
             return await self._create(request)
         if isinstance(request, DeleteTopicsRequest):
             return await self._delete(request)
+        if isinstance(request, CreatePartitionsRequest):
+            return await self._grow(request)
+        if isinstance(request, AlterConfigsRequest | IncrementalAlterConfigsRequest):
+            return await self._alter_configs(request)
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{type(request).__name__} is not the controller's")
 
     async def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -201,6 +256,37 @@ class ControllerLink:
                 replication_factor=result.replication_factor,
             )
         return CreateTopicsResponse(topics=list(rows.values()))
+
+    async def _grow(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        rows: dict[str, CreatePartitionsTopicResult] = {}
+        wanted: list[Growth] = []
+        doubled = repeated_names(topic.name for topic in request.topics)
+        for topic in request.topics:
+            rows[topic.name] = CreatePartitionsTopicResult(name=topic.name)
+            if topic.name in doubled:
+                rows[topic.name].error_code = ErrorCode.INVALID_REQUEST
+                rows[topic.name].error_message = f"topic {topic.name} stands twice in one request"
+                continue
+            given = topic.assignments
+            assignments = None if given is None else [assignment.broker_ids for assignment in given]
+            wanted.append(Growth(topic.name, topic.count, assignments))
+        for result in await asyncio.wrap_future(self._agent.grow_topics(wanted, validate_only=request.validate_only)):
+            rows[result.name].error_code, rows[result.name].error_message = result.error, result.message or None
+        return CreatePartitionsResponse(results=list(rows.values()))
+
+    async def _alter_configs(self, request: AlterRequest) -> Message:
+        changes, rows = plan_changes(request, self._images.current, self._settings)
+        results = await asyncio.wrap_future(
+            self._agent.alter_topic_configs(changes, validate_only=request.validate_only)
+        )
+        for result in results:
+            rows[result.name] = AlterConfigsResourceResponse(
+                error_code=result.error,
+                error_message=result.message or None,
+                resource_type=ResourceType.TOPIC,
+                resource_name=result.name,
+            )
+        return alter_response(request, [rows[one.resource_name] for one in request.resources])
 
     async def _delete(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
         rows: list[DeletableTopicResult] = []
@@ -238,6 +324,10 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
         assignments=assignments,
         configs=configs,
     )
+
+
+def _has_partitions(image: ClusterImage, counts: Mapping[str, int]) -> bool:
+    return all(name not in image.topics or len(image.topics[name].partitions) >= counts[name] for name in counts)
 
 
 def _mark_late(rows: list[CreatableTopicResult], made: set[UUID]) -> None:

@@ -5,6 +5,7 @@ import os
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pylog.cluster.controller import Controller, IsrRequest, IsrResult, StateChange
 from pylog.cluster.image import BrokerInfo, ClusterImage, TopicImage
@@ -35,6 +36,14 @@ class TopicResult:
     partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str] | None = None
+
+
+class Growth(NamedTuple):
+    """Partitions that a topic shall have in all, and where the new ones go; None lets the cluster choose."""
+
+    name: str
+    partition_count: int
+    assignments: Sequence[Sequence[int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +164,48 @@ class ControllerDuties:
                 controller.confirm_topic(topic)
                 self._is_changed = True
         return [results[topic.name] for topic in wanted]
+
+    def grow_topics(
+        self, wanted: Sequence[Growth], begun: dict[str, int], *, validate_only: bool
+    ) -> list[TopicResult]:
+        """Add partitions to topics and return a result for each, in order.
+
+        Args:
+            wanted: the topics, each once.
+            begun: what this call has begun to write; after a connection loss hand the same dictionary in again.
+            validate_only: answer as if, and write nothing.
+        """
+        controller = self._office()
+        results: list[TopicResult] = []
+        for name, count, assignments in wanted:
+            topic = controller.topics.get(name)
+            if topic is not None and begun.get(name) == count == len(topic.partitions):
+                results.append(_created(topic))
+                continue
+            try:
+                grown = controller.plan_growth(name, count, assignments)
+            except ApiError as error:
+                results.append(TopicResult(name, error.code, str(error)))
+                continue
+            if not validate_only:
+                begun[name] = count
+                self._grow(controller, grown)
+            results.append(_created(grown))
+        return results
+
+    def _grow(self, controller: Controller, grown: TopicImage) -> None:
+        present = controller.topics[grown.name].partitions
+        changes = [
+            StateChange(grown.name, number, state, is_new=True)
+            for number, state in grown.partitions.items()
+            if number not in present
+        ]
+        # The assignment first: a controller that takes over in between makes the states that are missing.
+        self._tree.write_assignment(self._fence, grown)
+        self._tree.write_states(self._fence, changes)
+        controller.confirm_states(changes)
+        controller.confirm_growth(len(changes))
+        self._is_changed = True
 
     def delete_topics(self, names: Sequence[str], begun: set[str]) -> list[TopicResult]:
         """Delete topics and return a result for each, in order.

@@ -1,29 +1,29 @@
 """One function per control-plane API: what a request means for this broker.
 
-See `pylog.broker.handler` for what a handler is; those of consumer groups stand in `group_handlers.py`.
+See `pylog.broker.handler` for what a handler is; the other `*_handlers.py` hold those of one subject each.
 """
 
 import asyncio
 import logging
 from collections.abc import Mapping
 
+from pylog.broker.config_handlers import CONFIG_APIS
 from pylog.broker.fetch import check_leader_epoch
 from pylog.broker.group_handlers import GROUP_APIS
 from pylog.broker.handler import Answer, Caller, Cluster, Handler
+from pylog.broker.partition_handlers import PARTITION_APIS
 from pylog.broker.partitions import Partitions
-from pylog.broker.settings import Effective, broker_settings, check_topic_configs, topic_settings
+from pylog.broker.settings import check_topic_configs
 from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.cluster.topics import check_topic_name
 from pylog.errors import ApiError, ConfigError, ErrorCode
 from pylog.model import INTERNAL_TOPICS, NO_LEADER
 from pylog.wire.api import ApiKey, Message
-from pylog.wire.api.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    DescribeConfigsSynonym,
-    ResourceType,
+from pylog.wire.api.cluster import (
+    BROKERS,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
 )
 from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import (
@@ -202,56 +202,20 @@ def init_producer_id(cluster: Cluster, request: InitProducerIdRequest, caller: C
     return answer()
 
 
-def describe_configs(cluster: Cluster, request: DescribeConfigsRequest, caller: Caller) -> Answer:
-    """Say every setting of topics and of this broker, where it comes from and what it means."""
-    results: list[DescribeConfigsResult] = []
-    for resource in request.resources:
-        row = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-        results.append(row)
-        try:
-            found = _settings_of(cluster, resource.resource_type, resource.resource_name)
-        except ApiError as error:
-            row.error_code, row.error_message = error.code, str(error)
-            continue
-        wanted = resource.configuration_keys
-        row.configs = [
-            _describe_setting(one, request)
-            for one in found.values()
-            if wanted is None or one.name in wanted
-        ]
-    return DescribeConfigsResponse(results=results)
-
-
-def _settings_of(cluster: Cluster, resource_type: int, name: str) -> dict[str, Effective]:
-    if resource_type == ResourceType.TOPIC:
-        topic = cluster.partitions.image.topics.get(name)
-        if topic is None:
-            check_topic_name(name)
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
-        return topic_settings(cluster.settings, topic.configs)
-    if resource_type == ResourceType.BROKER:
-        if name not in ("", str(cluster.broker_id)):
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {cluster.broker_id}; ask broker {name} itself")
-        return {} if not name else broker_settings(cluster.settings)
-    raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no settings here")
-
-
-def _describe_setting(one: Effective, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
-    synonyms = []
-    if request.include_synonyms:
-        synonyms = [DescribeConfigsSynonym(name=one.name, value=one.text, source=one.source)]
-        if one.source != one.source.DEFAULT:
-            default = one.setting.default
-            text = str(default).lower() if isinstance(default, bool) else str(default)
-            synonyms.append(DescribeConfigsSynonym(name=one.setting.name, value=text, source=one.source.DEFAULT))
-    return DescribeConfigsResourceResult(
-        name=one.name,
-        value=one.text,
-        read_only=True,  # nothing alters settings yet
-        config_source=one.source,
-        synonyms=synonyms,
-        config_type=one.setting.kind,
-        documentation=one.setting.doc if request.include_documentation else None,
+def describe_cluster(cluster: Cluster, request: DescribeClusterRequest, caller: Caller) -> Answer:
+    """Say which brokers there are and which is the controller."""
+    if request.endpoint_type != BROKERS:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "controllers have no addresses of their own here")
+    image = cluster.partitions.image
+    return DescribeClusterResponse(
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=one.broker_id, host=one.client.host, port=one.client.port, rack=one.rack
+            )
+            for one in image.brokers.values()
+        ],
     )
 
 
@@ -277,7 +241,9 @@ CONTROL_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
     ApiKey.CREATE_TOPICS: (CreateTopicsRequest, create_topics),
     ApiKey.DELETE_TOPICS: (DeleteTopicsRequest, delete_topics),
     ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, init_producer_id),
-    ApiKey.DESCRIBE_CONFIGS: (DescribeConfigsRequest, describe_configs),
+    ApiKey.DESCRIBE_CLUSTER: (DescribeClusterRequest, describe_cluster),
+    **CONFIG_APIS,
     **GROUP_APIS,
+    **PARTITION_APIS,
 }
 """Every API but the two hot ones and ApiVersions; a test compares it with the table of served APIs."""

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import UUID
 
 from pylog.broker.settings import Value, log_config, topic_settings
@@ -102,6 +103,15 @@ class Partitions:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} is offline: {found.fault}")
         return found, found.log
 
+    @property
+    def path(self) -> Path:
+        """The data directory."""
+        return self._directory.path
+
+    def checkpoint_soon(self) -> None:
+        """Write the offset checkpoints as they are now, in a thread."""
+        self._directory.jobs.append(self._directory.checkpoint_job())
+
     def retire(self, image: ClusterImage) -> list[Partition]:
         """Stop serving partitions that *image* does not give this broker; return them.  Runs on the loop."""
         gone = [one for one in self._by_key.values() if not self._is_hosted(image, one)]
@@ -194,11 +204,22 @@ class Partitions:
                 found.leading.learned(state.isr, state.partition_epoch)
                 self.advance(found)
                 changed.append(found)
+            before = self.image.topics.get(topic.name)
+            if before is not None and before.configs != topic.configs:
+                self._configure(found, topic)
             found.state = state
             kept[key] = found
         self._by_key = kept
         self.image = image
         return changed
+
+    def _configure(self, partition: Partition, topic: TopicImage) -> None:
+        """Let a topic's changed settings hold from now on."""
+        if partition.log is not None:
+            partition.log.configure(log_config(self._settings, topic.configs))
+        if partition.leading is not None:
+            partition.leading.want_isr(int(topic_settings(self._settings, topic.configs)["min.insync.replicas"].value))
+            self.advance(partition)
 
     def advance(self, partition: Partition) -> bool:
         """Move the high watermark of a partition led here as far as its in-sync replicas allow; return if it moved."""

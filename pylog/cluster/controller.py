@@ -6,12 +6,12 @@ one that stands in the store, and an image made of it never shows a decision tha
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pylog.cluster.election import elect, elect_first
 from pylog.cluster.image import BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
-from pylog.cluster.topics import ClusterConfig, NewTopic, plan_topic
+from pylog.cluster.topics import ClusterConfig, NewTopic, plan_growth, plan_topic
 from pylog.errors import ApiError, ErrorCode
 
 
@@ -215,6 +215,23 @@ class Controller:
                 continue
             start_index += len(planned[-1].partitions)
         return planned, refused
+
+    def plan_growth(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None) -> TopicImage:
+        """Return topic *name* as it will be with *count* partitions.
+
+        Raises:
+            ApiError: there is no such topic, or it cannot have so many.
+        """
+        topic = self.topics.get(name)
+        if topic is None or name in self.deletions:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        if any(other == name for other, _ in self._stateless):
+            raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of {name!r} are still being made")
+        return plan_growth(topic, count, assignments, self.brokers.values(), self._partition_count)
+
+    def confirm_growth(self, count: int) -> None:
+        """Take note that *count* partitions are new; `confirm_states` brought them."""
+        self._partition_count += count
 
     def confirm_topic(self, topic: TopicImage) -> None:
         """Take over a topic that was written with all its states."""

@@ -4,7 +4,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pylog.cluster.election import elect_first
 from pylog.cluster.image import BrokerInfo, TopicImage
@@ -48,12 +48,14 @@ class ClusterConfig:
         replication_factor: replicas of a topic that names no number.
         check_configs: raises ConfigError for settings that no topic can have.
         unclean_elections: whether a partition without live ISR member may be led by another replica.
+        unclean_recovery_wait_ms: how long a partition whose ISR members all stopped uncleanly waits for all of them.
     """
 
     num_partitions: int = 1
     replication_factor: int = 1
     check_configs: Callable[[Mapping[str, str | None]], None] = lambda configs: None
     unclean_elections: bool = False
+    unclean_recovery_wait_ms: int = 300_000
 
 
 def check_topic_name(name: str) -> None:
@@ -101,6 +103,43 @@ def plan_topic(
         {partition: elect_first(replicas, live) for partition, replicas in assignment.items()},
         {name: value for name, value in wanted.configs.items() if value is not None},
     )
+
+
+def plan_growth(
+    topic: TopicImage,
+    count: int,
+    assignments: Sequence[Sequence[int]] | None,
+    brokers: Collection[BrokerInfo],
+    start_index: int,
+) -> TopicImage:
+    """Return the topic with *count* partitions in all, the new ones with leaders.
+
+    Args:
+        topic: as it is.
+        count: partitions it shall have.
+        assignments: brokers of each new partition, the preferred leader first; None lets the cluster place them.
+        brokers: registered now.
+        start_index: where in the round of brokers to begin.
+
+    Raises:
+        ApiError: INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR or INVALID_REPLICA_ASSIGNMENT.
+    """
+    present = len(topic.partitions)
+    if not present < count <= MAX_PARTITIONS:
+        message = f"topic {topic.name!r} has {present} partitions; {present + 1} to {MAX_PARTITIONS} in all are allowed"
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
+    live = frozenset(broker.broker_id for broker in brokers)
+    factor = len(topic.partitions[0].replicas)
+    if assignments is None:
+        placed = list(place_replicas(brokers, count - present, factor, start_index).values())
+    else:
+        if len(assignments) != count - present or any(len(replicas) != factor for replicas in assignments):
+            message = f"{count - present} new partitions with {factor} replicas each are to be assigned"
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        wanted = NewTopic(topic.name, assignments=dict(enumerate(assignments)))
+        placed = list(_check_assignments(wanted, wanted.assignments or {}, live).values())
+    new = {present + number: elect_first(replicas, live) for number, replicas in enumerate(placed)}
+    return replace(topic, partitions={**topic.partitions, **new})
 
 
 def _place(

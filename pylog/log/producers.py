@@ -53,6 +53,15 @@ class StoredBatch(NamedTuple):
     timestamp: int
 
 
+class ProducerFacts(NamedTuple):
+    """What is told of a producer; the sequence is -1 before its first batch of this epoch."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    timestamp: int
+
+
 class _Producer:
     __slots__ = ("batches", "epoch", "timestamp")
 
@@ -73,6 +82,13 @@ class Producers:
 
     def __len__(self) -> int:
         return len(self._producers)
+
+    def facts(self) -> list[ProducerFacts]:
+        """Return what is known of everyone."""
+        return [
+            ProducerFacts(key, one.epoch, one.batches[-1].last_sequence if one.batches else -1, one.timestamp)
+            for key, one in self._producers.items()
+        ]
 
     def check(self, header: BatchHeader) -> StoredBatch | None:
         """Return the stored batch that this one repeats, or None if it is new and next in line.

@@ -88,12 +88,16 @@ class Leader:
         self._epoch_start = epoch_start
         self._lag_ms = lag_ms
         self._followers = {replica: Progress(now_ms) for replica in replicas if replica != broker_id}
-        # A topic with fewer replicas than the broker's default asks for would never show a record else.
-        self._min_isr = min(min_isr, len(self._followers) + 1)
+        self.want_isr(min_isr)
         self.isr = frozenset(isr)
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.pending: IsrChange | None = None
+
+    def want_isr(self, min_isr: int) -> None:
+        """Take a new `min.insync.replicas`."""
+        # A topic with fewer replicas than the broker's default asks for would never show a record else.
+        self._min_isr = min(min_isr, len(self._followers) + 1)
 
     @property
     def is_alone(self) -> bool:

@@ -265,6 +265,10 @@ class ClusterTree:
         else:
             self.write(fence, [Delete(path)])
 
+    def write_assignment(self, fence: Fence, topic: TopicImage) -> None:
+        """Write which brokers hold the partitions of an existing topic; states of new ones come after it."""
+        self.write(fence, [Set(znodes.topic_path(topic.name), znodes.encode_assignment(topic))])
+
     def write_topic_configs(self, fence: Fence, configs: Mapping[str, Mapping[str, str]]) -> None:
         """Replace the configs of existing topics, all at once."""
         self.write(fence, [

@@ -1,0 +1,224 @@
+"""Settings read and changed by clients: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
+
+Settings of topics are kept by the cluster and hold at once.  Those of a broker come from its file, which an operator
+keeps for many hosts: a value set past it would be gone with the next run of the playbook, so it is refused.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pylog.broker.handler import Answer, Caller, Cluster, Handler
+from pylog.broker.settings import Effective, Kind, Source, Value, broker_settings, topic_settings
+from pylog.cluster.image import ClusterImage
+from pylog.cluster.topics import check_topic_name, repeated_names
+from pylog.errors import ApiError, ErrorCode
+from pylog.wire.api import ApiKey, Message
+from pylog.wire.api.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    ConfigOperation,
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    IncrementallyAlterableConfig,
+    ResourceType,
+)
+from pylog.wire.api.message import Request
+
+AlterRequest = AlterConfigsRequest | IncrementalAlterConfigsRequest
+
+
+def describe_configs(cluster: Cluster, request: DescribeConfigsRequest, caller: Caller) -> Answer:
+    """Say every setting of topics and of this broker, where it comes from and what it means."""
+    results: list[DescribeConfigsResult] = []
+    for resource in request.resources:
+        row = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        results.append(row)
+        try:
+            found = _settings_of(cluster, resource.resource_type, resource.resource_name)
+        except ApiError as error:
+            row.error_code, row.error_message = error.code, str(error)
+            continue
+        wanted = resource.configuration_keys
+        is_topic = resource.resource_type == ResourceType.TOPIC
+        row.configs = [
+            _describe_setting(one, request, cluster.settings, is_topic=is_topic)
+            for one in found.values()
+            if wanted is None or one.name in wanted
+        ]
+    return DescribeConfigsResponse(results=results)
+
+
+def _settings_of(cluster: Cluster, resource_type: int, name: str) -> dict[str, Effective]:
+    if resource_type == ResourceType.TOPIC:
+        topic = cluster.partitions.image.topics.get(name)
+        if topic is None:
+            check_topic_name(name)
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        return topic_settings(cluster.settings, topic.configs)
+    if resource_type == ResourceType.BROKER:
+        if name not in ("", str(cluster.broker_id)):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {cluster.broker_id}; ask broker {name} itself")
+        return {} if not name else broker_settings(cluster.settings)
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no settings here")
+
+
+def _describe_setting(
+    one: Effective, request: DescribeConfigsRequest, broker: Mapping[str, Value], *, is_topic: bool
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=one.name,
+        value=one.text,
+        read_only=not is_topic,
+        config_source=one.source,
+        synonyms=_synonyms(one, broker) if request.include_synonyms else [],
+        config_type=one.setting.kind,
+        documentation=one.setting.doc if request.include_documentation else None,
+    )
+
+
+def _synonyms(one: Effective, broker: Mapping[str, Value]) -> list[DescribeConfigsSynonym]:
+    """Return every place that has a say, the one that counts first."""
+    setting = one.setting
+    places = [one]
+    if one.source is Source.TOPIC and broker[setting.name] != setting.default:
+        places.append(Effective(setting.name, broker[setting.name], Source.STATIC_BROKER, setting))
+    if one.source is not Source.DEFAULT:
+        places.append(Effective(setting.name, setting.default, Source.DEFAULT, setting))
+    return [DescribeConfigsSynonym(name=place.name, value=place.text, source=place.source) for place in places]
+
+
+def alter_configs(
+    cluster: Cluster, request: AlterConfigsRequest | IncrementalAlterConfigsRequest, caller: Caller
+) -> Answer:
+    """Let the controller change settings of topics; refuse those of brokers."""
+
+    async def answer() -> Message:
+        rows: dict[tuple[int, str], AlterConfigsResourceResponse] = {}
+        resources = [(one.resource_type, one.resource_name) for one in request.resources]
+        for key in resources:
+            error = ApiError(ErrorCode.INVALID_REQUEST, "named twice") if resources.count(key) > 1 else _refusal(*key)
+            if error is not None:
+                rows[key] = _row(*key, error)
+        wanted = only_resources(request, lambda *key: key not in rows)
+        if wanted.resources:
+            done = await cluster.ask_controller(wanted)
+            assert isinstance(done, AlterConfigsResponse | IncrementalAlterConfigsResponse)
+            rows |= {(row.resource_type, row.resource_name): row for row in done.responses}
+        return alter_response(request, [rows[key] for key in resources])
+
+    return answer()
+
+
+def only_resources(request: AlterRequest, is_wanted: Callable[[int, str], bool]) -> AlterRequest:
+    """Return *request* with those of its resources, by type and name, that are wanted."""
+    if isinstance(request, AlterConfigsRequest):
+        kept = [one for one in request.resources if is_wanted(one.resource_type, one.resource_name)]
+        return replace(request, resources=kept)
+    left = [one for one in request.resources if is_wanted(one.resource_type, one.resource_name)]
+    return replace(request, resources=left)
+
+
+def alter_response(request: AlterRequest, rows: list[AlterConfigsResourceResponse]) -> Message:
+    """Return the answer to either kind of request."""
+    if isinstance(request, AlterConfigsRequest):
+        return AlterConfigsResponse(responses=rows)
+    return IncrementalAlterConfigsResponse(responses=rows)
+
+
+def _refusal(resource_type: int, name: str) -> ApiError | None:
+    if resource_type == ResourceType.TOPIC:
+        return None
+    if resource_type == ResourceType.BROKER:
+        which = f"of broker {name} are" if name else "of all brokers are"
+        return ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"settings {which} read from the broker's file: change `config:` there and restart it",
+        )
+    return ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no settings here")
+
+
+def _row(resource_type: int, name: str, error: ApiError | None = None) -> AlterConfigsResourceResponse:
+    row = AlterConfigsResourceResponse(resource_type=resource_type, resource_name=name)
+    if error is not None:
+        row.error_code, row.error_message = error.code, str(error)
+    return row
+
+
+def plan_changes(
+    request: AlterRequest, image: ClusterImage, broker: Mapping[str, Value]
+) -> tuple[dict[str, dict[str, str | None]], dict[str, AlterConfigsResourceResponse]]:
+    """Return what to set (None: unset) in each topic, and the refusals of the others.
+
+    Args:
+        request: for topics only, each once.
+        image: what holds now.
+        broker: values that lists are changed from where a topic has none of its own.
+    """
+    changes: dict[str, dict[str, str | None]] = {}
+    refused: dict[str, AlterConfigsResourceResponse] = {}
+    for resource in request.resources:
+        name = resource.resource_name
+        try:
+            topic = image.topics.get(name)
+            if topic is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+            doubled = repeated_names(config.name for config in resource.configs)
+            if doubled:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{', '.join(sorted(doubled))}: stands twice in one request")
+            if isinstance(resource, AlterConfigsResource):
+                changes[name] = _replacement(resource, topic.configs)
+            else:
+                changes[name] = _increments(resource, topic_settings(broker, topic.configs))
+        except ApiError as error:
+            refused[name] = _row(ResourceType.TOPIC, name, error)
+    return changes, refused
+
+
+def _replacement(resource: AlterConfigsResource, current: Mapping[str, str]) -> dict[str, str | None]:
+    for config in resource.configs:
+        if config.value is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{config.name}: has no value")
+    # What is not named goes back to its default.
+    return {**dict.fromkeys(current), **{config.name: config.value for config in resource.configs}}
+
+
+def _increments(
+    resource: IncrementalAlterConfigsResource, current: Mapping[str, Effective]
+) -> dict[str, str | None]:
+    return {config.name: _increment(config, current.get(config.name)) for config in resource.configs}
+
+
+def _increment(config: IncrementallyAlterableConfig, current: Effective | None) -> str | None:
+    operation, value = config.config_operation, config.value
+    if operation == ConfigOperation.DELETE:
+        if current is None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{config.name}: no such topic setting")
+        return None
+    if value is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{config.name}: has no value")
+    if operation == ConfigOperation.SET:
+        return value
+    if current is None or current.setting.kind is not Kind.LIST:
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"{config.name}: is no list to add to or take from")
+    before, given = [part for part in current.text.split(",") if part], value.split(",")
+    if operation == ConfigOperation.APPEND:
+        return ",".join([*before, *(part for part in given if part not in before)])
+    if operation == ConfigOperation.SUBTRACT:
+        return ",".join(part for part in before if part not in given)
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"{config.name}: operation {operation} is unknown")
+
+
+CONFIG_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
+    ApiKey.DESCRIBE_CONFIGS: (DescribeConfigsRequest, describe_configs),
+    ApiKey.ALTER_CONFIGS: (AlterConfigsRequest, alter_configs),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (IncrementalAlterConfigsRequest, alter_configs),
+}
+"""The APIs of this module."""
