@@ -1,0 +1,160 @@
+"""The cluster as its users meet it, from the machine that runs the tests and from its hosts."""
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from testinfra.host import Host
+from testinfra.utils.ansible_runner import AnsibleRunner
+
+from tests.infra.conftest import ask_broker
+
+Variables = Callable[[str], dict[str, Any]]
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def datacenter(mine: dict[str, Any]) -> str:
+    return str(mine["pylog_datacenter"])
+
+
+@pytest.fixture
+def bootstrap(runner: AnsibleRunner, variables: Variables, datacenter: str) -> str:
+    """All brokers of the host's datacenter, as an application outside reaches them."""
+    addresses = []
+    for name in runner.get_hosts("pylog_broker"):
+        found = variables(name)
+        if found["pylog_datacenter"] == datacenter:
+            addresses += [f"{found['ansible_host']}:{one['port']}" for one in found["pylog_broker_instances"]]
+    return ",".join(addresses)
+
+
+@pytest.fixture
+def topic(bootstrap: str, name: str) -> str:
+    """A topic of this test's own, led by all brokers."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topic = f"infra-{name}-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(topic, 6)], operation_timeout=20)[topic].result(30)
+    return topic
+
+
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 30_000})
+    failures: list[object] = []
+    for number in range(count):
+        producer.produce(
+            topic,
+            str(number),
+            partition=number % 6,
+            on_delivery=lambda error, message: failures.append(error) if error else None,
+        )
+    assert producer.flush(40) == 0
+    assert not failures
+
+
+def consume(bootstrap: str, topic: str, count: int) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "infra", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(6)])
+    found: list[int] = []
+    deadline_s = time.monotonic() + DEADLINE_S
+    while len(found) < count and time.monotonic() < deadline_s:
+        for message in consumer.consume(500, 0.5):
+            assert message.error() is None, message.error()
+            found.append(int(message.value()))
+    consumer.close()
+    return sorted(found)
+
+
+@pytest.mark.readonly
+def test_the_ensemble_has_one_leader_and_the_rest_follow(
+    runner: AnsibleRunner, variables: Variables, datacenter: str
+) -> None:
+    modes = []
+    for name in runner.get_hosts("pylog_zookeeper"):
+        if variables(name)["pylog_datacenter"] == datacenter:
+            answer = runner.get_host(name).check_output("echo srvr | timeout 5 nc -q 2 127.0.0.1 2181 || true")
+            if "Mode:" not in answer:
+                shell = "exec 3<>/dev/tcp/127.0.0.1/2181; printf srvr >&3; timeout 5 cat <&3"
+                answer = runner.get_host(name).check_output("bash -c %s", shell)
+            modes += [line.split()[1] for line in answer.splitlines() if line.startswith("Mode:")]
+    if len(modes) == 1:
+        assert modes == ["standalone"]
+    else:
+        assert sorted(modes) == ["follower"] * (len(modes) - 1) + ["leader"]
+
+
+@pytest.mark.readonly
+def test_every_broker_of_the_datacenter_is_registered(
+    runner: AnsibleRunner, variables: Variables, bootstrap: str, datacenter: str
+) -> None:
+    wanted = {
+        one["id"]
+        for name in runner.get_hosts("pylog_broker")
+        if variables(name)["pylog_datacenter"] == datacenter
+        for one in variables(name)["pylog_broker_instances"]
+    }
+    assert set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).brokers) == wanted
+
+
+@pytest.mark.readonly
+def test_cluster_health_says_healthy(host: Host, bootstrap: str) -> None:
+    result = host.run("/opt/pylog/current/bin/pylog cluster health --bootstrap %s", bootstrap)
+    assert result.rc == 0, result.stdout + result.stderr
+
+
+def test_records_go_in_and_come_out(bootstrap: str, topic: str) -> None:
+    produce(bootstrap, topic, 600)
+    assert consume(bootstrap, topic, 600) == list(range(600))
+
+
+def test_a_broker_restart_keeps_its_data(
+    host: Host, instances: list[dict[str, Any]], bootstrap: str, topic: str
+) -> None:
+    produce(bootstrap, topic, 300)
+    for instance in instances:
+        assert host.run("systemctl restart pylog-broker@%s", str(instance["id"])).rc == 0
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not ask_broker(host, instance["id"], "/ready")["ready"]:
+            assert time.monotonic() < deadline_s, "not ready again"
+            time.sleep(0.5)
+    assert consume(bootstrap, topic, 300) == list(range(300))
+
+
+def test_retention_by_hand_answers_and_writes_its_metrics(host: Host) -> None:
+    entry = host.file("/etc/cron.d/pylog-retention").content_string
+    [metrics_file] = {word for line in entry.splitlines() for word in line.split() if word.endswith(".prom")}
+    command = f"runuser -u pylog -- /opt/pylog/current/bin/pylog retention --all --metrics-file {metrics_file}"
+    result = host.run(command)
+    assert result.rc == 0, result.stdout + result.stderr
+    assert "pylog_retention" in host.file(metrics_file).content_string
+
+
+def test_a_line_in_the_journal_reaches_the_log(
+    host: Host, name: str, runner: AnsibleRunner, variables: Variables
+) -> None:
+    """Written here, read from the topic that the shipper of this host writes to."""
+    target = variables(name).get("ship_datacenter", variables(name)["pylog_datacenter"])
+    addresses = ",".join(
+        f"{variables(one)['ansible_host']}:{instance['port']}"
+        for one in runner.get_hosts("pylog_broker")
+        if variables(one)["pylog_datacenter"] == target
+        for instance in variables(one)["pylog_broker_instances"]
+    )
+    marker = f"infra {uuid.uuid4().hex}"
+    assert host.run("logger -t pylog-infra %s", marker).rc == 0
+    consumer = Consumer({"bootstrap.servers": addresses, "group.id": "infra", "enable.auto.commit": False})
+    partitions = consumer.list_topics("host.journal", timeout=20).topics["host.journal"].partitions
+    consumer.assign([TopicPartition("host.journal", number, 0) for number in partitions])
+    deadline_s = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline_s:
+        for message in consumer.consume(500, 0.5):
+            if message.error() is None and marker.encode() in message.value():
+                assert message.key() == name.encode()
+                consumer.close()
+                return
+    raise AssertionError(f"{marker} did not come within {DEADLINE_S} s")

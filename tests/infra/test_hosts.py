@@ -1,0 +1,123 @@
+"""Every host: kernel, disks, units, ports; nothing here changes anything."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+from tests.infra.conftest import read_json
+
+pytestmark = pytest.mark.readonly
+
+ShowJournal = Callable[[str], None]
+
+
+def test_systemd_has_no_failed_unit(host: Host) -> None:
+    failed = host.run("systemctl --failed --plain --no-legend").stdout.split("\n")
+    assert not [line for line in failed if "pylog" in line], failed
+
+
+@pytest.mark.parametrize(
+    ("setting", "wanted"),
+    [("vm.swappiness", 1), ("vm.dirty_background_ratio", 5), ("vm.dirty_ratio", 60), ("vm.max_map_count", 262144)],
+)
+def test_kernel_settings_are_written_and_applied_where_they_can_be(host: Host, setting: str, wanted: int) -> None:
+    file = host.file("/etc/sysctl.d/60-pylog.conf")
+    written = dict(line.split(" = ") for line in file.content_string.splitlines() if " = " in line)
+    assert setting in written
+    # A container shares its host's kernel: there the file is all that can be had.
+    if host.run("systemd-detect-virt --container").rc != 0:
+        assert host.sysctl(setting) == int(written[setting]), wanted
+
+
+def test_data_disks_are_xfs_without_access_times_mounted_by_uuid(host: Host, mine: dict[str, Any]) -> None:
+    devices = mine.get("disks_devices", [])
+    assert devices, "the inventory names no data disk"
+    found = {row["target"]: row for row in read_json(host, "findmnt --json --real")["filesystems"]} | {
+        row["target"]: row
+        for top in read_json(host, "findmnt --json --real")["filesystems"]
+        for row in top.get("children", [])
+    }
+    fstab = host.file("/etc/fstab").content_string
+    for device in devices:
+        mount = found[device["mount"]]
+        assert mount["fstype"] == "xfs"
+        assert "noatime" in mount["options"].split(",")
+        uuid = host.check_output("blkid -s UUID -o value %s", mount["source"])
+        line = next(line for line in fstab.splitlines() if device["mount"] in line.split())
+        assert uuid in line.split()[0], "mounted by UUID: device names change"
+
+
+def test_zookeeper_runs_with_its_own_id(
+    host: Host, mine: dict[str, Any], on_failure_show_journal: ShowJournal
+) -> None:
+    on_failure_show_journal("pylog-zookeeper")
+    assert host.service("pylog-zookeeper").is_running
+    assert host.service("pylog-zookeeper").is_enabled
+    assert host.check_output("cat /var/lib/pylog-zookeeper/myid") == str(mine["zookeeper_id"])
+
+
+def test_brokers_run_the_release_in_use(
+    host: Host, instances: list[dict[str, Any]], on_failure_show_journal: ShowJournal
+) -> None:
+    assert instances, "the inventory names no broker"
+    release = host.check_output("/opt/pylog/current/bin/pylog --version").split()[-1]
+    for instance in instances:
+        unit = f"pylog-broker@{instance['id']}"
+        on_failure_show_journal(unit)
+        assert host.service(unit).is_running
+        assert host.service(unit).is_enabled
+        status = read_json(
+            host, f"curl -sS --unix-socket /run/pylog/broker-{instance['id']}.sock http://localhost/status"
+        )
+        assert (status["release"], status["state"], status["is_registered"]) == (release, "running", True)
+
+
+def test_brokers_are_ready(host: Host, instances: list[dict[str, Any]]) -> None:
+    for instance in instances:
+        path = f"/run/pylog/broker-{instance['id']}.sock"
+        assert read_json(host, f"curl -sS --unix-socket {path} http://localhost/ready") == {"ready": True, "reason": ""}
+
+
+def test_only_the_ports_of_the_inventory_listen(host: Host, mine: dict[str, Any]) -> None:
+    wanted = {2181}
+    for instance in mine["pylog_broker_instances"]:
+        wanted |= {instance["port"], instance["internal_port"]}
+    listening = {
+        int(address.rpartition(":")[2]) for address in (line.split()[3] for line in _listening(host)) if address
+    }
+    assert wanted <= listening, f"missing {wanted - listening}"
+
+
+def _listening(host: Host) -> list[str]:
+    return str(host.check_output("ss -H -l -n -t")).splitlines()
+
+
+def test_brokers_have_room_for_their_files(host: Host, instances: list[dict[str, Any]]) -> None:
+    for instance in instances:
+        pid = host.check_output("systemctl show -p MainPID --value pylog-broker@%s", str(instance["id"]))
+        limits = host.file(f"/proc/{pid}/limits").content_string
+        [line] = [line for line in limits.splitlines() if line.startswith("Max open files")]
+        assert int(line.split()[3]) >= 10_000
+
+
+def test_secrets_are_for_the_service_only(host: Host, instances: list[dict[str, Any]]) -> None:
+    secret = host.file("/etc/pylog/cluster.secret")
+    assert secret.user in ("pylog", "root")
+    assert secret.mode & 0o007 == 0
+    for instance in instances:
+        assert secret.content_string.strip() not in host.file(f"/etc/pylog/broker-{instance['id']}.yml").content_string
+
+
+def test_retention_is_in_cron_and_cron_runs(host: Host) -> None:
+    assert host.service("cron").is_running
+    entry = host.file("/etc/cron.d/pylog-retention")
+    assert entry.exists
+    assert "pylog retention" in entry.content_string
+
+
+def test_the_shipper_runs_and_knows_where_it_is(host: Host, on_failure_show_journal: ShowJournal) -> None:
+    on_failure_show_journal("pylog-ship")
+    assert host.service("pylog-ship").is_running
+    assert host.file("/var/lib/pylog-ship/cursor").content_string.strip()
