@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -198,6 +198,16 @@ class ClusterAgent:
     ) -> Future[list[IsrResult]]:
         """Change in-sync replicas as *broker_id*, their leader, wishes; the result has one entry each, in order."""
         return self._ask(lambda duties: duties.alter_isr(broker_id, broker_epoch, wanted))
+
+    def recover(
+        self, broker_id: int, broker_epoch: int, ends: Mapping[tuple[uuid.UUID, int], tuple[int, int]]
+    ) -> Future[None]:
+        """Take in what *broker_id* found after an unclean stop; the image says when that is settled."""
+        return self._ask(lambda duties: duties.recover(broker_id, broker_epoch, ends, _now_ms()))
+
+    def acknowledged(self) -> None:
+        """Register as clean from now on: a controller has settled our unclean stop."""
+        self._registration = replace(self._registration, is_clean=True)
 
     def allocate_producer_ids(self, broker_id: int | None = None) -> Future[tuple[int, int]]:
         """Take a block of producer ids, for another broker if one is named: the first, and how many."""

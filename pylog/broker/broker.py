@@ -28,7 +28,7 @@ from pylog.broker.requests import Requests
 from pylog.broker.settings import Value, check_topic_configs
 from pylog.broker.watchdog import Watchdog, notify
 from pylog.cluster.controller import IsrRequest, IsrResult
-from pylog.cluster.image import encode_image
+from pylog.cluster.image import ClusterImage, encode_image
 from pylog.cluster.topics import ClusterConfig
 from pylog.cluster.znodes import BrokerRegistration
 from pylog.errors import ApiError, ErrorCode, PylogError
@@ -50,6 +50,10 @@ DEFAULT_HANG_LIMIT_S = 6.0
 
 IMAGE_TIMEOUT_S = 10.0
 """How long a start waits for its first image before it goes on unready; a controller may be still electing."""
+
+
+RECOVERY_REPORT_S = 0.5
+"""How often a broker says what an unclean stop left it, until a controller has settled that."""
 
 
 class Broker:
@@ -76,6 +80,7 @@ class Broker:
         self._controller: ControllerInfo | None = None
         self._directory = directory
         self.partitions = Partitions(directory, config.broker_id, config.settings)
+        self.partitions.registered_epoch = lambda: self._agent.broker_epoch if self._agent else -1
         self.acknowledgements = Acknowledgements(self.partitions, _now_ms)
         self._flusher = Flusher(now_ms=_now_ms, synced=self._synced)
         self.partitions.on_unsynced = self._flusher.unsynced
@@ -122,6 +127,7 @@ class Broker:
             changed=self._high_watermark_moved,
             sync=self._flusher.sync,
         )
+        self._recovery: asyncio.Task[None] | None = None
         self._maintenance = Maintenance(
             directory,
             self.partitions,
@@ -159,8 +165,10 @@ class Broker:
         self.images.start()
         await asyncio.to_thread(self._join, client, peers)
         self._state = "recovering"
-        if not await self.images.wait_until(lambda image: image.version > 0, IMAGE_TIMEOUT_S):
-            _logger.warning("no cluster image yet after_s=%d", IMAGE_TIMEOUT_S)
+        if not self._directory.was_clean:
+            self._recovery = self._loop.create_task(self._recover())
+        if not await self.images.wait_until(self._is_accepted, IMAGE_TIMEOUT_S):
+            _logger.warning("no cluster image yet, or none that counts on this broker after_s=%d", IMAGE_TIMEOUT_S)
         self._maintenance.start()
         self._replication.start()
         self.groups.start()
@@ -175,6 +183,8 @@ class Broker:
         self._state = "stopping"
         notify("STOPPING=1")
         self._client.close()
+        if self._recovery is not None:
+            self._recovery.cancel()
         if self._agent is not None:
             await asyncio.to_thread(self._agent.stop)
         if self._internal is not None:
@@ -210,11 +220,15 @@ class Broker:
     def _join(self, client: NodeAddress, peers: NodeAddress) -> None:
         config = self.config
         self._store = _open_store(config)
-        registration = BrokerRegistration(self.broker_id, client, peers, config.rack, self._directory.cluster_id)
+        directory = self._directory
+        registration = BrokerRegistration(
+            self.broker_id, client, peers, config.rack, directory.cluster_id, directory.was_clean
+        )
         cluster_config = ClusterConfig(
             num_partitions=int(config.settings["num.partitions"]),
             replication_factor=int(config.settings["default.replication.factor"]),
             check_configs=check_topic_configs,
+            unclean_recovery_wait_ms=int(config.settings["unclean.recovery.wait.ms"]),
         )
         call = self._loop.call_soon_threadsafe
         self._agent = ClusterAgent(
@@ -241,18 +255,41 @@ class Broker:
         if state is not self._session:
             _logger.info("session state=%s", state.value)
         self._session = state
+        if state is SessionState.LOST:
+            # Others lead by now, or will; what we lead next is what an image says that knows our next registration.
+            self._leadership_changed(self.partitions.stop_leading())
 
     def _agent_failed(self, error: PylogError) -> None:
         _logger.critical("cannot go on reason=%s", error)
         self.exit_code = 1
         self._stop.set()
 
-    def _image_applied(self, changed: list[Partition]) -> None:
+    def _is_accepted(self, image: ClusterImage) -> bool:
+        """Whether a controller counts on this process, whatever its last stop may have cost."""
+        found = image.brokers.get(self.broker_id)
+        return found is not None and found.is_clean and self.partitions.knows_us(image)
+
+    async def _recover(self) -> None:
+        """Tell what is on disk after an unclean stop until a controller has settled it (rule 3)."""
+        while not self._is_accepted(self.images.current):
+            if self.partitions.knows_us(self.images.current) and self._link is not None:
+                try:
+                    await self._link.report_recovery(self.partitions.ends_in_doubt())
+                except ApiError as error:
+                    _logger.warning("recovery not reported reason=%s", error)
+            await self.images.wait_until(self._is_accepted, RECOVERY_REPORT_S)
+        assert self._agent is not None
+        self._agent.acknowledged()
+
+    def _leadership_changed(self, changed: list[Partition]) -> None:
         for partition in changed:
             self._fetch.changed(partition.key)
             self.acknowledgements.changed(partition.key)
         self._replication.image_applied()
         self.groups.image_applied(changed)
+
+    def _image_applied(self, changed: list[Partition]) -> None:
+        self._leadership_changed(changed)
         if self._controller is not None and self._controller.broker_id == self.broker_id:
             cleaned = self.partitions.cleaned_topics()
             if cleaned and self._agent is not None:
@@ -285,6 +322,8 @@ class Broker:
             return internal.encode_id_block(*block)
         if request.key is InternalKey.ALTER_ISR:
             return await self._link.answer_isr_wishes(request.body)
+        if request.key is InternalKey.RECOVERED:
+            return await self._link.take_recovery(request.body)
         assert request.key is InternalKey.PULL_IMAGE, request.key
         pull = internal.parse_pull(request.body)
         if pull.cleaned:

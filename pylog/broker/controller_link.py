@@ -49,12 +49,15 @@ from pylog.wire.api.topics import (
 )
 from pylog.wire.internal import (
     InternalKey,
+    LogEnds,
     encode_broker_id,
     encode_isr_answers,
     encode_isr_wishes,
+    encode_recovery,
     parse_id_block,
     parse_isr_answers,
     parse_isr_wishes,
+    parse_recovery,
 )
 
 MAX_WAIT_S = 60.0
@@ -167,6 +170,27 @@ class ControllerLink:
         wanted = [IsrRequest(*wish) for wish in wishes]
         results = await asyncio.wrap_future(self._agent.alter_isr(broker_id, broker_epoch, wanted))
         return encode_isr_answers([(one.error, one.isr, one.partition_epoch) for one in results])
+
+    async def report_recovery(self, ends: LogEnds) -> None:
+        """Tell the controller what this broker found on its disk after an unclean stop.
+
+        Raises:
+            ApiError: it cannot be reached, or does not know this process.
+        """
+        epoch = self._agent.broker_epoch
+        if self._is_self:
+            await asyncio.wrap_future(self._agent.recover(self._broker_id, epoch, ends))
+        else:
+            await self._call(InternalKey.RECOVERED, encode_recovery(self._broker_id, epoch, ends))
+
+    async def take_recovery(self, body: bytes) -> bytes:
+        """Answer another broker's RECOVERED.
+
+        Raises:
+            ApiError: NOT_CONTROLLER, or another process of that broker registered.
+        """
+        await asyncio.wrap_future(self._agent.recover(*parse_recovery(body)))
+        return b""
 
     async def _take_ids(self) -> tuple[int, int]:
         if self._is_self:

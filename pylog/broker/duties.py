@@ -254,6 +254,22 @@ class ControllerDuties:
             for plan in plans
         ]
 
+    def recover(
+        self, broker_id: int, broker_epoch: int, ends: Mapping[tuple[uuid.UUID, int], tuple[int, int]], now_ms: int
+    ) -> None:
+        """Take in what a broker found after its unclean stop; elect by it what no clean replica can lead."""
+        controller = self._office()
+        changes = controller.plan_recovery(broker_id, broker_epoch, ends, now_ms)
+        if changes:
+            self._tree.write_states(self._fence, changes)
+            controller.confirm_states(changes)
+            self._is_changed = True
+        if not controller.brokers[broker_id].is_clean and controller.is_recovered(broker_id):
+            self._tree.acknowledge_recovery(self._fence, broker_id, broker_epoch)
+            controller.confirm_recovery(broker_id)
+            self._is_changed = True
+            log.info("recovery_acknowledged broker=%d epoch=%d", broker_id, broker_epoch)
+
     def take_producer_ids(self, broker_id: int) -> tuple[int, int]:
         """Return the first of a new block of producer ids, and how many it has."""
         self._office()

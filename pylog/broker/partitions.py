@@ -71,6 +71,8 @@ class Partitions:
         self._by_key: dict[tuple[str, int], Partition] = {}
         self._cleaned: set[UUID] = set()
         self._is_clean = False  # what lies on disk has not been compared with an image yet
+        self.registered_epoch: Callable[[], int] = lambda: -1
+        """Epoch of this broker's registration, -1 without one; an image made before it says nothing of who leads."""
         self.image = ClusterImage(-1, 0, "", NO_LEADER)
         self.on_unsynced: Callable[[Log], None] = lambda log: None
 
@@ -111,6 +113,30 @@ class Partitions:
     def checkpoint_soon(self) -> None:
         """Write the offset checkpoints as they are now, in a thread."""
         self._directory.jobs.append(self._directory.checkpoint_job())
+
+    def stop_leading(self) -> list[Partition]:
+        """Lead nothing until an image names this broker's next registration (rule 1); return what was led."""
+        led = [one for one in self._by_key.values() if one.leading is not None]
+        for partition in led:
+            partition.leading = None
+        return led
+
+    def ends_in_doubt(self) -> dict[tuple[UUID, int], tuple[int, int]]:
+        """Return (last leader epoch, log end) of partitions without leader whose ISR has this broker."""
+        return {
+            (one.topic_id, one.key.partition): (one.log.epochs.latest, one.log.log_end_offset)
+            for one in self._by_key.values()
+            if one.log is not None
+            and one.log.offline is None
+            and one.state is not None
+            and one.state.leader == NO_LEADER
+            and self._broker_id in one.state.isr
+        }
+
+    def knows_us(self, image: ClusterImage) -> bool:
+        """Whether *image* was made after this broker's present registration."""
+        found = image.brokers.get(self._broker_id)
+        return found is not None and found.epoch == self.registered_epoch()
 
     def retire(self, image: ClusterImage) -> list[Partition]:
         """Stop serving partitions that *image* does not give this broker; return them.  Runs on the loop."""
@@ -183,6 +209,7 @@ class Partitions:
         """Let *image* hold from now on; return the partitions whose leader or ISR changed.  Runs on the loop."""
         assert image.order > self.image.order, f"{image.order} after {self.image.order}"
         changed: list[Partition] = []
+        may_lead = self.knows_us(image)
         kept: dict[tuple[str, int], Partition] = {}
         for topic, number, state in self._hosted(image):
             key = TopicPartition(topic.name, number)
@@ -196,8 +223,9 @@ class Partitions:
                 )
             if found is None:
                 continue  # prepared under an older image; the next one brings it
-            if (found.leader, found.leader_epoch) != (state.leader, state.leader_epoch):
-                self._assign(found, topic, state)
+            is_due = may_lead and state.leader == self._broker_id and found.leading is None
+            if is_due or (found.leader, found.leader_epoch) != (state.leader, state.leader_epoch):
+                self._assign(found, topic, state, may_lead=may_lead)
                 changed.append(found)
             elif found.leading is not None and found.state != state:
                 # Fewer in-sync replicas may be enough for what waits, or too few for it.
@@ -234,11 +262,11 @@ class Partitions:
         log.high_watermark = high_watermark
         return True
 
-    def _assign(self, partition: Partition, topic: TopicImage, state: PartitionImage) -> None:
+    def _assign(self, partition: Partition, topic: TopicImage, state: PartitionImage, *, may_lead: bool) -> None:
         partition.leader = state.leader
         partition.leader_epoch = state.leader_epoch
         partition.leading = None
-        if state.leader != self._broker_id:
+        if state.leader != self._broker_id or not may_lead:
             return
         log = partition.log
         if log is not None and log.offline is None:

@@ -255,6 +255,14 @@ SETTINGS: Mapping[str, Setting] = _table(
         high=_MAX_INT32,
     ),
     Setting(
+        "unclean.recovery.wait.ms",
+        Kind.INT,
+        300_000,
+        "How long a partition waits for its in-sync replicas if all stopped uncleanly; then the longest log leads.",
+        low=0,
+        high=_MAX_INT32,
+    ),
+    Setting(
         "replica.fetch.max.bytes", Kind.INT, 1 << 20, "Most bytes of one partition a follower fetches at once.", low=1
     ),
     Setting(

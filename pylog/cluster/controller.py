@@ -4,15 +4,19 @@ The caller hands in what it read, writes what comes back, and confirms what was 
 one that stands in the store, and an image made of it never shows a decision that may yet fail.
 """
 
+import logging
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pylog.cluster.election import elect, elect_first
+from pylog.cluster.election import elect, elect_doubtful, elect_first
 from pylog.cluster.image import BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
 from pylog.cluster.topics import ClusterConfig, NewTopic, plan_growth, plan_topic
 from pylog.errors import ApiError, ErrorCode
+from pylog.model import NO_LEADER
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,21 @@ class IsrResult:
     error: ErrorCode
     isr: tuple[int, ...] = ()
     partition_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What a broker found on its disk after an unclean stop.
+
+    Attributes:
+        ends: (last leader epoch, log end offset) of the leaderless partitions it is in the ISR of, by topic id and
+            number.
+        since_ms: when this controller first heard of it.
+    """
+
+    epoch: int
+    ends: Mapping[tuple[uuid.UUID, int], tuple[int, int]]
+    since_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +120,7 @@ class Controller:
         self.deleted_topics = dict(snapshot.deleted_topics)
         self.broker_configs = dict(snapshot.broker_configs)
         self._stateless = dict(snapshot.stateless)
+        self._recoveries: dict[int, Recovery] = {} if before is None else before._recoveries
         self._version: int = 0 if before is None else before._version
         self._partition_count = sum(len(topic.partitions) for topic in self.topics.values())
 
@@ -121,7 +141,9 @@ class Controller:
     def settle(self, brokers: Mapping[int, BrokerInfo]) -> list[StateChange]:
         """Return the partition states to write, now that these brokers are registered.
 
-        A broker with a new epoch bounced: others take over what they can, before it is counted as live.
+        A broker with a new epoch bounced: others take over what they can, before it is counted as live.  One that
+        stopped uncleanly is in doubt (rule 3): everywhere until it has said what it found, and for partitions without
+        leader until one is elected by that.
         """
         bounced = {
             broker_id
@@ -129,6 +151,8 @@ class Controller:
             if broker_id in self.brokers and self.brokers[broker_id].epoch != broker.epoch
         }
         live = frozenset(brokers)
+        unclean = {broker_id for broker_id, broker in brokers.items() if not broker.is_clean}
+        unreported = {broker_id for broker_id in unclean if not self._has_reported(brokers[broker_id])}
         changes = [
             StateChange(name, number, elect_first(replicas, live), is_new=True)
             for (name, number), replicas in self._stateless.items()
@@ -138,7 +162,10 @@ class Controller:
             if name in self.deletions:
                 continue
             for number, partition in topic.partitions.items():
-                after = elect(partition, live, leaving=bounced, unclean=self.config.unclean_elections)
+                doubtful = unclean if partition.leader == NO_LEADER else unreported
+                after = elect(
+                    partition, live, leaving=bounced, doubtful=doubtful, unclean=self.config.unclean_elections
+                )
                 if after is not partition:
                     changes.append(StateChange(name, number, after))
         return changes
@@ -146,6 +173,65 @@ class Controller:
     def confirm_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
         """Take over who is registered, once all that `settle` wanted because of it is written."""
         self.brokers = dict(brokers)
+
+    def plan_recovery(
+        self, broker_id: int, broker_epoch: int, ends: Mapping[tuple[uuid.UUID, int], tuple[int, int]], now_ms: int
+    ) -> list[StateChange]:
+        """Return the leaders to elect by the logs that unclean stops left, now that *broker_id* says what it has.
+
+        Raises:
+            ApiError: STALE_BROKER_EPOCH; another process registered.
+        """
+        registered = self.brokers.get(broker_id)
+        if registered is None or registered.epoch != broker_epoch:
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} of epoch {broker_epoch} is gone")
+        before = self._recoveries.get(broker_id)
+        since_ms = before.since_ms if before is not None and before.epoch == broker_epoch else now_ms
+        self._recoveries[broker_id] = Recovery(broker_epoch, ends, since_ms)
+        is_over = now_ms - since_ms >= self.config.unclean_recovery_wait_ms
+        changes: list[StateChange] = []
+        for topic, number, state in self._in_doubt(broker_id):
+            known = {
+                member: self._recoveries[member].ends[topic.topic_id, number]
+                for member in state.isr
+                if member in self.brokers
+                and self._has_reported(self.brokers[member])
+                and (topic.topic_id, number) in self._recoveries[member].ends
+            }
+            missing = [member for member in state.isr if member not in known]
+            if known and (is_over or not missing):
+                after = elect_doubtful(state, known)
+                _logger.error(
+                    "possible loss after unclean stops partition=%s-%d leader=%d ends=%s unheard=%s",
+                    *(topic.name, number, after.leader, known, missing),
+                )
+                changes.append(StateChange(topic.name, number, after))
+        return changes
+
+    def is_recovered(self, broker_id: int) -> bool:
+        """Whether no partition waits for what *broker_id* may have lost."""
+        return not any(True for _ in self._in_doubt(broker_id))
+
+    def confirm_recovery(self, broker_id: int) -> None:
+        """Take over that *broker_id* is a broker like any other again."""
+        self.brokers[broker_id] = replace(self.brokers[broker_id], is_clean=True)
+        self._recoveries.pop(broker_id, None)
+
+    def _in_doubt(self, broker_id: int) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+        for name, topic in self.topics.items():
+            if name not in self.deletions:
+                for number, state in topic.partitions.items():
+                    if state.leader == NO_LEADER and broker_id in state.isr:
+                        yield topic, number, state
+
+    def _has_reported(self, broker: BrokerInfo) -> bool:
+        found = self._recoveries.get(broker.broker_id)
+        return found is not None and found.epoch == broker.epoch
+
+    def _may_join(self, broker_id: int, epoch: int) -> bool:
+        """Whether the process of this epoch may be in an ISR."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker.epoch == epoch and (broker.is_clean or self._has_reported(broker))
 
     def adopt_topics(
         self, topics: Mapping[str, TopicImage], stateless: Mapping[tuple[str, int], tuple[int, ...]]
@@ -190,7 +276,7 @@ class Controller:
             error = ErrorCode.INVALID_UPDATE_VERSION
         elif broker_id not in members or not set(members) <= set(state.replicas) or len(set(members)) != len(members):
             error = ErrorCode.INVALID_REQUEST
-        elif any(member not in self.brokers or self.brokers[member].epoch != epoch for member, epoch in wanted.isr):
+        elif not all(self._may_join(member, epoch) for member, epoch in wanted.isr):
             error = ErrorCode.STALE_BROKER_EPOCH
         if error is not ErrorCode.NONE:
             return IsrResult(error, state.isr, state.partition_epoch)

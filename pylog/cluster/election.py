@@ -4,7 +4,7 @@ Leaders come from the ISR, because only its members have every acknowledged reco
 its last members are gone it names them, and the partition waits for one of them.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from pylog.cluster.image import PartitionImage
@@ -16,34 +16,55 @@ def elect(
     live: Collection[int],
     *,
     leaving: Collection[int] = frozenset(),
+    doubtful: Collection[int] = frozenset(),
     unclean: bool = False,
 ) -> PartitionImage:
     """Return the partition's state as it should be with these brokers; itself if nothing is to change.
 
     The leader epoch grows whenever leadership is given anew, also to the same broker: what it acknowledged before is
-    then settled first.  It stays when only dead followers leave the ISR; the partition epoch orders those changes.
+    then settled first.  It stays when only dead followers leave the ISR; the partition epoch orders those changes.  It
+    grows when a doubtful one leaves: what the leader knows of that follower is no longer so.
 
     Args:
         partition: the state that stands.
         live: brokers that are registered now.
         leaving: live brokers that must not keep what another can take over: they bounced (their log may have lost its
             end) or are shutting down.
+        doubtful: live brokers whose logs may have lost their ends in an unclean stop: they leave every ISR that has
+            another member alive, and lead nothing; see `elect_doubtful`.
         unclean: elect any live replica when no ISR member lives, and lose what only the ISR had.
     """
-    staying = [broker for broker in live if broker not in leaving] if leaving else live
+    staying = [one for one in live if one not in leaving and one not in doubtful] if leaving or doubtful else live
     isr = tuple(broker for broker in partition.isr if broker in staying)
     if isr:
         leader = partition.leader if partition.leader in isr else _first(partition.replicas, isr)
     else:
         # Only leaving members are left, or none at all: keep the ISR, its members still have everything.
         isr = partition.isr
-        leader = _first(partition.replicas, [broker for broker in isr if broker in live])
+        leader = _first(partition.replicas, [one for one in isr if one in live and one not in doubtful])
+        if leader != NO_LEADER and doubtful:
+            isr = tuple(broker for broker in isr if broker not in doubtful)
         if leader == NO_LEADER and unclean:
             leader = _first(partition.replicas, live)
             isr = partition.isr if leader == NO_LEADER else (leader,)
-    if leader == partition.leader and (leader == NO_LEADER or leader not in leaving):
+    is_in_doubt = any(broker in doubtful and broker not in isr for broker in partition.isr)
+    if leader == partition.leader and not is_in_doubt and (leader == NO_LEADER or leader not in leaving):
         return partition if isr == partition.isr else replace(partition, isr=isr)
     return replace(partition, leader=leader, isr=isr, leader_epoch=partition.leader_epoch + 1)
+
+
+def elect_doubtful(partition: PartitionImage, ends: Mapping[int, tuple[int, int]]) -> PartitionImage:
+    """Return the state in which the longest of some logs leads, where every member of the ISR stopped uncleanly.
+
+    What the others had beyond it is lost, so it alone is in sync.
+
+    Args:
+        partition: a state without leader.
+        ends: (last leader epoch, log end offset) by broker, at least one.
+    """
+    best = max(ends.values())
+    leader = _first(partition.replicas, [broker for broker, end in ends.items() if end == best])
+    return replace(partition, leader=leader, isr=(leader,), leader_epoch=partition.leader_epoch + 1)
 
 
 def elect_preferred(partition: PartitionImage, live: Collection[int]) -> PartitionImage | None:

@@ -28,6 +28,7 @@ class BrokerInfo:
         rack: where it stands, if told.
         client: where clients reach it.
         internal: where brokers reach it.
+        is_clean: its last stop was clean, or a controller has settled what an unclean one may have lost.
     """
 
     broker_id: int
@@ -35,6 +36,7 @@ class BrokerInfo:
     rack: str | None
     client: NodeAddress
     internal: NodeAddress
+    is_clean: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ def encode_image(image: ClusterImage) -> bytes:
     """Return the image as the JSON that brokers pull.
 
     image     => {"format", "controller_epoch", "version", "cluster_id", "controller_id",
-                  "brokers": [[id, epoch, rack, client host, port, internal host, port]],
+                  "brokers": [[id, epoch, rack, client host, port, internal host, port, is clean]],
                   "topics": [[name, topic id, [partition], {configs}]],       (partitions by number from 0)
                   "deleted_topics": [[name, topic id, [replicas]]], "broker_configs": {id: {configs}}}
     partition => [leader, leader epoch, partition epoch, [replicas], [isr]]
@@ -147,7 +149,7 @@ def encode_image(image: ClusterImage) -> bytes:
         "cluster_id": image.cluster_id,
         "controller_id": image.controller_id,
         "brokers": [
-            [broker.broker_id, broker.epoch, broker.rack, *broker.client[1:], *broker.internal[1:]]
+            [broker.broker_id, broker.epoch, broker.rack, *broker.client[1:], *broker.internal[1:], broker.is_clean]
             for broker in image.brokers.values()
         ],
         "topics": [encode_topic(topic) for topic in image.topics.values()],
@@ -210,8 +212,8 @@ def decode_topic(entry: Sequence[Any]) -> TopicImage:
 
 
 def _decode_broker(entry: Sequence[Any]) -> BrokerInfo:
-    broker_id, epoch, rack, client_host, client_port, internal_host, internal_port = entry
+    broker_id, epoch, rack, client_host, client_port, internal_host, internal_port, is_clean = entry
     client = NodeAddress(broker_id, client_host, client_port)
-    return BrokerInfo(broker_id, epoch, rack, client, NodeAddress(broker_id, internal_host, internal_port))
+    return BrokerInfo(broker_id, epoch, rack, client, NodeAddress(broker_id, internal_host, internal_port), is_clean)
 
 

@@ -109,6 +109,9 @@ def deleted_topic_path(topic_id: uuid.UUID) -> str:
     return f"{DELETED_TOPICS}/{topic_id_text(topic_id)}"
 
 
+_UNCLEAN = "pylog_unclean"  # beside Kafka's fields; its tools ignore names that they do not know
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """What a broker tells of itself when it registers.
@@ -118,6 +121,7 @@ class BrokerRegistration:
         internal: where brokers reach it.
         rack: where it stands, if told.
         cluster_id: the cluster that its data belongs to, None for an empty data directory.
+        is_clean: its last stop was clean; False says that its logs may have lost their ends.
     """
 
     broker_id: int
@@ -125,6 +129,7 @@ class BrokerRegistration:
     internal: NodeAddress
     rack: str | None = None
     cluster_id: str | None = None
+    is_clean: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,8 @@ def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
     }
     if broker.rack is not None:
         document["rack"] = broker.rack
+    if not broker.is_clean:
+        document[_UNCLEAN] = True
     return _json(document | {
         "jmx_port": -1,
         "port": broker.client.port,
@@ -178,7 +185,14 @@ def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerInfo:
     document = json.loads(data)
     endpoints = dict(_parse_endpoint(broker_id, text) for text in document["endpoints"])
     client = endpoints.get(CLIENT_LISTENER) or NodeAddress(broker_id, document["host"], document["port"])
-    return BrokerInfo(broker_id, czxid, document.get("rack"), client, endpoints.get(INTERNAL_LISTENER, client))
+    internal = endpoints.get(INTERNAL_LISTENER, client)
+    return BrokerInfo(broker_id, czxid, document.get("rack"), client, internal, _UNCLEAN not in document)
+
+
+@_decoder
+def without_doubt(data: bytes) -> bytes:
+    """Return a broker's node once a controller has settled what its unclean stop may have cost."""
+    return _json({name: value for name, value in json.loads(data).items() if name != _UNCLEAN})
 
 
 def _endpoint(listener: str, address: NodeAddress) -> str:

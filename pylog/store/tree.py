@@ -89,6 +89,13 @@ class ClusterTree:
             return None
         return znodes.decode_broker(broker_id, found[0], found[1].czxid), found[1]
 
+    def acknowledge_recovery(self, fence: Fence, broker_id: int, epoch: int) -> None:
+        """Take the mark of an unclean stop off a broker's node, unless it is of another process by now."""
+        path = znodes.broker_path(broker_id)
+        [found] = self.store.get_many([path])
+        if found is not None and found[1].czxid == epoch:
+            self.write(fence, [Set(path, znodes.without_doubt(found[0]), found[1].version)])
+
     def controller(self, watch: Watch | None = None) -> ControllerNode | None:
         """Return the controller, None if there is none; *watch* fires at the next change."""
         for attempt in range(_SETTLE_ATTEMPTS):

@@ -9,6 +9,7 @@ PULL_IMAGE => JSON, see `encode_pull`                    <= cluster image, or no
 FORWARD    => a client's request without its size       <= the reply without its size
 TAKE_IDS   => broker_id: int32                          <= first: int64, count: int32     (producer ids)
 ALTER_ISR  => JSON, see `encode_isr_wishes`             <= JSON, a list of [error, [isr], partition epoch]
+RECOVERED  => JSON, see `encode_recovery`               <=
 
 Followers also send Kafka's own Fetch (API key 1, version 12) here, in Kafka's frames.
 
@@ -46,6 +47,10 @@ IsrAnswer: TypeAlias = tuple[int, tuple[int, ...], int]
 """Error code, the ISR that holds, its partition epoch."""
 
 
+LogEnds: TypeAlias = dict[tuple[uuid.UUID, int], tuple[int, int]]
+"""(Last leader epoch, log end offset) by topic id and partition."""
+
+
 class InternalKey(IntEnum):
     """Request kinds; from 10000 on, where Kafka has none."""
 
@@ -55,6 +60,7 @@ class InternalKey(IntEnum):
     FORWARD = 10003
     TAKE_IDS = 10004
     ALTER_ISR = 10005
+    RECOVERED = 10006
 
 
 class InternalRequest(NamedTuple):
@@ -202,6 +208,29 @@ def parse_isr_answers(body: bytes) -> list[IsrAnswer]:
         return [(int(error), tuple(map(int, isr)), int(epoch)) for error, isr, epoch in json.loads(body)]
     except (ValueError, TypeError) as error:
         raise ProtocolError(f"not an answer to an ISR change: {error}") from error
+
+
+def encode_recovery(broker_id: int, broker_epoch: int, ends: LogEnds) -> bytes:
+    """Return the body of RECOVERED: what a broker found on its disk after an unclean stop."""
+    rows = [[topic_id.hex, partition, *end] for (topic_id, partition), end in ends.items()]
+    return json.dumps({"broker_id": broker_id, "broker_epoch": broker_epoch, "ends": rows}).encode()
+
+
+def parse_recovery(body: bytes) -> tuple[int, int, LogEnds]:
+    """Return (broker id, broker epoch, log ends).
+
+    Raises:
+        ProtocolError: it is something else.
+    """
+    try:
+        said = json.loads(body)
+        ends: LogEnds = {
+            (uuid.UUID(hex=topic), int(partition)): (int(epoch), int(end))
+            for topic, partition, epoch, end in said["ends"]
+        }
+        return int(said["broker_id"]), int(said["broker_epoch"]), ends
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ProtocolError(f"not a recovery: {error}") from error
 
 
 def encode_broker_id(broker_id: int) -> bytes:

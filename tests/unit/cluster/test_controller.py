@@ -2,13 +2,14 @@
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from pylog.cluster.controller import Controller, Snapshot, StateChange
+from pylog.cluster.controller import Controller, IsrRequest, IsrResult, Snapshot, StateChange
 from pylog.cluster.image import BrokerInfo, DeletedTopic, PartitionImage, TopicImage
 from pylog.cluster.topics import ClusterConfig, NewTopic
-from pylog.errors import ErrorCode
+from pylog.errors import ApiError, ErrorCode
 from pylog.model import NO_LEADER, NodeAddress
 
 
@@ -168,3 +169,63 @@ def test_unclean_elections_are_a_choice(unclean: bool) -> None:
         snapshot(brokers((2, 1)), topic("t", led_by(1, (1,), (1, 2)))),
     )
     assert [change.after.leader for change in term.settle(brokers((2, 1)))] == [2 if unclean else NO_LEADER]
+
+
+def unclean(broker_id: int, epoch: int = 1) -> BrokerInfo:
+    return replace(broker(broker_id, epoch), is_clean=False)
+
+
+def in_doubt(*members: int, isr: tuple[int, ...] = (1, 2)) -> tuple[Controller, tuple[uuid.UUID, int]]:
+    """Return a term that has only *members*, all after unclean stops, and the partition that waits for them."""
+    live = {member: unclean(member) for member in members}
+    found = topic("t", led_by(NO_LEADER, isr, (1, 2, 3)))
+    term = controller(snapshot(live, found))
+    assert term.settle(live) == []
+    return term, (found.topic_id, 0)
+
+
+def test_rule_3_the_longest_log_leads_once_all_have_said_what_they_have() -> None:
+    term, key = in_doubt(1, 2)
+    assert term.plan_recovery(1, 1, {key: (5, 10)}, now_ms=0) == []
+    assert not term.is_recovered(1)
+    changes = term.plan_recovery(2, 1, {key: (5, 12)}, now_ms=0)
+    assert changes == [StateChange("t", 0, PartitionImage(2, 6, (2,), (1, 2, 3), 3))]
+    term.confirm_states(changes)
+    assert term.is_recovered(1)
+    assert term.is_recovered(2)
+    term.confirm_recovery(2)
+    assert term.image().brokers[2].is_clean
+
+
+def test_rule_3_waiting_for_the_missing_ends() -> None:
+    term, key = in_doubt(1)
+    wait_ms = term.config.unclean_recovery_wait_ms
+    assert term.plan_recovery(1, 1, {key: (5, 10)}, now_ms=7) == []
+    assert term.plan_recovery(1, 1, {key: (5, 10)}, now_ms=7 + wait_ms - 1) == []
+    [change] = term.plan_recovery(1, 1, {key: (5, 10)}, now_ms=7 + wait_ms)
+    assert (change.after.leader, change.after.isr) == (1, (1,))
+
+
+def test_rule_3_a_log_that_cannot_be_read_is_not_elected() -> None:
+    term, _ = in_doubt(1, isr=(1,))
+    assert term.plan_recovery(1, 1, {}, now_ms=0) == []
+    assert term.plan_recovery(1, 1, {}, now_ms=term.config.unclean_recovery_wait_ms) == []
+
+
+def test_rule_3_a_report_of_an_earlier_process_is_refused() -> None:
+    term, key = in_doubt(1, 2)
+    with pytest.raises(ApiError) as refusal:
+        term.plan_recovery(1, 0, {key: (5, 10)}, now_ms=0)
+    assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_rule_3_a_replica_in_doubt_joins_no_isr_before_it_has_said_what_it_has() -> None:
+    live = {1: broker(1), 2: unclean(2)}
+    term = controller(snapshot(live, topic("t", led_by(1, (1,), (1, 2)))))
+    wish = IsrRequest(uuid.uuid5(uuid.NAMESPACE_DNS, "t"), 0, 5, 3, ((1, 1), (2, 1)))
+    refused = term.plan_isr(1, 1, wish)
+    assert isinstance(refused, IsrResult)
+    assert refused.error is ErrorCode.STALE_BROKER_EPOCH
+    term.plan_recovery(2, 1, {}, now_ms=0)
+    assert isinstance(term.plan_isr(1, 1, wish), StateChange)
+    assert term.settle(live) == [], "what it has said counts for partitions that are led"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.cluster.election import elect, elect_first, elect_preferred
+from pylog.cluster.election import elect, elect_doubtful, elect_first, elect_preferred
 from pylog.cluster.image import PartitionImage
 from pylog.model import NO_LEADER
 
@@ -54,6 +54,34 @@ def test_an_unclean_election_takes_any_live_replica_but_only_without_a_clean_one
     assert summary(elect(partition(1, (1, 3)), {2, 3}, unclean=True)) == (3, (3,), 6)
     state = partition(NO_LEADER, (1,))
     assert elect(state, set(), unclean=True) is state
+
+
+def test_rule_3_a_doubtful_replica_leaves_every_isr_that_has_a_clean_member() -> None:
+    assert summary(elect(partition(1, (1, 2)), {1, 2}, doubtful={1})) == (2, (2,), 6)
+    assert summary(elect(partition(1, (1, 2)), {1, 2}, doubtful={2})) == (1, (1,), 6), "its progress is unknown now"
+    assert summary(elect(partition(NO_LEADER, (1, 2)), {1, 2}, doubtful={1})) == (2, (2,), 6)
+
+
+def test_rule_3_where_none_is_clean_nobody_leads_and_the_isr_stays() -> None:
+    state = elect(partition(1, (1, 2)), {1, 2, 3}, doubtful={1, 2})
+    assert summary(state) == (NO_LEADER, (1, 2), 6)
+    assert elect(state, {1, 2, 3}, doubtful={1, 2}) is state
+    assert summary(elect(partition(1, (1,)), {1, 3}, doubtful={1})) == (NO_LEADER, (1,), 6)
+
+
+def test_rule_3_a_doubtful_member_waits_for_a_dead_one_that_may_be_clean() -> None:
+    state = partition(NO_LEADER, (1, 2))
+    assert elect(state, {1}, doubtful={1}) is state
+
+
+def test_rule_3_a_clean_member_that_bounced_leads_before_a_doubtful_one() -> None:
+    assert summary(elect(partition(1, (1, 2)), {1, 2}, leaving={2}, doubtful={1})) == (2, (2,), 6)
+
+
+def test_rule_3_the_longest_log_of_the_latest_epoch_leads_alone() -> None:
+    state = partition(NO_LEADER, (1, 2, 3))
+    assert summary(elect_doubtful(state, {1: (4, 90), 2: (5, 10), 3: (5, 12)})) == (3, (3,), 6)
+    assert summary(elect_doubtful(state, {3: (5, 12), 1: (5, 12)})) == (1, (1,), 6), "replica order decides a tie"
 
 
 def test_a_bounced_leader_hands_over() -> None:

@@ -33,7 +33,8 @@ partitions = st.builds(PartitionImage, broker_ids, st.integers(0, 99), replicas,
 def brokers(draw: st.DrawFn) -> BrokerInfo:
     number = draw(broker_ids)
     address = st.builds(NodeAddress, st.just(number), names, st.integers(0, 65535))
-    return BrokerInfo(number, draw(st.integers(0, 2**63 - 1)), draw(st.none() | names), draw(address), draw(address))
+    epoch, rack, is_clean = draw(st.integers(0, 2**63 - 1)), draw(st.none() | names), draw(st.booleans())
+    return BrokerInfo(number, epoch, rack, draw(address), draw(address), is_clean)
 
 
 @st.composite

@@ -1,6 +1,7 @@
 """Every node's JSON, byte for byte as Apache Kafka 3.9 writes it."""
 
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,14 @@ def test_a_broker_without_rack_has_no_such_key() -> None:
     plain = znodes.BrokerRegistration(1, REGISTRATION.client, REGISTRATION.internal)
     assert b"rack" not in znodes.encode_broker(plain, 0)
     assert znodes.decode_broker(1, znodes.encode_broker(plain, 0), 1).rack is None
+
+
+def test_rule_3_an_unclean_stop_stands_in_the_registration_until_it_is_settled() -> None:
+    data = znodes.encode_broker(replace(REGISTRATION, is_clean=False), now_ms=1)
+    assert not znodes.decode_broker(1, data, 7).is_clean
+    settled = znodes.without_doubt(data)
+    assert settled == znodes.encode_broker(REGISTRATION, now_ms=1)
+    assert znodes.decode_broker(1, settled, 7).is_clean
 
 
 def test_a_broker_with_an_ipv6_address() -> None:
