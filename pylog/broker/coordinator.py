@@ -53,6 +53,12 @@ CREATE_TIMEOUT_MS = 10_000
 COMMIT_TIMEOUT_MS = 5_000
 """How long the in-sync replicas may take to get what a group wrote; Kafka's `offsets.commit.timeout.ms`."""
 
+MAX_NAME_CHARACTERS = 255
+"""Of an instance, an assignor, or a protocol type; clients' own limit is 249."""
+
+MAX_GROUP_ID_CHARACTERS = 8191
+"""Four bytes each still fit into the length of a string in the topic's records."""
+
 LOAD_BYTES = 1 << 20
 """Read at a time when a partition is loaded."""
 
@@ -181,6 +187,8 @@ class GroupCoordinator:
         return partition_for(group_id, len(topic.partitions))
 
     def _shard_of(self, group_id: str) -> _Shard:
+        if len(group_id) > MAX_GROUP_ID_CHARACTERS:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, f"a group's name of {len(group_id)} characters")
         number = self._partition_of(group_id)
         shard = self._shards.get(number)
         if shard is None:
@@ -195,12 +203,16 @@ class GroupCoordinator:
         """Return the generation the member belongs to, once it has begun."""
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
+        names = (request.group_instance_id or "", request.protocol_type, *(one.name for one in request.protocols))
+        if max(map(len, names)) > MAX_NAME_CHARACTERS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"a name of more than {MAX_NAME_CHARACTERS} characters")
         shard = self._shard_of(request.group_id)
         group = shard.groups.get(request.group_id)
         if group is None:
             if request.member_id:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {request.group_id} has no members")
             group = shard.groups[request.group_id] = Group(request.group_id, self._config)
+        client_id = client_id[:MAX_NAME_CHARACTERS]
         new_member_id = f"{request.group_instance_id or client_id}-{uuid.uuid4()}"
         joiner = Joiner(client_id, client_host, version, new_member_id)
         waiting: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
@@ -270,8 +282,14 @@ class GroupCoordinator:
             return ErrorCode.ILLEGAL_GENERATION if generation >= 0 else ErrorCode.NONE
         return group.commit_fault(member_id, instance_id, generation, self._now_ms())
 
-    async def commit(self, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> ErrorCode:
-        """Write offsets down; return NONE once every in-sync replica has them, and show them only then."""
+    def commit(
+        self, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset]
+    ) -> ErrorCode | Coroutine[None, None, ErrorCode]:
+        """Write offsets down, and show them once every in-sync replica has them.
+
+        Returns:
+            NONE or why not; or, while replicas still lack them, what to await for that.
+        """
         if not offsets:
             return ErrorCode.NONE
         shard = self._shard_of(group_id)
@@ -280,7 +298,19 @@ class GroupCoordinator:
         for (topic, partition), committed in offsets.items():
             committed.commit_timestamp = now_ms
             rows.append(group_records.encode_offset(OffsetKey(group_id, topic, partition), committed, now_ms))
-        error = await self._write(shard, rows)
+        written = self._append(shard, rows)
+        if isinstance(written, Appended):
+            return self._commit_later(shard, group_id, offsets, written)
+        return self._committed(shard, group_id, offsets, written)
+
+    async def _commit_later(
+        self, shard: _Shard, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset], written: Appended
+    ) -> ErrorCode:
+        return self._committed(shard, group_id, offsets, await self._settled(shard, written))
+
+    def _committed(
+        self, shard: _Shard, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset], error: ErrorCode
+    ) -> ErrorCode:
         if error is ErrorCode.NONE:
             if group_id not in shard.groups:
                 shard.groups[group_id] = Group(group_id, self._config)
@@ -417,13 +447,16 @@ class GroupCoordinator:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            now_ms = self._now_ms()
-            for shard in list(self._shards.values()):
-                if shard.is_loaded:
-                    # Most groups have nothing due: 0.05 us each, however many members they have.
-                    for group in [one for one in shard.groups.values() if one.wake_ms <= now_ms]:
-                        self._carry_out(shard, group, group.expire(now_ms))
-                        self._forget_unused(shard, group)
+            self.expire(self._now_ms())
+
+    def expire(self, now_ms: int) -> None:
+        """End what has waited too long at *now_ms*, in every group."""
+        for shard in list(self._shards.values()):
+            if shard.is_loaded:
+                # Most groups have nothing due: 0.05 us each, however many members they have.
+                for group in [one for one in shard.groups.values() if one.wake_ms <= now_ms]:
+                    self._carry_out(shard, group, group.expire(now_ms))
+                    self._forget_unused(shard, group)
 
     # -- leadership ------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """One function per API of consumer groups; see `handlers.py`."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 from pylog.broker.handler import Answer, Caller, Cluster, Handler
 from pylog.errors import ApiError, ErrorCode
@@ -123,11 +123,15 @@ def offset_commit(cluster: Cluster, request: OffsetCommitRequest, caller: Caller
                 OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=error)
             )
 
-    async def answer() -> Message:
-        error = await groups.commit(request.group_id, wanted)
+    def answer(error: ErrorCode) -> Message:
         return request.error_response(error) if error is not ErrorCode.NONE else OffsetCommitResponse(topics=rows)
 
-    return answer()
+    async def answer_later(written: Awaitable[ErrorCode]) -> Message:
+        return answer(await written)
+
+    # Appended before anything else happens to the group, which is the one that was asked above.
+    written = groups.commit(request.group_id, wanted)
+    return answer(written) if isinstance(written, ErrorCode) else answer_later(written)
 
 
 def offset_fetch(cluster: Cluster, request: OffsetFetchRequest, caller: Caller) -> Answer:
