@@ -188,5 +188,5 @@ class GroupView:
 
         try:
             return ask()
-        except KafkaException:  # the coordinator is about to be
-            return None
+        except KafkaException as error:  # the coordinator is about to be
+            return str(error)

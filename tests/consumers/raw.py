@@ -112,7 +112,7 @@ class RawMember:
         """Join, work, join again; connect again when the broker goes away."""
         while True:
             try:
-                await self._connect()
+                await self.connect()
                 while True:
                     try:
                         await self._join()
@@ -122,22 +122,22 @@ class RawMember:
             except (OSError, asyncio.IncompleteReadError):
                 await asyncio.sleep(0.05)
             finally:
-                self._disconnect()
+                self.disconnect()
 
     async def leave(self) -> None:
         """Tell the coordinator, on a connection of its own, as the other may be in use."""
         other = RawMember(self._address, self._ledger, 0)
         try:
-            await other._connect()
-            await other._ask(LeaveGroupRequest(
+            await other.connect()
+            await other.ask(LeaveGroupRequest(
                 group_id=TOPIC, members=[MemberIdentity(member_id=self._member_id)]), LeaveGroupResponse)
         except (OSError, asyncio.IncompleteReadError):
             pass  # the broker is away; the session ends by itself
         finally:
-            other._disconnect()
+            other.disconnect()
 
     async def _join(self) -> None:
-        joined = await self._ask(JoinGroupRequest(
+        joined = await self.ask(JoinGroupRequest(
             group_id=TOPIC, session_timeout_ms=SESSION_MS, rebalance_timeout_ms=REBALANCE_MS,
             member_id=self._member_id, protocol_type="storm",
             protocols=[JoinGroupRequestProtocol(name="chunks", metadata=b"")]), JoinGroupResponse)
@@ -153,7 +153,7 @@ class RawMember:
                 SyncGroupRequestAssignment(
                     member_id=member, assignment=bytes(range(number, self._ledger.partitions, len(members))))
                 for number, member in enumerate(members)]
-        synced = await self._ask(SyncGroupRequest(
+        synced = await self.ask(SyncGroupRequest(
             group_id=TOPIC, generation_id=self._generation, member_id=self._member_id, protocol_type="storm",
             protocol_name="chunks", assignments=assignments), SyncGroupResponse)
         await self._check(synced.error_code)
@@ -163,7 +163,7 @@ class RawMember:
         return None
 
     async def _find_positions(self, owned: list[int]) -> None:
-        found = await self._ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=TOPIC, topics=[
+        found = await self.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=TOPIC, topics=[
             OffsetFetchRequestTopic(name=TOPIC, partition_indexes=owned)])]), OffsetFetchResponse)
         await self._check(found.groups[0].error_code)
         self._positions = {}
@@ -181,13 +181,13 @@ class RawMember:
             await asyncio.sleep(self._random.random() * BEAT_S)  # here a crash is one between work and commit
             if self._positions:
                 await self._commit()
-            beat = await self._ask(HeartbeatRequest(
+            beat = await self.ask(HeartbeatRequest(
                 group_id=TOPIC, generation_id=self._generation, member_id=self._member_id), HeartbeatResponse)
             await self._check(beat.error_code)
 
     async def _commit(self) -> None:
         wanted = dict(self._positions)
-        answer = await self._ask(OffsetCommitRequest(
+        answer = await self.ask(OffsetCommitRequest(
             group_id=TOPIC, generation_id_or_member_epoch=self._generation, member_id=self._member_id,
             topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[
                 OffsetCommitRequestPartition(partition_index=partition, committed_offset=position)
@@ -209,14 +209,17 @@ class RawMember:
             assert code == ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode(code)
         raise Rejoin
 
-    async def _connect(self) -> None:
+    async def connect(self) -> None:
+        """Open the connection."""
         self._reader, self._writer = await asyncio.open_connection(*self._address)
 
-    def _disconnect(self) -> None:
+    def disconnect(self) -> None:
+        """Close the connection."""
         if self._writer is not None:
             self._writer.close()
 
-    async def _ask(self, request: Request, answer: type[MessageT]) -> MessageT:
+    async def ask(self, request: Request, answer: type[MessageT]) -> MessageT:
+        """Send *request* and return what comes back."""
         assert self._reader is not None
         assert self._writer is not None
         key = request.api_key

@@ -1,0 +1,89 @@
+"""Requests of the group APIs that no sound client sends: the right error, and a coordinator that goes on."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from pylog.errors import ErrorCode
+from pylog.testing import BrokerProcess
+from pylog.wire.api.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from pylog.wire.api.message import Message, Request
+from tests.consumers.raw import Ledger, RawMember
+from tests.consumers.test_storm import coordinate
+
+
+@pytest.fixture(scope="module")
+def address(broker: BrokerProcess) -> tuple[str, int]:
+    """Of a broker that is a coordinator."""
+    coordinate(broker.bootstrap)
+    host, port = broker.bootstrap.split(":")
+    return host, int(port)
+
+
+def ask(address: tuple[str, int], *requests: tuple[Request, type[Message]]) -> list[Message]:
+    """Send requests over one connection."""
+
+    async def go() -> list[Message]:
+        member = RawMember(address, Ledger(0), 0)
+        await member.connect()
+        try:
+            return [await member.ask(request, answer) for request, answer in requests]
+        finally:
+            member.disconnect()
+
+    return asyncio.run(go())
+
+
+def join(
+    group: str = "g", *, instance: str | None = None, kind: str = "consumer", protocols: Sequence[str] = ("range",),
+    member: str = "", session_ms: int = 1000,
+) -> tuple[Request, type[Message]]:
+    return JoinGroupRequest(
+        group_id=group, session_timeout_ms=session_ms, rebalance_timeout_ms=1000, member_id=member,
+        group_instance_id=instance, protocol_type=kind,
+        protocols=[JoinGroupRequestProtocol(name=name, metadata=b"\xff") for name in protocols]), JoinGroupResponse
+
+
+@pytest.mark.parametrize(("request_", "code"), [
+    (join(""), ErrorCode.INVALID_GROUP_ID),
+    (join("g" * 8192), ErrorCode.INVALID_GROUP_ID),
+    (join(instance="i" * 256), ErrorCode.INVALID_REQUEST),
+    (join(kind="k" * 256), ErrorCode.INVALID_REQUEST),
+    (join(protocols=["p" * 256]), ErrorCode.INVALID_REQUEST),
+    (join(protocols=[]), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    (join(kind=""), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    (join(member="made up"), ErrorCode.UNKNOWN_MEMBER_ID),
+    (join(session_ms=-1), ErrorCode.INVALID_SESSION_TIMEOUT),
+    (join(session_ms=2**31 - 1), ErrorCode.INVALID_SESSION_TIMEOUT),
+    ((SyncGroupRequest(group_id="g", generation_id=1, member_id="m"), SyncGroupResponse),
+     ErrorCode.UNKNOWN_MEMBER_ID),
+    ((HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse),
+     ErrorCode.UNKNOWN_MEMBER_ID),
+    ((HeartbeatRequest(group_id="", generation_id=1, member_id="m"), HeartbeatResponse), ErrorCode.INVALID_GROUP_ID),
+    ((LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")]), LeaveGroupResponse),
+     ErrorCode.UNKNOWN_MEMBER_ID),
+])
+def test_each_fault_has_its_error(
+    address: tuple[str, int], request_: tuple[Request, type[Message]], code: ErrorCode
+) -> None:
+    (answer,) = ask(address, request_)
+    assert getattr(answer, "error_code") == code  # noqa: B009
+
+
+def test_a_subscription_that_cannot_be_parsed_is_passed_on_as_it_is(address: tuple[str, int]) -> None:
+    (answer,) = ask(address, join("odd", instance="i", protocols=["range"]))
+    assert isinstance(answer, JoinGroupResponse)
+    assert answer.error_code == ErrorCode.NONE
+    assert [one.metadata for one in answer.members] == [b"\xff"]
