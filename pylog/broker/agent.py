@@ -205,6 +205,10 @@ class ClusterAgent:
         """Take in what *broker_id* found after an unclean stop; the image says when that is settled."""
         return self._ask(lambda duties: duties.recover(broker_id, broker_epoch, ends, _now_ms()))
 
+    def shut_down(self, broker_id: int, broker_epoch: int) -> Future[int]:
+        """Let others take over from *broker_id*, which is about to stop; the result says for how many partitions."""
+        return self._ask(lambda duties: duties.shut_down(broker_id, broker_epoch))
+
     def acknowledged(self) -> None:
         """Register as clean from now on: a controller has settled our unclean stop."""
         self._registration = replace(self._registration, is_clean=True)

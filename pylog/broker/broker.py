@@ -52,6 +52,9 @@ IMAGE_TIMEOUT_S = 10.0
 """How long a start waits for its first image before it goes on unready; a controller may be still electing."""
 
 
+HAND_OVER_RETRY_S = 0.2
+HAND_OVER_GRACE_S = 0.05
+
 RECOVERY_REPORT_S = 0.5
 """How often a broker says what an unclean stop left it, until a controller has settled that."""
 
@@ -179,9 +182,11 @@ class Broker:
         _logger.info("ready port=%d broker=%d release=%s took_ms=%d", client.port, self.broker_id, __version__, took_ms)
 
     async def stop(self) -> None:
-        """Stop serving, leave the cluster, close the logs cleanly."""
-        self._state = "stopping"
+        """Let others take over, stop serving, leave the cluster, close the logs cleanly."""
         notify("STOPPING=1")
+        if self._state == "running":
+            await self._hand_over(int(self.settings["controlled.shutdown.max.wait.ms"]) / 1000)
+        self._state = "stopping"
         self._client.close()
         if self._recovery is not None:
             self._recovery.cancel()
@@ -202,6 +207,39 @@ class Broker:
         await asyncio.to_thread(self._directory.close)
         self._watchdog.stop()
         _logger.info("stopped broker=%d exit=%d", self.broker_id, self.exit_code)
+
+    async def _hand_over(self, timeout_s: float) -> None:
+        """Have the controller give away what we lead, as long as clients still reach us and can be told."""
+        if self.config.store.kind == "embedded" or self._link is None:
+            return  # there is nobody to take over
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (moved := await self._ask_to_stop()) is None:
+                    await asyncio.sleep(HAND_OVER_RETRY_S)
+                await self.images.wait_until(self._is_handed_over, timeout_s)
+                if moved:
+                    # Producers that wait for followers are told by the image; this is for the answers to leave.
+                    await asyncio.sleep(HAND_OVER_GRACE_S)
+        except TimeoutError:
+            _logger.warning("stopping without handing over waited_s=%g", timeout_s)
+        else:
+            _logger.info("handed over partitions=%d", moved)
+
+    async def _ask_to_stop(self) -> int | None:
+        assert self._link is not None
+        try:
+            return await self._link.shut_down()
+        except ApiError as error:
+            _logger.warning("not handed over yet reason=%s", error)
+            return None
+
+    def _is_handed_over(self, image: ClusterImage) -> bool:
+        """Whether *image* leaves us only what nobody else has."""
+        return not any(
+            state.leader == self.broker_id and len(state.isr) > 1
+            for topic in image.topics.values()
+            for state in topic.partitions.values()
+        )
 
     # -- what handlers ask ---------------------------------------------------------------------------------------
 
@@ -324,6 +362,8 @@ class Broker:
             return await self._link.answer_isr_wishes(request.body)
         if request.key is InternalKey.RECOVERED:
             return await self._link.take_recovery(request.body)
+        if request.key is InternalKey.SHUT_DOWN:
+            return await self._link.take_shutdown(request.body)
         assert request.key is InternalKey.PULL_IMAGE, request.key
         pull = internal.parse_pull(request.body)
         if pull.cleaned:

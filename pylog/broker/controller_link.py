@@ -51,12 +51,16 @@ from pylog.wire.internal import (
     InternalKey,
     LogEnds,
     encode_broker_id,
+    encode_count,
     encode_isr_answers,
     encode_isr_wishes,
+    encode_process,
     encode_recovery,
+    parse_count,
     parse_id_block,
     parse_isr_answers,
     parse_isr_wishes,
+    parse_process,
     parse_recovery,
 )
 
@@ -191,6 +195,25 @@ class ControllerLink:
         """
         await asyncio.wrap_future(self._agent.recover(*parse_recovery(body)))
         return b""
+
+    async def shut_down(self) -> int:
+        """Have others take over from this broker; return for how many partitions they did.
+
+        Raises:
+            ApiError: the controller cannot be reached; ask again.
+        """
+        epoch = self._agent.broker_epoch
+        if self._is_self:
+            return await asyncio.wrap_future(self._agent.shut_down(self._broker_id, epoch))
+        return parse_count(await self._call(InternalKey.SHUT_DOWN, encode_process(self._broker_id, epoch)))
+
+    async def take_shutdown(self, body: bytes) -> bytes:
+        """Answer another broker's SHUT_DOWN.
+
+        Raises:
+            ApiError: NOT_CONTROLLER, or another process of that broker registered.
+        """
+        return encode_count(await asyncio.wrap_future(self._agent.shut_down(*parse_process(body))))
 
     async def _take_ids(self) -> tuple[int, int]:
         if self._is_self:

@@ -270,6 +270,17 @@ class ControllerDuties:
             self._is_changed = True
             log.info("recovery_acknowledged broker=%d epoch=%d", broker_id, broker_epoch)
 
+    def shut_down(self, broker_id: int, broker_epoch: int) -> int:
+        """Let others take over from a broker that is about to stop; return for how many partitions they did."""
+        controller = self._office()
+        changes = controller.plan_shutdown(broker_id, broker_epoch)
+        if changes:
+            self._tree.write_states(self._fence, changes)
+            controller.confirm_states(changes)
+            self._is_changed = True
+        log.info("shutdown_prepared broker=%d partitions=%d", broker_id, len(changes))
+        return len(changes)
+
     def take_producer_ids(self, broker_id: int) -> tuple[int, int]:
         """Return the first of a new block of producer ids, and how many it has."""
         self._office()

@@ -255,6 +255,14 @@ SETTINGS: Mapping[str, Setting] = _table(
         high=_MAX_INT32,
     ),
     Setting(
+        "controlled.shutdown.max.wait.ms",
+        Kind.INT,
+        10_000,
+        "How long a broker that is told to stop waits for others to lead what it led.",
+        low=0,
+        high=_MAX_INT32,
+    ),
+    Setting(
         "unclean.recovery.wait.ms",
         Kind.INT,
         300_000,

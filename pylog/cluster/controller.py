@@ -121,6 +121,7 @@ class Controller:
         self.broker_configs = dict(snapshot.broker_configs)
         self._stateless = dict(snapshot.stateless)
         self._recoveries: dict[int, Recovery] = {} if before is None else before._recoveries
+        self._stopping: dict[int, int] = {} if before is None else before._stopping  # broker epoch by broker
         self._version: int = 0 if before is None else before._version
         self._partition_count = sum(len(topic.partitions) for topic in self.topics.values())
 
@@ -208,6 +209,29 @@ class Controller:
                 changes.append(StateChange(topic.name, number, after))
         return changes
 
+    def plan_shutdown(self, broker_id: int, broker_epoch: int) -> list[StateChange]:
+        """Return the states in which others do what *broker_id*, which is about to stop, did; it joins no ISR again.
+
+        What nobody else has stays with it until it is gone.
+
+        Raises:
+            ApiError: STALE_BROKER_EPOCH; another process registered.
+        """
+        registered = self.brokers.get(broker_id)
+        if registered is None or registered.epoch != broker_epoch:
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} of epoch {broker_epoch} is gone")
+        self._stopping[broker_id] = broker_epoch
+        changes: list[StateChange] = []
+        for name, topic in self.topics.items():
+            if name in self.deletions:
+                continue
+            for number, partition in topic.partitions.items():
+                if broker_id in partition.isr:
+                    after = elect(partition, self.brokers, leaving={broker_id})
+                    if broker_id not in after.isr:
+                        changes.append(StateChange(name, number, after))
+        return changes
+
     def is_recovered(self, broker_id: int) -> bool:
         """Whether no partition waits for what *broker_id* may have lost."""
         return not any(True for _ in self._in_doubt(broker_id))
@@ -231,7 +255,9 @@ class Controller:
     def _may_join(self, broker_id: int, epoch: int) -> bool:
         """Whether the process of this epoch may be in an ISR."""
         broker = self.brokers.get(broker_id)
-        return broker is not None and broker.epoch == epoch and (broker.is_clean or self._has_reported(broker))
+        if broker is None or broker.epoch != epoch or self._stopping.get(broker_id) == epoch:
+            return False
+        return broker.is_clean or self._has_reported(broker)
 
     def adopt_topics(
         self, topics: Mapping[str, TopicImage], stateless: Mapping[tuple[str, int], tuple[int, ...]]

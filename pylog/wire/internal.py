@@ -10,6 +10,7 @@ FORWARD    => a client's request without its size       <= the reply without its
 TAKE_IDS   => broker_id: int32                          <= first: int64, count: int32     (producer ids)
 ALTER_ISR  => JSON, see `encode_isr_wishes`             <= JSON, a list of [error, [isr], partition epoch]
 RECOVERED  => JSON, see `encode_recovery`               <=
+SHUT_DOWN  => broker_id: int32, broker_epoch: int64     <= partitions: int32     (that others took over)
 
 Followers also send Kafka's own Fetch (API key 1, version 12) here, in Kafka's frames.
 
@@ -38,6 +39,8 @@ _REQUEST = struct.Struct(">hhi")
 _RESPONSE = struct.Struct(">ih")
 _BROKER_ID = struct.Struct(">i")
 _ID_BLOCK = struct.Struct(">qi")
+_PROCESS = struct.Struct(">iq")
+_COUNT = struct.Struct(">i")
 
 
 IsrWish: TypeAlias = tuple[uuid.UUID, int, int, int, tuple[tuple[int, int], ...]]
@@ -61,6 +64,7 @@ class InternalKey(IntEnum):
     TAKE_IDS = 10004
     ALTER_ISR = 10005
     RECOVERED = 10006
+    SHUT_DOWN = 10007
 
 
 class InternalRequest(NamedTuple):
@@ -264,6 +268,39 @@ def parse_id_block(body: bytes) -> tuple[int, int]:
         raise ProtocolError(f"id block of {len(body)} bytes")
     first, count = _ID_BLOCK.unpack(body)
     return first, count
+
+
+def encode_process(broker_id: int, broker_epoch: int) -> bytes:
+    """Return the body of SHUT_DOWN."""
+    return _PROCESS.pack(broker_id, broker_epoch)
+
+
+def parse_process(body: bytes) -> tuple[int, int]:
+    """Return (broker id, broker epoch) of SHUT_DOWN.
+
+    Raises:
+        ProtocolError: wrong size.
+    """
+    if len(body) != _PROCESS.size:
+        raise ProtocolError(f"SHUT_DOWN of {len(body)} bytes")
+    broker_id, epoch = _PROCESS.unpack(body)
+    return broker_id, epoch
+
+
+def encode_count(count: int) -> bytes:
+    """Return the answer to SHUT_DOWN."""
+    return _COUNT.pack(count)
+
+
+def parse_count(body: bytes) -> int:
+    """Return the number in the answer to SHUT_DOWN.
+
+    Raises:
+        ProtocolError: wrong size.
+    """
+    if len(body) != _COUNT.size:
+        raise ProtocolError(f"count of {len(body)} bytes")
+    return int(_COUNT.unpack(body)[0])
 
 
 def caller_proof(secret: bytes, caller_nonce: bytes, callee_nonce: bytes) -> bytes:

@@ -19,7 +19,7 @@ class History:
         acknowledged: by partition, in the order of the acknowledgements.
         failed: by partition: refused or timed out; they may or may not be in the log.
         read: by partition, in the order of the log.
-        longest_pause_s: longest time between two acknowledgements while records waited.
+        longest_pause_s: longest time between two acknowledgements of one partition while records waited.
     """
 
     acknowledged: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -73,11 +73,11 @@ class Load:
             {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 60_000, "linger.ms": 2, **settings}
         )
         self._stop = threading.Event()
-        self._last_ack_s = 0.0
+        self._last_ack_s: dict[int, float] = {}
         self._thread = threading.Thread(target=self._run, name="load")
 
     def __enter__(self) -> "Load":
-        self._last_ack_s = time.monotonic()
+        self._last_ack_s = dict.fromkeys(range(self._partitions), time.monotonic())
         self._thread.start()
         return self
 
@@ -133,8 +133,9 @@ class Load:
         now_s = time.monotonic()
         number = int(message.value())
         if error is None:
-            self.history.longest_pause_s = max(self.history.longest_pause_s, now_s - self._last_ack_s)
-            self._last_ack_s = now_s
-            self.history.acknowledged[message.partition()].append(number)
+            partition = message.partition()
+            self.history.longest_pause_s = max(self.history.longest_pause_s, now_s - self._last_ack_s[partition])
+            self._last_ack_s[partition] = now_s
+            self.history.acknowledged[partition].append(number)
         else:
             self.history.failed[message.partition()].append(number)

@@ -229,3 +229,24 @@ def test_rule_3_a_replica_in_doubt_joins_no_isr_before_it_has_said_what_it_has()
     term.plan_recovery(2, 1, {}, now_ms=0)
     assert isinstance(term.plan_isr(1, 1, wish), StateChange)
     assert term.settle(live) == [], "what it has said counts for partitions that are led"
+
+
+def test_a_broker_that_stops_hands_over_and_joins_no_isr_again() -> None:
+    live = brokers((1, 1), (2, 1))
+    states = led_by(1, (1, 2), (1, 2)), led_by(2, (2, 1), (1, 2)), led_by(1, (1,), (1,))
+    term = controller(snapshot(live, topic("t", *states)))
+    changes = term.plan_shutdown(1, 1)
+    assert changes == [
+        StateChange("t", 0, PartitionImage(2, 6, (2,), (1, 2), 3)),
+        StateChange("t", 1, PartitionImage(2, 5, (2,), (1, 2), 3)),
+    ], "what nobody else has stays"
+    term.confirm_states(changes)
+    wish = IsrRequest(uuid.uuid5(uuid.NAMESPACE_DNS, "t"), 0, 6, 4, ((1, 1), (2, 1)))
+    refused = term.plan_isr(2, 1, wish)
+    assert isinstance(refused, IsrResult)
+    assert refused.error is ErrorCode.STALE_BROKER_EPOCH
+    bounced = brokers((1, 2), (2, 1))
+    term.confirm_brokers(bounced)
+    assert isinstance(term.plan_isr(2, 1, replace(wish, isr=((1, 2), (2, 1)))), StateChange)
+    with pytest.raises(ApiError):
+        term.plan_shutdown(1, 1)

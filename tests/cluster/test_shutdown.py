@@ -1,0 +1,47 @@
+"""A broker that is told to stop hands over first: a restart of all three is a pause, not a fault."""
+
+import time
+
+from tests.cluster.conftest import Brokers, bootstrap, create, isrs, leaders, wait_for
+from tests.cluster.history import Load
+from tests.cluster.test_replication import all_in_sync, check
+
+SESSION_S = 2.0
+"""Of `write_config`: a leader that just vanishes is followed by another only after it."""
+
+STOP_S = 5.0
+"""Far above a stop, far below the waits that might hold one up: ten seconds for a controller, seven for a pull."""
+
+
+def test_a_rolling_restart_loses_nothing_and_fails_no_send(brokers: Brokers) -> None:
+    create(brokers[1], "rolling", 3, 3, min_insync_replicas="2")
+    wait_for(all_in_sync(brokers, "rolling"), "all replicas are in sync")
+    with Load(bootstrap(brokers), "rolling", 3, **{"enable.idempotence": True}) as load:
+        wait_for(lambda: load.acknowledged > 300, "some records")
+        for one, broker in brokers.items():
+            began_s = time.monotonic()
+            assert broker.stop() == 0
+            took_s = time.monotonic() - began_s
+            print(f"broker {one} stopped in {took_s:.2f} s")
+            assert took_s < STOP_S
+            before = load.acknowledged
+            wait_for(lambda before=before: load.acknowledged > before + 100, "writes go on")
+            broker.start()
+            wait_for(all_in_sync(brokers, "rolling"), "the restarted broker is in sync again")
+    history = load.read_back()
+    check(history)
+    print(f"longest pause of a partition: {history.longest_pause_s * 1000:.0f} ms")
+    assert not any(history.failed.values())
+    assert not history.doubled(), "the producer is idempotent"
+    assert history.longest_pause_s < SESSION_S
+
+
+def test_what_nobody_else_has_stays_with_the_broker_that_stops(brokers: Brokers) -> None:
+    create(brokers[1], "lonely", 1, 1)
+    [owner] = leaders(brokers, "lonely").values()
+    brokers[owner].stop()
+    alive = {one: broker for one, broker in brokers.items() if one != owner}
+    wait_for(lambda: leaders(alive, "lonely") == {0: -1}, "nobody leads")
+    assert isrs(alive, "lonely") == {0: {owner}}
+    brokers[owner].start()
+    wait_for(lambda: leaders(brokers, "lonely") == {0: owner}, "it leads again")
