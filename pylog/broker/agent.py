@@ -205,6 +205,12 @@ class ClusterAgent:
         """Take in what *broker_id* found after an unclean stop; the image says when that is settled."""
         return self._ask(lambda duties: duties.recover(broker_id, broker_epoch, ends, _now_ms()))
 
+    def elect_leaders(
+        self, wanted: Sequence[tuple[str, int]] | None, *, unclean: bool = False
+    ) -> Future[dict[tuple[str, int], ErrorCode]]:
+        """Elect the preferred leaders, or with *unclean* any where nobody leads; None means all partitions."""
+        return self._ask(lambda duties: duties.elect_leaders(wanted, unclean=unclean))
+
     def shut_down(self, broker_id: int, broker_epoch: int) -> Future[int]:
         """Let others take over from *broker_id*, which is about to stop; the result says for how many partitions."""
         return self._ask(lambda duties: duties.shut_down(broker_id, broker_epoch))

@@ -35,6 +35,10 @@ from pylog.wire.api.partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
 )
 from pylog.wire.api.schema import NO_TOPIC_ID
 from pylog.wire.api.table import SERVED
@@ -64,6 +68,9 @@ from pylog.wire.internal import (
     parse_recovery,
 )
 
+_PREFERRED = 0
+_UNCLEAN = 1
+
 MAX_WAIT_S = 60.0
 """Longest a request waits for its effect, whatever time-out the client names."""
 
@@ -74,6 +81,7 @@ _RESPONSES: dict[type[Request], type[Message]] = {
     CreateTopicsRequest: CreateTopicsResponse,
     DeleteTopicsRequest: DeleteTopicsResponse,
     CreatePartitionsRequest: CreatePartitionsResponse,
+    ElectLeadersRequest: ElectLeadersResponse,
     AlterConfigsRequest: AlterConfigsResponse,
     IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,
 }
@@ -253,6 +261,15 @@ class ControllerLink:
             grown = {row.name for row in answer.results if row.error_code == ErrorCode.NONE}
             counts = {topic.name: topic.count for topic in request.topics if topic.name in grown}
             await self._images.wait_until(lambda image: _has_partitions(image, counts), timeout_s)
+        elif isinstance(request, ElectLeadersRequest) and request.election_type == _PREFERRED:
+            assert isinstance(answer, ElectLeadersResponse)
+            elected = [
+                (row.topic, part.partition_id)
+                for row in answer.replica_election_results
+                for part in row.partition_result
+                if part.error_code == ErrorCode.NONE
+            ]
+            await self._images.wait_until(lambda image: all(_is_preferred(image, *one) for one in elected), timeout_s)
         elif isinstance(request, AlterConfigsRequest | IncrementalAlterConfigsRequest) and not request.validate_only:
             assert isinstance(answer, AlterConfigsResponse | IncrementalAlterConfigsResponse)
             done = {row.resource_name for row in answer.responses if row.error_code == ErrorCode.NONE}
@@ -277,6 +294,8 @@ class ControllerLink:
             return await self._grow(request)
         if isinstance(request, AlterConfigsRequest | IncrementalAlterConfigsRequest):
             return await self._alter_configs(request)
+        if isinstance(request, ElectLeadersRequest):
+            return await self._elect(request)
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{type(request).__name__} is not the controller's")
 
     async def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -320,6 +339,19 @@ class ControllerLink:
         for result in await asyncio.wrap_future(self._agent.grow_topics(wanted, validate_only=request.validate_only)):
             rows[result.name].error_code, rows[result.name].error_message = result.error, result.message or None
         return CreatePartitionsResponse(results=list(rows.values()))
+
+    async def _elect(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        if request.election_type not in (_PREFERRED, _UNCLEAN):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type}")
+        named = request.topic_partitions
+        wanted = None if named is None else [(topic.topic, number) for topic in named for number in topic.partitions]
+        unclean = request.election_type == _UNCLEAN
+        results = await asyncio.wrap_future(self._agent.elect_leaders(wanted, unclean=unclean))
+        rows: dict[str, ReplicaElectionResult] = {}
+        for (topic, number), error in results.items():
+            row = rows.setdefault(topic, ReplicaElectionResult(topic=topic, partition_result=[]))
+            row.partition_result.append(PartitionResult(partition_id=number, error_code=error))
+        return ElectLeadersResponse(replica_election_results=list(rows.values()))
 
     async def _alter_configs(self, request: AlterRequest) -> Message:
         changes, rows = plan_changes(request, self._images.current, self._settings)
@@ -375,6 +407,11 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 
 def _has_partitions(image: ClusterImage, counts: Mapping[str, int]) -> bool:
     return all(name not in image.topics or len(image.topics[name].partitions) >= counts[name] for name in counts)
+
+
+def _is_preferred(image: ClusterImage, topic: str, partition: int) -> bool:
+    state = image.partition(topic, partition)
+    return state is None or state.leader == state.replicas[0]
 
 
 def _mark_late(rows: list[CreatableTopicResult], made: set[UUID]) -> None:

@@ -270,6 +270,19 @@ class ControllerDuties:
             self._is_changed = True
             log.info("recovery_acknowledged broker=%d epoch=%d", broker_id, broker_epoch)
 
+    def elect_leaders(
+        self, wanted: Sequence[tuple[str, int]] | None, *, unclean: bool
+    ) -> dict[tuple[str, int], ErrorCode]:
+        """Elect the preferred leaders, or any where nobody leads; return a result for each; None means all."""
+        controller = self._office()
+        changes, results = controller.plan_elections(wanted, unclean=unclean)
+        if changes:
+            self._tree.write_states(self._fence, changes)
+            controller.confirm_states(changes)
+            self._is_changed = True
+            log.info("elected_on_request partitions=%d unclean=%s", len(changes), unclean)
+        return results
+
     def shut_down(self, broker_id: int, broker_epoch: int) -> int:
         """Let others take over from a broker that is about to stop; return for how many partitions they did."""
         controller = self._office()

@@ -12,11 +12,12 @@ from pylog.broker.fetch import check_leader_epoch
 from pylog.broker.group_handlers import GROUP_APIS
 from pylog.broker.handler import Answer, Caller, Cluster, Handler
 from pylog.broker.partition_handlers import PARTITION_APIS
-from pylog.broker.partitions import Partitions
+from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.settings import check_topic_configs
 from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.cluster.topics import check_topic_name
 from pylog.errors import ApiError, ConfigError, ErrorCode
+from pylog.log.log import Log
 from pylog.model import INTERNAL_TOPICS, NO_LEADER
 from pylog.wire.api import ApiKey, Message
 from pylog.wire.api.cluster import (
@@ -160,6 +161,8 @@ def _list_offset(partitions: Partitions, topic: str, wanted: ListOffsetsPartitio
         partition, log = partitions.leader(topic, number)
         check_leader_epoch(wanted.current_leader_epoch, partition.leader_epoch)
         timestamp, offset = -1, -1
+        if wanted.timestamp != EARLIEST_TIMESTAMP:
+            _check_is_caught_up(partition, log)
         if wanted.timestamp == LATEST_TIMESTAMP:
             offset = log.high_watermark
         elif wanted.timestamp == EARLIEST_TIMESTAMP:
@@ -177,6 +180,18 @@ def _list_offset(partitions: Partitions, topic: str, wanted: ListOffsetsPartitio
         )
     except ApiError as error:
         return ListOffsetsPartitionResponse(partition_index=number, error_code=error.code)
+
+
+def _check_is_caught_up(partition: Partition, log: Log) -> None:
+    """Refuse to say where the log ends while the last leader may have shown more of it than we know (trap 36).
+
+    Raises:
+        ApiError: OFFSET_NOT_AVAILABLE; ask again.
+    """
+    leading = partition.leading
+    if leading is not None and log.high_watermark < leading.epoch_start:
+        message = f"high watermark {log.high_watermark} has not reached the epoch's start {leading.epoch_start}"
+        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
 
 
 def create_topics(cluster: Cluster, request: CreateTopicsRequest, caller: Caller) -> Answer:

@@ -1,6 +1,6 @@
 """What clients ask of partitions beside reading and writing.
 
-DeleteRecords, OffsetForLeaderEpoch, CreatePartitions, DescribeLogDirs, DescribeProducers.
+DeleteRecords, OffsetForLeaderEpoch, CreatePartitions, ElectLeaders, DescribeLogDirs, DescribeProducers.
 """
 
 import os
@@ -34,6 +34,7 @@ from pylog.wire.api.partitions import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
+    ElectLeadersRequest,
 )
 from pylog.wire.api.producers import (
     DescribedProducers,
@@ -101,6 +102,11 @@ def _epoch_end(partitions: Partitions, topic: str, wanted: OffsetForLeaderPartit
 
 def create_partitions(cluster: Cluster, request: CreatePartitionsRequest, caller: Caller) -> Answer:
     """Let the controller add partitions to topics."""
+    return cluster.ask_controller(request)
+
+
+def elect_leaders(cluster: Cluster, request: ElectLeadersRequest, caller: Caller) -> Answer:
+    """Let the controller elect the preferred leaders, or any where nobody leads and the operator says so."""
     return cluster.ask_controller(request)
 
 
@@ -172,6 +178,7 @@ PARTITION_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
     ApiKey.DELETE_RECORDS: (DeleteRecordsRequest, delete_records),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (OffsetForLeaderEpochRequest, offset_for_leader_epoch),
     ApiKey.CREATE_PARTITIONS: (CreatePartitionsRequest, create_partitions),
+    ApiKey.ELECT_LEADERS: (ElectLeadersRequest, elect_leaders),
     ApiKey.DESCRIBE_LOG_DIRS: (DescribeLogDirsRequest, describe_log_dirs),
     ApiKey.DESCRIBE_PRODUCERS: (DescribeProducersRequest, describe_producers),
 }

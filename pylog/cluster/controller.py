@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pylog.cluster.election import elect, elect_doubtful, elect_first
+from pylog.cluster.election import elect, elect_doubtful, elect_first, elect_preferred
 from pylog.cluster.image import BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
 from pylog.cluster.topics import ClusterConfig, NewTopic, plan_growth, plan_topic
 from pylog.errors import ApiError, ErrorCode
@@ -208,6 +208,45 @@ class Controller:
                 )
                 changes.append(StateChange(topic.name, number, after))
         return changes
+
+    def plan_elections(
+        self, wanted: Iterable[tuple[str, int]] | None, *, unclean: bool
+    ) -> tuple[list[StateChange], dict[tuple[str, int], ErrorCode]]:
+        """Return the states to write for elections that an operator asked for, and the result of each.
+
+        Args:
+            wanted: partitions; None means all, of which those that need nothing are left out of the result.
+            unclean: elect any live replica where nobody leads, instead of the preferred one.
+        """
+        asked = wanted
+        if asked is None:
+            asked = [(name, number) for name, topic in self.topics.items() for number in topic.partitions]
+        changes: dict[tuple[str, int], StateChange] = {}
+        results: dict[tuple[str, int], ErrorCode] = {}
+        for name, number in asked:
+            topic = self.topics.get(name)
+            state = topic.partitions.get(number) if topic is not None and name not in self.deletions else None
+            if state is None:
+                results[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            after = self._elect_now(state, unclean=unclean)
+            if isinstance(after, PartitionImage):
+                changes[name, number] = StateChange(name, number, after)
+                after = ErrorCode.NONE
+            if wanted is not None or after is not ErrorCode.ELECTION_NOT_NEEDED:
+                results[name, number] = after
+        return list(changes.values()), results
+
+    def _elect_now(self, state: PartitionImage, *, unclean: bool) -> PartitionImage | ErrorCode:
+        if unclean:
+            if state.leader != NO_LEADER:
+                return ErrorCode.ELECTION_NOT_NEEDED
+            after = elect(state, self.brokers, unclean=True)
+            return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if after.leader == NO_LEADER else after
+        preferred = elect_preferred(state, self.brokers)
+        if preferred is None:
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        return ErrorCode.ELECTION_NOT_NEEDED if preferred is state else preferred
 
     def plan_shutdown(self, broker_id: int, broker_epoch: int) -> list[StateChange]:
         """Return the states in which others do what *broker_id*, which is about to stop, did; it joins no ISR again.

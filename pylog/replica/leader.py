@@ -104,6 +104,11 @@ class Leader:
         """Whether there are no followers at all."""
         return not self._followers
 
+    @property
+    def epoch_start(self) -> Offset:
+        """Log end when this epoch began: below it, what consumers were shown before may still lie."""
+        return self._epoch_start
+
     def is_replica(self, broker_id: int) -> bool:
         """Whether *broker_id* follows here."""
         return broker_id in self._followers

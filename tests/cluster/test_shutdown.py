@@ -2,6 +2,9 @@
 
 import time
 
+from confluent_kafka import ElectionType, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+
 from tests.cluster.conftest import Brokers, bootstrap, create, isrs, leaders, wait_for
 from tests.cluster.history import Load
 from tests.cluster.test_replication import all_in_sync, check
@@ -34,6 +37,29 @@ def test_a_rolling_restart_loses_nothing_and_fails_no_send(brokers: Brokers) -> 
     assert not any(history.failed.values())
     assert not history.doubled(), "the producer is idempotent"
     assert history.longest_pause_s < SESSION_S
+
+
+def test_preferred_leaders_are_elected_on_request_and_only_then(brokers: Brokers) -> None:
+    create(brokers[1], "preferred", 3, 3)
+    wait_for(all_in_sync(brokers, "preferred"), "all replicas are in sync")
+    before = leaders(brokers, "preferred")
+    admin = AdminClient({"bootstrap.servers": bootstrap(brokers)})
+    rows = admin.list_topics("preferred", timeout=10).topics["preferred"].partitions
+    preferred = {number: row.replicas[0] for number, row in rows.items()}
+    assert before == preferred
+    victim = preferred[0]
+    brokers[victim].stop()
+    brokers[victim].start()
+    wait_for(all_in_sync(brokers, "preferred"), "the restarted broker is in sync again")
+    assert victim not in leaders(brokers, "preferred").values(), "nothing is re-balanced by itself"
+    asked = [TopicPartition("preferred", 0), TopicPartition("preferred", 1), TopicPartition("missing", 0)]
+    results = admin.elect_leaders(ElectionType.PREFERRED, asked).result(20)
+    assert [results[one].code() if results[one] else 0 for one in asked] == [
+        0,
+        KafkaError.ELECTION_NOT_NEEDED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    ]
+    assert leaders(brokers, "preferred") == preferred
 
 
 def test_what_nobody_else_has_stays_with_the_broker_that_stops(brokers: Brokers) -> None:

@@ -92,13 +92,13 @@ SERVED: Mapping[ApiKey, ApiVersionRange] = {
     ApiKey.DESCRIBE_LOG_DIRS: ApiVersionRange(1, 4, 1, flexible_from=2),
     ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3, 0, flexible_from=2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1, 0, flexible_from=1),
+    ApiKey.ELECT_LEADERS: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1, 0, flexible_from=0),
     ApiKey.DESCRIBE_PRODUCERS: ApiVersionRange(0, 0, 0, flexible_from=0),
 }
 """What this release answers, which is exactly what ApiVersions says."""
 
 PLANNED: Mapping[ApiKey, ApiVersionRange] = {
-    ApiKey.ELECT_LEADERS: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiVersionRange(0, 1, 0, flexible_from=1),

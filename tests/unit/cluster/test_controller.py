@@ -250,3 +250,26 @@ def test_a_broker_that_stops_hands_over_and_joins_no_isr_again() -> None:
     assert isinstance(term.plan_isr(2, 1, replace(wish, isr=((1, 2), (2, 1)))), StateChange)
     with pytest.raises(ApiError):
         term.plan_shutdown(1, 1)
+
+
+def test_elections_on_request_have_a_result_for_each() -> None:
+    live = brokers((1, 1), (2, 1))
+    states = (
+        led_by(2, (2, 1), (1, 2)),
+        led_by(1, (1, 2), (1, 2)),
+        led_by(2, (2,), (1, 2)),
+        led_by(NO_LEADER, (3,), (3, 2)),
+    )
+    term = controller(snapshot(live, topic("t", *states)))
+    changes, results = term.plan_elections([("t", 0), ("t", 1), ("t", 2), ("u", 0)], unclean=False)
+    assert changes == [StateChange("t", 0, PartitionImage(1, 6, (2, 1), (1, 2), 3))]
+    assert list(results.values()) == [
+        ErrorCode.NONE,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert ("t", 1) not in term.plan_elections(None, unclean=False)[1], "of all, only what something came of"
+    changes, results = term.plan_elections([("t", 0), ("t", 3)], unclean=True)
+    assert changes == [StateChange("t", 3, PartitionImage(2, 6, (2,), (3, 2), 3))]
+    assert list(results.values()) == [ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.NONE]

@@ -1,0 +1,92 @@
+"""Where the log ends, asked of a leader that has just become one."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from pylog.broker.handler import Caller
+from pylog.broker.handlers import list_offsets
+from pylog.broker.partitions import Partitions
+from pylog.broker.settings import parse_broker_settings
+from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from pylog.errors import ErrorCode
+from pylog.log.directory import LogDirectory
+from pylog.model import NodeAddress
+from pylog.wire import records
+from pylog.wire.api.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from pylog.wire.records import Record
+
+ADDRESS = NodeAddress(1, "h1", 9092)
+EPOCH = 7
+
+
+def image(version: int, leader: int, leader_epoch: int, broker_epoch: int = EPOCH) -> ClusterImage:
+    state = PartitionImage(leader, leader_epoch, (1, 2), (1, 2), version)
+    topic = TopicImage("t", UUID(int=5), {0: state})
+    brokers = {1: BrokerInfo(1, broker_epoch, None, ADDRESS, ADDRESS), 2: BrokerInfo(2, 8, None, ADDRESS, ADDRESS)}
+    return ClusterImage(1, version, "c", 2, brokers, {"t": topic})
+
+
+def apply(partitions: Partitions, new: ClusterImage) -> None:
+    partitions.retire(new)
+    partitions.switch(new, partitions.prepare(new))
+
+
+def follower(directory: Path) -> Partitions:
+    """Return the partitions of broker 1, which follows and has one record beyond its high watermark."""
+    partitions = Partitions(LogDirectory.open(directory, broker_id=1), 1, parse_broker_settings({}))
+    partitions.registered_epoch = lambda: EPOCH
+    apply(partitions, image(1, leader=2, leader_epoch=0))
+    found = partitions.get("t", 0)
+    assert found is not None
+    assert found.log is not None
+    found.log.append_as_follower(memoryview(bytearray(records.encode_batch([Record(0, 1, None, b"x", [])]))))
+    return partitions
+
+
+def ask(partitions: Partitions, timestamp: int) -> tuple[int, int]:
+    cluster: Any = SimpleNamespace(partitions=partitions)
+    wanted = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)])
+    answer: Any = list_offsets(cluster, ListOffsetsRequest(topics=[wanted]), Caller("c", "h", 7))
+    [row] = answer.topics[0].partitions
+    return row.error_code, row.offset
+
+
+def test_trap_36_a_new_leader_does_not_say_where_the_log_ends_before_it_knows(tmp_path: Path) -> None:
+    partitions = follower(tmp_path)
+    apply(partitions, image(2, leader=1, leader_epoch=1))
+    assert ask(partitions, LATEST_TIMESTAMP)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert ask(partitions, 0)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert ask(partitions, EARLIEST_TIMESTAMP) == (ErrorCode.NONE, 0)
+    found = partitions.get("t", 0)
+    assert found is not None
+    assert found.leading is not None
+    found.leading.fetched(2, 8, 1, 1, now_ms=0)
+    partitions.advance(found)
+    assert ask(partitions, LATEST_TIMESTAMP) == (ErrorCode.NONE, 1)
+
+
+def test_rule_1_an_image_from_before_the_registration_gives_no_leadership(tmp_path: Path) -> None:
+    partitions = follower(tmp_path)
+    apply(partitions, image(2, leader=1, leader_epoch=1, broker_epoch=EPOCH - 1))
+    assert ask(partitions, EARLIEST_TIMESTAMP)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    apply(partitions, image(3, leader=1, leader_epoch=1))
+    assert ask(partitions, EARLIEST_TIMESTAMP) == (ErrorCode.NONE, 0)
+
+
+def test_rule_1_a_lost_session_ends_leading_until_an_image_knows_the_next_one(tmp_path: Path) -> None:
+    partitions = follower(tmp_path)
+    apply(partitions, image(2, leader=1, leader_epoch=1))
+    assert len(partitions.stop_leading()) == 1
+    partitions.registered_epoch = lambda: EPOCH + 1
+    apply(partitions, image(3, leader=1, leader_epoch=1))
+    assert ask(partitions, EARLIEST_TIMESTAMP)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    apply(partitions, image(4, leader=1, leader_epoch=1, broker_epoch=EPOCH + 1))
+    assert ask(partitions, EARLIEST_TIMESTAMP) == (ErrorCode.NONE, 0)
