@@ -61,7 +61,7 @@ def test_api_versions_says_the_table(version: int) -> None:
 
 @pytest.mark.parametrize(("key", "version", "expected"), [
     (0, 2, False), (0, 3, True), (0, 9, True), (0, 10, False), (3, 0, True), (3, -1, False), (9_999, 0, False),
-    (ApiKey.ELECT_LEADERS, 0, False),
+    (ApiKey.ALTER_CLIENT_QUOTAS, 0, False),
 ])
 def test_served_versions(key: int, version: int, expected: bool) -> None:
     assert is_served(key, version) is expected
