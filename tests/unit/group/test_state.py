@@ -380,6 +380,13 @@ class TestStaticMembers:
         assert table.synced(table.sync("m3", instance_id="b")).assignment == b"m2"
         assert len(table.writes) == 1
 
+    def test_it_need_not_fetch_again_what_was_fetched_before(self) -> None:
+        table = group_of(3 * REBALANCE_MS, instances=("a",))
+        table.pass_time(REBALANCE_MS + 1)
+        table.join(instance_id="a", session_ms=3 * REBALANCE_MS)
+        table.act(table.group.expire(table.now_ms))
+        assert table.is_in(State.STABLE)
+
     def test_it_is_told_only_once_its_new_id_is_written(self) -> None:
         table = group_of(SESSION_MS, instances=("a",))
         table.is_writing_held = True
