@@ -13,6 +13,7 @@ checked before its first installation has nothing else::
 """
 
 import contextlib
+import grp
 import hashlib
 import http.client
 import json
@@ -20,6 +21,7 @@ import platform
 import pwd
 import re
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -31,6 +33,27 @@ from typing import Any
 ANSWER_TIMEOUT_S = 5.0
 # Exit code that says "asked and not well"; 1 is Python's own for a crash.
 NOT_WELL = 3
+# What the roles put on a host. Read at once, so that a task runs only for what differs: asking file by file costs a
+# second a task, twice over.
+OWN_PATHS = (
+    "/etc/pylog/*.yml",
+    "/etc/pylog-zookeeper",
+    "/etc/pylog-zookeeper/*",
+    "/var/lib/pylog-zookeeper",
+    "/var/lib/pylog-zookeeper/myid",
+    "/etc/systemd/system/pylog-*",
+    "/etc/cron.d/pylog-*",
+    "/etc/*/60-pylog*",
+    "/etc/*/*/60-pylog*",
+    "/etc/tmpfiles.d/pylog.conf",
+    "/usr/local/bin/pylog",
+    "/opt/pylog/current",
+    "/opt/pylog/releases/*/requirements.lock",
+    "/opt/pylog/spark/current",
+    "/opt/pylog/spark/releases/*/requirements.lock",
+    "/var/lib/pylog/lake",
+)
+OWN_USERS = ("pylog", "pylog-zookeeper")
 # Kernel settings that the tuning role sets; read once here so that preflight and status can show them.
 SYSCTLS = ("vm.swappiness", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.max_map_count")
 
@@ -71,6 +94,14 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
+def group_name(gid: int) -> str:
+    """Return the name of group *gid*, or the number where it has none."""
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
 def disk(device: str) -> dict[str, Any]:
     """Return what is on block device *device*: its signature, label, UUID and where it is mounted."""
     path = Path(device)
@@ -92,6 +123,32 @@ def disk(device: str) -> dict[str, Any]:
 def disks(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is on each device of ``{"disks": [device, ...]}``."""
     return {"disks": {device: disk(device) for device in wanted.get("disks", [])}}
+
+
+def file_state(path: Path) -> str:
+    """Return what is at *path* in one line: content and who may do what with it; empty when there is nothing."""
+    try:
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            return f"link {path.readlink()}"
+        is_directory = stat.S_ISDIR(found.st_mode)
+        content = "directory" if is_directory else hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+    group = group_name(found.st_gid)
+    return f"{content} {stat.S_IMODE(found.st_mode):04o} {user_name(found.st_uid)} {group}"
+
+
+def file_states(more: Sequence[str]) -> dict[str, str]:
+    """Return the state of every path in `OWN_PATHS` and *more* that exists."""
+    paths = [path for pattern in OWN_PATHS for path in map(str, Path("/").glob(pattern[1:]))]
+    return {path: state for path in (*paths, *more) if (state := file_state(Path(path)))}
+
+
+def users() -> dict[str, list[str]]:
+    """Return those of `OWN_USERS` that exist, with the groups they were added to."""
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return {name: [group.gr_name for group in grp.getgrall() if name in group.gr_mem] for name in names & {*OWN_USERS}}
 
 
 def sysctls() -> dict[str, str]:
@@ -124,6 +181,9 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "packages": sorted(line[3:] for line in packages.splitlines() if line.startswith("ii")),
         "listeners": listeners(run("ss", "-ltneH")[1]),
         "disks": disks(wanted)["disks"],
+        "files": file_states(wanted.get("paths", [])),
+        "users": users(),
+        "fstab": [" ".join(line.split()) for line in Path("/etc/fstab").read_text().splitlines()],
         "sysctls": sysctls(),
         "unresolved": [name for name in wanted.get("names", []) if not resolves(name)],
         "clock_ms": time.time_ns() // 1_000_000,
