@@ -238,15 +238,13 @@ def check_new_topic(topic: CreatableTopic) -> dict[str, str]:
     """Return the configs of a topic to create.
 
     Raises:
-        ApiError: a config is unknown or wrong, or the topic asks for what is not built.
+        ApiError: a config is unknown or wrong.
     """
     configs = {config.name: config.value for config in topic.configs}
     try:
         check_topic_configs(configs)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
-    if "compact" in (configs.get("cleanup.policy") or "") and topic.name not in INTERNAL_TOPICS:
-        raise ApiError(ErrorCode.INVALID_CONFIG, "cleanup.policy=compact: compaction is not built yet")
     return {name: value for name, value in configs.items() if value is not None}
 
 

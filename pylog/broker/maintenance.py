@@ -12,9 +12,11 @@ from typing import Any
 from pylog.broker.partitions import Partitions
 from pylog.broker.produce import ProduceHandler
 from pylog.broker.settings import Value
-from pylog.errors import StorageError
+from pylog.errors import CorruptRecords, StorageError
+from pylog.log.compaction import CompactionJob, plan
 from pylog.log.directory import LogDirectory
 from pylog.log.jobs import Job
+from pylog.log.log import Log
 from pylog.metrics import Metrics
 
 _logger = logging.getLogger(__name__)
@@ -47,10 +49,12 @@ class Maintenance:
         self._settings = settings
         self._now_ms = now_ms
         self._is_retention_ours = is_retention_ours
+        self._uncompactable: set[Log] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._running: set[asyncio.Future[None]] = set()
         self._disk_used = metrics.gauge("pylog_disk_used_ratio", "Share of the data disk in use, 0 to 1.")
         self._deleted_bytes = metrics.counter("pylog_retention_deleted_bytes_total", "Bytes retention deleted.")
+        self._compactions = metrics.counter("pylog_compactions_total", "Passes of compaction over a log.")
         metrics.gauge("pylog_partitions", "Partitions hosted.", read=lambda: len(partitions))
         metrics.gauge(
             "pylog_partitions_offline",
@@ -65,6 +69,7 @@ class Maintenance:
             (TICK_S, self._start_jobs),
             (DISK_LOOK_S, self._look_at_disk),
             (interval_ms / 1000, self._checkpoint),
+            (int(self._settings["log.cleaner.backoff.ms"]) / 1000, self._compact),
         ]
         if self._is_retention_ours:
             duties.append((RETENTION_S, self._retain))
@@ -135,7 +140,7 @@ class Maintenance:
                 job.finish()
             except StorageError as error:
                 # After a failed sync the kernel has dropped the pages: nothing may be written on top (rule 7).
-                _logger.critical("sync failed, this broker ends itself reason=%s", error)
+                _logger.critical("the disk failed, this broker ends itself reason=%s", error)
                 os._exit(1)
 
         future.add_done_callback(finish)
@@ -163,6 +168,27 @@ class Maintenance:
             if job is not None:
                 await self._start_job(job)
         self._directory.jobs.append(self._directory.checkpoint_job())
+
+    async def _compact(self) -> None:
+        """Compact the logs that ask for it, the dirtiest first and one at a time."""
+        found: list[tuple[float, Log]] = []
+        for partition in self._partitions:
+            log = partition.log
+            if log is None or not log.is_compacted or partition.is_offline or log in self._uncompactable:
+                continue
+            work = plan(log, self._now_ms())
+            if work is not None and work.dirty_ratio >= log.config.min_cleanable_dirty_ratio:
+                found.append((work.dirty_ratio, log))
+        for _, log in sorted(found, key=lambda one: one[0], reverse=True):
+            work = plan(log, self._now_ms())  # again: retention or truncation may have come in between
+            if work is None:
+                continue
+            job = CompactionJob(log, work, self._now_ms())
+            await self._start_job(job)
+            if job.error is None:
+                self._compactions.value += 1
+            elif isinstance(job.error, CorruptRecords):
+                self._uncompactable.add(log)  # it was logged once, and a second try finds the same
 
     async def _retain(self) -> None:
         await self.retain(dry_run=False)

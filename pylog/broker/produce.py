@@ -115,6 +115,8 @@ class ProduceHandler:
             raise InvalidRecords("no records")
         header = records.check_batch(batch)
         self._check(header, len(batch), log.config.max_message_bytes, version)
+        if log.is_compacted and any(record.key is None for record in records.decode_records(batch, header)):
+            raise InvalidRecords("a record without key; the topic is compacted by keys")
         now_ms = self._now_ms()
         result = log.append_as_leader(batch, header, partition.leader_epoch, now_ms)
         if not result.is_duplicate:

@@ -36,7 +36,7 @@ class Source(IntEnum):
     DEFAULT = 5
 
 
-Value = int | bool | str
+Value = int | float | bool | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,14 @@ class Setting:
             if not self.low <= number <= self.high:
                 raise ConfigError(f"{self.name}={raw}: wanted {self.low} to {self.high}")
             return number
+        if self.kind is Kind.DOUBLE:
+            try:
+                share = float(raw)
+            except ValueError:
+                raise ConfigError(f"{self.name}={raw}: wanted a number") from None
+            if not self.low <= share <= self.high:
+                raise ConfigError(f"{self.name}={raw}: wanted {self.low} to {self.high}")
+            return share
         if self.choices and not set(raw.split(",")) <= set(self.choices):
             raise ConfigError(f"{self.name}={raw}: wanted {', '.join(self.choices)}")
         return raw
@@ -228,6 +236,39 @@ SETTINGS: Mapping[str, Setting] = _table(
         "What becomes of old records.",
         "cleanup.policy",
         choices=("delete", "compact"),
+    ),
+    Setting(
+        "log.cleaner.backoff.ms",
+        Kind.LONG,
+        15_000,
+        "How often logs are looked through for something to compact.",
+        low=1,
+        high=_MAX_INT32,
+    ),
+    Setting(
+        "log.cleaner.min.cleanable.ratio",
+        Kind.DOUBLE,
+        0.5,
+        "Share of a log's closed segments that were never compacted from which on it is compacted.",
+        "min.cleanable.dirty.ratio",
+        0,
+        1,
+    ),
+    Setting(
+        "log.cleaner.min.compaction.lag.ms",
+        Kind.LONG,
+        0,
+        "Age before which a record is not compacted.",
+        "min.compaction.lag.ms",
+        0,
+    ),
+    Setting(
+        "log.cleaner.delete.retention.ms",
+        Kind.LONG,
+        24 * _HOUR_MS,
+        "How long compaction leaves a record without value, so that readers learn of the deletion.",
+        "delete.retention.ms",
+        0,
     ),
     Setting(
         "compression.type",

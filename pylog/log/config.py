@@ -45,6 +45,12 @@ class LogConfig:
     """How far ahead of the broker's clock a batch may be."""
     cleanup_policy: str = "delete"
     """`delete`, `compact` or `compact,delete`."""
+    min_cleanable_dirty_ratio: float = 0.5
+    """Share of bytes never compacted from which on a compaction is worth it."""
+    min_compaction_lag_ms: int = 0
+    """Age of its newest record before which a segment is not compacted."""
+    delete_retention_ms: int = 24 * _HOUR_MS
+    """How long compaction leaves a record that deletes a key, so that readers learn of it."""
     producer_id_expiration_ms: int = 24 * _HOUR_MS
     """Time without a batch after which an idempotent producer is forgotten."""
 
@@ -66,12 +72,20 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     @property
+    def is_compacting(self) -> bool:
+        """Whether only the last record of each key stays."""
+        return "compact" in self.cleanup_policy
+
+    @property
     def is_log_append_time(self) -> bool:
         """Whether batches get the broker's time."""
         return self.message_timestamp_type == "LogAppendTime"
 
 
 _RANGES: dict[str, tuple[int, int]] = {
+    "min_cleanable_dirty_ratio": (0, 1),
+    "min_compaction_lag_ms": (0, _INT64_MAX),
+    "delete_retention_ms": (0, _INT64_MAX),
     "segment_bytes": (1024, _INT32_MAX),
     "segment_ms": (1, _INT64_MAX),
     "index_interval_bytes": (0, _INT32_MAX),

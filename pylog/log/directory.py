@@ -1,7 +1,7 @@
 """One data directory: the logs of one broker on one disk, and the files that speak for all of them.
 
 data_dir => .lock meta.properties recovery-point-offset-checkpoint replication-offset-checkpoint
-            log-start-offset-checkpoint [.kafka_cleanshutdown] partition*
+            log-start-offset-checkpoint cleaner-offset-checkpoint [.kafka_cleanshutdown] partition*
 partition => <topic>-<partition>/  |  <topic>-<partition>.<32 hex digits>-{delete,stray}/
 
 Absence never deletes (rule 2): a directory is removed only by `delete`, and only if its topic id is the one named.
@@ -73,6 +73,7 @@ class LogDirectory:
         self._recovery_points = checkpoint.read_offsets(path / checkpoint.RECOVERY_POINTS)
         self._high_watermarks = checkpoint.read_offsets(path / checkpoint.HIGH_WATERMARKS)
         self._log_start_offsets = checkpoint.read_offsets(path / checkpoint.LOG_START_OFFSETS)
+        self._compacted_offsets = checkpoint.read_offsets(path / checkpoint.COMPACTED_OFFSETS)
         # Checkpoints are written by the loop (before a truncation) and by a thread (every minute).
         self._write_lock = threading.Lock()
         self._taken_count = self._written_count = 0
@@ -192,6 +193,8 @@ class LogDirectory:
             jobs=self.jobs,
         )
         log.on_recovery_point_lowered = self.checkpoint
+        if not is_new:
+            log.compacted_offset = min(self._compacted_offsets.get(key, 0), log.log_end_offset)
         return log
 
     def set_aside(self, key: TopicPartition) -> Path:
@@ -263,6 +266,9 @@ class LogDirectory:
                 checkpoint.LOG_START_OFFSETS: self._merge(
                     self._log_start_offsets, {key: log.log_start_offset for key, log in logs}
                 ),
+                checkpoint.COMPACTED_OFFSETS: self._merge(
+                    self._compacted_offsets, {key: log.compacted_offset for key, log in logs if log.compacted_offset}
+                ),
             },
         )
 
@@ -329,7 +335,9 @@ class LogDirectory:
 
     def _rename(self, key: TopicPartition, suffix: str) -> Path:
         self._unopened.discard(key)
-        for offsets in (self._recovery_points, self._high_watermarks, self._log_start_offsets):
+        for offsets in (
+            self._recovery_points, self._high_watermarks, self._log_start_offsets, self._compacted_offsets
+        ):  # fmt: skip
             offsets.pop(key, None)
         ending = f"-{key.partition}.{uuid.uuid4().hex}{suffix}"
         old, new = self.path / str(key), self.path / (key.topic[: MAX_NAME_BYTES - len(ending)] + ending)

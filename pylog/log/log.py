@@ -76,6 +76,9 @@ class Log:
         recovery_point: everything below survives a power cut.
         is_flushing: `flush.messages` or `flush.ms` asks for syncs; see `is_sync_due`.
         offline: why nothing is read or written any more, or None.
+        is_compacted: only the last record of each key stays, so every record needs one.
+        compacted_offset: everything below went through a compaction.
+        truncation_count: grows when something is cut off, so that work begun before is dropped.
         epochs: which leader epoch wrote what.
         producers: idempotent producers.
         jobs: work to run elsewhere.
@@ -84,10 +87,10 @@ class Log:
 
     __slots__ = (
         "_active", "_config", "_is_plain", "_last_possible_offset", "_leader_epoch", "_roll_bytes",
-        "_roll_timestamp", "_segments", "_truncation_count", "_unsynced_since_ms", "directory", "epochs",
-        "high_watermark", "is_flushing", "jobs",
+        "_roll_timestamp", "_segments", "_unsynced_since_ms", "compacted_offset", "directory", "epochs",
+        "high_watermark", "is_compacted", "is_flushing", "jobs",
         "log_end_offset", "log_start_offset", "offline", "on_recovery_point_lowered", "producers",
-        "recovery_point", "topic_partition",
+        "recovery_point", "topic_partition", "truncation_count",
     )  # fmt: skip
 
     def __init__(
@@ -103,8 +106,9 @@ class Log:
         self._segments = Segments(directory, loaded.segments)
         self._active = self._segments.active
         self._leader_epoch = self.epochs.latest
-        self._truncation_count = 0
+        self.truncation_count = 0
         self._unsynced_since_ms = _NEVER
+        self.compacted_offset: Offset = 0
         self.log_end_offset: Offset = self._active.next_offset
         self.log_start_offset: Offset = self._segments.base_offset
         self.high_watermark: Offset = self.log_start_offset
@@ -180,6 +184,7 @@ class Log:
     def configure(self, config: LogConfig) -> None:
         """Take new settings; they hold from the next append on."""
         self._config = config
+        self.is_compacted = config.is_compacting
         self.is_flushing = config.flush_messages < _NEVER or config.flush_ms < _NEVER
         self._is_plain = not (
             config.is_log_append_time
@@ -508,16 +513,16 @@ class Log:
         if records_only:
             # An earlier sync of the same segment made its name survive.
             is_named = self.recovery_point > segments[-1].base_offset
-            return SyncJob(self, segments, end_offset, self._truncation_count, [] if is_named else [self.directory])
+            return SyncJob(self, segments, end_offset, self.truncation_count, [] if is_named else [self.directory])
         paths = [path for segment in segments for path in (segment.index.path, segment.time_index.path)]
         for segment in segments:
             segment.index.flush()
             segment.time_index.flush()
-        return SyncJob(self, segments, end_offset, self._truncation_count, [*paths, self.directory])
+        return SyncJob(self, segments, end_offset, self.truncation_count, [*paths, self.directory])
 
     def note_synced(self, end_offset: Offset, truncation_count: int) -> None:
         """Move the recovery point after a sync, unless the log was truncated meanwhile."""
-        if truncation_count == self._truncation_count:
+        if truncation_count == self.truncation_count:
             self.recovery_point = max(self.recovery_point, end_offset)
 
     def flush(self) -> None:
@@ -573,6 +578,19 @@ class Log:
             self.epochs.truncate_start(offset)
             self._drop_first(self._segments.wholly_below(offset))
         return self.log_start_offset
+
+    def has_segments(self, segments: Sequence[Segment]) -> bool:
+        """Whether all of *segments* are still part of the log."""
+        return self._segments.holds(segments)
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put a compacted segment in the place of those it was made of.
+
+        Raises:
+            StorageError: the disk fails, and the partition is offline.
+        """
+        with self._going_offline():
+            self._remove(self._segments.replace(old, new))
 
     def _drop_first(self, count: int) -> None:
         if not count:
@@ -638,8 +656,9 @@ class Log:
         self._end_truncation()
 
     def _begin_truncation(self, offset: Offset) -> None:
-        # Syncs that are under way cover bytes that are about to change.
-        self._truncation_count += 1
+        # Syncs and compactions that are under way cover bytes that are about to change.
+        self.truncation_count += 1
+        self.compacted_offset = min(self.compacted_offset, offset)
         if offset < self.recovery_point:
             # What is written there next is not synced.  A crash must not find the old recovery point above it.
             self.recovery_point = offset

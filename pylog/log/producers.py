@@ -90,6 +90,10 @@ class Producers:
             for key, one in self._producers.items()
         ]
 
+    def last_offsets(self) -> dict[int, Offset]:
+        """Return the last offset of everyone who has written."""
+        return {key: one.batches[-1].last_offset for key, one in self._producers.items() if one.batches}
+
     def check(self, header: BatchHeader) -> StoredBatch | None:
         """Return the stored batch that this one repeats, or None if it is new and next in line.
 

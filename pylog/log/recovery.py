@@ -13,6 +13,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from pylog.errors import StorageError
+from pylog.log.compaction import finish_swaps
 from pylog.log.config import LogConfig
 from pylog.log.epochs import LeaderEpochs
 from pylog.log.index import OffsetIndex, TimeIndex
@@ -193,6 +194,7 @@ def _fault(header: BatchHeader, batch: memoryview) -> str:
 
 
 def _find_segments(directory: Path) -> list[Segment]:
+    finish_swaps(directory)
     bases: list[Offset] = []
     others: list[Path] = []
     for path in directory.iterdir():

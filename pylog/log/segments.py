@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pylog.log.compaction import put_in_place
 from pylog.log.recovery import read_first_timestamp, walk_tail
 from pylog.log.retention import SegmentFacts
 from pylog.log.segment import FileSlice, Segment
@@ -131,6 +132,26 @@ class Segments:
         del self._rows[:count]
         self._closed_bytes -= sum(segment.size_bytes for segment in dropped)
         return _retire(dropped)
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> list[Path]:
+        """Put *new*, which holds what is left of neighbours *old*, in their place; return the files to be removed.
+
+        Readers with a slice of an old segment keep its bytes, which do not change.
+        """
+        row = self._rows.index(old[0])
+        paths = put_in_place(old, new)
+        self._rows[row : row + len(old)] = [new]
+        for segment in old:
+            segment.release()
+        self._closed_bytes = sum(segment.size_bytes for segment in self._rows[:-1])
+        return paths
+
+    def holds(self, segments: Sequence[Segment]) -> bool:
+        """Whether *segments* are still here, side by side."""
+        if segments[0] not in self._rows:
+            return False
+        row = self._rows.index(segments[0])
+        return self._rows[row : row + len(segments)] == list(segments)
 
     def cut(self, offset: Offset, interval_bytes: int) -> list[Path]:
         """Drop everything at or above *offset*, which lies in a segment; return the files left to be removed."""

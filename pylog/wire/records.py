@@ -177,26 +177,37 @@ def encode_batch(
     *,
     compression_type: str = "none",
     base_offset: int = 0,
+    last_offset: int | None = None,
+    base_timestamp: int | None = None,
+    max_timestamp: int | None = None,
     leader_epoch: int = -1,
     attributes: int = 0,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """Return one batch of *records*, whose `offset` counts from *base_offset*."""
+    """Return one batch of *records*, whose `offset` counts from *base_offset*.
+
+    Last offset and timestamps follow from the records; compaction, which leaves fewer or none, says what they were.
+    """
     records = list(records)
-    assert records, "a batch holds at least one record"
+    assert records or None not in (last_offset, base_timestamp, max_timestamp), "nothing says what an empty batch spans"
     codec = compression.CODECS[compression_type]
-    base_timestamp = records[0].timestamp
+    if last_offset is None:
+        last_offset = records[-1].offset
+    if base_timestamp is None:
+        base_timestamp = records[0].timestamp
+    if max_timestamp is None:
+        max_timestamp = max(record.timestamp for record in records)
     body = bytearray()
     for record in records:
         _write_record(body, record, base_offset, base_timestamp)
     packed = compression.compress(codec, body)
     under_crc = _UNDER_CRC.pack(
         attributes | codec,
-        records[-1].offset - base_offset,
+        last_offset - base_offset,
         base_timestamp,
-        max(record.timestamp for record in records),
+        max_timestamp,
         producer_id,
         producer_epoch,
         base_sequence,

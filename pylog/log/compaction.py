@@ -1,0 +1,366 @@
+"""Compaction: of all records with one key the last stays, at its offset.
+
+A pass notes the last offset of every key in the part that was never compacted, then writes closed segments anew without
+what is outdated, neighbours together where they fit into one.  The active segment, records above the high watermark or
+the recovery point and those younger than `min.compaction.lag.ms` stay as they are.  A record without value, a
+tombstone, outlives the pass that first meets it by `delete.retention.ms`, so that readers learn of it; that time is
+kept in its batch (attribute bit 6, base timestamp), as Kafka does.
+
+    B.{log,index,timeindex}.cleaned   being written; removed by the next start
+    B.log.swap                        whole and synced: stands for all segments from B up to its last offset, which the
+                                      next start removes before it takes the name B.log
+
+Source: Kafka's Cleaner and DefaultRecordBatch, KIP-534.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pylog.errors import CorruptRecords, StorageError
+from pylog.log.jobs import sync_path
+from pylog.log.segment import RELATIVE_OFFSET_MAX, Segment
+from pylog.model import Offset
+from pylog.wire.compression import NAMES
+from pylog.wire.records import (
+    COMPRESSION_MASK,
+    DELETE_HORIZON,
+    BatchHeader,
+    Record,
+    decode_records,
+    encode_batch,
+    parse_header,
+)
+
+if TYPE_CHECKING:
+    from pylog.log.log import Log
+
+_logger = logging.getLogger(__name__)
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+MAX_KEY_COUNT = 400_000
+"""Keys one pass remembers, about 60 MB; what comes after them waits for the next pass."""
+
+WORK_S = 0.002
+"""How long a pass works at a time.  It shares the interpreter with the event loop, so after that it sleeps as long."""
+
+_DIGEST_BYTES = 16
+
+
+class Plan(NamedTuple):
+    """What a pass may touch.
+
+    Attributes:
+        segments: everything that may be written anew, oldest first.
+        first_dirty_offset: what is below was compacted before.
+        dirty_ratio: share of bytes that were not.
+    """
+
+    segments: list[Segment]
+    first_dirty_offset: Offset
+    dirty_ratio: float
+
+
+def plan(log: "Log", now_ms: int) -> Plan | None:
+    """Return what a pass over *log* would touch, or None if there is nothing that was not compacted before."""
+    end = min(log.high_watermark, log.recovery_point)
+    segments: list[Segment] = []
+    for segment in log.segments[:-1]:
+        if segment.next_offset > end or segment.max_timestamp > now_ms - log.config.min_compaction_lag_ms:
+            break
+        segments.append(segment)
+    first_dirty = log.compacted_offset
+    dirty_bytes = sum(segment.size_bytes for segment in segments if segment.next_offset > first_dirty)
+    if not dirty_bytes:
+        return None
+    return Plan(segments, first_dirty, dirty_bytes / sum(segment.size_bytes for segment in segments))
+
+
+class CompactionJob:
+    """One pass over one log: `run` in a thread, `finish` where the log lives."""
+
+    def __init__(self, log: "Log", found: Plan, now_ms: int, breathe: Callable[[], None] | None = None) -> None:
+        """Take note of what the pass needs to know of the log; *breathe* is called between batches."""
+        config = log.config
+        self.log = log
+        self.error: Exception | None = None
+        self._plan = found
+        self._now_ms = now_ms
+        self._breathe = breathe or Breath().take
+        self._horizon_ms = now_ms + config.delete_retention_ms
+        self._segment_bytes = config.segment_bytes
+        self._interval_bytes = config.index_interval_bytes
+        self._truncation_count = log.truncation_count
+        # What a producer wrote last has to stay, if only as an empty batch: a restart learns its sequence from there.
+        self._last_offsets = log.producers.last_offsets()
+        # And what ends the range, or a follower that has everything before it could never come to the log end.
+        self._final_offset = found.segments[-1].next_offset - 1
+        self._groups: list[tuple[list[Segment], Segment]] = []
+        self._last_offset_by_key: dict[bytes, Offset] = {}
+        self._mapped_offset: Offset = found.first_dirty_offset
+        for segment in found.segments:
+            segment.acquire()
+
+    def run(self) -> None:
+        """Write the compacted segments beside the others."""
+        try:
+            self._map_keys()
+            touched = [one for one in self._plan.segments if one.base_offset < self._mapped_offset]
+            for group in _groups(touched, self._segment_bytes):
+                self._groups.append((group, self._rewrite(group)))
+            if self._groups:
+                sync_path(self.log.directory)
+        except (OSError, StorageError, CorruptRecords) as error:
+            self.error = error
+        self._last_offset_by_key = {}
+
+    def finish(self) -> None:
+        """Put the new segments in the old ones' place, unless those have changed meanwhile.
+
+        Raises:
+            StorageError: the disk fails, and the partition is offline.
+        """
+        for segment in self._plan.segments:
+            segment.release()
+        log = self.log
+        is_valid = log.offline is None and log.truncation_count == self._truncation_count and self.error is None
+        for old, new in self._groups:
+            if is_valid and log.has_segments(old):
+                log.replace_segments(old, new)
+            else:
+                self._discard(new)
+                is_valid = False  # a gap in what is compacted must not look compacted
+        if is_valid:
+            log.compacted_offset = max(log.compacted_offset, self._mapped_offset)
+        if self.error is not None:
+            _remove_cleaned(log.directory)
+            _logger.error("compaction failed partition=%s reason=%s", log.topic_partition, self.error)
+
+    @staticmethod
+    def _discard(segment: Segment) -> None:
+        for path in (segment.path, segment.index.path, segment.time_index.path):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def _map_keys(self) -> None:
+        """Note the last offset of every key from the first dirty offset on, as far as memory is granted."""
+        last_offsets = self._last_offset_by_key
+        for segment in self._plan.segments:
+            if segment.next_offset <= self._plan.first_dirty_offset:
+                continue
+            for position, header in segment.batches():
+                if header.last_offset < self._plan.first_dirty_offset or header.is_control:
+                    continue
+                if len(last_offsets) + header.record_count > MAX_KEY_COUNT and last_offsets:
+                    return
+                for record in _records(segment, position, header):
+                    if record.key is not None:
+                        last_offsets[_digest(record.key)] = record.offset
+                self._mapped_offset = header.last_offset + 1
+                self._breathe()
+            self._mapped_offset = segment.next_offset
+
+    def _rewrite(self, group: Sequence[Segment]) -> Segment:
+        new = cleaned_segment(self.log.directory, group[0].base_offset)
+        try:
+            for segment in group:
+                self._copy(segment, new)
+            # As old as its newest part: retention by the file's time, where it counts, must not begin again.
+            modified_ns = group[-1].path.stat().st_mtime_ns
+            os.utime(new.path, ns=(modified_ns, modified_ns))
+            os.fsync(new.fd)
+        finally:
+            os.close(new.fd)  # it is opened again when it is read
+            new.fd = -1
+        new.next_offset = group[-1].next_offset
+        new.forget_recent()
+        if not new.close_indexes():
+            raise StorageError(f"{new.index.path}: cannot be written")
+        return new
+
+    def _copy(self, segment: Segment, new: Segment) -> None:
+        for position, header in segment.batches():
+            data = self._compacted(segment, position, header)
+            if data is not None:
+                at, left = new.size_bytes, memoryview(data)
+                while left:
+                    count = os.pwrite(new.fd, left, at)
+                    at, left = at + count, left[count:]
+                new.note(new.size_bytes, parse_header(data), self._interval_bytes)
+            self._breathe()
+
+    def _compacted(self, segment: Segment, position: int, header: BatchHeader) -> bytes | memoryview | None:
+        """Return what stays of one batch; None if nothing does."""
+        whole = segment.read_batch(position, header.size_bytes)
+        if header.is_control:
+            return whole
+        is_last = (
+            self._last_offsets.get(header.producer_id) == header.last_offset or header.last_offset == self._final_offset
+        )
+        if not header.record_count:
+            return whole if is_last else None
+        records = decode_records(whole, header)
+        kept = [record for record in records if self._is_kept(record, header)]
+        if not kept:
+            return _emptied(header) if is_last else None
+        horizon_ms = None
+        if any(record.value is None for record in kept):
+            horizon_ms = header.base_timestamp if header.attributes & DELETE_HORIZON else self._horizon_ms
+        is_marked = bool(header.attributes & DELETE_HORIZON) or horizon_ms is None
+        if len(kept) == len(records) and is_marked:
+            return whole
+        return _rebuilt(kept, header, horizon_ms)
+
+    def _is_kept(self, record: Record, header: BatchHeader) -> bool:
+        if record.key is None:
+            return False  # written before the topic was compacted; no later record can replace it
+        last_offset = self._last_offset_by_key.get(_digest(record.key), -1)
+        if record.offset < last_offset:
+            return False
+        is_over = bool(header.attributes & DELETE_HORIZON) and header.base_timestamp < self._now_ms
+        return record.value is not None or not is_over
+
+
+class Breath:
+    """Gives the interpreter away every few milliseconds."""
+
+    def __init__(self) -> None:
+        self._since_s = time.monotonic()
+
+    def take(self) -> None:
+        """Sleep, if it is time to."""
+        now_s = time.monotonic()
+        if now_s - self._since_s >= WORK_S:
+            time.sleep(now_s - self._since_s)
+            self._since_s = time.monotonic()
+
+
+def cleaned_segment(directory: Path, base_offset: Offset) -> Segment:
+    """Return a new segment whose files are not yet part of the log."""
+    segment = Segment(directory, base_offset)
+    for part in (segment, segment.index, segment.time_index):
+        part.path = part.path.with_name(part.path.name + CLEANED_SUFFIX)
+        part.path.unlink(missing_ok=True)
+    segment.create()
+    return segment
+
+
+def put_in_place(old: Sequence[Segment], new: Segment) -> list[Path]:
+    """Give *new*, written and synced, the names of *old*; return the files that are left to be removed.
+
+    Raises:
+        OSError: the disk refuses; the next start finds out how far this came.
+    """
+    swap = new.path.with_suffix(SWAP_SUFFIX)
+    new.path.rename(swap)  # from here on the new segment holds, whatever happens
+    gone: list[Path] = []
+    for segment in old:
+        for path in (segment.index.path, segment.time_index.path, segment.path):
+            deleted = path.with_name(path.name + ".deleted")
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(deleted)
+                gone.append(deleted)
+    new.path = swap.with_suffix("")
+    swap.rename(new.path)
+    for index in (new.index, new.time_index):
+        final = index.path.with_suffix("")
+        index.path.rename(final)
+        index.path = final
+    return gone
+
+
+def finish_swaps(directory: Path) -> None:
+    """Finish what a crash interrupted: see the module.
+
+    Raises:
+        OSError: the disk refuses.
+        StorageError: a swap file is damaged, though it was synced before it got its name.
+    """
+    for swap in sorted(directory.glob(f"*.log{SWAP_SUFFIX}")):
+        base_offset = int(swap.name.partition(".")[0])
+        segment = Segment(directory, base_offset)
+        segment.path = swap
+        end_offset = base_offset + 1
+        try:
+            for _, header in segment.batches(0, swap.stat().st_size):
+                end_offset = header.last_offset + 1
+        finally:
+            segment.release()
+        for path in directory.glob("*.log"):
+            if path.stem.isdigit() and base_offset <= int(path.stem) < end_offset:
+                for suffix in (".index", ".timeindex", ".log"):
+                    path.with_suffix(suffix).unlink(missing_ok=True)
+        swap.rename(swap.with_suffix(""))
+        sync_path(directory)
+        _logger.info("finished compaction log=%s", swap)
+
+
+def _remove_cleaned(directory: Path) -> None:
+    for path in directory.glob(f"*{CLEANED_SUFFIX}"):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _groups(segments: Sequence[Segment], max_bytes: int) -> Iterator[list[Segment]]:
+    """Yield neighbours that fit into one segment together."""
+    group: list[Segment] = []
+    for segment in segments:
+        size_bytes = sum(one.size_bytes for one in group) + segment.size_bytes
+        is_far = bool(group) and segment.next_offset - group[0].base_offset > RELATIVE_OFFSET_MAX
+        if group and (size_bytes > max_bytes or is_far):
+            yield group
+            group = []
+        group.append(segment)
+    if group:
+        yield group
+
+
+def _records(segment: Segment, position: int, header: BatchHeader) -> list[Record]:
+    return decode_records(segment.read_batch(position, header.size_bytes), header) if header.record_count else []
+
+
+def _digest(key: bytes) -> bytes:
+    """Return what stands for *key*: itself if short, else a hash that no two keys share by chance."""
+    return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+
+def _emptied(header: BatchHeader) -> bytes:
+    """Return the batch without records: offsets, epochs and sequence stay."""
+    return encode_batch(
+        [],
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        attributes=header.attributes & ~(DELETE_HORIZON | COMPRESSION_MASK),
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        leader_epoch=header.partition_leader_epoch,
+    )
+
+
+def _rebuilt(kept: Sequence[Record], header: BatchHeader, horizon_ms: int | None) -> bytes:
+    """Return the batch with these of its records only, and with the time until which its tombstones stay."""
+    attributes = header.attributes & ~(DELETE_HORIZON | COMPRESSION_MASK)
+    return encode_batch(
+        kept,
+        compression_type=NAMES[header.compression],
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        base_timestamp=kept[0].timestamp if horizon_ms is None else horizon_ms,
+        # Under log append time this is the time of all records.
+        max_timestamp=header.max_timestamp if header.is_log_append_time else None,
+        attributes=attributes | (DELETE_HORIZON if horizon_ms is not None else 0),
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        leader_epoch=header.partition_leader_epoch,
+    )
