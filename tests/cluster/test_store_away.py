@@ -1,0 +1,55 @@
+"""Rule 1: without ZooKeeper the data plane goes on, and with it back no broker leads on what it knew before."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.cluster.conftest import bootstrap, create, running, wait_for
+from tests.cluster.history import Load
+from tests.cluster.test_replication import all_in_sync, check
+from tests.servers.zookeeper import ZooKeeper
+
+AWAY_S = 12.0
+"""Six session time-outs: to the brokers as good as ten minutes."""
+
+
+def test_t19_zookeeper_gone_for_six_session_timeouts(tmp_path: Path) -> None:
+    with ZooKeeper(tmp_path / "zookeeper") as zookeeper, running(tmp_path / "brokers", zookeeper) as brokers:
+        create(brokers[1], "away", 3, 3, min_insync_replicas="2")
+        wait_for(all_in_sync(brokers, "away"), "all replicas are in sync")
+        with Load(bootstrap(brokers), "away", 3, **{"enable.idempotence": True}) as load:
+            wait_for(lambda: load.acknowledged > 300, "some records")
+            for server in zookeeper.servers:
+                server.signal(signal.SIGSTOP)
+            try:
+                before, until_s = load.acknowledged, time.monotonic() + AWAY_S
+                refused = AdminClient({"bootstrap.servers": bootstrap(brokers)}).create_topics(
+                    [NewTopic("refused", 1, 1)], operation_timeout=2, request_timeout=4
+                )
+                while time.monotonic() < until_s:
+                    seen = load.acknowledged
+                    wait_for(lambda seen=seen: load.acknowledged > seen + 50, "writes go on without ZooKeeper")
+                assert load.acknowledged > before + 500
+                pause_s = load.history.longest_pause_s
+                print(f"longest pause without ZooKeeper: {pause_s * 1000:.0f} ms")
+                with pytest.raises(KafkaException):
+                    refused["refused"].result(20)
+            finally:
+                for server in zookeeper.servers:
+                    server.signal(signal.SIGCONT)
+            assert pause_s < AWAY_S / 2
+            wait_for(
+                lambda: all(one.admin("GET", "/status")[1]["is_registered"] for one in brokers.values()),
+                "every broker is registered again",
+            )
+            before = load.acknowledged
+            wait_for(lambda: load.acknowledged > before + 300, "writes go on")
+            wait_for(all_in_sync(brokers, "away"), "all replicas are in sync")
+        history = load.read_back()
+        check(history)
+        assert not any(history.failed.values())
+        assert not history.doubled(), "the producer is idempotent"
