@@ -17,7 +17,8 @@ _SETTINGS_HEAD = """\
 # Settings
 
 Names are Apache Kafka's. A broker takes them under `config:` in its file, or as `--set name=value` with
-`pylog broker --standalone`; a topic takes those with a topic name, when it is created and later. An unknown name is an error.
+`pylog broker --standalone`; a topic takes those with a topic name, when it is created and later. An unknown name is
+an error.
 `log.retention.hours`, `log.retention.minutes` and `log.roll.hours` are understood too; milliseconds win over them.
 
 | broker | topic | type | default | what it does |
