@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
-from tests.infra.conftest import read_json
+from tests.infra.conftest import ask_broker, read_json
 
 pytestmark = pytest.mark.readonly
 
@@ -61,23 +61,19 @@ def test_zookeeper_runs_with_its_own_id(
 def test_brokers_run_the_release_in_use(
     host: Host, instances: list[dict[str, Any]], on_failure_show_journal: ShowJournal
 ) -> None:
-    assert instances, "the inventory names no broker"
     release = host.check_output("/opt/pylog/current/bin/pylog --version").split()[-1]
     for instance in instances:
         unit = f"pylog-broker@{instance['id']}"
         on_failure_show_journal(unit)
         assert host.service(unit).is_running
         assert host.service(unit).is_enabled
-        status = read_json(
-            host, f"curl -sS --unix-socket /run/pylog/broker-{instance['id']}.sock http://localhost/status"
-        )
+        status = ask_broker(host, instance["id"], "/status")
         assert (status["release"], status["state"], status["is_registered"]) == (release, "running", True)
 
 
 def test_brokers_are_ready(host: Host, instances: list[dict[str, Any]]) -> None:
     for instance in instances:
-        path = f"/run/pylog/broker-{instance['id']}.sock"
-        assert read_json(host, f"curl -sS --unix-socket {path} http://localhost/ready") == {"ready": True, "reason": ""}
+        assert ask_broker(host, instance["id"], "/ready") == {"ready": True, "reason": ""}
 
 
 def test_only_the_ports_of_the_inventory_listen(host: Host, mine: dict[str, Any]) -> None:
