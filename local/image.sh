@@ -2,7 +2,7 @@
 # The base image of the hosts: a Debian 12 machine as an installer would leave it, reachable by SSH, nothing of
 # pylog in it. Built from Debian packages alone; no image registry takes part.
 #   image.sh        builds it unless it is there        image.sh tag     prints its name
-#   image.sh rm     removes it
+#   image.sh rm     removes it and its predecessors
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
@@ -83,7 +83,12 @@ PYTHON3="${PYTHON3:-/usr/bin/python3}"
 case "${1:-build}" in
   tag) echo "$TAG" ;;
   customize) customize "$2" ;;
-  rm) as_root podman rmi --force "$TAG" >/dev/null 2>&1 || true ;;
+  rm)
+    # Of every recipe there was. Never by force: that would take another checkout's hosts along with their image.
+    as_root podman images --format '{{.Repository}}:{{.Tag}}' localhost/pylog-host | while read -r image; do
+      as_root podman rmi "$image" </dev/null >/dev/null 2>&1 || say "kept $image: another checkout's hosts use it"
+    done
+    ;;
   build)
     if as_root podman image exists "$TAG"; then exit 0; fi
     say "building the base image $TAG"
