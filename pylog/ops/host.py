@@ -48,8 +48,10 @@ OWN_PATHS = (
     "/etc/tmpfiles.d/pylog.conf",
     "/usr/local/bin/pylog",
     "/opt/pylog/current",
+    "/opt/pylog/bases/*/requirements.lock",
     "/opt/pylog/releases/*/requirements.lock",
     "/opt/pylog/spark/current",
+    "/opt/pylog/spark/bases/*/requirements.lock",
     "/opt/pylog/spark/releases/*/requirements.lock",
     "/var/lib/pylog/lake",
 )

@@ -1,11 +1,15 @@
-"""One release as one file: the wheels a host needs and their hashes, packed on the control machine.
+"""One release as two files: the wheels a host needs and their hashes, packed on the control machine.
 
 Hosts never reach a package index.  The wheelhouse holds wheels and, for each kind of host, a locked requirements file
 that names every wheel with its SHA-256, pylog's own among them.  A release is named ``<version>-<digest of that
 file>``, so the same sources give the same release and restart nothing, and one byte of difference gives another.
+
+Other people's wheels make a base of their own, since they are a hundred times larger than pylog's and change seldom:
+an upgrade then sends and installs one small wheel.
 """
 
 import hashlib
+import io
 import json
 import re
 import sys
@@ -31,7 +35,7 @@ def pinned(lock: str) -> dict[str, str]:
     return {normal(name): version for name, version in pins}
 
 
-def find_wheels(wheelhouse: Path, pins: dict[str, str]) -> list[Path]:
+def find_wheels(wheelhouse: Path, pins: dict[str, str]) -> dict[str, Path]:
     """Return the wheel of every pin.
 
     Raises:
@@ -46,14 +50,19 @@ def find_wheels(wheelhouse: Path, pins: dict[str, str]) -> list[Path]:
         missing.append(OWN)
     if missing:
         raise WheelhouseError(f"{wheelhouse} lacks {', '.join(missing)}; run: make wheelhouse")
-    return sorted(there[pin] for pin in pins.items())
+    return {name: there[name, version] for name, version in pins.items()}
+
+
+def digest(text: str) -> str:
+    """Return a short name for *text*."""
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def pack(lock: Path, target: Path) -> dict[str, str]:
-    """Pack the wheels that the file *lock* pins into a tar under *target*, unless it is there already.
+    """Pack the wheels that the file *lock* pins under *target*, those that are not there already.
 
     Returns:
-        The release's name, version and archive, for the role that installs it.
+        Names and archives of release and base, for the role that installs them.
 
     Raises:
         WheelhouseError: the wheelhouse is not complete.
@@ -63,18 +72,37 @@ def pack(lock: Path, target: Path) -> dict[str, str]:
     text = lock.read_text()
     pins = pinned(text)
     wheels = find_wheels(lock.parent, pins)
-    name = f"{pins[OWN]}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
-    archive = target / f"pylog-{lock.stem}-{name}.tar"
+    own = [line for line in text.splitlines(keepends=True) if normal(line.split("==")[0]) == OWN]
+    others = [line for line in text.splitlines(keepends=True) if line not in own]
+    release = f"{pins[OWN]}-{digest(text)}"
+    base = digest("".join(others))
+    archive = pack_one(target, f"pylog-{lock.stem}", release, [wheels.pop(OWN)], "".join(own))
+    base_archive = pack_one(target, f"base-{lock.stem}", base, sorted(wheels.values()), "".join(others))
+    return {
+        "release": release,
+        "version": pins[OWN],
+        "archive": str(archive.resolve()),
+        "base": base,
+        "base_archive": str(base_archive.resolve()),
+    }
+
+
+def pack_one(target: Path, kind: str, name: str, wheels: list[Path], lock: str) -> Path:
+    """Pack *wheels* and *lock* into ``<kind>-<name>.tar``, which replaces the former one of its kind."""
+    archive = target / f"{kind}-{name}.tar"
     if not archive.exists():
         target.mkdir(parents=True, exist_ok=True)
-        for former in target.glob(f"pylog-{lock.stem}-*.tar"):
+        for former in target.glob(f"{kind}-*.tar"):
             former.unlink()
         partial = archive.with_suffix(".part")
         with tarfile.open(partial, "w") as tar:
-            for path in [*wheels, lock]:
-                tar.add(path, arcname=LOCK if path == lock else path.name)
+            for path in wheels:
+                tar.add(path, arcname=path.name)
+            entry = tarfile.TarInfo(LOCK)
+            entry.size = len(lock.encode())
+            tar.addfile(entry, io.BytesIO(lock.encode()))
         partial.replace(archive)
-    return {"release": name, "version": pins[OWN], "archive": str(archive.resolve())}
+    return archive
 
 
 def main(lock: str, target: str) -> int:

@@ -21,28 +21,36 @@ def lock(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_archive_holds_the_pinned_wheels_and_last_the_lock(lock: Path, tmp_path: Path) -> None:
+def names(archive: str) -> list[str]:
+    with tarfile.open(archive) as tar:
+        return tar.getnames()
+
+
+def test_pylog_and_its_base_have_an_archive_each_with_the_lock_last(lock: Path, tmp_path: Path) -> None:
     made = pack(lock, tmp_path / "out")
-    with tarfile.open(made["archive"]) as tar:
-        assert tar.getnames() == [*WHEELS, LOCK]
+    assert names(made["archive"]) == [WHEELS[1], LOCK]
+    assert names(made["base_archive"]) == [WHEELS[0], LOCK]
     assert made["version"] == "0.1.0"
 
 
-def test_the_name_follows_the_hashes(lock: Path, tmp_path: Path) -> None:
-    before = pack(lock, tmp_path / "out")["release"]
-    assert pack(lock, tmp_path / "out")["release"] == before
+def test_each_name_follows_the_hashes_of_its_wheels(lock: Path, tmp_path: Path) -> None:
+    first = pack(lock, tmp_path / "out")
+    assert pack(lock, tmp_path / "out") == first
+    assert first["release"].startswith("0.1.0-")
     lock.write_text(PINS.replace("bb", "cc"))
-    after = pack(lock, tmp_path / "out")["release"]
-    assert before.startswith("0.1.0-")
-    assert after != before
+    second = pack(lock, tmp_path / "out")
+    assert (second["release"] == first["release"], second["base"] == first["base"]) == (False, True)
+    lock.write_text(PINS.replace("aa", "cc"))
+    third = pack(lock, tmp_path / "out")
+    assert (third["release"] == first["release"], third["base"] == first["base"]) == (False, False)
 
 
 def test_a_former_archive_goes_when_another_comes(lock: Path, tmp_path: Path) -> None:
-    first = pack(lock, tmp_path / "out")
+    pack(lock, tmp_path / "out")
     lock.write_text(PINS.replace("bb", "cc"))
     second = pack(lock, tmp_path / "out")
-    assert [str(path) for path in (tmp_path / "out").iterdir()] == [second["archive"]]
-    assert first != second
+    there = {str(path) for path in (tmp_path / "out").iterdir()}
+    assert there == {second["archive"], second["base_archive"]}
 
 
 @pytest.mark.parametrize("name", WHEELS)
