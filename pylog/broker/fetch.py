@@ -6,10 +6,12 @@ something changed under it, or its time is up; then it is read again from the st
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from pylog.broker.partitions import Partitions
+from pylog.broker.sessions import FINAL_EPOCH, FetchSession, FetchSessions
 from pylog.broker.timer import Alarm
 from pylog.delayed import DelayedRequests
 from pylog.errors import ApiError, ErrorCode, StorageError
@@ -25,6 +27,8 @@ _logger = logging.getLogger(__name__)
 
 Key = tuple[str, int]
 
+MAX_SESSION_ID = 2**31 - 1
+
 _CONSUMER = -1
 _DEBUGGING_CONSUMER = -2
 
@@ -37,6 +41,7 @@ class DelayedFetch:
     version: int
     correlation_id: int
     request: FetchRequest
+    session: FetchSession | None
 
 
 class FetchHandler:
@@ -57,11 +62,13 @@ class FetchHandler:
         self._max_bytes = max_bytes
         self._now_ms = now_ms
         self._delayed: DelayedRequests[Key, DelayedFetch] = DelayedRequests()
+        self._sessions = FetchSessions(lambda: 1 + secrets.randbelow(MAX_SESSION_ID))
         self._changed: set[Key] = set()
         self._alarm = Alarm(self._time_is_up, now_ms)
         self._loop = asyncio.get_running_loop()
         self._bytes = metrics.counter("pylog_fetch_bytes_total", "Bytes of record batches sent to consumers.")
         self._fetches = metrics.counter("pylog_fetch_requests_total", "Fetch requests answered.")
+        metrics.gauge("pylog_fetch_sessions", "Incremental fetch sessions.", read=lambda: len(self._sessions))
         metrics.gauge("pylog_fetch_delayed", "Fetches waiting for data.", read=lambda: len(self._delayed))
 
     def handle(
@@ -78,13 +85,16 @@ class FetchHandler:
             return encode_response(version, header.correlation_id, refused)
         if request.replica_id >= 0:
             self._note_progress(request)
-        if request.session_id:
-            # Sessions are optional: we hand out none, so an id is one we do not know (trap 31).
-            return encode_response(version, header.correlation_id, [], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session = None
+        if request.session_id or request.session_epoch != FINAL_EPOCH:
+            try:
+                session = self._sessions.apply(request, self._now_ms())
+            except ApiError as error:
+                return encode_response(version, header.correlation_id, [], error=error.code)
         results, found_bytes, is_final = self._read(request)
         if found_bytes >= request.min_bytes or request.max_wait_ms <= 0 or is_final:
-            return self._reply(version, header.correlation_id, results)
-        delayed = DelayedFetch(connection.open_slot(), version, header.correlation_id, request)
+            return self._reply(version, header.correlation_id, results, session)
+        delayed = DelayedFetch(connection.open_slot(), version, header.correlation_id, request, session)
         deadline_ms = self._now_ms() + request.max_wait_ms
         self._delayed.watch(
             delayed, dict.fromkeys((part.topic, part.partition) for part in request.partitions), deadline_ms
@@ -115,12 +125,12 @@ class FetchHandler:
 
     def _complete(self, delayed: DelayedFetch, results: list[FetchResult[FileSlice]]) -> None:
         self._delayed.finish(delayed)
-        delayed.slot.complete(self._reply(delayed.version, delayed.correlation_id, results))
+        delayed.slot.complete(self._reply(delayed.version, delayed.correlation_id, results, delayed.session))
 
     def _time_is_up(self) -> None:
         for delayed in self._delayed.expire(self._now_ms()):
             results, _, _ = self._read(delayed.request)
-            delayed.slot.complete(self._reply(delayed.version, delayed.correlation_id, results))
+            delayed.slot.complete(self._reply(delayed.version, delayed.correlation_id, results, delayed.session))
         next_ms = self._delayed.next_deadline_ms()
         if next_ms is not None:
             self._alarm.ask(next_ms)
@@ -151,11 +161,16 @@ class FetchHandler:
             part.last_fetched_epoch, part.fetch_offset, *log.offset_for_leader_epoch(part.last_fetched_epoch)
         )
 
-    def _reply(self, version: int, correlation_id: int, results: list[FetchResult[FileSlice]]) -> list[Part]:
+    def _reply(
+        self, version: int, correlation_id: int, results: list[FetchResult[FileSlice]], session: FetchSession | None
+    ) -> list[Part]:
         self._fetches.value += 1
+        session_id = 0
+        if session is not None:
+            results, session_id = session.news(results), session.session_id
         for result in results:
             self._bytes.value += result.records_bytes
-        return encode_response(version, correlation_id, results)
+        return encode_response(version, correlation_id, results, session_id=session_id)
 
     def _read(self, request: FetchRequest) -> tuple[list[FetchResult[FileSlice]], int, bool]:
         """Return the answer as of now, its bytes, and whether waiting cannot change it."""

@@ -1,0 +1,133 @@
+"""Incremental fetch sessions: a client with many partitions names them once, and then only what changed (trap 31).
+
+A session is a list of partitions that both sides keep.  The client's next request changes the list, the answer has only
+partitions with records, errors, or other offsets than told before.  Whoever is refused a session sends full requests;
+a client that names a session we do not know begins another one.
+
+Source: KIP-227.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from pylog.errors import ApiError, ErrorCode
+from pylog.log.segment import FileSlice
+from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult
+
+MAX_SESSIONS = 1_000
+"""Kafka's number.  Clients beyond it send full requests."""
+
+MAX_PARTITIONS = 5_000
+"""Of one session; about 1.5 MB.  A client with more sends full requests."""
+
+MAX_PARTITIONS_IN_ALL = 100_000
+"""Of all sessions; about 30 MB, whatever clients ask for."""
+
+MIN_IDLE_MS = 120_000
+"""How long a session must have been idle before another client may have its place."""
+
+FINAL_EPOCH = -1
+_MAX_EPOCH = 2**31 - 1
+
+Key = tuple[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class FetchSession:
+    """One client's list.
+
+    Attributes:
+        next_epoch: of the request that must come next.
+        partitions: as last asked, in the order in which they are read.
+        told: high watermark and log start offset as last answered.
+    """
+
+    session_id: int
+    used_ms: int
+    next_epoch: int = 1
+    partitions: dict[Key, FetchPartition] = field(default_factory=dict)
+    told: dict[Key, tuple[int, int]] = field(default_factory=dict)
+
+    def change(self, wanted: Iterable[FetchPartition], forgotten: Iterable[Key]) -> None:
+        """Take in what a request says of the list."""
+        for key in forgotten:
+            self.partitions.pop(key, None)
+            self.told.pop(key, None)
+        for part in wanted:
+            self.partitions[part.topic, part.partition] = part
+
+    def news(self, results: Iterable[FetchResult[FileSlice]]) -> list[FetchResult[FileSlice]]:
+        """Return the results that the client does not know yet, and take note that it does now."""
+        found: list[FetchResult[FileSlice]] = []
+        for result in results:
+            key, offsets = (result.topic, result.partition), (result.high_watermark, result.log_start_offset)
+            is_fault = result.error is not ErrorCode.NONE or result.diverging is not None
+            if not is_fault and not result.records_bytes and self.told.get(key) == offsets:
+                continue
+            found.append(result)
+            if is_fault:
+                self.told.pop(key, None)
+            else:
+                self.told[key] = offsets
+            if result.records_bytes and key in self.partitions:
+                # To the end: with a byte limit, those that always have records would starve the others.
+                self.partitions[key] = self.partitions.pop(key)
+        return found
+
+
+class FetchSessions:
+    """All sessions of one broker."""
+
+    def __init__(self, new_id: Callable[[], int]) -> None:
+        """Make it; *new_id* returns a random number above 0, so that nobody meets another's session by chance."""
+        self._new_id = new_id
+        self._sessions: dict[int, FetchSession] = {}  # the one not used for longest first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def apply(self, request: FetchRequest, now_ms: int) -> FetchSession | None:
+        """Let *request* name all partitions it is about; return its session, or None if it has none.
+
+        Raises:
+            ApiError: the session is not known, or this is not the request that comes next in it.
+        """
+        if request.session_epoch <= 0:
+            self._sessions.pop(request.session_id, None)
+            return None if request.session_epoch == FINAL_EPOCH else self._begin(request, now_ms)
+        session = self._sessions.pop(request.session_id, None)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
+        self._sessions[session.session_id] = session
+        session.used_ms = now_ms
+        if request.session_epoch != session.next_epoch:
+            message = f"request {request.session_epoch} of fetch session {request.session_id}, not {session.next_epoch}"
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
+        session.next_epoch = session.next_epoch + 1 if session.next_epoch < _MAX_EPOCH else 1
+        session.change(request.partitions, request.forgotten)
+        if len(session.partitions) > MAX_PARTITIONS:
+            del self._sessions[session.session_id]
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"more than {MAX_PARTITIONS} partitions")
+        request.partitions = list(session.partitions.values())
+        return session
+
+    def _begin(self, request: FetchRequest, now_ms: int) -> FetchSession | None:
+        count = len(request.partitions)
+        if not 0 < count <= MAX_PARTITIONS:
+            return None
+        while self._is_full(count):
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_ms - oldest.used_ms < MIN_IDLE_MS:
+                return None
+            del self._sessions[oldest.session_id]
+        session_id = self._new_id()
+        while session_id in self._sessions:
+            session_id = self._new_id()
+        session = self._sessions[session_id] = FetchSession(session_id, now_ms)
+        session.change(request.partitions, ())
+        return session
+
+    def _is_full(self, count: int) -> bool:
+        if len(self._sessions) >= MAX_SESSIONS:
+            return True
+        return count + sum(len(one.partitions) for one in self._sessions.values()) > MAX_PARTITIONS_IN_ALL
