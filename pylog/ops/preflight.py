@@ -176,6 +176,9 @@ def repeated_ids(hosts: Iterable[Host]) -> Iterator[Finding]:
                 yield Finding(host.name, name, found, "unique on the host", "change one of them")
 
 
+DEFAULT_FACTOR = 3
+"""What the role `broker` sets where the operator says nothing."""
+
 _PORT_KEYS = ("port", "internal_port", "metrics_port")
 
 
@@ -183,7 +186,7 @@ def replication(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> I
     """Find replication factors that no placement can satisfy."""
     hosts = [host for host in hosts if host.name in groups.get(BROKER_GROUP, ())]
     for host in hosts:
-        wanted = (host.variables.get("broker_config") or {}).get("default.replication.factor", 1)
+        wanted = (host.variables.get("broker_config") or {}).get("default.replication.factor", DEFAULT_FACTOR)
         count = sum(other.datacenter == host.datacenter for other in hosts)
         if isinstance(wanted, int) and wanted > count:
             remedy = "lower it, or add hosts"

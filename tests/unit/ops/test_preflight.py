@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from pylog.ops.preflight import FOUND, Finding, Host, check_hosts, check_inventory, load_specs, table
+from pylog.ops.preflight import DEFAULT_FACTOR, FOUND, Finding, Host, check_hosts, check_inventory, load_specs, table
 
 ROOT = Path(__file__).resolve().parents[3]
 SPECS = load_specs(ROOT / "roles")
 ROLES = ["broker", "disks", "zookeeper", "tuning"]
 GROUPS = {"all": ["h1", "h2", "h3"], "pylog_zookeeper": ["h1", "h2", "h3"], "pylog_broker": ["h1", "h2", "h3"]}
+
+
+ONE_COPY = {"default.replication.factor": 1}
 
 
 def instance(broker_id: int, **changes: Any) -> dict[str, Any]:
@@ -101,10 +105,18 @@ def test_wrong_groups_are_named(groups: dict[str, list[str]], check: str) -> Non
     assert check in [one.check for one in findings(three_hosts(), GROUPS | groups)]
 
 
+def test_the_default_factor_is_the_roles() -> None:
+    defaults = yaml.safe_load((ROOT / "roles/broker/defaults/main.yml").read_text())
+    assert defaults["broker_config_base"]["default.replication.factor"] == DEFAULT_FACTOR
+    hosts = [Host(name="h1", variables=variables(1))]
+    [found] = findings(hosts, {"pylog_zookeeper": ["h1"], "pylog_broker": ["h1"]})
+    assert (found.check, found.found) == ("default.replication.factor", str(DEFAULT_FACTOR))
+
+
 def test_ids_may_repeat_in_another_datacenter() -> None:
     hosts = [
-        Host(name="h1", variables=variables(1, pylog_datacenter="a")),
-        Host(name="h2", variables=variables(1, pylog_datacenter="b")),
+        Host(name="h1", variables=variables(1, pylog_datacenter="a", broker_config=ONE_COPY)),
+        Host(name="h2", variables=variables(1, pylog_datacenter="b", broker_config=ONE_COPY)),
     ]
     groups = {"pylog_zookeeper": ["h1", "h2"], "pylog_broker": ["h1", "h2"]}
     assert findings(hosts, groups) == []
