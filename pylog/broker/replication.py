@@ -222,7 +222,12 @@ class Replication:
         wanted = []
         for partition in self._partitions:
             leading, log = partition.leading, partition.log
-            if leading is None or log is None or leading.is_alone:
+            if leading is None or leading.is_alone:
+                continue
+            if log is None or log.offline is not None or leading.cannot_write:
+                resignation = leading.resignation()
+                if resignation is not None:
+                    wanted.append((partition, leading, self._isr_request(partition, resignation, epoch)))
                 continue
             change = leading.pending
             if change is None:
@@ -253,7 +258,7 @@ class Replication:
 
     def _isr_answered(self, partition: Partition, leading: Leader, request: IsrRequest, result: IsrResult) -> None:
         if partition.leading is not leading or leading.pending is None:
-            return  # an image was faster
+            return  # an image was faster, or brings what comes of a resignation
         if result.error is ErrorCode.NONE:
             self._isr_changes.value += 1
             leading.answered(result.isr, result.partition_epoch)

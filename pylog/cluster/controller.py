@@ -339,6 +339,12 @@ class Controller:
             return IsrResult(ErrorCode.NONE, state.isr, state.partition_epoch)
         elif state.partition_epoch != wanted.partition_epoch:
             error = ErrorCode.INVALID_UPDATE_VERSION
+        elif broker_id not in members and set(members) <= set(state.isr):
+            # Its log cannot be used: another member leads, and it is out until it has fetched everything again.
+            after = elect(state, self.brokers, leaving={broker_id})
+            if broker_id not in after.isr:
+                return StateChange(topic.name, wanted.partition, after)
+            error = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
         elif broker_id not in members or not set(members) <= set(state.replicas) or len(set(members)) != len(members):
             error = ErrorCode.INVALID_REQUEST
         elif not all(self._may_join(member, epoch) for member, epoch in wanted.isr):

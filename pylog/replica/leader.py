@@ -49,13 +49,14 @@ class Leader:
         partition_epoch: version of the state that `isr` stands in.
         leader_epoch: ours.
         pending: a change that was sent and not answered; one at a time.
+        cannot_write: the disk refused an append, so that another should lead, if there is one (rule 7).
 
     Invariant: the high watermark never moves back, and never past what a member of `isr` or of `pending` has.
     """
 
     __slots__ = (
-        "_broker_id", "_epoch_start", "_followers", "_lag_ms", "_min_isr", "isr", "leader_epoch", "partition_epoch",
-        "pending",
+        "_broker_id", "_epoch_start", "_followers", "_lag_ms", "_min_isr", "cannot_write", "isr", "leader_epoch",
+        "partition_epoch", "pending",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +94,7 @@ class Leader:
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.pending: IsrChange | None = None
+        self.cannot_write = False
 
     def want_isr(self, min_isr: int) -> None:
         """Take a new `min.insync.replicas`."""
@@ -166,6 +168,13 @@ class Leader:
         return IsrChange(
             tuple((member, self._epoch_of(member)) for member in sorted(isr)), self.partition_epoch
         )
+
+    def resignation(self) -> IsrChange | None:
+        """Return the change that leaves us out, because our log cannot be used; None while nobody else is in sync."""
+        others = self.isr - {self._broker_id}
+        if not others:
+            return None
+        return IsrChange(tuple((member, self._epoch_of(member)) for member in sorted(others)), self.partition_epoch)
 
     def sent(self, change: IsrChange) -> None:
         """Count the joining replicas from now on, whatever becomes of *change*."""

@@ -1,6 +1,7 @@
 """Three replicas: any broker may die, pause or restart, and nothing acknowledged is lost or reordered."""
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -118,3 +119,22 @@ def test_more_replicas_than_brokers_are_refused(brokers: Brokers) -> None:
     admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap})
     with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
         admin.create_topics([NewTopic("four", 1, 4)])["four"].result(20)
+
+
+def test_rule_7_a_leader_whose_disk_is_full_gives_up_to_a_follower(brokers: Brokers) -> None:
+    create(brokers[1], "unwritable", 1, 3, min_insync_replicas="2")
+    wait_for(all_in_sync(brokers, "unwritable"), "all replicas are in sync")
+    [leader] = leaders(brokers, "unwritable").values()
+    [segment] = (brokers[leader].data_dir / "unwritable-0").glob("*.log")
+    with Load(bootstrap(brokers), "unwritable", 1, **{"enable.idempotence": True}) as load:
+        wait_for(lambda: load.acknowledged > 3000, "a segment larger than any other file that is written")
+        before = resource.prlimit(brokers[leader].pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(brokers[leader].pid, resource.RLIMIT_FSIZE, (segment.stat().st_size, before[1]))
+        wait_for(lambda: leader not in isrs(brokers, "unwritable")[0], "another leads, and this one is out")
+        resource.prlimit(brokers[leader].pid, resource.RLIMIT_FSIZE, before)
+        count = load.acknowledged
+        wait_for(lambda: load.acknowledged > count + 300, "writes go on")
+        wait_for(all_in_sync(brokers, "unwritable"), "with room on the disk it is in sync again")
+    history = load.read_back()
+    check(history)
+    assert not any(history.failed.values())

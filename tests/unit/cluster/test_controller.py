@@ -273,3 +273,17 @@ def test_elections_on_request_have_a_result_for_each() -> None:
     changes, results = term.plan_elections([("t", 0), ("t", 3)], unclean=True)
     assert changes == [StateChange("t", 3, PartitionImage(2, 6, (2,), (3, 2), 3))]
     assert list(results.values()) == [ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.NONE]
+
+
+def test_a_leader_whose_log_cannot_be_used_gives_up_to_another_member() -> None:
+    live = brokers((1, 1), (2, 1))
+    term = controller(snapshot(live, topic("t", led_by(1, (1, 2), (1, 2, 3)), led_by(1, (1, 3), (1, 2, 3)))))
+    topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, "t")
+    assert term.plan_isr(1, 1, IsrRequest(topic_id, 0, 5, 3, ((2, -1),))) == StateChange(
+        "t", 0, PartitionImage(2, 6, (2,), (1, 2, 3), 3)
+    )
+    refused = term.plan_isr(1, 1, IsrRequest(topic_id, 1, 5, 3, ((3, -1),)))
+    assert refused == IsrResult(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, (1, 3), 3), "3 is not there to take over"
+    outsider = term.plan_isr(1, 1, IsrRequest(topic_id, 0, 5, 3, ((3, -1),)))
+    assert isinstance(outsider, IsrResult)
+    assert outsider.error is ErrorCode.INVALID_REQUEST

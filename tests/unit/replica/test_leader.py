@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pylog.replica.leader import Leader
+from pylog.replica.leader import IsrChange, Leader
 
 LAG_MS = 1_000
 
@@ -93,6 +93,13 @@ def test_joining_takes_the_epochs_start_and_the_high_watermark() -> None:
     change = one.wanted_change(3, 10, now_ms=2)
     assert change is not None
     assert [member for member, _ in change.isr] == [1, 2]
+
+
+def test_a_resignation_names_the_others_in_sync() -> None:
+    one = leader(isr=(1, 3))
+    one.fetched(3, 30, 4, 10, now_ms=1)
+    assert one.resignation() == IsrChange(((3, 30),), 7)
+    assert leader(isr=(1,)).resignation() is None
 
 
 def test_an_answer_from_before_is_dropped() -> None:
