@@ -28,6 +28,10 @@ def batch(
     return memoryview(bytearray(encode_batch(records, base_offset=base_offset, **fields)))
 
 
+OPENED: list[Log] = []
+"""Logs of the running test; each holds files, of which a process may have only so many open."""
+
+
 def open_log(
     directory: Path,
     config: LogConfig = SMALL,
@@ -42,6 +46,7 @@ def open_log(
         log_start_offset=log_start_offset,
     )  # fmt: skip
     log.high_watermark = log.log_end_offset
+    OPENED.append(log)
     return log
 
 
