@@ -1,6 +1,5 @@
 """Reads the journal as `journalctl` prints it."""
 
-import select
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import IO, Self
 
 from pylog.errors import PylogError
 from pylog.ship.lines import Line, LineCutter
+from pylog.ship.stop import wait_readable
 
 LINE_LIMIT_BYTES = 16 << 20
 """An entry beyond this is not read whole: a core dump in the journal must not decide how much memory this takes."""
@@ -73,8 +73,7 @@ class Follower:
             JournalEnded: there will be no more.
         """
         stream = self._stream()
-        ready, _, _ = select.select([stream.fileno(), wakeup_fd], [], [], timeout_s)
-        if stream.fileno() not in ready:
+        if stream.fileno() not in wait_readable([stream.fileno(), wakeup_fd], timeout_s):
             return []
         piece = stream.read(_PIECE_BYTES)
         if not piece:

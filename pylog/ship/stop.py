@@ -3,7 +3,16 @@
 import os
 import select
 import signal
+from collections.abc import Iterable
 from types import FrameType
+
+
+def wait_readable(fds: Iterable[int], timeout_s: float) -> set[int]:
+    """Wait at most so long for data or an end on any of *fds*; return which have one."""
+    poll = select.poll()  # not select.select, which refuses descriptors above 1023
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return {fd for fd, _ in poll.poll(timeout_s * 1000)}
 
 
 class Stop:
@@ -11,7 +20,7 @@ class Stop:
 
     Attributes:
         is_wanted: whether the program shall end.
-        fd: readable from then on; for `select`.
+        fd: readable from then on; for `wait_readable`.
     """
 
     def __init__(self) -> None:
@@ -30,7 +39,7 @@ class Stop:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait at most so long, and return whether the end is wanted."""
-        select.select([self.fd], [], [], timeout_s)
+        wait_readable([self.fd], timeout_s)
         return self.is_wanted
 
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
