@@ -1,0 +1,52 @@
+"""What runs is what is installed, and a second deployment would change nothing."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+pytestmark = pytest.mark.readonly
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_release_is_whole_and_only_root_may_change_it(host: Host) -> None:
+    current = host.check_output("readlink --canonicalize /opt/pylog/current")
+    assert re.fullmatch(r"/opt/pylog/releases/\d+\.\d+\.\d+-[0-9a-f]{10}", current)
+    assert host.file(f"{current}/requirements.lock").contains("^pylog-cluster==")
+    assert host.check_output("find %s/ -not -user root -or -perm /022 -not -type l", current) == ""
+
+
+def test_servers_run_with_the_files_that_are_installed(host: Host, instances: list[dict[str, Any]]) -> None:
+    records = [f"/run/pylog/broker-{instance['id']}.started" for instance in instances]
+    for record in [*records, "/run/pylog-zookeeper/started", "/run/pylog-ship/started"]:
+        done = host.run("sha256sum --check --quiet %s", record)
+        assert (done.rc, done.stdout) == (0, ""), record
+
+
+def test_data_lies_on_a_data_disk_and_belongs_to_pylog(host: Host, mine: dict[str, Any]) -> None:
+    mounts = {device["mount"] for device in mine["disks_devices"]}
+    for instance in mine["pylog_broker_instances"]:
+        directory = host.file(instance["data_dir"])
+        assert (directory.user, directory.group, directory.mode) == ("pylog", "pylog", 0o750)
+        assert host.check_output("findmnt --noheadings --output TARGET --target %s", instance["data_dir"]) in mounts
+
+
+def test_a_second_deployment_would_change_nothing(request: pytest.FixtureRequest) -> None:
+    inventory = str(request.config.getoption("--ansible-inventory"))
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    command = [program, "-i", inventory, "playbooks/site.yml", "--check", "--diff"]
+    # Molecule leaves its own ansible.cfg in the environment; an operator's run reads the checkout's.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    environment["ANSIBLE_STDOUT_CALLBACK"] = "ansible.posix.json"
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+    stats = json.loads(done.stdout[done.stdout.index("{") :])["stats"]
+    assert stats
+    assert {name: counts["changed"] for name, counts in stats.items()} == dict.fromkeys(stats, 0)
