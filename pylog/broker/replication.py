@@ -31,6 +31,8 @@ FETCH_TIMEOUT_S = 10.0
 BACKOFF_S = 0.2
 ISR_TICK_S = 0.1
 ISR_TIMEOUT_S = 5.0
+ISR_REST_MS = 1_000
+"""How long a partition whose change was refused is left alone."""
 
 Key = tuple[str, int]
 AskIsr = Callable[[list[IsrRequest]], Awaitable[list[IsrResult]]]
@@ -77,6 +79,7 @@ class Replication:
         self._changed = changed
         self._sync = sync
         self._fetchers: dict[int, _Fetcher] = {}
+        self._isr_rests_ms: dict[Key, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._bytes = metrics.counter("pylog_replica_bytes_total", "Bytes of record batches fetched from leaders.")
         self._truncations = metrics.counter("pylog_replica_truncations_total", "Times a follower cut its log.")
@@ -230,6 +233,8 @@ class Replication:
                     wanted.append((partition, leading, self._isr_request(partition, resignation, epoch)))
                 continue
             change = leading.pending
+            if change is None and self._isr_rests_ms.get(partition.key, 0) > now_ms:
+                continue
             if change is None:
                 change = leading.wanted_change(log.high_watermark, log.log_end_offset, now_ms)
                 if change is None:
@@ -268,7 +273,11 @@ class Replication:
         else:
             leading.refused()
         if result.error is not ErrorCode.NONE:
+            # Mostly a member that is being restarted: the next image says more than asking again would.
+            self._isr_rests_ms[partition.key] = self._now_ms() + ISR_REST_MS
             _logger.info("isr change refused partition=%s error=%s", partition.key, result.error.name)
+        else:
+            self._isr_rests_ms.pop(partition.key, None)
         self._partitions.advance(partition)
         self._changed(partition.key)
 
