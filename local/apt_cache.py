@@ -39,9 +39,23 @@ START_TIMEOUT_S = 10
 ATTEMPTS = 3
 
 
-def is_allowed(url: urllib.parse.SplitResult) -> bool:
-    """Say whether *url* is on one of Debian's mirrors: nobody may use this as an open proxy."""
-    return url.scheme == "http" and (url.hostname or "").endswith(".debian.org") and url.port in (None, 80)
+def mirrors(targets: str | None = None) -> frozenset[str]:
+    """Return the servers of Debian's archive that this machine's apt uses, which its hosts use too.
+
+    Args:
+        targets: what apt lists, one "SITE SUITE" a line; asked for if None.
+    """
+    if targets is None:
+        command = ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)", "Created-By: Packages"]
+        targets = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    lines = [line.split() for line in targets.splitlines()]
+    suites = ("bookworm", "bookworm-updates", "bookworm-security")
+    return frozenset(urllib.parse.urlsplit(site).netloc for site, suite in lines if suite in suites)
+
+
+def is_allowed(url: urllib.parse.SplitResult, servers: frozenset[str]) -> bool:
+    """Say whether *url* is on one of *servers*: nobody may use this as an open proxy."""
+    return url.scheme == "http" and url.netloc in servers
 
 
 def is_immutable(url: urllib.parse.SplitResult) -> bool:
@@ -56,10 +70,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     timeout = 120
     # Hosts install the same packages at the same moment: the first fetches, the others wait for its file.
     fetching: ClassVar[defaultdict[str, threading.Lock]] = defaultdict(threading.Lock)
+    servers: ClassVar[frozenset[str]] = frozenset()
 
     def do_GET(self) -> None:
         url = urllib.parse.urlsplit(self.path)
-        if not is_allowed(url):
+        if not is_allowed(url, self.servers):
             self.send_error(403, f"only Debian's mirrors pass here, not {url.hostname}")
             return
         try:
@@ -132,6 +147,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def _serve(port: int) -> None:
     """Listen on every address of the address file, and again on each SIGHUP."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    _Handler.servers = mirrors()
     listening: set[str] = set()
     while True:
         for address in (STATE / "addresses").read_text().split():

@@ -211,20 +211,40 @@ def reaches(check: str, url: str, remedy: str) -> Finding:
 
 def debian_mirror() -> Finding:
     """Where apt on this machine and on the hosts fetches packages."""
-    return reaches("Debian mirror", "http://deb.debian.org/debian/dists/bookworm/InRelease",
-                   "check name resolution and http_proxy")
+    command = ["apt-get", "indextargets", "--format", "$(SITE)/dists/$(RELEASE)/InRelease", "Created-By: Packages"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    url = next((one for one in listed if one.endswith("/dists/bookworm/InRelease")), None)
+    if url is None:
+        remedy = "add Debian 12's archive to /etc/apt/sources.list"
+        return Finding("Debian mirror", "none in apt's sources", "one with bookworm", False, remedy)
+    return reaches("Debian mirror", url, "check name resolution and http_proxy")
 
 
 def python_index() -> Finding:
     """Where pip and uv fetch packages."""
-    index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL") or "https://pypi.org/simple"
-    return reaches("Python index", f"{index.rstrip('/')}/pip/", "set PIP_INDEX_URL to an index you reach")
+    uv = ROOT / ".local" / "cache" / "uv-venv" / "bin" / "uv"
+    command = [str(uv), "pip", "compile", "--quiet", "--refresh-package", "pip", "-"]
+    try:
+        done = subprocess.run(command, input="pip", capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("Python index", str(error), "answers", False, "run make setup")
+    found = "answers" if done.returncode == 0 else done.stderr.strip().splitlines()[-1][:80]
+    return Finding("Python index", found, "answers", done.returncode == 0, "set UV_DEFAULT_INDEX to one you reach")
 
 
 def maven_repository() -> Finding:
     """Where the interop tests fetch Apache Kafka's jars."""
-    return reaches("Maven repository", "https://repo.maven.apache.org/maven2/org/apache/kafka/kafka-clients/maven-metadata.xml",
-                   "set a mirror in ~/.m2/settings.xml; only `make test` needs it")
+    if any((ROOT / ".local" / "cache").glob("kafka-*/*.jar")):
+        return Finding("Maven repository", "not needed, the jars are here", "the jars, or a repository", True)
+    command = ["mvn", "-q", "-B", "dependency:get", "-Dartifact=org.apache.kafka:kafka-clients:3.9.2:pom",
+               "-Dtransitive=false"]
+    remedy = "set a mirror in ~/.m2/settings.xml; only `make test` needs it"
+    try:
+        is_there = subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        is_there = False
+    found = "answers" if is_there else "does not answer"
+    return Finding("Maven repository", found, "the jars, or a repository", is_there, remedy)
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (

@@ -14,11 +14,8 @@ PACKAGES=(
   python3 python3-apt         # what Ansible needs on a host to install anything
   iproute2 iputils-ping procps kmod util-linux e2fsprogs less ca-certificates tzdata netbase
 )
-SOURCES=(
-  "deb http://deb.debian.org/debian bookworm main"
-  "deb http://deb.debian.org/debian bookworm-updates main"
-  "deb http://deb.debian.org/debian-security bookworm-security main"
-)
+mapfile -t SOURCES < <(debian_sources)
+[[ ${#SOURCES[@]} -gt 0 ]] || die "apt's sources on this machine name no archive of bookworm; see make doctor"
 
 customize() {
   local root=$1

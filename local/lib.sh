@@ -55,5 +55,12 @@ stage() {
   return "$status"
 }
 
+# The archive this machine installs from is the one its hosts install from: "deb SITE SUITE main", a line each.
+debian_sources() {
+  # shellcheck disable=SC2016  # apt's own placeholders
+  apt-get indextargets --format '$(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+    awk '$2 ~ /^bookworm(-updates|-security)?$/ && $3 == "main" && !seen[$0]++ { print "deb", $1, $2, $3 }'
+}
+
 # hash_of FILE...: one short name for the content of several files, wherever the checkout lies.
 hash_of() { sha256sum -- "$@" | cut -d ' ' -f 1 | sha256sum | cut -c1-16; }
