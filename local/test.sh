@@ -15,11 +15,10 @@ test_stage() { stage "$@" || failed+=("$1"); }
 
 test_stage 'set-up and lint' 480 local/check.sh
 test_stage 'unit and property' 300 local/pytest.sh unit tests/unit
-test_stage 'connections' 120 local/pytest.sh net tests/net
+test_stage 'connections' 180 local/pytest.sh net tests/net
 test_stage 'cluster tests' 300 local/pytest.sh cluster tests/cluster
 test_stage 'consumers' 180 local/pytest.sh consumers tests/consumers
 test_stage 'interop' 240 local/pytest.sh interop tests/interop
-test_stage 'consumer groups' 240 local/pytest.sh consumers tests/consumers
 test_stage 'pipeline' 240 local/pytest.sh pipeline tests/pipeline
 test_stage 'cluster scenario' 600 local/molecule.sh cluster
 
