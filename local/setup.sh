@@ -108,10 +108,8 @@ case "${1:-all}" in
     lock_checkout
     check_system
     install_packages
-    if [[ "${1:-all}" == all ]]; then
-      install_uv
-      install_venv
-    fi
+    install_uv # doctor asks the Python index with it
+    if [[ "${1:-all}" == all ]]; then install_venv; fi
     ;;
   *) die "usage: setup.sh [all|packages|missing]" ;;
 esac
