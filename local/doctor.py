@@ -226,14 +226,15 @@ def python_index() -> Finding:
     if not uv.exists():
         # Only what asks as the installation will can tell: an address looked up here may be another one.
         return Finding("Python index", "nothing to ask it with yet", "answers", True, "make setup asks it")
+    remedy = "set UV_DEFAULT_INDEX to one you reach"
     command = [str(uv), "pip", "compile", "--quiet", "--refresh-package", "pip", "-"]
     try:
         done = subprocess.run(command, input="pip", capture_output=True, text=True, check=False, timeout=60)
     except subprocess.TimeoutExpired:
-        return Finding("Python index", "no answer in a minute", "answers", False, "set UV_DEFAULT_INDEX to one you reach")
+        return Finding("Python index", "no answer in a minute", "answers", False, remedy)
     lines = done.stderr.strip().splitlines() or ["refused"]
     found = "answers" if done.returncode == 0 else lines[-1][:60]
-    return Finding("Python index", found, "answers", done.returncode == 0, "set UV_DEFAULT_INDEX to one you reach")
+    return Finding("Python index", found, "answers", done.returncode == 0, remedy)
 
 
 def maven_repository() -> Finding:
