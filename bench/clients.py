@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -89,12 +89,21 @@ class Topics:
         """
         end, since = -1, time.monotonic()
         while end < wanted and time.monotonic() - since < _STILL_S:
-            found = self._consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=30)
+            found = self._ends(name)
             if found and found[1] != end:
                 end, since = found[1], time.monotonic()
             elif end < wanted:
                 time.sleep(0.01)
         return end, since
+
+    def _ends(self, name: str) -> tuple[int, int] | None:
+        try:
+            found: tuple[int, int] | None = self._consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=30)
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART):
+                raise
+            return None  # just made: this client has not heard of it yet
+        return found
 
     def close(self) -> None:
         """Close the connections."""
