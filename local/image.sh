@@ -3,17 +3,28 @@
 # pylog in it. Built from Debian packages alone; no image registry takes part.
 #   image.sh        builds it unless it is there        image.sh tag     prints its name
 #   image.sh rm     removes it and its predecessors
+# HOST_IMAGE=bare is that machine (Molecule deploys onto it). HOST_IMAGE=packages, the choice of `make up`, also has the
+# Debian packages that the role `packages` would install: unpacked once for all hosts, not once on each.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
-# The name carries the recipe's content: whoever changes this file gets another image, never a stale one.
-TAG="localhost/pylog-host:$(hash_of "$ROOT/local/image.sh")"
+ROLE_PACKAGES="$ROOT/roles/packages/vars/main.yml"
+HOST_IMAGE="${HOST_IMAGE:-bare}"
+[[ "$HOST_IMAGE" == bare || "$HOST_IMAGE" == packages ]] || die "HOST_IMAGE is $HOST_IMAGE; bare or packages is wanted"
+
+# The name carries the recipe's content: whoever changes these files gets another image, never a stale one.
+TAG="localhost/pylog-host:$HOST_IMAGE-$(hash_of "$ROOT/local/image.sh" "$ROLE_PACKAGES")"
 
 PACKAGES=(
   systemd systemd-sysv libpam-systemd dbus openssh-server sudo
   python3 python3-apt         # what Ansible needs on a host to install anything
   iproute2 iputils-ping procps kmod util-linux e2fsprogs less ca-certificates tzdata netbase
 )
+if [[ "$HOST_IMAGE" == packages ]]; then
+  mapfile -t of_roles < <(sed -nE 's/^  [a-z_]+: \[([^]]+)\]$/\1/p' "$ROLE_PACKAGES" | tr -d ' ' | tr , '\n' | sort -u)
+  [[ ${#of_roles[@]} -gt 0 ]] || die "no package found in $ROLE_PACKAGES"
+  PACKAGES+=("${of_roles[@]}")
+fi
 mapfile -t SOURCES < <(debian_sources)
 [[ ${#SOURCES[@]} -gt 0 ]] || die "apt's sources on this machine name no archive of bookworm; see make doctor"
 
@@ -42,8 +53,6 @@ customize() {
   # podman writes these at the start of each container.
   : >"$root/etc/machine-id"
   rm -f "$root/etc/hostname" "$root/etc/resolv.conf"
-  # Left out with the manuals, but the Java runtime's own installation wants to link into it.
-  mkdir -p "$root/usr/share/man/man1"
   # A host in a container has no hardware to look after and no console to log in at.
   local unit
   for unit in getty.target console-getty.service systemd-udevd.service systemd-udev-trigger.service \
@@ -66,9 +75,12 @@ build() {
   done
   as_root rm -rf "$CACHE/image.tar" # of a run that was interrupted
   # The package lists stay in the image: apt on a fresh host need not fetch them first.
+  # The essential hook: left out with the manuals, but the Java runtime's own installation wants to link into it.
+  # shellcheck disable=SC2016  # mmdebstrap's own $1
   as_root mmdebstrap --quiet --format=tar --variant=minbase --skip=cleanup/apt/lists \
     --aptopt="Acquire::http::Proxy \"$proxy\"" --aptopt='Acquire::Languages "none"' "${options[@]}" \
     --include="$(IFS=,; echo "${PACKAGES[*]}")" \
+    --essential-hook='mkdir -p "$1/usr/share/man/man1"' \
     --customize-hook="'$ROOT/local/image.sh' customize \"\$1\"" \
     bookworm "$CACHE/image.tar" "${SOURCES[@]}"
   as_root podman import --quiet --change 'CMD ["/sbin/init"]' --change 'STOPSIGNAL SIGRTMIN+3' \

@@ -8,6 +8,7 @@ lock_checkout
 PYTHON3="${PYTHON3:-/usr/bin/python3}"
 export STAGES="$STATE/up-stages.tsv"
 ANSIBLE_LOG="$STATE/site.log"
+export HOST_IMAGE="${HOST_IMAGE:-packages}"
 : >"$STAGES"
 started=$EPOCHREALTIME
 current='nothing'
