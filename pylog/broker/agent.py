@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from pylog.broker.duties import ControllerDuties, Growth, TopicResult, Watches, new_topic_ids
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import ClusterImage, topic_id_text
+from pylog.cluster.quotas import QuotaEntity
 from pylog.cluster.topics import ClusterConfig, NewTopic
 from pylog.cluster.znodes import BrokerRegistration
 from pylog.errors import ApiError, ConfigError, ErrorCode, ProtocolError, PylogError
@@ -192,6 +193,10 @@ class ClusterAgent:
     ) -> Future[list[TopicResult]]:
         """Set configs of topics, or with None unset them; the result has one entry a topic, in order."""
         return self._ask(lambda duties: duties.alter_topic_configs(changes, validate_only=validate_only))
+
+    def alter_client_quotas(self, changes: Mapping[QuotaEntity, Mapping[str, str | None]]) -> Future[None]:
+        """Set quotas of clients, or with None remove them."""
+        return self._ask(lambda duties: duties.alter_client_quotas(changes))
 
     def alter_isr(
         self, broker_id: int, broker_epoch: int, wanted: Sequence[IsrRequest]

@@ -23,6 +23,7 @@ from pylog.broker.maintenance import Maintenance
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.peers import PeerClient, PeerRequests
 from pylog.broker.produce import ProduceHandler
+from pylog.broker.quotas import Quotas
 from pylog.broker.replication import Replication
 from pylog.broker.requests import Requests
 from pylog.broker.settings import Value, check_topic_configs
@@ -109,7 +110,8 @@ class Broker:
             appended=self._fetch.changed,
             acknowledgements=self.acknowledgements,
         )
-        self._requests = Requests(self, self._produce, self._fetch, self.metrics)
+        self._quotas = Quotas(self.metrics, _now_ms)
+        self._requests = Requests(self, self._produce, self._fetch, self._quotas, self.metrics)
         self._client = self._listener("client", self._requests)
         self._peer_requests = PeerRequests(config.cluster_secret, self._fetch, self._answer_peer)
         self._internal = self._listener("internal", self._peer_requests) if config.internal else None
@@ -327,6 +329,7 @@ class Broker:
         self.groups.image_applied(changed)
 
     def _image_applied(self, changed: list[Partition]) -> None:
+        self._quotas.learn(self.images.current.client_quotas)
         self._leadership_changed(changed)
         if self._controller is not None and self._controller.broker_id == self.broker_id:
             cleaned = self.partitions.cleaned_topics()

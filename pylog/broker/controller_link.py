@@ -15,9 +15,11 @@ from pylog.broker.duties import Growth
 from pylog.broker.handlers import check_new_topic
 from pylog.broker.images import Images, has_topics
 from pylog.broker.peers import PeerClient
+from pylog.broker.quota_handlers import Changes, planned_change
 from pylog.broker.settings import Value
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import ClusterImage
+from pylog.cluster.quotas import QuotaEntity
 from pylog.cluster.topics import BROKER_DEFAULT, NewTopic, repeated_names
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import NodeAddress
@@ -40,6 +42,7 @@ from pylog.wire.api.partitions import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from pylog.wire.api.quotas import AlterClientQuotasRequest, AlterClientQuotasResponse, QuotaResult
 from pylog.wire.api.schema import NO_TOPIC_ID
 from pylog.wire.api.table import SERVED
 from pylog.wire.api.topics import (
@@ -84,6 +87,7 @@ _RESPONSES: dict[type[Request], type[Message]] = {
     ElectLeadersRequest: ElectLeadersResponse,
     AlterConfigsRequest: AlterConfigsResponse,
     IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,
+    AlterClientQuotasRequest: AlterClientQuotasResponse,
 }
 
 
@@ -275,6 +279,15 @@ class ControllerLink:
             done = {row.resource_name for row in answer.responses if row.error_code == ErrorCode.NONE}
             wanted = only_resources(request, lambda resource_type, name: name in done)
             await self._images.wait_until(lambda image: self._holds(wanted, image), CONFIG_WAIT_S)
+        elif isinstance(request, AlterClientQuotasRequest) and not request.validate_only:
+            quotas, _ = _quota_changes(request)
+            await self._images.wait_until(lambda image: _has_quotas(image, quotas), CONFIG_WAIT_S)
+
+    async def _alter_quotas(self, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+        changes, rows = _quota_changes(request)
+        if changes and not request.validate_only:
+            await asyncio.wrap_future(self._agent.alter_client_quotas(changes))
+        return AlterClientQuotasResponse(entries=rows)
 
     def _holds(self, request: AlterRequest, image: ClusterImage) -> bool:
         # Planned again it changes nothing: then the image shows it.
@@ -296,6 +309,8 @@ class ControllerLink:
             return await self._alter_configs(request)
         if isinstance(request, ElectLeadersRequest):
             return await self._elect(request)
+        if isinstance(request, AlterClientQuotasRequest):
+            return await self._alter_quotas(request)
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{type(request).__name__} is not the controller's")
 
     async def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -402,6 +417,31 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
         replication_factor=BROKER_DEFAULT if assignments else topic.replication_factor,
         assignments=assignments,
         configs=configs,
+    )
+
+
+def _quota_changes(request: AlterClientQuotasRequest) -> tuple[dict[QuotaEntity, Changes], list[QuotaResult]]:
+    """Return the changes that can be made, and a result for each combination."""
+    changes: dict[QuotaEntity, Changes] = {}
+    rows: list[QuotaResult] = []
+    for entry in request.entries:
+        row = QuotaResult(entity=entry.entity)
+        rows.append(row)
+        try:
+            entity, change = planned_change(entry)
+            if entity in changes:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the same entity stands twice in one request")
+            changes[entity] = change
+        except ApiError as error:
+            row.error_code, row.error_message = error.code, str(error)
+    return changes, rows
+
+
+def _has_quotas(image: ClusterImage, changes: Mapping[QuotaEntity, Changes]) -> bool:
+    return all(
+        image.client_quotas.get(entity, {}).get(key) == (None if value is None else float(value))
+        for entity, change in changes.items()
+        for key, value in change.items()
     )
 
 

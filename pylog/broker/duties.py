@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pylog.cluster.controller import Controller, IsrRequest, IsrResult, StateChange
 from pylog.cluster.image import BrokerInfo, ClusterImage, TopicImage
+from pylog.cluster.quotas import QuotaEntity
 from pylog.cluster.topics import ClusterConfig, NewTopic, repeated_names
 from pylog.errors import ApiError, ConfigError, ErrorCode
 from pylog.store.base import Watch
@@ -326,6 +327,13 @@ class ControllerDuties:
                 controller.confirm_configs(name, configs)
             self._is_changed = True
         return results
+
+    def alter_client_quotas(self, changes: Mapping[QuotaEntity, Mapping[str, str | None]]) -> None:
+        """Set (or, with None, remove) quotas of clients."""
+        controller = self._office()
+        for entity, quotas in self._tree.write_client_quotas(self._fence, changes).items():
+            controller.confirm_quotas(entity, quotas)
+        self._is_changed = True
 
     def _office(self) -> Controller:
         if self._controller is None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pylog.broker.partitions import Partitions
+from pylog.broker.quotas import Meter
 from pylog.broker.sessions import FINAL_EPOCH, FetchSession, FetchSessions
 from pylog.broker.timer import Alarm
 from pylog.delayed import DelayedRequests
@@ -42,6 +43,7 @@ class DelayedFetch:
     correlation_id: int
     request: FetchRequest
     session: FetchSession | None
+    meter: Meter | None
 
 
 class FetchHandler:
@@ -72,9 +74,22 @@ class FetchHandler:
         metrics.gauge("pylog_fetch_delayed", "Fetches waiting for data.", read=lambda: len(self._delayed))
 
     def handle(
-        self, connection: Connection, header: RequestHeader, frame: memoryview, follower: int = _CONSUMER
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        frame: memoryview,
+        follower: int = _CONSUMER,
+        meter: Meter | None = None,
     ) -> list[Part] | None:
-        """Answer at once, or promise to; *follower* is the broker at the other end, if one has proven to be."""
+        """Answer at once, or promise to.
+
+        Args:
+            connection: where the request came in.
+            header: its header.
+            frame: the request.
+            follower: the broker at the other end, if one has proven to be.
+            meter: counts what a consumer gets, if a quota governs it.
+        """
         version = header.api_version
         request = parse_request(frame, version, header.body_offset)
         if request.replica_id not in (follower, _CONSUMER, _DEBUGGING_CONSUMER):
@@ -91,10 +106,12 @@ class FetchHandler:
                 session = self._sessions.apply(request, self._now_ms())
             except ApiError as error:
                 return encode_response(version, header.correlation_id, [], error=error.code)
+        if meter is not None:
+            request.max_bytes = int(min(request.max_bytes, meter.fetch_max_bytes))
         results, found_bytes, is_final = self._read(request)
         if found_bytes >= request.min_bytes or request.max_wait_ms <= 0 or is_final:
-            return self._reply(version, header.correlation_id, results, session)
-        delayed = DelayedFetch(connection.open_slot(), version, header.correlation_id, request, session)
+            return self._reply(version, header.correlation_id, results, session, meter)
+        delayed = DelayedFetch(connection.open_slot(), version, header.correlation_id, request, session, meter)
         deadline_ms = self._now_ms() + request.max_wait_ms
         self._delayed.watch(
             delayed, dict.fromkeys((part.topic, part.partition) for part in request.partitions), deadline_ms
@@ -125,12 +142,17 @@ class FetchHandler:
 
     def _complete(self, delayed: DelayedFetch, results: list[FetchResult[FileSlice]]) -> None:
         self._delayed.finish(delayed)
-        delayed.slot.complete(self._reply(delayed.version, delayed.correlation_id, results, delayed.session))
+        self._fill(delayed, results)
+
+    def _fill(self, delayed: DelayedFetch, results: list[FetchResult[FileSlice]]) -> None:
+        delayed.slot.complete(
+            self._reply(delayed.version, delayed.correlation_id, results, delayed.session, delayed.meter)
+        )
 
     def _time_is_up(self) -> None:
         for delayed in self._delayed.expire(self._now_ms()):
             results, _, _ = self._read(delayed.request)
-            delayed.slot.complete(self._reply(delayed.version, delayed.correlation_id, results, delayed.session))
+            self._fill(delayed, results)
         next_ms = self._delayed.next_deadline_ms()
         if next_ms is not None:
             self._alarm.ask(next_ms)
@@ -162,15 +184,24 @@ class FetchHandler:
         )
 
     def _reply(
-        self, version: int, correlation_id: int, results: list[FetchResult[FileSlice]], session: FetchSession | None
+        self,
+        version: int,
+        correlation_id: int,
+        results: list[FetchResult[FileSlice]],
+        session: FetchSession | None,
+        meter: Meter | None,
     ) -> list[Part]:
         self._fetches.value += 1
-        session_id = 0
+        session_id = throttle_ms = 0
         if session is not None:
             results, session_id = session.news(results), session.session_id
         for result in results:
             self._bytes.value += result.records_bytes
-        return encode_response(version, correlation_id, results, session_id=session_id)
+        if meter is not None:
+            throttle_ms = meter.fetched(sum(result.records_bytes for result in results))
+        return encode_response(
+            version, correlation_id, results, session_id=session_id, throttle_time_ms=throttle_ms
+        )
 
     def _read(self, request: FetchRequest) -> tuple[list[FetchResult[FileSlice]], int, bool]:
         """Return the answer as of now, its bytes, and whether waiting cannot change it."""

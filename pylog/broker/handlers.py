@@ -13,6 +13,7 @@ from pylog.broker.group_handlers import GROUP_APIS
 from pylog.broker.handler import Answer, Caller, Cluster, Handler
 from pylog.broker.partition_handlers import PARTITION_APIS
 from pylog.broker.partitions import Partition, Partitions
+from pylog.broker.quota_handlers import QUOTA_APIS
 from pylog.broker.settings import check_topic_configs
 from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.cluster.topics import check_topic_name
@@ -258,5 +259,6 @@ CONTROL_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
     **CONFIG_APIS,
     **GROUP_APIS,
     **PARTITION_APIS,
+    **QUOTA_APIS,
 }
 """Every API but the two hot ones and ApiVersions; a test compares it with the table of served APIs."""

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 
 from pylog.broker.acks import Acknowledgements, Appended
 from pylog.broker.partitions import Partitions
+from pylog.broker.quotas import Meter
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
+from pylog.log.intake import take_in
 from pylog.metrics import Metrics
 from pylog.model import INTERNAL_TOPICS
 from pylog.net.connection import Connection, Part, Slot
@@ -54,11 +56,14 @@ class ProduceHandler:
         self._bytes = metrics.counter("pylog_produce_bytes_total", "Bytes of record batches appended.")
         self._refused = metrics.counter("pylog_produce_refused_total", "Record batches answered with an error.")
 
-    def handle(self, connection: Connection, header: RequestHeader, frame: memoryview) -> list[Part] | None:
+    def handle(
+        self, connection: Connection, header: RequestHeader, frame: memoryview, meter: Meter | None = None
+    ) -> list[Part] | None:
         """Append and answer; with acks 0 there is no answer, and an error closes the connection."""
         version = header.api_version
         request = parse_request(frame, version, header.body_offset)
         results = [self._answer(request, version, *part) for part in request.parts]
+        throttle_ms = 0 if meter is None else meter.produced(len(frame))
         if request.acks == 0:
             for result in results:
                 if result.error:
@@ -66,12 +71,12 @@ class ProduceHandler:
                     raise ProtocolError(f"{result.topic}-{result.partition}: {result.error.name}: {result.message}")
             return None
         if self._unacknowledged:
-            self._answer_later(connection.open_slot(), header, request.timeout_ms, results)
+            self._answer_later(connection.open_slot(), header, request.timeout_ms, results, throttle_ms)
             return None
-        return _reply(header, results)
+        return _reply(header, results, throttle_ms)
 
     def _answer_later(
-        self, slot: Slot, header: RequestHeader, timeout_ms: int, results: list[ProduceResult]
+        self, slot: Slot, header: RequestHeader, timeout_ms: int, results: list[ProduceResult], throttle_ms: int
     ) -> None:
         waited, self._unacknowledged = self._unacknowledged, {}
 
@@ -80,7 +85,7 @@ class ProduceHandler:
                 error = errors.get((result.topic, result.partition), ErrorCode.NONE)
                 if result.error is ErrorCode.NONE and error is not ErrorCode.NONE:
                     result.error, result.base_offset = error, -1
-            slot.complete(_reply(header, results))
+            slot.complete(_reply(header, results, throttle_ms))
 
         self._acknowledgements.wait(waited, timeout_ms, done)
 
@@ -124,8 +129,8 @@ class ProduceHandler:
             raise InvalidRecords("no records")
         header = records.check_batch(batch)
         self._check(header, len(batch), log.config.max_message_bytes, version)
-        if log.is_compacted and any(record.key is None for record in records.decode_records(batch, header)):
-            raise InvalidRecords("a record without key; the topic is compacted by keys")
+        if log.is_looking_inside:
+            batch, header = take_in(batch, header, log.config)
         now_ms = self._now_ms()
         result = log.append_as_leader(batch, header, partition.leader_epoch, now_ms)
         if not result.is_duplicate:
@@ -170,7 +175,7 @@ class ProduceHandler:
             raise InvalidRecords(f"producer {header.producer_id} without sequence or epoch")
 
 
-def _reply(header: RequestHeader, results: list[ProduceResult]) -> list[Part]:
+def _reply(header: RequestHeader, results: list[ProduceResult], throttle_ms: int) -> list[Part]:
     head = encode_response_header(header.correlation_id, ApiKey.PRODUCE, header.api_version)
-    body = encode_response(header.api_version, results)
+    body = encode_response(header.api_version, results, throttle_ms)
     return [(len(head) + len(body)).to_bytes(4, "big") + head + body]

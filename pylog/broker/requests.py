@@ -12,6 +12,7 @@ from pylog.broker.fetch import FetchHandler
 from pylog.broker.handler import Caller, Cluster
 from pylog.broker.handlers import CONTROL_APIS
 from pylog.broker.produce import ProduceHandler
+from pylog.broker.quotas import Meter, Quotas
 from pylog.errors import ApiError, ProtocolError
 from pylog.metrics import Counter, Metrics
 from pylog.net.connection import Connection, Part, Slot
@@ -31,8 +32,11 @@ _FETCH_ROW = SERVED[ApiKey.FETCH]
 class Requests:
     """The broker's `FrameHandler` on the client listener."""
 
-    def __init__(self, cluster: Cluster, produce: ProduceHandler, fetch: FetchHandler, metrics: Metrics) -> None:
+    def __init__(
+        self, cluster: Cluster, produce: ProduceHandler, fetch: FetchHandler, quotas: Quotas, metrics: Metrics
+    ) -> None:
         self._cluster = cluster
+        self._quotas = quotas
         self._produce = produce
         self._fetch = fetch
         self._counters: Mapping[int, Counter] = {
@@ -44,22 +48,26 @@ class Requests:
     def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
         """Handle one request; see `FrameHandler`."""
         header = parse_request_header(frame)
+        authorize(connection, header.api_key)
+        meter = self._quotas.meter(connection, header.client_id or "") if self._quotas.is_any else None
         key, version = header.api_key, header.api_version
-        authorize(connection, key)
         try:
             if key == _PRODUCE and _PRODUCE_ROW.min_served <= version <= _PRODUCE_ROW.max_advertised:
                 self._counters[key].value += 1
-                return self._produce.handle(connection, header, frame)
+                return self._produce.handle(connection, header, frame, meter)
             if key == _FETCH and _FETCH_ROW.min_served <= version <= _FETCH_ROW.max_advertised:
                 self._counters[key].value += 1
-                return self._fetch.handle(connection, header, frame)
-            return self._control(connection, header, frame)
+                return self._fetch.handle(connection, header, frame, meter=meter)
+            return self._control(connection, header, frame, meter)
         except ProtocolError:
             raise
         except Exception as error:
             # A bug of ours must cost one client its connection, not everybody the broker.
             _logger.exception("bug api_key=%d version=%d peer=%s", key, version, connection.peer)
             raise ProtocolError(f"request {key} version {version} failed here: {error!r}") from error
+        finally:
+            if meter is not None:
+                meter.worked()
 
     def on_closed(self, connection: Connection) -> None:
         """Forget what the connection waited for."""
@@ -71,7 +79,9 @@ class Requests:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _control(self, connection: Connection, header: RequestHeader, frame: memoryview) -> list[Part] | None:
+    def _control(
+        self, connection: Connection, header: RequestHeader, frame: memoryview, meter: Meter | None
+    ) -> list[Part] | None:
         key, version = header.api_key, header.api_version
         body = frame[header.body_offset :]
         if key == ApiKey.API_VERSIONS:
@@ -88,9 +98,9 @@ class Requests:
         except ApiError as error:
             answer = request.error_response(error.code, str(error))
         if isinstance(answer, Message):
-            return _framed(encode_response(answer, header.correlation_id, version))
+            return _answer(answer, header, meter)
         task = asyncio.get_running_loop().create_task(
-            self._answer_later(connection, connection.open_slot(), header, request, answer)
+            self._answer_later(connection, connection.open_slot(), header, request, answer, meter)
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -98,7 +108,12 @@ class Requests:
 
     @staticmethod
     async def _answer_later(
-        connection: Connection, slot: Slot, header: RequestHeader, request: Request, answer: Awaitable[Message]
+        connection: Connection,
+        slot: Slot,
+        header: RequestHeader,
+        request: Request,
+        answer: Awaitable[Message],
+        meter: Meter | None,
     ) -> None:
         try:
             response = await answer
@@ -108,7 +123,7 @@ class Requests:
             _logger.exception("bug api_key=%d version=%d", header.api_key, header.api_version)
             connection.close("request failed here")
             return
-        slot.complete(_framed(encode_response(response, header.correlation_id, header.api_version)))
+        slot.complete(_answer(response, header, meter))
 
     @staticmethod
     def _refuse_version(header: RequestHeader, body: memoryview) -> list[Part]:
@@ -128,6 +143,12 @@ def authorize(connection: Connection, api_key: int) -> None:
 
     Everybody may until access control exists; every request passes here so that it can.
     """
+
+
+def _answer(response: Message, header: RequestHeader, meter: Meter | None) -> list[Part]:
+    if meter is not None:
+        response.throttle_time_ms = meter.worked()  # type: ignore[attr-defined]  # every response of ours has it
+    return _framed(encode_response(response, header.correlation_id, header.api_version))
 
 
 def _framed(reply: bytes) -> list[Part]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from pylog.errors import ConfigError
-from pylog.log.config import LogConfig
+from pylog.log.config import COMPRESSION_TYPES, LogConfig
 
 _HOUR_MS = 3_600_000
 _MAX_INT32 = 2**31 - 1
@@ -79,8 +79,11 @@ class Setting:
             if not self.low <= share <= self.high:
                 raise ConfigError(f"{self.name}={raw}: wanted {self.low} to {self.high}")
             return share
-        if self.choices and not set(raw.split(",")) <= set(self.choices):
+        given = raw.split(",") if self.kind is Kind.LIST else [raw]
+        if self.choices and not set(given) <= set(self.choices):
             raise ConfigError(f"{self.name}={raw}: wanted {', '.join(self.choices)}")
+        if len(set(given)) < len(given):
+            raise ConfigError(f"{self.name}={raw}: names one twice")
         return raw
 
 
@@ -274,9 +277,16 @@ SETTINGS: Mapping[str, Setting] = _table(
         "compression.type",
         Kind.STRING,
         "producer",
-        "Codec of stored batches; producer keeps what came.",
+        "Codec of stored batches; producer keeps what came, any other costs unpacking and packing where it differs.",
         "compression.type",
-        choices=("producer",),
+        choices=COMPRESSION_TYPES,
+    ),
+    Setting(
+        "log.validate.records",
+        Kind.BOOLEAN,
+        False,
+        "Whether each record of a batch is looked at before it is stored, not only the batch's header and CRC.",
+        "validate.records",
     ),
     Setting(
         "min.insync.replicas",

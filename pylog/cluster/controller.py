@@ -8,10 +8,11 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pylog.cluster.election import elect, elect_doubtful, elect_first, elect_preferred
 from pylog.cluster.image import BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
+from pylog.cluster.quotas import ClientQuotas, QuotaEntity
 from pylog.cluster.topics import ClusterConfig, NewTopic, plan_growth, plan_topic
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import NO_LEADER
@@ -91,6 +92,7 @@ class Snapshot:
     deletions: Collection[str]
     deleted_topics: Mapping[uuid.UUID, DeletedTopic]
     broker_configs: Mapping[str, Mapping[str, str]]
+    client_quotas: ClientQuotas = field(default_factory=dict)
 
 
 class Controller:
@@ -119,6 +121,7 @@ class Controller:
         self.deletions = set(snapshot.deletions)
         self.deleted_topics = dict(snapshot.deleted_topics)
         self.broker_configs = dict(snapshot.broker_configs)
+        self.client_quotas = dict(snapshot.client_quotas)
         self._stateless = dict(snapshot.stateless)
         self._recoveries: dict[int, Recovery] = {} if before is None else before._recoveries
         self._stopping: dict[int, int] = {} if before is None else before._stopping  # broker epoch by broker
@@ -137,6 +140,7 @@ class Controller:
             {name: topic for name, topic in self.topics.items() if name not in self.deletions},
             dict(self.deleted_topics),
             dict(self.broker_configs),
+            dict(self.client_quotas),
         )
 
     def settle(self, brokers: Mapping[int, BrokerInfo]) -> list[StateChange]:
@@ -436,3 +440,10 @@ class Controller:
     def confirm_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Take over a topic's configs that were written."""
         self.topics[name] = replace(self.topics[name], configs=dict(configs))
+
+    def confirm_quotas(self, entity: QuotaEntity, quotas: Mapping[str, float]) -> None:
+        """Take over the quotas of an entity that were written; without any it is forgotten."""
+        if quotas:
+            self.client_quotas[entity] = dict(quotas)
+        else:
+            self.client_quotas.pop(entity, None)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pylog.cluster.quotas import ClientQuotas, QuotaEntity
 from pylog.errors import ProtocolError
 from pylog.model import NodeAddress
 
@@ -93,6 +94,7 @@ class ClusterImage:
         topics: by name; a topic under deletion is not among them.
         deleted_topics: what replicas still have to delete, by topic id.
         broker_configs: dynamic broker configs by broker id as text; "<default>" holds for all.
+        client_quotas: what clients may use.
     """
 
     controller_epoch: int
@@ -103,6 +105,7 @@ class ClusterImage:
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     deleted_topics: Mapping[uuid.UUID, DeletedTopic] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    client_quotas: ClientQuotas = field(default_factory=dict)
     _by_id: dict[uuid.UUID, TopicImage] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -139,7 +142,8 @@ def encode_image(image: ClusterImage) -> bytes:
     image     => {"format", "controller_epoch", "version", "cluster_id", "controller_id",
                   "brokers": [[id, epoch, rack, client host, port, internal host, port, is clean]],
                   "topics": [[name, topic id, [partition], {configs}]],       (partitions by number from 0)
-                  "deleted_topics": [[name, topic id, [replicas]]], "broker_configs": {id: {configs}}}
+                  "deleted_topics": [[name, topic id, [replicas]]], "broker_configs": {id: {configs}},
+                  "client_quotas": [[user, client id, {quotas}]]}
     partition => [leader, leader epoch, partition epoch, [replicas], [isr]]
     """
     document = {
@@ -158,6 +162,7 @@ def encode_image(image: ClusterImage) -> bytes:
             for deleted in image.deleted_topics.values()
         ],
         "broker_configs": image.broker_configs,
+        "client_quotas": [[*entity, dict(quotas)] for entity, quotas in image.client_quotas.items()],
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
@@ -192,6 +197,7 @@ def decode_image(content: bytes) -> ClusterImage:
                 )
             },
             document["broker_configs"],
+            {QuotaEntity(user, client): quotas for user, client, quotas in document.get("client_quotas", ())},
         )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ProtocolError(f"not a cluster image: {error!r}") from error

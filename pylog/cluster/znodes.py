@@ -23,6 +23,7 @@ from pylog.cluster.image import (
     parse_topic_id,
     topic_id_text,
 )
+from pylog.cluster.quotas import QUOTA_KEYS, QuotaEntity
 from pylog.errors import ProtocolError
 from pylog.model import NodeAddress
 
@@ -34,6 +35,8 @@ CLUSTER_ID = "/cluster/id"
 DELETE_TOPICS = "/admin/delete_topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+CLIENT_CONFIGS = "/config/clients"
+USER_CONFIGS = "/config/users"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 DELETED_TOPICS = "/pylog/deleted_topics"
 """One node for each topic incarnation whose data some replica still has to delete."""
@@ -49,8 +52,8 @@ BASE_PATHS = (
     PRODUCER_ID_BLOCK,
     "/log_dir_event_notification",
     TOPIC_CONFIGS,
-    "/config/clients",
-    "/config/users",
+    CLIENT_CONFIGS,
+    USER_CONFIGS,
     BROKER_CONFIGS,
     "/config/ips",
     "/cluster",
@@ -92,6 +95,15 @@ def topic_config_path(topic: str) -> str:
 def broker_config_path(name: str) -> str:
     """Return the path of a broker's dynamic configs; *name* is its id or ``<default>``."""
     return f"{BROKER_CONFIGS}/{name}"
+
+
+def quota_path(entity: QuotaEntity) -> str:
+    """Return the path of the configs of a user, of a client id, or of a client id of a user."""
+    if entity.user is None:
+        return f"{CLIENT_CONFIGS}/{entity.client_id}"
+    if entity.client_id is None:
+        return f"{USER_CONFIGS}/{entity.user}"
+    return f"{USER_CONFIGS}/{entity.user}/clients/{entity.client_id}"
 
 
 def entity_name(node: str) -> str:
@@ -285,6 +297,12 @@ def encode_configs(configs: Mapping[str, str]) -> bytes:
 def decode_configs(data: bytes) -> dict[str, str]:
     """Return the configs that ``/config/<entity>/NAME`` holds."""
     return {str(name): str(value) for name, value in json.loads(data)["config"].items()}
+
+
+@_decoder
+def decode_quotas(data: bytes) -> dict[str, float]:
+    """Return the quotas among the configs of a user or client id; credentials may stand beside them."""
+    return {name: float(value) for name, value in json.loads(data)["config"].items() if name in QUOTA_KEYS}
 
 
 def encode_producer_id_block(broker_id: int, first: int) -> bytes:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, fields
 
 from pylog.errors import ConfigError
+from pylog.wire.compression import CODECS
+
+COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 NO_LIMIT = -1
 """Value of a retention setting that deletes nothing."""
@@ -51,6 +54,10 @@ class LogConfig:
     """Age of its newest record before which a segment is not compacted."""
     delete_retention_ms: int = 24 * _HOUR_MS
     """How long compaction leaves a record that deletes a key, so that readers learn of it."""
+    compression_type: str = "producer"
+    """Codec of stored batches; `producer` keeps what came, `uncompressed` means none."""
+    validate_records: bool = False
+    """Look at every record of a batch before it is stored, not only at its header and CRC."""
     producer_id_expiration_ms: int = 24 * _HOUR_MS
     """Time without a batch after which an idempotent producer is forgotten."""
 
@@ -62,6 +69,8 @@ class LogConfig:
                 raise ConfigError(f"{name.replace('_', '.')}={value} is outside [{low}, {high}]")
         if self.message_timestamp_type not in ("CreateTime", "LogAppendTime"):
             raise ConfigError(f"message.timestamp.type={self.message_timestamp_type}: CreateTime or LogAppendTime")
+        if self.compression_type not in COMPRESSION_TYPES:
+            raise ConfigError(f"compression.type={self.compression_type}: wanted {', '.join(COMPRESSION_TYPES)}")
         policies = self.cleanup_policy.split(",")
         if not set(policies) <= {"delete", "compact"} or len(set(policies)) != len(policies):
             raise ConfigError(f"cleanup.policy={self.cleanup_policy}: delete, compact or compact,delete")
@@ -75,6 +84,18 @@ class LogConfig:
     def is_compacting(self) -> bool:
         """Whether only the last record of each key stays."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def codec(self) -> int | None:
+        """Codec number that stored batches have, None where the producer's stays."""
+        if self.compression_type == "producer":
+            return None
+        return CODECS["none" if self.compression_type == "uncompressed" else self.compression_type]
+
+    @property
+    def is_looking_inside(self) -> bool:
+        """Whether the header of a producer's batch is not enough to store it; see `pylog.log.intake`."""
+        return self.is_compacting or self.validate_records or self.compression_type != "producer"
 
     @property
     def is_log_append_time(self) -> bool:

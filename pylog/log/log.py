@@ -32,13 +32,13 @@ from pylog.wire.records import (
     BatchHeader,
     check_stored_batch,
     iter_batches,
+    patch_crc,
 )
 
 _FRONT = struct.Struct(">qii")  # base_offset, batch_length, partition_leader_epoch
-_CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _TIMESTAMP = struct.Struct(">q")
-_CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, CRC_START, 35
+_ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = CRC_START, 35
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Refusals that pass when somebody makes room; everything else is the disk's end."""
@@ -77,6 +77,7 @@ class Log:
         is_flushing: `flush.messages` or `flush.ms` asks for syncs; see `is_sync_due`.
         offline: why nothing is read or written any more, or None.
         is_compacted: only the last record of each key stays, so every record needs one.
+        is_looking_inside: a producer's batch has to pass `pylog.log.intake` before it is appended.
         compacted_offset: everything below went through a compaction.
         truncation_count: grows when something is cut off, so that work begun before is dropped.
         epochs: which leader epoch wrote what.
@@ -88,7 +89,7 @@ class Log:
     __slots__ = (
         "_active", "_config", "_is_plain", "_last_possible_offset", "_leader_epoch", "_roll_bytes",
         "_roll_timestamp", "_segments", "_unsynced_since_ms", "compacted_offset", "directory", "epochs",
-        "high_watermark", "is_compacted", "is_flushing", "jobs",
+        "high_watermark", "is_compacted", "is_flushing", "is_looking_inside", "jobs",
         "log_end_offset", "log_start_offset", "offline", "on_recovery_point_lowered", "producers",
         "recovery_point", "topic_partition", "truncation_count",
     )  # fmt: skip
@@ -185,6 +186,7 @@ class Log:
         """Take new settings; they hold from the next append on."""
         self._config = config
         self.is_compacted = config.is_compacting
+        self.is_looking_inside = config.is_looking_inside
         self.is_flushing = config.flush_messages < _NEVER or config.flush_ms < _NEVER
         self._is_plain = not (
             config.is_log_append_time
@@ -318,7 +320,7 @@ class Log:
             _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, header.attributes)
             _TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
             header.crc = crc32c(batch[CRC_START:])
-            _CRC.pack_into(batch, _CRC_AT, header.crc)
+            patch_crc(batch, header.crc)
             return now_ms
         early, late = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
         if header.max_timestamp - now_ms > late or now_ms - header.base_timestamp > early:

@@ -84,8 +84,8 @@ class Connection:
 
     __slots__ = (
         "_big", "_big_have", "_big_size", "_buffer", "_fd", "_handler", "_is_paused", "_is_reading_ahead",
-        "_is_writing", "_loop", "_max_frame_bytes", "_on_close", "_out", "_out_bytes", "_raw", "_slots", "_sock",
-        "_tail", "_was_read_in", "is_closed", "last_read_ms", "listener_name", "peer", "principal", "state",
+        "_is_writing", "_loop", "_max_frame_bytes", "_muted", "_on_close", "_out", "_out_bytes", "_raw", "_slots",
+        "_sock", "_tail", "_was_read_in", "is_closed", "last_read_ms", "listener_name", "peer", "principal", "state",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +117,7 @@ class Connection:
         self._is_paused = False
         self._is_writing = False
         self._is_reading_ahead = False
+        self._muted: asyncio.TimerHandle | None = None
         self._was_read_in = False
         self.is_closed = False
         self.last_read_ms = 0
@@ -132,11 +133,29 @@ class Connection:
         self._slots.append(slot)
         return slot
 
+    def mute(self, duration_ms: int) -> None:
+        """Read nothing more for *duration_ms* at least (rule 6); what was read already is handled, replies go out."""
+        if self.is_closed:
+            return
+        until = self._loop.time() + duration_ms / 1000
+        if self._muted is not None:
+            if self._muted.when() >= until:
+                return
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until, self._unmute)
+        self._pause()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._resume()
+
     def close(self, reason: str = "") -> None:
         """Close at once; queued replies are dropped and their slices let go.  A second call does nothing."""
         if self.is_closed:
             return
         self.is_closed = True
+        if self._muted is not None:
+            self._muted.cancel()
         self._loop.remove_reader(self._fd)
         if self._is_writing:
             self._loop.remove_writer(self._fd)
@@ -248,6 +267,7 @@ class Connection:
     def _resume(self) -> None:
         if (
             self._is_paused
+            and self._muted is None
             and len(self._slots) <= MAX_REQUESTS_IN_FLIGHT // 2
             and self._out_bytes <= MAX_REPLY_BYTES_IN_FLIGHT // 2
         ):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pylog.cluster import znodes
 from pylog.cluster.controller import Snapshot, StateChange
 from pylog.cluster.image import BrokerInfo, DeletedTopic, TopicImage
+from pylog.cluster.quotas import QUOTA_KEYS, ClientQuotas, QuotaEntity
 from pylog.errors import ProtocolError, PylogError
 from pylog.store.base import (
     BadVersion,
@@ -171,7 +172,13 @@ class ClusterTree:
             if node is not None
         ]
         return Snapshot(
-            brokers, topics, stateless, deletions, {one.topic_id: one for one in deleted}, self._broker_configs()
+            brokers,
+            topics,
+            stateless,
+            deletions,
+            {one.topic_id: one for one in deleted},
+            self._broker_configs(),
+            self._client_quotas(),
         )
 
     def topics(
@@ -282,6 +289,40 @@ class ClusterTree:
             Set(znodes.topic_config_path(name), znodes.encode_configs(values)) for name, values in configs.items()
         ])
 
+    def write_client_quotas(
+        self, fence: Fence, changes: Mapping[QuotaEntity, Mapping[str, str | None]]
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Set (or, with None, remove) quotas, all at once; return what each entity has then.
+
+        What else stands in a user's node, credentials above all, stays as it is.
+        """
+        paths = {entity: znodes.quota_path(entity) for entity in changes}
+        parents = list(dict.fromkeys(
+            parent
+            for entity in changes
+            if entity.user is not None and entity.client_id is not None
+            for parent in (f"{znodes.USER_CONFIGS}/{entity.user}", f"{znodes.USER_CONFIGS}/{entity.user}/clients")
+        ))
+        found = dict(zip(
+            [*paths.values(), *parents], self.store.get_many([*paths.values(), *parents]), strict=True
+        ))
+        operations: list[Operation] = [
+            Create(path, znodes.encode_configs({}))
+            for path in parents
+            if found[path] is None and path not in paths.values()
+        ]
+        written: dict[QuotaEntity, dict[str, float]] = {}
+        for entity, path in paths.items():
+            node = found[path]
+            before = {} if node is None else znodes.decode_configs(node[0])
+            after = {key: value for key, value in {**before, **changes[entity]}.items() if value is not None}
+            data = znodes.encode_configs(after)
+            operations.append(Create(path, data) if node is None else Set(path, data, node[1].version))
+            written[entity] = {key: float(value) for key, value in after.items() if key in QUOTA_KEYS}
+        # A node before those below it.
+        self.write(fence, sorted(operations, key=lambda operation: operation.path.count("/")))
+        return written
+
     def take_producer_ids(self, fence: Fence, broker_id: int) -> tuple[int, int]:
         """Take the next block of producer ids; return the first and how many."""
         data, stat = self.store.get(znodes.PRODUCER_ID_BLOCK)
@@ -335,6 +376,21 @@ class ClusterTree:
             for name, node in zip(names, nodes, strict=True)
             if node is not None
         }
+
+    def _client_quotas(self) -> ClientQuotas:
+        clients, users = (self.store.children(path) for path in (znodes.CLIENT_CONFIGS, znodes.USER_CONFIGS))
+        below = self.store.children_many([f"{znodes.USER_CONFIGS}/{user}/clients" for user in users])
+        entities = [QuotaEntity(None, client) for client in clients]
+        entities += [QuotaEntity(user, None) for user in users]
+        entities += [QuotaEntity(user, client) for user, names in zip(users, below, strict=True) for client in names]
+        quotas: dict[QuotaEntity, dict[str, float]] = {}
+        for entity, node in zip(entities, self.store.get_many(map(znodes.quota_path, entities)), strict=True):
+            try:
+                quotas[entity] = {} if node is None or not node[0] else znodes.decode_quotas(node[0])
+            except ProtocolError as error:
+                # A quota nobody can read must not take the controller from everybody.
+                log.error("quotas_ignored entity=%s reason=%s", entity, error)
+        return {entity: found for entity, found in quotas.items() if found}
 
 
 def _state_operation(change: StateChange, controller_epoch: int) -> Operation:

@@ -69,6 +69,7 @@ def _grow(unpack_into: Callable[[Any, bytearray], int], data: memoryview, guess:
                 raise
             if size == max_bytes:
                 raise CorruptRecords(f"a batch of {len(data)} bytes unpacks to more than {max_bytes}") from error
+            del out  # before the next one is made
             size = min(size * 4, max_bytes)
 
 

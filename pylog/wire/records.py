@@ -35,6 +35,7 @@ MAGIC = 2
 _UNDER_CRC = struct.Struct(">hiqqqhii")
 _PATCH = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
 
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -155,6 +156,11 @@ def patch(view: memoryview, base_offset: int, leader_epoch: int) -> None:
     _EPOCH.pack_into(view, LENGTH_OVERHEAD, leader_epoch)
 
 
+def patch_crc(view: memoryview, crc: int) -> None:
+    """Write the CRC of what lies under it into the batch at the start of *view*."""
+    _CRC.pack_into(view, CRC_START - _CRC.size, crc)
+
+
 def iter_batches(view: memoryview | bytes) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of every whole batch; a partial tail, which a fetch may end with, is dropped.
 
@@ -234,17 +240,25 @@ def decode_records(
     data = compression.decompress(
         header.compression, memoryview(view)[position + HEADER_BYTES : position + header.size_bytes], max_bytes
     )
-    records: list[Record] = []
-    at = 0
+    return list(read_records(data, header))
+
+
+def read_records(data: memoryview, header: BatchHeader) -> Iterator[Record]:
+    """Yield the records that *data*, unpacked, holds one after the other.
+
+    Raises:
+        CorruptRecords: their sizes and count contradict each other.
+    """
+    number = at = 0
     try:
-        for _ in range(header.record_count):
+        while number < header.record_count:
             record, at = _read_record(data, at, header)
-            records.append(record)
+            yield record
+            number += 1
     except (ProtocolError, IndexError, UnicodeDecodeError) as error:
-        raise CorruptRecords(f"record {len(records)} of {header.record_count}: {error}") from error
+        raise CorruptRecords(f"record {number} of {header.record_count}: {error}") from error
     if at != len(data):
         raise CorruptRecords(f"{len(data) - at} bytes follow the last of {header.record_count} records")
-    return records
 
 
 def _write_record(out: bytearray, record: Record, base_offset: int, base_timestamp: int) -> None:

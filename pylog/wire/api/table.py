@@ -93,6 +93,8 @@ SERVED: Mapping[ApiKey, ApiVersionRange] = {
     ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3, 0, flexible_from=2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1, 0, flexible_from=1),
     ApiKey.ELECT_LEADERS: ApiVersionRange(0, 2, 0, flexible_from=2),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiVersionRange(0, 1, 0, flexible_from=1),
+    ApiKey.ALTER_CLIENT_QUOTAS: ApiVersionRange(0, 1, 0, flexible_from=1),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1, 0, flexible_from=0),
     ApiKey.DESCRIBE_PRODUCERS: ApiVersionRange(0, 0, 0, flexible_from=0),
 }
@@ -101,8 +103,6 @@ SERVED: Mapping[ApiKey, ApiVersionRange] = {
 PLANNED: Mapping[ApiKey, ApiVersionRange] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiVersionRange(0, 1, 0, flexible_from=1),
-    ApiKey.ALTER_CLIENT_QUOTAS: ApiVersionRange(0, 1, 0, flexible_from=1),
 }
 """Messages that can be encoded and decoded but have no handler yet; never advertised."""
 

@@ -1,0 +1,168 @@
+"""What clients may use of this broker, and for how long one that used more is not listened to.
+
+A request is answered at once, with how long its client is throttled; meanwhile its connection is not read from (trap
+5).  Followers and the brokers' own requests are not counted: they come in on another listener.
+
+Source: Kafka documentation, "Quotas"; KIP-124, KIP-219.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pylog.cluster.quotas import (
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    ClientQuotas,
+    QuotaEntity,
+    governing,
+)
+from pylog.metrics import Counter, Metrics
+from pylog.net.connection import Connection
+
+BURST_MS = 1_000
+"""How much of its rate a client may use at once after it has been idle."""
+
+MAX_THROTTLE_MS = 30_000
+"""Longest throttling by one request, as long as Kafka's clients wait for an answer; a larger debt stays."""
+
+MAX_CLIENTS = 10_000
+"""Clients remembered at once; whoever makes names up must not make us keep them."""
+
+
+class Bucket:
+    """What is left of an allowance that grows with time; below zero it is a debt that time pays.
+
+    Args:
+        rate: units a second.
+        now_ms: the time.
+    """
+
+    __slots__ = ("_level", "_updated_ms", "rate")
+
+    def __init__(self, rate: float, now_ms: int) -> None:
+        self.rate = rate
+        self._level = self.burst
+        self._updated_ms = now_ms
+
+    @property
+    def burst(self) -> float:
+        """Most that is ever left."""
+        return self.rate * BURST_MS / 1000
+
+    def take(self, amount: float, now_ms: int) -> int:
+        """Use *amount*; return for how many ms its user is to be throttled."""
+        grown = self._level + self.rate * max(now_ms - self._updated_ms, 0) / 1000
+        self._level = min(grown, self.burst) - amount
+        self._updated_ms = now_ms
+        if self._level >= 0:
+            return 0
+        return min(math.ceil(-self._level / self.rate * 1000), MAX_THROTTLE_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The buckets of one client, shared with others as its quotas say; None where there is no quota."""
+
+    produce: Bucket | None
+    fetch: Bucket | None
+    busy: Bucket | None
+
+
+class Meter:
+    """Counts what one request uses whose client has a quota; its work is counted from here to the first answer."""
+
+    __slots__ = ("_begun_s", "_connection", "_limits", "_quotas")
+
+    def __init__(self, quotas: "Quotas", limits: _Limits, connection: Connection) -> None:
+        self._quotas = quotas
+        self._limits = limits
+        self._connection = connection
+        self._begun_s: float | None = time.perf_counter()
+
+    @property
+    def fetch_max_bytes(self) -> float:
+        """Most that one fetch reply should carry, so that its price is not many seconds of silence."""
+        return math.inf if self._limits.fetch is None else self._limits.fetch.burst
+
+    def produced(self, size_bytes: int) -> int:
+        """Count bytes that came in; return for how many ms the client is throttled."""
+        return max(self._charge(self._limits.produce, size_bytes, self._quotas.throttled_produce), self.worked())
+
+    def fetched(self, size_bytes: int) -> int:
+        """Count bytes that go out; return for how many ms the client is throttled."""
+        return max(self._charge(self._limits.fetch, size_bytes, self._quotas.throttled_fetch), self.worked())
+
+    def worked(self) -> int:
+        """Count the time of the broker's loop that the request took; return for how many ms the client is throttled.
+
+        A second call counts nothing more: what waits takes nobody's time.
+        """
+        begun_s, self._begun_s = self._begun_s, None
+        seconds = 0 if begun_s is None else time.perf_counter() - begun_s
+        return self._charge(self._limits.busy, seconds, self._quotas.throttled_requests)
+
+    def _charge(self, bucket: Bucket | None, amount: float, throttled: Counter) -> int:
+        if bucket is None:
+            return 0
+        throttle_ms = bucket.take(amount, self._quotas.now_ms())
+        if throttle_ms and amount:
+            throttled.value += 1
+            self._connection.mute(throttle_ms)
+        return throttle_ms
+
+
+class Quotas:
+    """Every client's allowance on this broker.
+
+    Attributes:
+        is_any: whether anybody has a quota; nothing is looked up or measured otherwise.
+    """
+
+    def __init__(self, metrics: Metrics, now_ms: Callable[[], int]) -> None:
+        """Make it, with no quotas."""
+        self.is_any = False
+        self.now_ms = now_ms
+        self._quotas: ClientQuotas = {}
+        self._limits: dict[tuple[str, str], _Limits] = {}
+        self._buckets: dict[tuple[str, QuotaEntity], Bucket] = {}
+        name, doc = "pylog_quota_throttled_total", "Requests whose client was throttled, by what it used too much of."
+        self.throttled_produce = metrics.counter(name, doc, quota=PRODUCER_BYTE_RATE)
+        self.throttled_fetch = metrics.counter(name, doc, quota=CONSUMER_BYTE_RATE)
+        self.throttled_requests = metrics.counter(name, doc, quota=REQUEST_PERCENTAGE)
+
+    def learn(self, quotas: ClientQuotas) -> None:
+        """Go by these quotas from now on; allowances that did not change go on as they are."""
+        if quotas != self._quotas:
+            self._quotas = quotas
+            self._limits.clear()
+            self.is_any = bool(quotas)
+
+    def meter(self, connection: Connection, client_id: str) -> Meter | None:
+        """Return what counts the use of *connection*, or None if no quota governs it."""
+        who = connection.principal, client_id
+        limits = self._limits.get(who)
+        if limits is None:
+            if len(self._limits) >= MAX_CLIENTS:
+                self._limits.clear()
+                self._buckets.clear()
+            limits = self._limits[who] = _Limits(
+                self._bucket(who, PRODUCER_BYTE_RATE, 1),
+                self._bucket(who, CONSUMER_BYTE_RATE, 1),
+                self._bucket(who, REQUEST_PERCENTAGE, 100),
+            )
+        if limits.produce is limits.fetch is limits.busy is None:
+            return None
+        return Meter(self, limits, connection)
+
+    def _bucket(self, who: tuple[str, str], key: str, divisor: int) -> Bucket | None:
+        found = governing(self._quotas, *who, key)
+        if found is None:
+            return None
+        sharing, limit = found
+        bucket = self._buckets.get((key, sharing))
+        if bucket is None or bucket.rate != limit / divisor:
+            bucket = self._buckets[key, sharing] = Bucket(limit / divisor, self.now_ms())
+        return bucket

@@ -1,0 +1,80 @@
+"""A look inside a producer's batch, where its topic asks for one: compaction, `validate.records`, `compression.type`.
+
+All other batches are stored as they came, by their header and CRC alone.  What is unpacked here is bounded, whatever a
+batch claims.
+"""
+
+from crc32c import crc32c
+
+from pylog.errors import InvalidRecords
+from pylog.log.config import LogConfig
+from pylog.wire import compression, records
+from pylog.wire.records import BatchHeader
+
+MAX_UNPACKED_RATIO = 32
+"""A batch may unpack to so many times `max.message.bytes`: far more than honest records, a moment of work for a lie."""
+
+
+def max_unpacked_bytes(config: LogConfig) -> int:
+    """Return how much a batch of a topic with *config* may unpack to."""
+    return min(max(config.max_message_bytes, 1) * MAX_UNPACKED_RATIO, compression.MAX_DECOMPRESSED_BYTES)
+
+
+def take_in(batch: memoryview, header: BatchHeader, config: LogConfig) -> tuple[memoryview, BatchHeader]:
+    """Check the records of *batch* and bring them into the topic's compression.
+
+    Args:
+        batch: exactly the batch, which `check_batch` let through.
+        header: what that returned.
+        config: of its topic.
+
+    Returns:
+        The batch to append, writable, and its header: the same, or one packed anew.
+
+    Raises:
+        CorruptRecords: the records do not unpack within the cap, or contradict themselves or the header.
+        InvalidRecords: an offset is out of turn, or a record of a compacted topic has no key.
+    """
+    codec = config.codec
+    is_as_wanted = codec is None or codec == header.compression
+    if is_as_wanted and not config.is_compacting and not config.validate_records:
+        return batch, header
+    packed = batch[records.HEADER_BYTES :]
+    unpacked = compression.decompress(header.compression, packed, max_unpacked_bytes(config))
+    for number, record in enumerate(records.read_records(unpacked, header)):
+        if record.offset - header.base_offset != number:
+            raise InvalidRecords(f"record {number} has offset delta {record.offset - header.base_offset}")
+        if record.key is None and config.is_compacting:
+            raise InvalidRecords(f"record {number} has no key; the topic is compacted by keys")
+    if is_as_wanted or codec is None:
+        return batch, header
+    return _pack(batch, header, unpacked, codec)
+
+
+def _pack(batch: memoryview, header: BatchHeader, unpacked: memoryview, codec: int) -> tuple[memoryview, BatchHeader]:
+    """Return the batch with the same records under another codec."""
+    body = compression.compress(codec, unpacked)
+    made = bytearray(batch[: records.HEADER_BYTES])
+    made += body
+    header.attributes = header.attributes & ~records.COMPRESSION_MASK | codec
+    header.batch_length = len(made) - records.LENGTH_OVERHEAD
+    records.HEADER.pack_into(
+        made,
+        0,
+        header.base_offset,
+        header.batch_length,
+        header.partition_leader_epoch,
+        header.magic,
+        0,
+        header.attributes,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+    )
+    header.crc = crc32c(memoryview(made)[records.CRC_START :])
+    records.patch_crc(memoryview(made), header.crc)
+    return memoryview(made), header

@@ -1,0 +1,190 @@
+"""Allowances of clients, with the time passed in."""
+
+import dataclasses
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pylog.broker.handlers import CONTROL_APIS
+from pylog.broker.quota_handlers import planned_change
+from pylog.broker.quotas import BURST_MS, MAX_CLIENTS, MAX_THROTTLE_MS, Bucket, Quotas
+from pylog.cluster.quotas import DEFAULT, QuotaEntity
+from pylog.errors import ApiError
+from pylog.metrics import Metrics
+from pylog.net.connection import Connection
+from pylog.wire.api.message import Message
+from pylog.wire.api.quotas import QuotaChange, QuotaOperation
+from pylog.wire.api.quotas import QuotaEntity as EntityName
+
+
+class Peer:
+    """What a meter knows of a connection."""
+
+    def __init__(self, principal: str = "ANONYMOUS") -> None:
+        self.principal = principal
+        self.muted_ms: list[int] = []
+
+    def mute(self, duration_ms: int) -> None:
+        self.muted_ms.append(duration_ms)
+
+
+class Clock:
+    """A time that stands until it is told to go on."""
+
+    now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def quotas_of(entity: QuotaEntity, **limits: float) -> tuple[Quotas, Clock]:
+    clock = Clock()
+    quotas = Quotas(Metrics(), clock)
+    quotas.learn({entity: limits})
+    return quotas, clock
+
+
+def produced(quotas: Quotas, peer: Peer, client_id: str, size_bytes: int) -> int:
+    meter = quotas.meter(cast("Connection", peer), client_id)
+    assert meter is not None
+    return meter.produced(size_bytes)
+
+
+class TestBucket:
+    def test_a_burst_is_free_and_the_rest_is_waited_for(self) -> None:
+        bucket = Bucket(1000, now_ms=0)
+        assert bucket.take(1000, now_ms=0) == 0
+        assert bucket.take(500, now_ms=0) == 500
+        assert bucket.take(0, now_ms=499) == 1
+        assert bucket.take(0, now_ms=500) == 0
+
+    def test_idle_time_is_saved_up_only_for_one_burst(self) -> None:
+        bucket = Bucket(1000, now_ms=0)
+        assert bucket.take(1500, now_ms=3_600_000) == 500
+
+    def test_a_clock_that_goes_back_gives_nothing_and_takes_nothing(self) -> None:
+        bucket = Bucket(1000, now_ms=10_000)
+        assert bucket.take(1000, now_ms=0) == 0
+        assert bucket.take(100, now_ms=0) == 100
+
+    def test_no_request_is_punished_for_longer_than_the_cap(self) -> None:
+        bucket = Bucket(1, now_ms=0)
+        assert bucket.take(1_000_000, now_ms=0) == MAX_THROTTLE_MS
+
+    @given(st.lists(st.integers(0, 5_000), min_size=1, max_size=60), st.integers(1_000, 100_000))
+    def test_who_waits_as_told_stays_within_the_rate(self, sizes: list[int], rate: int) -> None:
+        bucket, now_ms, used = Bucket(rate, now_ms=0), 0, 0
+        for size in sizes:
+            used += size
+            throttle_ms = bucket.take(size, now_ms)
+            now_ms += throttle_ms
+            assert used <= rate * (now_ms + BURST_MS) / 1000 + 1
+
+
+class TestMeter:
+    def test_the_throttled_connection_is_muted_as_long_as_it_is_told(self) -> None:
+        quotas, _ = quotas_of(QuotaEntity(None, "a"), producer_byte_rate=1000.0)
+        peer = Peer()
+        assert produced(quotas, peer, "a", 3000) == 2000
+        assert peer.muted_ms == [2000]
+
+    def test_connections_of_one_client_share_its_allowance(self) -> None:
+        quotas, _ = quotas_of(QuotaEntity(None, "a"), producer_byte_rate=1000.0)
+        assert produced(quotas, Peer(), "a", 1000) == 0
+        assert produced(quotas, Peer("other user"), "a", 1000) == 1000
+
+    def test_under_a_default_every_client_has_its_own_allowance(self) -> None:
+        quotas, _ = quotas_of(QuotaEntity(None, DEFAULT), producer_byte_rate=1000.0)
+        assert produced(quotas, Peer(), "a", 2000) == 1000
+        assert produced(quotas, Peer(), "b", 1000) == 0
+
+    def test_a_client_without_quota_is_not_measured(self) -> None:
+        quotas, _ = quotas_of(QuotaEntity(None, "a"), producer_byte_rate=1000.0)
+        assert quotas.meter(cast("Connection", Peer()), "b") is None
+
+    def test_each_kind_of_use_has_its_own_allowance(self) -> None:
+        quotas, _ = quotas_of(QuotaEntity(None, "a"), producer_byte_rate=1000.0, consumer_byte_rate=500.0)
+        meter = quotas.meter(cast("Connection", Peer()), "a")
+        assert meter is not None
+        assert (meter.produced(1000), meter.fetched(1000), meter.fetch_max_bytes) == (0, 1000, 500.0)
+
+    def test_work_is_counted_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seconds = iter([0.0, 0.5])
+        monkeypatch.setattr("pylog.broker.quotas.time.perf_counter", lambda: next(seconds))
+        quotas, clock = quotas_of(QuotaEntity(None, "a"), request_percentage=25.0)
+        meter = quotas.meter(cast("Connection", Peer()), "a")
+        assert meter is not None
+        assert meter.worked() == 1000  # half a second; a quarter of one was free, the rest takes a second at 25 %
+        clock.now_ms += 400
+        assert meter.worked() == 600
+
+    def test_a_changed_quota_holds_at_once_and_an_equal_one_forgives_nothing(self) -> None:
+        entity = QuotaEntity(None, "a")
+        quotas, _ = quotas_of(entity, producer_byte_rate=1000.0)
+        assert produced(quotas, Peer(), "a", 2000) == 1000
+        quotas.learn({entity: {"producer_byte_rate": 1000.0}, QuotaEntity("u", None): {"producer_byte_rate": 1.0}})
+        assert produced(quotas, Peer(), "a", 1000) == 2000
+        quotas.learn({entity: {"producer_byte_rate": 5000.0}})
+        assert produced(quotas, Peer(), "a", 5000) == 0
+        quotas.learn({})
+        assert not quotas.is_any
+
+    def test_made_up_names_are_not_all_remembered(self) -> None:
+        quotas, _ = quotas_of(QuotaEntity(None, DEFAULT), producer_byte_rate=1000.0)
+        for number in range(MAX_CLIENTS + 10):
+            produced(quotas, Peer(), f"client {number}", 1)
+        assert len(quotas._limits) <= MAX_CLIENTS
+        assert len(quotas._buckets) <= MAX_CLIENTS
+
+
+def change(*ops: QuotaOperation, **names: str | None) -> QuotaChange:
+    entity = [
+        EntityName(entity_type=entity_type.replace("_", "-"), entity_name=name) for entity_type, name in names.items()
+    ]
+    return QuotaChange(entity=entity, ops=list(ops))
+
+
+def operation(key: str, value: float, *, remove: bool = False) -> QuotaOperation:
+    return QuotaOperation(key=key, value=value, remove=remove)
+
+
+class TestPlannedChange:
+    def test_whole_rates_and_shares_are_written_as_kafka_writes_them(self) -> None:
+        asked = change(
+            operation("producer_byte_rate", 1024.0),
+            operation("request_percentage", 12.5),
+            operation("consumer_byte_rate", 0.0, remove=True),
+            client_id=None,
+            user="a/b",
+        )
+        entity, planned = planned_change(asked)
+        assert entity == QuotaEntity("a%2Fb", DEFAULT)
+        assert planned == {"producer_byte_rate": "1024", "request_percentage": "12.5", "consumer_byte_rate": None}
+
+    @pytest.mark.parametrize(
+        ("asked", "said"),
+        [
+            (change(operation("producer_byte_rate", 1.0)), "none is named"),
+            (change(operation("producer_byte_rate", 1.0), user=""), "empty name"),
+            (change(operation("producer_byte_rate", 1.0), ip="127.0.0.1"), "entity type 'ip'"),
+            (change(operation("no_such", 1.0), user="u"), "no such quota"),
+            (change(operation("producer_byte_rate", 0.0), user="u"), "more than 0"),
+            (change(operation("producer_byte_rate", float("nan")), user="u"), "more than 0"),
+            (change(operation("request_percentage", float("inf")), user="u"), "more than 0"),
+            (change(operation("producer_byte_rate", 1.5), user="u"), "whole number"),
+            (change(*[operation("producer_byte_rate", 1.0)] * 2, user="u"), "stands twice"),
+        ],
+    )
+    def test_an_impossible_change_is_refused(self, asked: QuotaChange, said: str) -> None:
+        with pytest.raises(ApiError, match=said):
+            planned_change(asked)
+
+
+def test_every_answer_can_say_how_long_its_client_is_throttled() -> None:
+    served = {request.api_key for request, _ in CONTROL_APIS.values()}
+    answers = {one for one in Message.__subclasses__() if one.__name__.endswith("Response") and one.api_key in served}
+    assert {one.api_key for one in answers} == served
+    fields = {one: {field.name for field in dataclasses.fields(one)} for one in answers}  # type: ignore[arg-type]
+    assert [one for one in answers if "throttle_time_ms" not in fields[one]] == []
