@@ -108,19 +108,36 @@ _RETRIABLE = frozenset({
 
 
 class PylogError(Exception):
-    """Anything pylog raises on purpose."""
+    """Anything pylog raises on purpose.
+
+    Attributes:
+        fault: the number of what the user is told, in the catalogue `pylog.faults`.
+    """
+
+    fault: int = 2
 
 
 class ConfigError(PylogError):
     """A configuration is wrong; the message names file, line, key, what was found and what is wanted."""
 
+    fault = 300
+
 
 class ProtocolError(PylogError):
     """The peer broke the protocol: close its connection, nothing else."""
 
+    fault = 102
+
 
 class StorageError(PylogError):
     """The disk failed: the partition goes offline, and after a failed flush nothing more is written."""
+
+    fault = 301
+
+
+def fault_number(code: ErrorCode) -> int:
+    """Return the number of a protocol error in the catalogue of faults."""
+    return 1999 if code is ErrorCode.UNKNOWN_SERVER_ERROR else 1000 + code
 
 
 class ApiError(PylogError):
@@ -134,6 +151,7 @@ class ApiError(PylogError):
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
         self.code = code
+        self.fault = fault_number(code)
         self.retriable = code in _RETRIABLE
 
 

@@ -33,6 +33,7 @@ from pylog.cluster.image import ClusterImage, encode_image
 from pylog.cluster.topics import ClusterConfig
 from pylog.cluster.znodes import BrokerRegistration
 from pylog.errors import ApiError, ErrorCode, PylogError
+from pylog.faults import FILE_UNREADABLE, code_of
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress, TopicPartition
@@ -479,8 +480,9 @@ async def _run(config: BrokerConfig) -> int:
     return broker.exit_code
 
 
-def _cannot_run(error: Exception) -> int:
-    _logger.critical("cannot run reason=%s", error)
+def _cannot_run(error: PylogError | OSError) -> int:
+    code = code_of(error) if isinstance(error, PylogError) else FILE_UNREADABLE.code
+    _logger.critical("cannot run code=%s reason=%s", code, error)
     return 1
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from pylog.errors import StorageError
+from pylog.faults import code_of
 from pylog.log.jobs import SyncJob
 from pylog.log.log import Log
 from pylog.model import TopicPartition
@@ -101,6 +102,6 @@ class Flusher:
             job.finish()
         except StorageError as error:
             # After a failed sync the kernel has dropped the pages: nothing may be written on top (rule 7).
-            _logger.critical("sync failed, this broker ends itself reason=%s", error)
+            _logger.critical("sync failed, this broker ends itself code=%s reason=%s", code_of(error), error)
             os._exit(1)
         self._synced(log.topic_partition)

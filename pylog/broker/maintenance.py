@@ -13,6 +13,7 @@ from pylog.broker.partitions import Partitions
 from pylog.broker.produce import ProduceHandler
 from pylog.broker.settings import Value
 from pylog.errors import CorruptRecords, StorageError
+from pylog.faults import code_of
 from pylog.log.compaction import CompactionJob, plan
 from pylog.log.directory import LogDirectory
 from pylog.log.jobs import Job
@@ -140,7 +141,7 @@ class Maintenance:
                 job.finish()
             except StorageError as error:
                 # After a failed sync the kernel has dropped the pages: nothing may be written on top (rule 7).
-                _logger.critical("the disk failed, this broker ends itself reason=%s", error)
+                _logger.critical("the disk failed, this broker ends itself code=%s reason=%s", code_of(error), error)
                 os._exit(1)
 
         future.add_done_callback(finish)

@@ -7,12 +7,15 @@ so the verbs and their first lines stand in a table here and `tests/unit/cli/tes
 import importlib
 import os
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any
 
+import click
 import typer
+from click.shell_completion import CompletionItem
 from typer.core import TyperGroup
 
-from pylog import __version__
+from pylog import __version__, faults
 from pylog.cli.failure import Exit, Failure, failure_of
 from pylog.errors import PylogError
 
@@ -22,19 +25,25 @@ if TYPE_CHECKING:
 VERBS = {
     "broker": "Run a broker: from a configuration file, or standalone in one directory.",
     "cluster": "Is the cluster healthy, and what is it made of?",
-    "topic": "List, create, describe and delete topics.",
-    "produce": "Send each line of stdin as a record.",
+    "topic": "List, create, describe, alter and delete topics.",
+    "produce": "Send lines of stdin as records.",
     "consume": "Write records to stdout.",
     "group": "See consumer groups and their lag; move or delete their offsets.",
+    "partition": "Move partitions between brokers; give leaders back.",
+    "config": "See and change settings; check configuration files.",
+    "top": "Watch throughput and lag as they are.",
     "log": "Read segment files of a stopped or running broker.",
     "retention": "Make the brokers on this host delete expired segments.",
-    "config": "Check configuration files.",
+    "zk": "Read what the cluster keeps in ZooKeeper.",
     "ship": "Send this host's own logs to a topic.",
     "demo": "Generate activity events: page views, logins, searches, host metrics.",
+    "explain": "Say what an error code means, and what to do.",
+    "completion": "Print a script that completes commands in a shell.",
 }
 """Verb -> its first line of help; the module `pylog.cli.<verb>` holds its `app`."""
 
-_EPILOG = "Exit codes: 0 done or healthy, 1 failed or unhealthy, 2 usage, 3 unreachable."
+_EPILOG = ("Exit codes: 0 done or healthy, 1 failed or unhealthy, 2 usage, 3 unreachable, 130 interrupted. "
+           "Example: pylog topic list")
 
 
 class _LazyGroup(TyperGroup):
@@ -48,9 +57,17 @@ class _LazyGroup(TyperGroup):
         command.name = cmd_name
         return command
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:  # noqa: ANN401
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        # From the table: importing every verb would make the user wait for each press of the key.
+        return [CompletionItem(verb, help=text) for verb, text in VERBS.items() if verb.startswith(incomplete)]
+
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Failure(faults.INTERRUPTED) from None  # typer would end without a word
         except BrokenPipeError:
             # The reader of our output has seen enough, as `head` does; the rest, which exit flushes, goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -63,8 +80,8 @@ class _LazyGroup(TyperGroup):
 
 # Plain help: rich's takes 0.37 s to the first line, this 0.12 s, and pipes as it looks.
 app = typer.Typer(
-    cls=_LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG,
-    help="A distributed log for activity and operational data.", no_args_is_help=True,
+    cls=_LazyGroup, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False, epilog=_EPILOG,
+    help="A distributed log for activity and operational data.", no_args_is_help=True, suggest_commands=False,
     context_settings={"help_option_names": ["-h", "--help"]})
 
 
@@ -82,15 +99,25 @@ def _root(
 
 
 def run(arguments: "Sequence[str]") -> int:
-    """Run one command line and return its exit code."""
+    """Run one command line and return its exit code; every one but 0 comes with an error that has a code."""
+    if "_PYLOG_COMPLETE" in os.environ:
+        from typer._completion_classes import completion_init
+
+        completion_init()
     try:
-        app(list(arguments), prog_name="pylog")
-    except SystemExit as end:
-        return _exit_code(end.code)
+        typer.main.get_command(app).main(list(arguments), prog_name="pylog", standalone_mode=False)
     except Failure as failure:
         return _report(failure)
     except PylogError as error:
         return _report(failure_of(error))
+    except click.ClickException as error:
+        return _report(_usage(error))
+    except (click.Abort, KeyboardInterrupt):
+        return _report(Failure(faults.INTERRUPTED))
+    except Exception as error:  # noqa: BLE001  # the top of the process
+        if os.environ.get("PYLOG_DEBUG"):
+            traceback.print_exc()
+        return _report(Failure(faults.BUG, found=f"{type(error).__name__}: {error}"))
     return Exit.DONE
 
 
@@ -99,7 +126,13 @@ def _report(failure: Failure) -> int:
     return failure.exit_code
 
 
-def _exit_code(code: object) -> int:
-    if code is None:
-        return Exit.DONE
-    return code if isinstance(code, int) else Exit.FAILED
+def _usage(error: click.ClickException) -> Failure:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "pylog"
+    following = f"{command} --help"
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        sys.stderr.write(error.format_message() + "\n\n")
+        return Failure(faults.COMMAND_LINE, "a command is missing", where=command, next=following)
+    is_value = isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter)
+    fault = faults.OPTION_WRONG if is_value else faults.COMMAND_LINE
+    return Failure(fault, where=command, found=error.format_message(), next=following)

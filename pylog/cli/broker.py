@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from pylog.cli.failure import Exit, Failure
+from pylog import faults
+from pylog.cli.failure import Failure
 from pylog.cli.options import assignments, new_app
 
 app = new_app()
@@ -30,12 +31,18 @@ def broker(
     if config is not None:
         if data is not None or set:
             raise _usage("--config", "--data or --set with it", "settings in the file")
-        raise typer.Exit(run(load_broker_config(config)))
+        _end(run(load_broker_config(config)))
+        return
     if data is None:
         raise _usage("--standalone", "no --data", "--data DIR")
-    raise typer.Exit(run(standalone_config(data, host, port, assignments("--set", set))))
+    _end(run(standalone_config(data, host, port, assignments("--set", set))))
+
+
+def _end(exit_code: int) -> None:
+    if exit_code:
+        raise Failure(faults.BROKER_ENDED)
 
 
 def _usage(where: str, found: str, wanted: str) -> Failure:
-    return Failure("options do not fit together", where=where, found=found, wanted=wanted,
-                   next="pylog broker --help", exit_code=Exit.USAGE)
+    return Failure(faults.OPTIONS_CONFLICT, where=where, found=found, wanted=wanted,
+                   next="pylog broker --help")

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pylog.cli.failure import Exit, Failure, failure_of
+from pylog import faults
+from pylog.cli.failure import Failure, failure_of
 from pylog.cli.options import (
     Bootstrap,
     Format,
@@ -44,7 +45,7 @@ def health(
 ) -> None:
     """Say whether all brokers answer, a controller is known, and every partition is led and in sync."""
     if leading and broker is None:
-        raise Failure("an option is missing", where="--leading", wanted="--broker ID with it", exit_code=Exit.USAGE)
+        raise Failure(faults.OPTIONS_CONFLICT, "an option is missing", where="--leading", wanted="--broker ID with it")
     found = settings(bootstrap, timeout, property)
     probe = _Probe(Admin(connection(found)), Wanted(broker_count=brokers, broker=broker, is_leading=leading))
     deadline = float("inf") if exit_when_healthy and not wait else time.monotonic() + wait
@@ -53,7 +54,8 @@ def health(
     if probe.unreachable is not None:
         raise failure_of(probe.unreachable, found.bootstrap)
     if probe.problems:
-        raise typer.Exit(Exit.FAILED)
+        first = probe.problems[0]
+        raise Failure(faults.UNHEALTHY, where=first.subject, found=first.detail)
 
 
 @app.command(epilog="Example: pylog cluster info --format json")

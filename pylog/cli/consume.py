@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pylog.cli.failure import Failure
-from pylog.cli.options import Bootstrap, Properties, Timeout, connection, new_app, settings, told_to_the_user
+from pylog.cli.named import named_partitions
+from pylog.cli.options import Bootstrap, Properties, Timeout, Topic, connection, new_app, settings, told_to_the_user
 from pylog.cli.start import Start, StartKind, parse_start, positions
 from pylog.cli.template import Writer, compile_template
 from pylog.client.admin import Admin
@@ -20,7 +20,7 @@ app = new_app()
 
 @app.command(epilog="Example: pylog consume clicks --from -10 -e -f '%p %o %k %s\\n'")
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Topic,
     format: Annotated[str, typer.Option(
         "--format", "-f", metavar="TEMPLATE",
         help=r"As kcat: %s value, %k key, %t topic, %p partition, %o offset, %T time in ms, %h headers, %S %K sizes, "
@@ -39,7 +39,7 @@ def consume(
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
         admin, cluster = Admin(connection(found)), connection(found)
-        wanted = _partitions(admin, topic, partition)
+        wanted = named_partitions(admin, [f"{topic}:{','.join(map(str, partition))}" if partition else topic])
         with Consumer(cluster) as consumer:
             consumer.assign(_positions(admin, wanted, from_))
             try:
@@ -51,14 +51,6 @@ def consume(
                 pass  # the way to stop following
             finally:
                 sys.stdout.flush()
-
-
-def _partitions(admin: Admin, topic: str, numbers: list[int] | None) -> list[TopicPartition]:
-    known = [p.partition for p in admin.topic(topic).partitions]
-    if missing := sorted(set(numbers or []) - set(known)):
-        raise Failure("the topic has no such partition", where=topic, found=", ".join(map(str, missing)),
-                      wanted=f"0 to {len(known) - 1}", next=f"pylog topic describe {topic}")
-    return [TopicPartition(topic, number) for number in sorted(set(numbers or known))]
 
 
 def _positions(admin: Admin, partitions: list[TopicPartition], start: Start) -> dict[TopicPartition, Offset]:

@@ -11,8 +11,9 @@ from typing import Annotated, Protocol
 
 import typer
 
+from pylog import faults
 from pylog.cli.activity import TOPICS, Activity
-from pylog.cli.failure import Exit, Failure, failure_of
+from pylog.cli.failure import Failure, failure_of
 from pylog.cli.options import (
     Bootstrap,
     Codec,
@@ -120,8 +121,8 @@ def _write_report(path: Path, counts: dict[str, Count]) -> None:
     try:
         write_report(path, counts)
     except OSError as error:
-        raise Failure("the report cannot be written", where=str(path), found=error.strerror or str(error),
-                      wanted="a directory that can be written", exit_code=Exit.FAILED) from error
+        raise Failure(faults.FILE_UNREADABLE, "the report cannot be written", where=str(path),
+                      found=error.strerror or str(error), wanted="a directory that can be written") from error
 
 
 class _Bar(Protocol):

@@ -6,10 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from pylog.cli.failure import Exit, Failure
+from pylog import faults
+from pylog.cli.failure import Failure
+from pylog.cli.named import named_partitions
 from pylog.cli.options import (
     Bootstrap,
     FormatOption,
+    Group,
     Properties,
     Timeout,
     connection,
@@ -18,10 +21,12 @@ from pylog.cli.options import (
     settings,
     told_to_the_user,
 )
-from pylog.cli.output import Column, emit, note, table
+from pylog.cli.output import Column, done, emit, note, table
 from pylog.cli.start import Start, StartKind, positions
 from pylog.cli.target import parse_duration_ms, parse_target
+from pylog.client.commits import CommitHistory, Verdict
 from pylog.client.groups import GroupAdmin, GroupView, Progress
+from pylog.client.lag import Status, worst
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import Offset, TopicPartition
 
@@ -44,10 +49,16 @@ def list_groups(
 
 @app.command(epilog="Example: pylog group describe readers --format wide")
 def describe(
-    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    group: Group,
+    window: Annotated[float, typer.Option(
+        metavar="SECONDS", min=1, max=86_400, help="How far back commits count for the status.")] = 600,
     bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
 ) -> None:
-    """Show a group's members, and its offset and lag in every partition."""
+    """Show a group's members, and its offset, lag and status in every partition.
+
+    OK: it keeps up. WARN: it reads, but the lag has not become smaller over its last ten commits. STALL: it commits the
+    same offset again and again. STOP: it commits no longer. Each only while there is something to read.
+    """
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
         admin = GroupAdmin(connection(found))
@@ -55,18 +66,21 @@ def describe(
         progress = admin.progress(view)
         if view.state == _DEAD and not progress:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r} does not exist")
-    rows = _progress_rows(view, progress)
+        now_ms = time.time_ns() // 1_000_000
+        verdicts = CommitHistory(connection(found)).verdicts(group, progress, now_ms, int(window * 1000))
+    rows = _progress_rows(view, progress, verdicts, now_ms)
     lags = [one.lag for one in progress.values() if one.lag is not None]
     at = view.coordinator
     data = {"group": group, "state": view.state, "assignor": view.assignor or None,
             "coordinator": at and at.node_id, "lag": sum(lags) if lags else None,
+            "status": _text(worst(one.status for one in verdicts.values())),
             "members": _member_rows(view), "partitions": rows}
     emit(format_of(format), data, lambda is_wide: _group_text(data, rows, is_wide))
 
 
 @app.command("reset-offsets", epilog="Example: pylog group reset-offsets readers --topic clicks --by 2h --execute")
 def reset_offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    group: Group,
     topic: Annotated[list[str] | None, typer.Option(
         "--topic", "-t", metavar="TOPIC[:PARTITION,..]", help="Only this; repeatable. Else all it has read.")] = None,
     to: Annotated[str | None, typer.Option(
@@ -83,9 +97,9 @@ def reset_offsets(
         admin = GroupAdmin(connection(found))
         _refuse_living(admin.group(group))
         committed = admin.committed(group)
-        wanted = _wanted(admin, topic, committed)
+        wanted = named_partitions(admin, topic) if topic else sorted(committed)
         if not wanted:
-            raise Failure("the group has read nothing", where=group, next="name topics: --topic TOPIC")
+            raise Failure(faults.GROUP_READ_NOTHING, where=group, next="name topics: --topic TOPIC")
         new = _new_offsets(admin, wanted, target)
         if execute:
             admin.commit(group, new)
@@ -98,28 +112,37 @@ def reset_offsets(
 
 @app.command(epilog="Example: pylog group delete readers --yes")
 def delete(
-    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    group: Group,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None,
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
 ) -> None:
     """Delete a group without members, and all its offsets."""
     found = settings(bootstrap, timeout, property)
     if not yes and not typer.confirm(f"Delete group {group} of {found.bootstrap} and all its offsets?", err=True):
-        raise Failure("nothing was deleted", where=group, next=f"pylog group delete {group} --yes",
-                      exit_code=Exit.FAILED)
+        raise Failure(faults.NOT_CONFIRMED, "nothing was deleted", where=group,
+                      next=f"pylog group delete {group} --yes")
     with told_to_the_user(found.bootstrap):
         GroupAdmin(connection(found)).delete_group(group)
-    note(f"deleted group {group}")
+    done(format_of(format), {"group": group, "deleted": True}, f"deleted group {group}")
 
 
-def _progress_rows(view: GroupView, progress: Mapping[TopicPartition, Progress]) -> list[dict[str, Any]]:
+def _text(status: Status | None) -> str | None:
+    return status and status.value
+
+
+def _progress_rows(
+    view: GroupView, progress: Mapping[TopicPartition, Progress], verdicts: Mapping[TopicPartition, Verdict],
+    now_ms: int,
+) -> list[dict[str, Any]]:
     owners = {partition: member for member in view.members for partition in member.partitions}
     rows = []
     for one, found in progress.items():
-        owner = owners.get(one)
+        owner, verdict = owners.get(one), verdicts.get(one)
+        at_ms = verdict.committed_at_ms if verdict else None
         rows.append({
             "topic": one.topic, "partition": one.partition, "committed_offset": found.committed,
             "end_offset": found.held and found.held.end, "lag": found.lag,
+            "status": verdict.status.value if verdict else None, "silent_s": at_ms and max(0, now_ms - at_ms) // 1000,
             "client": owner and owner.client_id, "host": owner and owner.host, "member": owner and owner.member_id,
         })
     return rows
@@ -132,10 +155,11 @@ def _member_rows(view: GroupView) -> list[dict[str, Any]]:
 
 def _group_text(data: Mapping[str, Any], rows: list[dict[str, Any]], is_wide: bool) -> str:
     heads = {"state": data["state"], "assignor": data["assignor"], "coordinator": data["coordinator"],
-             "members": len(data["members"]), "lag": data["lag"]}
+             "members": len(data["members"]), "lag": data["lag"], "status": data["status"]}
     text = "".join(f"{name:13}{'-' if value is None else value}\n" for name, value in heads.items())
     columns = [Column("topic"), Column("partition"), Column("committed_offset"), Column("end_offset"), Column("lag"),
-               Column("client"), Column("host", is_wide=True), Column("member", is_wide=True)]
+               Column("status"), Column("silent_s", is_wide=True), Column("client"), Column("host", is_wide=True),
+               Column("member", is_wide=True)]
     text += "\n" + table(rows, columns, is_wide)
     if is_wide:
         members = [Column("member"), Column("instance"), Column("client"), Column("host"), Column("partition_count")]
@@ -145,8 +169,8 @@ def _group_text(data: Mapping[str, Any], rows: list[dict[str, Any]], is_wide: bo
 
 def _target(to: str | None, by: str | None) -> Start:
     if (to is None) == (by is None):
-        raise Failure("an option is missing" if to is None else "two options exclude each other", where="--to, --by",
-                      wanted="one of them", exit_code=Exit.USAGE)
+        raise Failure(faults.OPTIONS_CONFLICT, where="--to, --by", found="neither" if to is None else "both",
+                      wanted="one of them")
     if to is not None:
         return parse_target(to)
     assert by is not None
@@ -155,25 +179,8 @@ def _target(to: str | None, by: str | None) -> Start:
 
 def _refuse_living(view: GroupView) -> None:
     if view.state not in (_EMPTY, _DEAD):
-        raise Failure("the group has members", where=view.group_id, found=f"{view.state}, {len(view.members)} members",
+        raise Failure(faults.GROUP_IS_ALIVE, where=view.group_id, found=f"{view.state}, {len(view.members)} members",
                       wanted=_EMPTY, next=f"stop its consumers, then look: pylog group describe {view.group_id}")
-
-
-def _wanted(
-    admin: GroupAdmin, topics: list[str] | None, committed: Mapping[TopicPartition, Offset]
-) -> list[TopicPartition]:
-    if not topics:
-        return sorted(committed)
-    wanted: set[TopicPartition] = set()
-    for text in topics:
-        name, separator, numbers = text.partition(":")
-        known = [one.partition for one in admin.topic(name).partitions]
-        named = numbers.split(",") if separator else list(map(str, known))
-        if wrong := [number for number in named if number not in map(str, known)]:
-            raise Failure("the topic has no such partition", where=name, found=", ".join(wrong) or "''",
-                          wanted=f"0 to {len(known) - 1}", next=f"pylog topic describe {name}")
-        wanted |= {TopicPartition(name, int(number)) for number in named}
-    return sorted(wanted)
 
 
 def _new_offsets(admin: GroupAdmin, wanted: list[TopicPartition], target: Start) -> dict[TopicPartition, Offset]:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pylog.cli.failure import Exit, Failure
+from pylog import faults
+from pylog.cli.failure import Failure
 from pylog.cli.options import Format, FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, note, table
 from pylog.cli.segments import SegmentReport, base_offset, find_segments, read_batches, verify_partition
@@ -29,7 +30,8 @@ def verify(
 ) -> None:
     """Check every batch of every segment: size, magic, CRC, counts, offsets; exit 1 on damage."""
     if not directory.exists():
-        raise Failure("there is nothing to verify", where=str(directory), found="no such file or directory",
+        raise Failure(faults.FILE_MISSING, "there is nothing to verify", where=str(directory),
+                      found="no such file or directory",
                       wanted="a data directory, a partition's directory or a segment file")
     partitions = find_segments(directory)
     rows, damages = [], []
@@ -47,10 +49,8 @@ def verify(
         table(rows, columns, is_wide) + ("\n" + table(damages, places, is_wide) if damages else "")))
     if damages or (no_gaps and gaps):
         missing = f", {gaps} offsets missing" if gaps else ""
-        raise Failure("the log is damaged", where=str(directory), found=f"{len(damages)} damages{missing}",
-                      wanted="whole batches in order",
-                      next="with more than one replica, stop this broker, move the partition's directory away and "
-                           "start it again: it fetches a good copy from the leader")
+        raise Failure(faults.LOG_DAMAGED, where=str(directory), found=f"{len(damages)} damages{missing}",
+                      wanted="whole batches in order")
 
 
 @app.command(epilog="Example: pylog log dump --records /var/lib/pylog/1/clicks-0/00000000000000000000.log")
@@ -62,8 +62,8 @@ def dump(
 ) -> None:
     """Show a segment's batches one by one; JSON is one object a line."""
     if base_offset(file) is None:
-        raise Failure("this is no segment", where=str(file), wanted="a file named by 20 digits and .log",
-                      exit_code=Exit.USAGE)
+        raise Failure(faults.OPTION_WRONG, "this is no segment", where=str(file),
+                      wanted="a file named by 20 digits and .log")
     wanted = format_of(format)
     try:
         with file.open("rb") as opened:
@@ -72,7 +72,8 @@ def dump(
                 _write_batch(wanted, position, header, _decoded(header, batch) if records else None)
             left = size_bytes - opened.tell() if count is None else 0
     except OSError as error:
-        raise Failure("the segment cannot be read", where=str(file), found=error.strerror or str(error)) from error
+        raise Failure(faults.FILE_UNREADABLE, "the segment cannot be read", where=str(file),
+                      found=error.strerror or str(error)) from error
     if left:
         note(f"{left} bytes at the end are no whole batch; pylog log verify {file} says why")
 

@@ -1,18 +1,22 @@
 """Options that many commands share, and the connection they add up to."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from pylog.cli.failure import Exit, Failure, failure_of
+from pylog import faults
+from pylog.cli.failure import Failure, failure_of
 from pylog.cli.settings import Settings, load_settings
 from pylog.errors import PylogError
 
 if TYPE_CHECKING:
     from pylog.client.connection import Connection
+
+_COMPLETION_TIMEOUT_S = 1.0
 
 
 class Format(StrEnum):
@@ -34,6 +38,29 @@ class Codec(StrEnum):
     ZSTD = "zstd"
 
 
+def _topics(incomplete: str) -> list[str]:
+    from pylog.client.admin import Admin
+
+    return _names(incomplete, lambda cluster: Admin(cluster).cluster().topics)
+
+
+def _groups(incomplete: str) -> list[str]:
+    from pylog.client.groups import GroupAdmin
+
+    return _names(incomplete, lambda cluster: [one.group_id for one in GroupAdmin(cluster).groups()])
+
+
+def _names(incomplete: str, ask: Callable[["Connection"], Iterable[str]]) -> list[str]:
+    """Return what a shell may complete to; a cluster that cannot be asked at once has nothing to say."""
+    try:
+        found = replace(load_settings(), timeout_s=_COMPLETION_TIMEOUT_S)
+        return [name for name in ask(connection(found)) if name.startswith(incomplete)]
+    except (PylogError, Failure):
+        return []
+
+
+Topic: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=_topics)]
+Group: TypeAlias = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=_groups)]
 Bootstrap: TypeAlias = Annotated[str | None, typer.Option(
     "--bootstrap", "-b", metavar="HOST:PORT,..", help="Brokers to ask first [PYLOG_BOOTSTRAP; localhost:9092].")]
 Timeout: TypeAlias = Annotated[float | None, typer.Option(
@@ -48,7 +75,7 @@ def new_app(help: str = "") -> typer.Typer:
     """Return an empty verb in the style all verbs have; *help* only where it has sub-commands."""
     app = typer.Typer(
         rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False, no_args_is_help=bool(help),
-        help=help or None, context_settings={"help_option_names": ["-h", "--help"]})
+        help=help or None, suggest_commands=False, context_settings={"help_option_names": ["-h", "--help"]})
     if help:
         # Without a callback typer folds a group of one command into that command.
         app.callback()(_group)
@@ -62,8 +89,8 @@ def _group() -> None:
 def settings(bootstrap: str | None, timeout: float | None, properties: list[str] | None = None) -> Settings:
     """Return the settings with the flags on top."""
     found = load_settings()
-    return Settings(
-        bootstrap=bootstrap or found.bootstrap, format=found.format, timeout_s=timeout or found.timeout_s,
+    return replace(
+        found, bootstrap=bootstrap or found.bootstrap, timeout_s=timeout or found.timeout_s,
         properties={**found.properties, **assignments("--property", properties)})
 
 
@@ -98,6 +125,6 @@ def assignments(option: str, texts: list[str] | None) -> dict[str, str]:
     for text in texts or []:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise Failure("an option is wrong", where=option, found=text, wanted="name=value", exit_code=Exit.USAGE)
+            raise Failure(faults.OPTION_WRONG, where=option, found=text, wanted="name=value")
         found[name] = value
     return found

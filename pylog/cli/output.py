@@ -42,6 +42,14 @@ def emit(format: Format, data: object, text: Callable[[bool], str]) -> None:
         sys.stdout.write(text(format is Format.WIDE))
 
 
+def done(format: Format, data: object, text: str) -> None:
+    """Tell that a change is made: a note for people, *data* for programs."""
+    if format in (Format.JSON, Format.YAML):
+        emit(format, data, lambda _: "")
+    else:
+        note(text)
+
+
 def table(rows: Sequence[Mapping[str, object]], columns: Sequence[Column], is_wide: bool) -> str:
     """Return *rows* as columns aligned with blanks, heading first; numbers to the right."""
     shown = [column for column in columns if is_wide or not column.is_wide]

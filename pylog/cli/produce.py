@@ -6,12 +6,14 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from pylog.cli.failure import Exit, Failure, failure_of
+from pylog import faults
+from pylog.cli.failure import Failure, failure_of
 from pylog.cli.options import (
     Bootstrap,
     Codec,
     Properties,
     Timeout,
+    Topic,
     assignments,
     connection,
     new_app,
@@ -26,7 +28,7 @@ app = new_app()
 
 @app.command(epilog="Example: printf 'alice:hello\\n' | pylog produce chat -k :")
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Topic,
     key_separator: Annotated[str | None, typer.Option(
         "--key-separator", "-k", metavar="TEXT", help="What parts key and value; no part before it: no key.")] = None,
     partition: Annotated[int, typer.Option("--partition", "-p", min=-1, help="-1: by key, else random.")] = -1,
@@ -41,10 +43,9 @@ def produce(
 ) -> None:
     """Send each line of stdin as a record, and wait until all are acknowledged."""
     if acks not in ("all", "1", "0"):
-        raise Failure("an option is wrong", where="--acks", found=acks, wanted="all, 1 or 0", exit_code=Exit.USAGE)
+        raise Failure(faults.OPTION_WRONG, where="--acks", found=acks, wanted="all, 1 or 0")
     if key_separator == "":
-        raise Failure("an option is wrong", where="--key-separator", found="nothing", wanted="at least one character",
-                      exit_code=Exit.USAGE)
+        raise Failure(faults.OPTION_WRONG, where="--key-separator", found="nothing", wanted="at least one character")
     found = settings(bootstrap, timeout, property)
     headers = [(name, value.encode()) for name, value in assignments("--header", header).items()]
     separator = key_separator.encode() if key_separator is not None else None

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pylog.cli.failure import Exit, Failure
+from pylog import faults
+from pylog.cli.failure import Failure
 from pylog.cli.options import Format, FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, note, table
 from pylog.client.admin_socket import RUN_DIR, ask
@@ -45,8 +46,8 @@ def retention(
 ) -> None:
     """Ask brokers of this host to delete expired segments; say what that freed, to stdout and syslog."""
     if bool(socket) == all:
-        raise Failure("options do not fit together", where="--socket, --all", found="both" if all else "neither",
-                      wanted="one of them", next="pylog retention --help", exit_code=Exit.USAGE)
+        raise Failure(faults.OPTIONS_CONFLICT, where="--socket, --all", found="both" if all else "neither",
+                      wanted="one of them", next="pylog retention --help")
     sockets = socket or sorted(RUN_DIR.glob("broker-*.sock"))
     outcomes = [_ask(path, dry_run=dry_run) for path in sockets]
     if not dry_run:
@@ -55,12 +56,12 @@ def retention(
             _write_metrics(metrics_file, outcomes, time.time())
     _show(format_of(format), outcomes, dry_run=dry_run)
     if not sockets:
-        raise Failure("there is no broker", where=str(RUN_DIR), found="no broker-*.sock", wanted="a running broker",
-                      next="systemctl status 'pylog-broker@*'", exit_code=Exit.UNREACHABLE)
+        raise Failure(faults.NO_BROKER_HERE, where=str(RUN_DIR), found="no broker-*.sock", wanted="a running broker",
+                      next="systemctl status 'pylog-broker@*'")
     if failed := [outcome for outcome in outcomes if outcome.error]:
-        raise Failure(f"{len(failed)} of {len(outcomes)} brokers did not answer", where=str(failed[0].socket),
-                      found=str(failed[0].error), wanted="a reply to POST /retention",
-                      next="systemctl status 'pylog-broker@*'", exit_code=Exit.UNREACHABLE)
+        raise Failure(faults.HOST_BROKERS_SILENT, f"{len(failed)} of {len(outcomes)} brokers did not answer",
+                      where=str(failed[0].socket), found=str(failed[0].error), wanted="a reply to POST /retention",
+                      next="systemctl status 'pylog-broker@*'")
 
 
 def _ask(path: Path, *, dry_run: bool) -> Outcome:

@@ -1,6 +1,7 @@
 """What holds for every command: a file, then the environment, then flags, each stronger than the one before.
 
-file => bootstrap: string, format: string, timeout_s: number, properties: {librdkafka name: value}     (YAML)
+file => bootstrap: string, zookeeper: string, format: string, timeout_s: number,     (YAML)
+        properties: {librdkafka name: value}
 """
 
 import os
@@ -9,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pylog.cli.failure import Exit, Failure
+from pylog import faults
+from pylog.cli.failure import Failure
 
 _WANTED: Mapping[str, type | tuple[type, ...]] = {
-    "bootstrap": str, "format": str, "timeout_s": (int, float), "properties": dict,
+    "bootstrap": str, "zookeeper": str, "format": str, "timeout_s": (int, float), "properties": dict,
 }
 _FORMATS = ("text", "wide", "json", "yaml")
 
@@ -22,6 +24,7 @@ class Settings:
     """What a command starts from; flags replace single values."""
 
     bootstrap: str = "localhost:9092"
+    zookeeper: str = "localhost:2181"
     format: str = "text"
     timeout_s: float = 10.0
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -79,6 +82,8 @@ def _from_environment(settings: Settings, environment: Mapping[str, str]) -> Set
     found: dict[str, Any] = {}
     if bootstrap := environment.get("PYLOG_BOOTSTRAP"):
         found["bootstrap"] = bootstrap
+    if zookeeper := environment.get("PYLOG_ZOOKEEPER"):
+        found["zookeeper"] = zookeeper
     if output := environment.get("PYLOG_FORMAT"):
         _check_value("PYLOG_FORMAT", "format", output)
         found["format"] = output
@@ -103,4 +108,4 @@ def _strings(values: Mapping[object, object]) -> dict[str, str]:
 
 
 def _wrong(where: str, found: str, wanted: str) -> Failure:
-    return Failure("a setting is wrong", where=where, found=found, wanted=wanted, exit_code=Exit.USAGE)
+    return Failure(faults.SETTING_WRONG, where=where, found=found, wanted=wanted)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pylog.cli.failure import Exit, Failure
+from pylog import faults
+from pylog.cli.failure import Failure
 from pylog.cli.options import Bootstrap, Codec, Properties, Timeout, connection, new_app, settings
 from pylog.cli.output import note
 from pylog.errors import ConfigError
@@ -32,8 +33,9 @@ def journal(
     from pylog.ship.stop import Stop
 
     if not os.access(state.parent, os.W_OK):
-        raise Failure("the state cannot be kept", where=str(state.parent), found="no directory that can be written",
-                      wanted="one", next=f"mkdir -p {state.parent}", exit_code=Exit.USAGE)
+        raise Failure(faults.OPTION_WRONG, "the state cannot be kept", where=str(state.parent),
+                      found="no directory that can be written",
+                      wanted="one", next=f"mkdir -p {state.parent}")
     config = ShipConfig(
         cluster=connection(settings(bootstrap, timeout, property)), topic=topic, key=key or socket.gethostname(),
         state=state, since_boot=since_boot, directory=directory, compression=compression)
@@ -42,7 +44,7 @@ def journal(
     try:
         totals = ship_journal(config, stop, Notices())
     except ConfigError as error:
-        raise Failure("the state is not usable", found=str(error), wanted="what pylog ship wrote there",
+        raise Failure(faults.STATE_DAMAGED, found=str(error), wanted="what pylog ship wrote there",
                       next=f"rm {state}, which ships the whole journal again") from error
     note(f"level=info event=stopped shipped={totals.shipped} truncated={totals.truncated} "
          f"unreadable={totals.unreadable}")

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pylog.cli.failure import Exit, Failure
+from pylog import faults
+from pylog.cli.failure import Failure
 from pylog.client.admin import OffsetRange
 from pylog.model import Offset, TopicPartition
 
@@ -41,7 +42,7 @@ def parse_start(text: str) -> Start:
     kind = {"-": StartKind.LAST, "@": StartKind.TIME}.get(text[:1], StartKind.OFFSET)
     digits = text if kind is StartKind.OFFSET else text[1:]
     if not (digits.isascii() and digits.isdecimal()):
-        raise Failure("an option is wrong", where="--from", found=text, exit_code=Exit.USAGE,
+        raise Failure(faults.OPTION_WRONG, where="--from", found=text,
                       wanted="beginning, end, an offset, -COUNT from the end, or @MILLISECONDS")
     return Start(kind, int(digits))
 

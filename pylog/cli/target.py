@@ -7,7 +7,8 @@ duration => (number unit)+      with unit => "d" | "h" | "m" | "s" | "ms"
 import re
 from datetime import UTC, datetime
 
-from pylog.cli.failure import Exit, Failure
+from pylog import faults
+from pylog.cli.failure import Failure
 from pylog.cli.start import Start, StartKind
 
 _UNIT_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
@@ -33,7 +34,7 @@ def parse_target(text: str) -> Start:
     except (ValueError, OverflowError):
         number = -1
     if number < 0 or "-" not in text:  # a date without hyphens would be read from a mistyped number
-        raise Failure("an option is wrong", where="--to", found=text, exit_code=Exit.USAGE,
+        raise Failure(faults.OPTION_WRONG, where="--to", found=text,
                       wanted="earliest, latest, an offset, @MILLISECONDS, or a time as 2030-01-31T12:00")
     return Start(StartKind.TIME, number)
 
@@ -46,6 +47,6 @@ def parse_duration_ms(text: str) -> int:
     """
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text or len(text) > _MAX_DIGITS:
-        raise Failure("an option is wrong", where="--by", found=text, exit_code=Exit.USAGE,
+        raise Failure(faults.OPTION_WRONG, where="--by", found=text,
                       wanted="a duration, as 90s, 30m, 2h, 1d12h")
     return sum(int(number) * _UNIT_MS[unit] for number, unit in parts)

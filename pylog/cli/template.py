@@ -13,7 +13,8 @@ import json
 from collections.abc import Callable
 from typing import TypeAlias
 
-from pylog.cli.failure import Exit, Failure
+from pylog import faults
+from pylog.cli.failure import Failure
 from pylog.client.consumer import ConsumedRecord
 
 Writer: TypeAlias = Callable[[ConsumedRecord], bytes]
@@ -96,7 +97,7 @@ def _hexadecimal(template: str, digits: str) -> bytes:
 
 
 def _wrong(template: str, found: str, wanted: str) -> Failure:
-    return Failure("the format string is wrong", where=template, found=found, wanted=wanted, exit_code=Exit.USAGE)
+    return Failure(faults.FORMAT_WRONG, where=template, found=found, wanted=wanted)
 
 
 def _size(content: bytes | None) -> bytes:

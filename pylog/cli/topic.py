@@ -1,16 +1,18 @@
-"""`pylog topic`: list, create, describe, delete."""
+"""`pylog topic`: list, create, describe, alter, delete."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from pylog.cli.failure import Exit, Failure
+from pylog import faults
+from pylog.cli.failure import Failure
 from pylog.cli.options import (
     Bootstrap,
     FormatOption,
     Properties,
     Timeout,
+    Topic,
     assignments,
     connection,
     format_of,
@@ -18,12 +20,14 @@ from pylog.cli.options import (
     settings,
     told_to_the_user,
 )
-from pylog.cli.output import Column, emit, note, table
+from pylog.cli.output import Column, done, emit, table
 from pylog.client.admin import Admin, ConfigValue, OffsetRange, TopicView
+from pylog.client.configs import ConfigAdmin, Holder
+from pylog.client.partitions import PartitionAdmin
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import TopicPartition
 
-app = new_app("List, create, describe and delete topics.")
+app = new_app("List, create, describe, alter and delete topics.")
 
 
 @app.command("list", epilog="Example: pylog topic list --format wide")
@@ -42,13 +46,13 @@ def list_topics(
 
 @app.command(epilog="Example: pylog topic create clicks --partitions 8 --config retention.ms=86400000")
 def create(
-    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    name: Topic,
     partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the brokers' default.")] = -1,
     replication_factor: Annotated[int, typer.Option("--replication-factor", "-r", help="-1: the default.")] = -1,
     config: Annotated[list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE",
                                                      help="A topic setting by Kafka's name; may be repeated.")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is no failure.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None,
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
 ) -> None:
     """Create a topic."""
     found = settings(bootstrap, timeout, property)
@@ -60,14 +64,14 @@ def create(
         except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
                 raise
-            note(f"topic {name} exists already")
+            done(format_of(format), {"topic": name, "created": False}, f"topic {name} exists already")
             return
-    note(f"created topic {name}")
+    done(format_of(format), {"topic": name, "created": True}, f"created topic {name}")
 
 
 @app.command(epilog="Example: pylog topic describe clicks --format json")
 def describe(
-    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    name: Topic,
     bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
 ) -> None:
     """Show a topic's partitions, their offsets, and the settings that differ from the brokers' (wide: all)."""
@@ -87,19 +91,48 @@ def describe(
     emit(format_of(format), data, lambda is_wide: table(rows, columns, is_wide) + _config_text(config, is_wide))
 
 
+@app.command(epilog="Example: pylog topic alter clicks --partitions 12 --set retention.ms=86400000")
+def alter(
+    name: Topic,
+    partitions: Annotated[int | None, typer.Option("--partitions", "-p", min=1, help="So many in all.")] = None,
+    set: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="NAME=VALUE", help="A topic setting by Kafka's name; repeatable.")] = None,
+    delete: Annotated[list[str] | None, typer.Option(
+        "--delete", metavar="NAME", help="Back to the brokers' value; repeatable.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would work.")] = False,
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+) -> None:
+    """Add partitions to a topic, or change its settings; keys may move to other partitions, records never do."""
+    values = assignments("--set", set)
+    if partitions is None and not values and not delete:
+        raise Failure(faults.OPTIONS_CONFLICT, "an option is missing", where="--partitions, --set, --delete",
+                      wanted="at least one")
+    found = settings(bootstrap, timeout, property)
+    with told_to_the_user(found.bootstrap):
+        before = len(Admin(connection(found)).topic(name).partitions)
+        if values or delete:
+            ConfigAdmin(connection(found)).alter(Holder.TOPIC, name, values, delete or [], is_dry_run=dry_run)
+        if partitions is not None:
+            PartitionAdmin(connection(found)).add_partitions(name, partitions, is_dry_run=dry_run)
+    data = {"topic": name, "partitions": partitions or before, "set": values, "deleted": delete or [],
+            "dry_run": dry_run}
+    grown = "" if partitions is None else f": {partitions} partitions instead of {before}"
+    done(format_of(format), data, f"{'would alter' if dry_run else 'altered'} topic {name}{grown}")
+
+
 @app.command(epilog="Example: pylog topic delete clicks --yes")
 def delete(
-    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    name: Topic,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None,
+    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
 ) -> None:
     """Delete a topic and all its records."""
     found = settings(bootstrap, timeout, property)
     if not yes and not typer.confirm(f"Delete topic {name} of {found.bootstrap} and all its records?", err=True):
-        raise Failure("nothing was deleted", where=name, next=f"pylog topic delete {name} --yes", exit_code=Exit.FAILED)
+        raise Failure(faults.NOT_CONFIRMED, "nothing was deleted", where=name, next=f"pylog topic delete {name} --yes")
     with told_to_the_user(found.bootstrap):
         Admin(connection(found)).delete_topic(name)
-    note(f"deleted topic {name}")
+    done(format_of(format), {"topic": name, "deleted": True}, f"deleted topic {name}")
 
 
 def _topic_row(topic: TopicView) -> dict[str, Any]:

@@ -174,24 +174,30 @@ class Admin:
 
     def offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
         """Return log start offset and high watermark of each partition."""
-        starts = self._list_offsets(partitions, _SPEC.earliest())
-        ends = self._list_offsets(partitions, _SPEC.latest())
+        starts = self._list_offsets(dict.fromkeys(partitions, _SPEC.earliest()))
+        ends = self.ends(partitions)
         return {p: OffsetRange(starts[p], ends[p]) for p in partitions}
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """Return the high watermark of each partition."""
+        return self._list_offsets(dict.fromkeys(partitions, _SPEC.latest()))
 
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, Offset]:
         """Return the first offset of each partition whose record is of *timestamp_ms* or later, else its end."""
-        found = self._list_offsets(partitions, _SPEC.for_timestamp(timestamp_ms))
-        if any(offset == _TIMESTAMP_MISSING for offset in found.values()):
-            ends = self._list_offsets(partitions, _SPEC.latest())
-            found = {p: ends[p] if offset == _TIMESTAMP_MISSING else offset for p, offset in found.items()}
-        return found
+        return self.offsets_at_each(dict.fromkeys(partitions, timestamp_ms))
 
-    def _list_offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, Offset]:
-        if not partitions:
+    def offsets_at_each(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
+        """Return the first offset of each partition whose record is of its time or later, else its end."""
+        found = self._list_offsets({p: _SPEC.for_timestamp(at_ms) for p, at_ms in times_ms.items()})
+        missing = [p for p, offset in found.items() if offset == _TIMESTAMP_MISSING]
+        return found | self.ends(missing)
+
+    def _list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Offset]:
+        if not wanted:
             return {}
         with self._translated():
             futures = self._client.list_offsets(
-                {_TopicPartition(p.topic, p.partition): spec for p in partitions},
+                {_TopicPartition(p.topic, p.partition): spec for p, spec in wanted.items()},
                 request_timeout=self._cluster.timeout_s)
             return {TopicPartition(p.topic, p.partition): future.result(self._cluster.timeout_s + 1).offset
                     for p, future in futures.items()}

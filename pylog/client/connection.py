@@ -20,9 +20,13 @@ _UNREACHABLE = frozenset({
 class Unreachable(PylogError):
     """No broker answered in time: try again, or look at the brokers."""
 
+    fault = 100
+
 
 class ClientError(PylogError):
     """librdkafka refused: a property it does not know, a queue that is full, a codec that is not built in."""
+
+    fault = 101
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812  everyone calls it so
 
 from pylog.client.raw import RawClient, RawConfig
 from pylog.errors import PylogError
+from pylog.faults import code_of
 from pylog.ingest.lake import Batch, Lake, LakeError
 from pylog.ingest.plan import Position
 from pylog.ingest.source import positions
@@ -228,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         count = run(config)
     except PylogError as error:
-        print(f"pylog ingest: {error}", file=sys.stderr)
+        print(f"pylog ingest: {error} [{code_of(error)}]", file=sys.stderr)
         return 1
     elapsed_s = time.monotonic() - began
     print(f"landed records={count} topics={','.join(config.topics)} elapsed_s={elapsed_s:.1f}", file=sys.stderr)

@@ -35,6 +35,8 @@ _ID_DIGITS = 8
 class LakeError(PylogError):
     """The lake and the checkpoint contradict each other; the message says how to go on."""
 
+    fault = 308
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

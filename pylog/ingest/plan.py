@@ -17,9 +17,13 @@ VERSION = 1
 class DataLoss(PylogError):
     """Offsets that should be read are gone; the message names topic, partition and the missing range."""
 
+    fault = 307
+
 
 class PositionError(PylogError):
     """A checkpoint does not belong to these topics: start a new one, or point at the right cluster."""
+
+    fault = 310
 
 
 class Range(NamedTuple):

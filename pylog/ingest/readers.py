@@ -26,6 +26,8 @@ _TIMEOUT_S = 600
 class ReaderError(PylogError):
     """A reader could not read to the end, so what it counted means nothing; the message says why."""
 
+    fault = 309
+
 
 def stored_keys(bootstrap: str, topic: str) -> Iterator[bytes | None]:
     """Yield the key of every record the brokers hold now."""

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from pylog.client.counting import Count, Counter, read_report
 from pylog.errors import ConfigError, PylogError
+from pylog.faults import COUNTS_DIFFER, code_of
 from pylog.ingest import readers
 from pylog.ingest.journal import Window, read_cursors
 
@@ -244,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         rows = count_until_equal(count, given.wait)
     except PylogError as error:
-        print(f"pylog reconcile: {error}", file=sys.stderr)
+        print(f"pylog reconcile: {error} [{code_of(error)}]", file=sys.stderr)
         return 1
     if given.format == "json":
         print(as_json(rows))
@@ -253,6 +254,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     differences = [difference for row in rows for difference in row.differences()]
     for difference in differences:
         print(difference, file=sys.stderr)
+    if differences:
+        print(f"pylog reconcile: {COUNTS_DIFFER.what} [{COUNTS_DIFFER.code}]", file=sys.stderr)
     return 1 if differences else 0
 
 

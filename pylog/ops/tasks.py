@@ -14,6 +14,7 @@ from fabric import Connection
 from invoke.context import Context
 from invoke.exceptions import Exit
 
+from pylog import faults
 from pylog.ops import status as questions
 from pylog.ops.inventory import InventoryError, Target, load
 from pylog.ops.table import aligned
@@ -51,10 +52,11 @@ def targets(inventory: str, host: str = "") -> list[Target]:
     try:
         found = load(inventory)
     except InventoryError as error:
-        raise Exit(f"error: {inventory} cannot be read\n{error}", code=2) from error
+        raise Exit(f"error: {inventory} cannot be read [{faults.INVENTORY_WRONG.code}]\n{error}", code=2) from error
     chosen = [target for target in found if host in ("", target.name)]
     if not chosen:
-        raise Exit(f"error: no host {host!r} in {inventory}; there are {', '.join(t.name for t in found)}", code=2)
+        names = ", ".join(t.name for t in found)
+        raise Exit(f"error: no host {host!r} in {inventory} [{faults.INVENTORY_WRONG.code}]; there are {names}", code=2)
     return chosen
 
 
@@ -94,7 +96,8 @@ def status(context: Context, inventory: str = DEFAULT_INVENTORY) -> None:
         lines, all_well = report(list(zip(hosts, pool.map(ask, hosts), strict=True)))
     print("\n".join(lines))
     if not all_well:
-        raise Exit("not well: see the states above, then: fab logs --host HOST --unit UNIT", code=1)
+        told = "see the states above, then: fab logs --host HOST --unit UNIT"
+        raise Exit(f"not well [{faults.UNHEALTHY.code}]: {told}", code=1)
 
 
 @task
@@ -114,4 +117,4 @@ def logs(
         with connect(target) as connection:
             connection.run(sudo + shlex.join(command), out_stream=sys.stdout)
     except (OSError, paramiko.SSHException) as error:
-        raise Exit(f"error: {host} is unreachable: {error}", code=1) from error
+        raise Exit(f"error: {host} is unreachable [{faults.HOST_UNREACHABLE.code}]: {error}", code=1) from error

@@ -20,6 +20,8 @@ _END_WAIT_S = 5.0
 class JournalEnded(PylogError):
     """journalctl ended by itself; start it again."""
 
+    fault = 306
+
 
 def journalctl_command(cursor: str | None, *, since_boot: bool, directory: Path | None = None) -> list[str]:
     """Return the command that prints the journal from a place on, and follows it.

@@ -116,6 +116,8 @@ class StoreError(PylogError):
         operation_index: which operation of a multi failed; nothing of that multi was done.
     """
 
+    fault = 103
+
     def __init__(self, path: str = "", operation_index: int | None = None, message: str = "") -> None:
         super().__init__(f"{type(self).__name__}: {message or path}")
         self.path = path

@@ -15,6 +15,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from pylog.cli.app import run
+from pylog.client.admin import Admin
+from pylog.client.commits import CommitHistory
+from pylog.client.connection import Connection
+from pylog.client.groups import GroupAdmin
+from pylog.client.lag import Status
+from pylog.model import TopicPartition as Partition
 from pylog.testing import BrokerProcess
 
 OLD_MS = 1_700_000_000_000
@@ -99,8 +105,10 @@ def test_a_group_from_list_to_delete(broker: BrokerProcess, group: Command, topi
     assert {"group": "life", "state": "Empty"} in group("list", "--format", "json").json
     assert group("list").text.splitlines()[0].split() == ["GROUP", "STATE"]
     found = group("describe", "life", "--format", "json").json
+    found["partitions"][0]["silent_s"] = 0  # seconds since the commit
     assert found["partitions"] == [{"topic": "clicks", "partition": 0, "committed_offset": 4, "end_offset": 10,
-                                    "lag": 6, "client": None, "host": None, "member": None}]
+                                    "lag": 6, "status": "OK", "silent_s": 0,
+                                    "client": None, "host": None, "member": None}]
     assert (found["state"], found["lag"], found["members"], found["coordinator"]) == ("Empty", 6, [], 0)
     assert "nothing was deleted" in group("delete", "life", stdin="n\n", exit_code=1).notes
     assert group("delete", "life", "--yes").notes == "deleted group life\n"
@@ -121,7 +129,7 @@ def test_members_are_shown_and_protect_their_group(broker: BrokerProcess, group:
             (None, None, "me"), (10, 0, "me")]
         text = group("describe", "alive").text
         assert text.splitlines()[0].split() == ["state", "Stable"]
-        assert text.splitlines()[-1].split() == ["clicks", "1", "10", "10", "0", "me"]
+        assert text.splitlines()[-1].split() == ["clicks", "1", "10", "10", "0", "OK", "me"]
         assert "127.0.0.1" in group("describe", "alive", "--format", "wide").text
         refused = group("reset-offsets", "alive", "--to", "earliest", "--execute", exit_code=1)
         assert "the group has members" in refused.notes
@@ -165,9 +173,54 @@ def test_a_group_is_made_by_moving_it(group: Command, topic: str) -> None:
     assert committed(group, "new") == [10, 10]
 
 
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for _ in range(count):
+        producer.produce(topic, b"x", partition=0)
+    assert producer.flush(30) == 0
+
+
+def statuses(group: Command, group_id: str, *options: str) -> tuple[str, list[str]]:
+    found = group("describe", group_id, "--format", "json", *options).json
+    return found["status"], [row["status"] for row in found["partitions"]]
+
+
+def test_a_group_that_falls_behind_is_warned_of_and_one_that_hangs_is_stalled(
+    broker: BrokerProcess, group: Command
+) -> None:
+    Admin(broker.bootstrap).create_topic("trend", partitions=1)
+    produce(broker.bootstrap, "trend", 50)
+    for offset in (10, 11, 12):
+        commit(broker.bootstrap, "slow", "trend", offset)
+        commit(broker.bootstrap, "hangs", "trend", 20)
+        commit(broker.bootstrap, "rereads", "trend", 30 - offset)
+        produce(broker.bootstrap, "trend", 10)
+    commit(broker.bootstrap, "done", "trend", 80)
+    assert statuses(group, "slow") == ("WARN", ["WARN"])
+    assert statuses(group, "hangs") == ("STALL", ["STALL"])
+    assert statuses(group, "rereads") == ("OK", ["OK"])
+    assert statuses(group, "done") == ("OK", ["OK"])
+    assert "status       WARN" in group("describe", "slow").text
+
+
+def test_a_group_that_no_longer_commits_has_stopped(broker: BrokerProcess, group: Command) -> None:
+    admin = GroupAdmin(broker.bootstrap)
+    Admin(broker.bootstrap).create_topic("quiet", partitions=1)
+    produce(broker.bootstrap, "quiet", 5)
+    commit(broker.bootstrap, "gone", "quiet", 2)
+    history, [partition] = CommitHistory(Connection(bootstrap=broker.bootstrap)), [Partition("quiet", 0)]
+    progress = admin.progress(admin.group("gone"))
+    now_ms = time.time_ns() // 1_000_000
+
+    def status_after(seconds: int) -> Status:
+        return history.verdicts("gone", progress, now_ms + seconds * 1000, 600_000)[partition].status
+
+    assert [status_after(seconds) for seconds in (0, 20, 40, 3600)] == [Status.OK, Status.OK, Status.STOP, Status.STOP]
+
+
 @pytest.mark.parametrize(("arguments", "exit_code", "told"), [
     ((), 2, "wanted: one of them"),
-    (("--to", "latest", "--by", "1h"), 2, "exclude each other"),
+    (("--to", "latest", "--by", "1h"), 2, "found:  both"),
     (("--to", "soon"), 2, "found:  soon"),
     (("--by", "soon"), 2, "found:  soon"),
     (("--to", "latest", "--topic", "nowhere"), 1, "does not exist"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from pylog import __version__
+from pylog import __version__, faults
 from pylog.cli.app import VERBS, run
 from pylog.cli.failure import Exit, Failure, failure_of
 from pylog.client.connection import Unreachable
@@ -85,14 +85,15 @@ def test_nobody_there_ends_with_3(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topic", "list", "--bootstrap", "127.0.0.1:1", "--timeout", "0.3"]) == Exit.UNREACHABLE
     output = capsys.readouterr()
     assert output.out == ""
-    assert "error: nobody answers\n  where:  127.0.0.1:1\n" in output.err
+    assert "error: nobody answers [PYLOG-0100]\n  where:  127.0.0.1:1\n" in output.err
     assert "  next:   " in output.err
 
 
 def test_a_failure_names_all_it_knows_and_nothing_else() -> None:
-    full = Failure("it broke", where="here", found="1", wanted="2", next="pylog mend")
-    assert str(full) == "error: it broke\n  where:  here\n  found:  1\n  wanted: 2\n  next:   pylog mend"
-    assert str(Failure("it broke")) == "error: it broke"
+    full = Failure(faults.LOG_DAMAGED, "it broke", where="here", found="1", wanted="2", next="pylog mend")
+    assert str(full) == "error: it broke [PYLOG-0302]\n  where:  here\n  found:  1\n  wanted: 2\n  next:   pylog mend"
+    bare = Failure(faults.GROUP_READ_NOTHING)
+    assert str(bare) == "error: the group has read nothing [PYLOG-0203]\n  next:   Name topics: --topic TOPIC."
 
 
 def test_each_kind_of_error_has_its_exit_code() -> None:
