@@ -7,13 +7,17 @@ silently ignored is how a cluster runs for a year without the setting its operat
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from pylog.broker.config import BrokerConfig, ListenerConfig, StoreConfig
 from pylog.broker.settings import parse_broker_settings
 from pylog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pylog.client.connection import Connection
+    from pylog.registry.instance import RegistryConfig
 
 FORMAT_VERSION = 1
 
@@ -24,6 +28,43 @@ def load_broker_config(path: Path) -> BrokerConfig:
     Raises:
         ConfigError: the file is missing, not YAML, has an unknown key or a wrong value; the message has file and line.
     """
+    reader, raw = _open(path)
+    config = _read_broker(reader, hashlib.sha256(raw).hexdigest()[:16])
+    reader.finish()
+    return config
+
+
+def load_registry_config(path: Path) -> "RegistryConfig":
+    """Read the file of an instance of the registry.
+
+    Raises:
+        ConfigError: as of `load_broker_config`.
+    """
+    from pylog.registry.avro import Level
+    from pylog.registry.instance import RegistryConfig
+
+    reader, _ = _open(path)
+    reader.integer("version", 1, FORMAT_VERSION)
+    listen = _split_address(reader.text("listen"), reader, "listen")
+    level = reader.text("compatibility", Level.BACKWARD).upper()
+    if level not in list(Level):
+        raise reader.fault("compatibility", f"{level}: wanted one of {', '.join(Level)}")
+    zookeeper = reader.text("zookeeper", "") or None
+    config = RegistryConfig(
+        listen=listen,
+        advertised_url=reader.text("advertised_url", f"http://{_advertised(listen[0])}:{listen[1]}"),
+        cluster=_read_cluster(reader),
+        topic=reader.text("topic", "_schemas"),
+        replication_factor=reader.integer("replication_factor", 1, 100, 3),
+        zookeeper=zookeeper,
+        session_timeout_ms=reader.integer("session_timeout_ms", 1000, 600_000, 6000),
+        level=Level(level),
+    )
+    reader.finish()
+    return config
+
+
+def _open(path: Path) -> tuple["_Section", bytes]:
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -34,10 +75,16 @@ def load_broker_config(path: Path) -> BrokerConfig:
         raise ConfigError(f"{path}: not YAML: {error}") from error
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError(f"{path}:1: wanted keys and values")
-    reader = _Section(path, node, "")
-    config = _read_broker(reader, hashlib.sha256(raw).hexdigest()[:16])
-    reader.finish()
-    return config
+    return _Section(path, node, ""), raw
+
+
+def _read_cluster(reader: "_Section") -> "Connection":
+    """Read ``bootstrap``, ``timeout_s`` and ``properties``, which are librdkafka's."""
+    from pylog.client.connection import Connection
+
+    properties = reader.section("properties").plain() if reader.has("properties") else {}
+    return Connection(bootstrap=reader.text("bootstrap"), timeout_s=reader.integer("timeout_s", 1, 3600, 10),
+                      properties=properties)
 
 
 def standalone_config(
@@ -91,7 +138,7 @@ def _read_broker(reader: "_Section", config_hash: str) -> BrokerConfig:
         client=client,
         internal=internal,
         admin_socket=Path(reader.text("admin_socket")),
-        metrics_listen=_split_address(metrics, reader) if metrics else None,
+        metrics_listen=_split_address(metrics, reader, "metrics_listen") if metrics else None,
         store=store,
         cluster_secret=secret,
         settings=settings,
@@ -133,10 +180,10 @@ def _advertised(host: str) -> str:
     return "127.0.0.1" if host in ("0.0.0.0", "::") else host
 
 
-def _split_address(text: str, reader: "_Section") -> tuple[str, int]:
+def _split_address(text: str, reader: "_Section", name: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
-        raise reader.fault("metrics_listen", f"{text}: wanted HOST:PORT")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise reader.fault(name, f"{text}: wanted HOST:PORT")
     return host, int(port)
 
 
@@ -171,13 +218,17 @@ class _Section:
             raise self.fault(name, "wanted keys and values")
         return _Section(self._path, node, f"{self._prefix}{name}.")
 
-    def text(self, name: str) -> str:
+    def text(self, name: str, default: str | None = None) -> str:
+        if default is not None and not self.has(name):
+            return default
         node = self._required(name)
         if not isinstance(node, yaml.ScalarNode) or not node.value:
             raise self.fault(name, "wanted a text")
         return str(node.value)
 
-    def integer(self, name: str, low: int, high: int) -> int:
+    def integer(self, name: str, low: int, high: int, default: int | None = None) -> int:
+        if default is not None and not self.has(name):
+            return default
         text = self.text(name)
         if not text.lstrip("-").isdigit() or not low <= int(text) <= high:
             raise self.fault(name, f"{text}: wanted a whole number from {low} to {high}")

@@ -15,6 +15,7 @@ LEVELS = (
 )
 CLIENT_LEVELS = (
     *LEVELS[:3],
+    {"store", "daemon"},
     {"client"},
     {"mirror", "audit", "registry", "ship", "ingest"},
     {"ops"},

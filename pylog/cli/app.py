@@ -35,6 +35,7 @@ VERBS = {
     "log": "Read segment files of a stopped or running broker.",
     "retention": "Make the brokers on this host delete expired segments.",
     "zk": "Read what the cluster keeps in ZooKeeper.",
+    "registry": "Run the schema registry.",
     "ship": "Send this host's own logs to a topic.",
     "demo": "Generate activity events: page views, logins, searches, host metrics.",
     "explain": "Say what an error code means, and what to do.",

@@ -28,9 +28,9 @@ def journal(
     bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None,
 ) -> None:
     """Follow the systemd journal; no entry is lost over a restart, some may come twice."""
+    from pylog.daemon.notices import Notices
+    from pylog.daemon.stop import Stop
     from pylog.ship.journal import ShipConfig, ship_journal
-    from pylog.ship.notices import Notices
-    from pylog.ship.stop import Stop
 
     if not os.access(state.parent, os.W_OK):
         raise Failure(faults.OPTION_WRONG, "the state cannot be kept", where=str(state.parent),

@@ -6,9 +6,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from pylog.daemon.stop import wait_readable
 from pylog.errors import PylogError
 from pylog.ship.lines import Line, LineCutter
-from pylog.ship.stop import wait_readable
 
 LINE_LIMIT_BYTES = 16 << 20
 """An entry beyond this is not read whole: a core dump in the journal must not decide how much memory this takes."""

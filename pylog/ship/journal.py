@@ -12,14 +12,14 @@ from pathlib import Path
 from pylog.client.admin import Admin
 from pylog.client.connection import Connection, Unreachable
 from pylog.client.producer import Producer
+from pylog.daemon.notices import Notices
+from pylog.daemon.stop import Stop
 from pylog.errors import ApiError, ErrorCode, PylogError
 from pylog.ship.cursor import CursorWindow
 from pylog.ship.entry import fit
 from pylog.ship.follower import Follower, JournalEnded, journalctl_command
 from pylog.ship.lines import Line
-from pylog.ship.notices import Notices
 from pylog.ship.state import load_cursor, store_cursor
-from pylog.ship.stop import Stop
 
 CURSOR_HEADER = "pylog.cursor"
 """Header that names an entry; duplicates are told by it."""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pylog.daemon.stop import Stop
 from pylog.ship.follower import Follower, JournalEnded, journalctl_command
-from pylog.ship.stop import Stop
 
 ALWAYS = ["journalctl", "--output=json", "--all", "--follow", "--no-tail", "--no-pager", "--quiet"]
 

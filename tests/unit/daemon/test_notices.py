@@ -2,7 +2,7 @@
 
 import io
 
-from pylog.ship.notices import Notices
+from pylog.daemon.notices import Notices
 
 
 def test_one_line_a_cause_and_interval_and_a_count_of_those_held_back() -> None:

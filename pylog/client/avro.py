@@ -1,0 +1,272 @@
+"""Values in Avro, framed with the id of the schema that wrote them.
+
+payload => magic: int8 (0), schema id: int32 (big-endian), Avro binary
+
+An id stands for one schema for ever, so each is looked up once and kept; what is kept goes on while the registry is
+away.  One look-up a schema, also from many threads at once.
+
+Source: Confluent Schema Registry, "Wire format".
+"""
+
+import http.client
+import io
+import json
+import struct
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+from urllib.parse import quote, urlsplit
+
+import fastavro
+import fastavro.schema
+from fastavro.read import SchemaResolutionError
+
+from pylog.errors import PylogError
+
+_FRAME = struct.Struct(">bi")
+_MAGIC = 0
+_CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+
+MAX_SCHEMAS = 10_000
+"""Schemas kept; beyond this the one that was kept first goes, and is looked up again when it is met."""
+
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
+Parsed: TypeAlias = Any
+"""What fastavro makes of a schema."""
+
+
+class SchemaError(PylogError):
+    """The registry refused, or a payload does not fit a schema.
+
+    Attributes:
+        code: the registry's error code, such as 40403 or 409; 0 where it did not come from there.
+    """
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RegistryUnreachable(SchemaError):
+    """No instance of the registry answered: try again; schemas that were met before go on."""
+
+
+class RegistryClient:
+    """Asks a registry, whichever instance answers; keeps what it is told.
+
+    Args:
+        urls: of the instances, such as ``http://h1:8081``; tried in order.
+        timeout_s: for one request.
+
+    Attributes:
+        lookups: requests sent so far.
+    """
+
+    def __init__(self, urls: Sequence[str] | str, *, timeout_s: float = 5.0) -> None:
+        self._urls = [urls] if isinstance(urls, str) else list(urls)
+        self._timeout_s = timeout_s
+        self._schemas: _Once[int, Parsed] = _Once(self._fetch)
+        self._ids: _Once[tuple[str, str, bool], int] = _Once(self._fetch_id)
+        self.lookups = 0
+
+    def schema(self, schema_id: int) -> Parsed:
+        """Return the schema with this id, parsed.
+
+        Raises:
+            SchemaError: 40403, there is none.
+            RegistryUnreachable: it is not known yet and nobody answers.
+        """
+        return self._schemas.get(schema_id)
+
+    def schema_id(self, subject: str, text: str, *, registers: bool = True) -> int:
+        """Return the id of a schema under a subject.
+
+        Args:
+            subject: usually the topic's name and ``-value``.
+            text: the schema.
+            registers: whether it is registered if the subject lacks it.
+
+        Raises:
+            SchemaError: 409, it does not fit the earlier ones; 42201, it is none; 40401, 40403, it is not there.
+            RegistryUnreachable: it is not known yet and nobody answers.
+        """
+        return self._ids.get((subject, text, registers))
+
+    def _fetch(self, schema_id: int) -> Parsed:
+        found = self._ask("GET", f"/schemas/ids/{schema_id}")
+        named: dict[str, Parsed] = {}
+        self._load_references(found.get("references") or [], named)
+        return parse(found["schema"], named)
+
+    def _load_references(self, references: Sequence[Mapping[str, Any]], named: dict[str, Parsed]) -> None:
+        for one in references:
+            subject = quote(one["subject"], safe="")
+            found = self._ask("GET", f"/subjects/{subject}/versions/{one['version']}?deleted=true")
+            self._load_references(found.get("references") or [], named)
+            parse(found["schema"], named)
+
+    def _fetch_id(self, key: tuple[str, str, bool]) -> int:
+        subject, text, registers = key
+        path = f"/subjects/{quote(subject, safe='')}" + ("/versions" if registers else "")
+        return int(self._ask("POST", path, {"schema": text})["id"])
+
+    def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        failures = []
+        for url in self._urls:
+            try:
+                status, answer = self._ask_one(url, method, path, body)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                failures.append(f"{url}: {error}")
+                continue
+            if status < 400:
+                return answer
+            found = SchemaError(f"{url}: {answer.get('message', status)}", int(answer.get("error_code", status)))
+            if status < 500:
+                raise found
+            failures.append(str(found))
+        raise RegistryUnreachable("; ".join(failures))
+
+    def _ask_one(self, url: str, method: str, path: str, body: object) -> tuple[int, dict[str, Any]]:
+        where = urlsplit(url)
+        kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
+        connection = kind(where.hostname or "", where.port, timeout=self._timeout_s)
+        try:
+            self.lookups += 1
+            connection.request(
+                method,
+                where.path.rstrip("/") + path,
+                None if body is None else json.dumps(body),
+                {"Content-Type": _CONTENT_TYPE},
+            )
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+
+class AvroSerializer:
+    """Turns values into payloads of one schema.
+
+    Args:
+        registry: knows the schema's id.
+        subject: usually the topic's name and ``-value``.
+        schema: text.
+        registers: whether the schema is registered if the subject lacks it.
+    """
+
+    def __init__(self, registry: RegistryClient, subject: str, schema: str, *, registers: bool = True) -> None:
+        self._registry, self._subject, self._text, self._registers = registry, subject, schema, registers
+        self._parsed = parse(schema, {})
+
+    def __call__(self, value: object) -> bytes:
+        """Return the payload.
+
+        Raises:
+            SchemaError: the value does not fit the schema, or the registry refuses the schema.
+        """
+        schema_id = self._registry.schema_id(self._subject, self._text, registers=self._registers)
+        out = io.BytesIO()
+        out.write(_FRAME.pack(_MAGIC, schema_id))
+        try:
+            fastavro.schemaless_writer(out, self._parsed, value)
+        # fastavro has no exception of its own for a value of the wrong shape.
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise SchemaError(f"{self._subject}: the value does not fit the schema: {error!r}") from error
+        return out.getvalue()
+
+
+class AvroDeserializer:
+    """Turns payloads into values.
+
+    Args:
+        registry: knows the schemas by id.
+        reader_schema: text of the schema whose fields are wanted; None for those that were written.
+    """
+
+    def __init__(self, registry: RegistryClient, reader_schema: str | None = None) -> None:
+        self._registry = registry
+        self._reader = None if reader_schema is None else parse(reader_schema, {})
+
+    def __call__(self, payload: bytes) -> Any:  # noqa: ANN401  whatever the schema says
+        """Return the value.
+
+        Raises:
+            SchemaError: the payload is not framed, its id unknown, or its bytes do not fit the schema.
+            RegistryUnreachable: the id was not met before and nobody answers.
+        """
+        schema_id = schema_id_of(payload)
+        schema = self._registry.schema(schema_id)
+        data = io.BytesIO(payload)
+        data.seek(_FRAME.size)
+        try:
+            value = fastavro.schemaless_reader(data, schema, self._reader)
+        except (EOFError, LookupError, OverflowError, TypeError, ValueError, SchemaResolutionError) as error:
+            raise SchemaError(f"payload of {len(payload)} bytes does not fit schema {schema_id}: {error!r}") from error
+        if data.tell() != len(payload):
+            raise SchemaError(
+                f"payload of {len(payload)} bytes has {len(payload) - data.tell()} more than a value of "
+                f"schema {schema_id}"
+            )
+        return value
+
+
+def schema_id_of(payload: bytes) -> int:
+    """Return the id in a payload's frame.
+
+    Raises:
+        SchemaError: there is no frame.
+    """
+    if len(payload) < _FRAME.size or payload[0] != _MAGIC:
+        raise SchemaError(
+            f"payload begins with {payload[:5].hex() or 'nothing'}; 00 and four bytes of schema id are wanted"
+        )
+    return int(_FRAME.unpack_from(payload)[1])
+
+
+def parse(text: str, named: dict[str, Parsed]) -> Parsed:
+    """Return a schema as fastavro uses it; *named* holds the types it may refer to and takes its own.
+
+    Raises:
+        SchemaError: it is no Avro schema.
+    """
+    try:
+        return fastavro.parse_schema(json.loads(text), named_schemas=named)
+    except (
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise SchemaError(f"no Avro schema: {error}") from error
+
+
+class _Once(Generic[_K, _V]):
+    """Keeps what a function returned; asks once for each key, however many threads want it."""
+
+    def __init__(self, ask: Callable[[_K], _V]) -> None:
+        self._ask = ask
+        self._known: dict[_K, _V] = {}
+        self._asking: dict[_K, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: _K) -> _V:
+        try:
+            return self._known[key]
+        except KeyError:
+            pass
+        with self._lock:
+            turn = self._asking.setdefault(key, threading.Lock())
+        with turn:
+            if key not in self._known:
+                self._keep(key, self._ask(key))
+            return self._known[key]
+
+    def _keep(self, key: _K, value: _V) -> None:
+        with self._lock:
+            while len(self._known) >= MAX_SCHEMAS:
+                self._known.pop(next(iter(self._known)))
+            self._known[key] = value
+            self._asking.pop(key, None)

@@ -1,0 +1,1 @@
+"""Schemas by id: Confluent's REST API over a compacted topic."""

@@ -1,0 +1,186 @@
+"""Avro schemas: are they valid, are two the same, can one read what the other wrote.  Decides; waits for nothing.
+
+Apache's `avro` parses and compares reader with writer by the specification's rules for resolution.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import avro.compatibility
+import avro.errors
+import avro.name
+import avro.schema
+
+from pylog.registry.faults import invalid_schema
+
+PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_NAMED = frozenset({"record", "error", "enum", "fixed"})
+_FIRST = ("name", "type", "fields", "symbols", "items", "values", "size", "default")
+"""Attributes that come first in a normal form, in this order; the others follow by name."""
+
+MAX_DEPTH = 200
+"""Nesting beyond this is refused: parsing recurses."""
+
+
+class Level(StrEnum):
+    """Which earlier schemas a new one must fit, and in which direction."""
+
+    NONE = "NONE"
+    BACKWARD = "BACKWARD"
+    BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
+    FORWARD = "FORWARD"
+    FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
+    FULL = "FULL"
+    FULL_TRANSITIVE = "FULL_TRANSITIVE"
+
+    @property
+    def is_transitive(self) -> bool:
+        """Whether all earlier versions count, not only the latest."""
+        return self.endswith("_TRANSITIVE")
+
+    @property
+    def must_read_old(self) -> bool:
+        """Whether the new schema must read what the old one wrote."""
+        return self.startswith(("BACKWARD", "FULL"))
+
+    @property
+    def must_be_read_by_old(self) -> bool:
+        """Whether the old schema must read what the new one writes."""
+        return self.startswith(("FORWARD", "FULL"))
+
+
+def canonical(text: str) -> str:
+    """Return the schema without insignificant blanks, as it is stored and compared.
+
+    Raises:
+        RegistryError: 42201, it is not JSON.
+    """
+    return _dump(_load(text))
+
+
+def normalised(text: str) -> str:
+    """Return the schema's normal form: full names, attributes in one order, nothing about its looks.
+
+    Raises:
+        RegistryError: 42201, it is not JSON.
+    """
+    return _dump(_normal(_load(text), ""))
+
+
+def check_valid(text: str, dependencies: Sequence[str]) -> None:
+    """Raise unless the schema is Avro.
+
+    Args:
+        text: canonical.
+        dependencies: schemas that define the names it refers to, each after those it needs itself.
+
+    Raises:
+        RegistryError: 42201 with the parser's reason.
+    """
+    _parse(text, dependencies)
+
+
+def misfits(new: tuple[str, Sequence[str]], old: tuple[str, Sequence[str]], level: Level) -> list[str]:
+    """Return why *new* does not fit *old* under *level*, in words; nothing if it does.
+
+    Args:
+        new: text and dependencies.
+        old: text and dependencies.
+        level: the direction counts; which versions are compared is the caller's choice.
+    """
+    parsed_new, parsed_old = _parse(*new), _parse(*old)
+    found: list[str] = []
+    if level.must_read_old:
+        found += _reasons("new", parsed_new, "old", parsed_old)
+    if level.must_be_read_by_old:
+        found += _reasons("old", parsed_old, "new", parsed_new)
+    return found
+
+
+def _reasons(reader_name: str, reader: avro.schema.Schema, writer_name: str, writer: avro.schema.Schema) -> list[str]:
+    checker: Any = avro.compatibility.ReaderWriterCompatibilityChecker  # has no types
+    result = checker().get_compatibility(reader, writer)
+    if result.compatibility is avro.compatibility.SchemaCompatibilityType.compatible:
+        return []
+    kinds = ", ".join(dict.fromkeys(kind.value for kind in result.incompatibilities))
+    where = ", ".join(sorted(result.locations - {"/"})) or "/"
+    return [
+        f"the {reader_name} schema cannot read what the {writer_name} one wrote: {kinds} at {where}: "
+        f"{'; '.join(sorted(result.messages))}"
+    ]
+
+
+def _parse(text: str, dependencies: Sequence[str]) -> avro.schema.Schema:
+    names = avro.name.Names()
+    try:
+        for dependency in dependencies:
+            avro.schema.make_avsc_object(_load(dependency), names)
+        return avro.schema.make_avsc_object(_load(text), names)
+    # The parser lets its own slips through as what they are: a list where it wants a name, and the like.
+    except (avro.errors.AvroException, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise invalid_schema(f"{error} ({type(error).__name__})") from error
+
+
+def _load(text: str) -> Any:  # noqa: ANN401  JSON is anything
+    try:
+        loaded = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise invalid_schema(f"not JSON: {error}") from error
+    _check_depth(loaded)
+    return loaded
+
+
+def _check_depth(schema: object) -> None:
+    level = [schema]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ())
+        ]
+        if not level:
+            return
+    raise invalid_schema(f"nested deeper than {MAX_DEPTH}")
+
+
+def _dump(schema: object) -> str:
+    return json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+
+
+def _normal(schema: Any, namespace: str) -> Any:  # noqa: ANN401
+    if isinstance(schema, str):
+        return schema if schema in PRIMITIVES else _full(schema, namespace)
+    if isinstance(schema, list):
+        return [_normal(branch, namespace) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kind = schema.get("type")
+    if schema.keys() == {"type"}:
+        return _normal(kind, namespace)
+    if not isinstance(kind, str) or kind not in _NAMED | {"array", "map"}:
+        # A primitive with a logical type, say.
+        return _ordered(schema | {"type": _normal(kind, namespace)})
+    out = dict(schema)
+    if kind in _NAMED and isinstance(schema.get("name"), str):
+        out["name"] = _full(schema["name"], str(out.pop("namespace", None) or namespace))
+        namespace = out["name"].rpartition(".")[0]
+    for part in ("items", "values"):
+        if part in out:
+            out[part] = _normal(out[part], namespace)
+    if isinstance(out.get("fields"), list):
+        out["fields"] = [
+            _ordered(field | {"type": _normal(field.get("type"), namespace)}) if isinstance(field, dict) else field
+            for field in out["fields"]
+        ]
+    return _ordered(out)
+
+
+def _full(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _ordered(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    first = [name for name in _FIRST if name in attributes]
+    return {name: attributes[name] for name in [*first, *sorted(attributes.keys() - set(first))]}
