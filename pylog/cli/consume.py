@@ -1,56 +1,122 @@
 """`pylog consume`: records to stdout."""
 
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Annotated
 
 import typer
 
+from pylog import faults
+from pylog.cli.failure import Failure
 from pylog.cli.named import named_partitions
-from pylog.cli.options import Bootstrap, Properties, Timeout, Topic, connection, new_app, settings, told_to_the_user
+from pylog.cli.options import Bootstrap, Properties, Timeout, Topics, connection, new_app, settings, told_to_the_user
 from pylog.cli.start import Start, StartKind, parse_start, positions
 from pylog.cli.template import Writer, compile_template
 from pylog.client.admin import Admin
-from pylog.client.consumer import ConsumedRecord, Consumer
+from pylog.client.connection import Connection
+from pylog.client.consumer import ConsumedRecord, Consumer, GroupConsumer
+from pylog.errors import ApiError, ErrorCode
 from pylog.model import Offset, TopicPartition
+from pylog.ship.stop import Stop
 
 app = new_app()
+
+_MAX_READ = 10_000
+_COMMIT_INTERVAL_S = 1.0
 
 
 @app.command(epilog="Example: pylog consume clicks --from -10 -e -f '%p %o %k %s\\n'")
 def consume(
-    topic: Topic,
+    topics: Topics,
     format: Annotated[str, typer.Option(
         "--format", "-f", metavar="TEMPLATE",
-        help=r"As kcat: %s value, %k key, %t topic, %p partition, %o offset, %T time in ms, %h headers, %S %K sizes, "
-             r"\n \t \xHH; or json.")] = "%s\\n",
+        help=r"As kcat: %s or %v value, %k key, %t topic, %p partition, %o offset, %T time in ms, %D date, %h headers, "
+             r"%S %K sizes, \n \t \xHH; or text, wide, json, yaml.")] = "text",
     start: Annotated[str, typer.Option(
         "--from", "-o", metavar="START", help="beginning, end, OFFSET, -COUNT, @MILLISECONDS.")] = "beginning",
     partition: Annotated[list[int] | None, typer.Option("--partition", "-p", help="Only this; repeatable.")] = None,
+    group: Annotated[str | None, typer.Option(
+        "--group", "-g", metavar="GROUP", help="Share the topics with the other members of this group.")] = None,
     count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="Stop after so many records.")] = None,
     exit_at_end: Annotated[bool, typer.Option(
         "--exit", "-e", help="Stop at the end as it is now, instead of following.")] = False,
     unbuffered: Annotated[bool, typer.Option("--unbuffered", "-u", help="Write each record at once.")] = False,
     bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None,
 ) -> None:
-    """Write a topic's records to stdout; follows the topic unless told to stop."""
-    write, from_ = compile_template(format), parse_start(start)
+    """Write the records of topics to stdout; follows them unless told to stop.
+
+    As a member of a group it commits what it has written, so that each record comes at least once to one member.
+    """
+    output, from_ = Output(compile_template(format), is_unbuffered=unbuffered), parse_start(start)
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
-        admin, cluster = Admin(connection(found)), connection(found)
-        wanted = named_partitions(admin, [f"{topic}:{','.join(map(str, partition))}" if partition else topic])
-        with Consumer(cluster) as consumer:
-            consumer.assign(_positions(admin, wanted, from_))
-            try:
-                if exit_at_end:
-                    _write(islice(consumer.records_to_end(), count), write, is_unbuffered=unbuffered)
-                else:
-                    _follow(consumer, write, count, is_unbuffered=unbuffered)
-            except KeyboardInterrupt:
-                pass  # the way to stop following
-            finally:
-                sys.stdout.flush()
+        if group is not None:
+            _consume_as_member(connection(found), group, topics, from_, partition, count, output, is_short=exit_at_end)
+        else:
+            _consume(connection(found), topics, from_, partition, count, output, is_short=exit_at_end)
+
+
+class Output:
+    """Stdout, for records."""
+
+    def __init__(self, write: Writer, *, is_unbuffered: bool) -> None:
+        self._record = write
+        self._is_unbuffered = is_unbuffered
+
+    def write(self, records: Iterable[ConsumedRecord]) -> None:
+        """Write each."""
+        output = sys.stdout.buffer
+        for record in records:
+            output.write(self._record(record))
+            if self._is_unbuffered:
+                output.flush()
+
+    def flush(self) -> None:
+        """Hand everything over: a pipe buffers blocks, and whoever follows wants to see the last record too."""
+        sys.stdout.flush()
+
+
+def _consume(
+    cluster: Connection, topics: list[str], start: Start, numbers: list[int] | None, count: int | None,
+    output: Output, *, is_short: bool,
+) -> None:
+    admin = Admin(cluster)
+    suffix = ":" + ",".join(map(str, numbers)) if numbers else ""
+    wanted = named_partitions(admin, [topic + suffix for topic in topics])
+    with Consumer(cluster) as consumer:
+        consumer.assign(_positions(admin, wanted, start))
+        try:
+            if is_short:
+                output.write(islice(consumer.records_to_end(), count))
+            else:
+                _follow(consumer, output, count)
+        except KeyboardInterrupt:
+            pass  # the way to stop following
+        finally:
+            output.flush()
+
+
+def _consume_as_member(
+    cluster: Connection, group: str, topics: list[str], start: Start, numbers: list[int] | None, count: int | None,
+    output: Output, *, is_short: bool,
+) -> None:
+    if numbers or start.kind not in (StartKind.BEGINNING, StartKind.END):
+        raise Failure(
+            faults.OPTIONS_CONFLICT, where="--group", found="--partition" if numbers else "--from",
+            wanted="a group decides itself who reads what from where",
+            next=f"pylog group reset-offsets {group} --to TARGET, or leave out --group")
+    known = Admin(cluster).cluster().topics
+    if missing := [topic for topic in topics if topic not in known]:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {missing[0]!r} does not exist")
+    begin = "earliest" if start.kind is StartKind.BEGINNING else "latest"
+    with GroupConsumer(cluster, group, topics, start=begin) as consumer:
+        # A flag, because an exception between reading and writing would commit what was never written.
+        stop = Stop()
+        stop.on_signals()
+        _follow(consumer, output, count, until=lambda: stop.is_wanted or (is_short and consumer.is_at_end))
+        consumer.commit()
 
 
 def _positions(admin: Admin, partitions: list[TopicPartition], start: Start) -> dict[TopicPartition, Offset]:
@@ -59,20 +125,16 @@ def _positions(admin: Admin, partitions: list[TopicPartition], start: Start) -> 
     return positions(start, admin.offsets(partitions))
 
 
-def _follow(consumer: Consumer, write: Writer, count: int | None, *, is_unbuffered: bool) -> None:
-    """Write whatever comes, each batch as soon as it is there."""
-    left = count
-    while left is None or left > 0:
-        records = consumer.read(0.2)[:left]
-        _write(records, write, is_unbuffered=is_unbuffered)
-        # A pipe buffers blocks; whoever follows wants to see the last record too.
-        sys.stdout.flush()
+def _follow(
+    consumer: Consumer, output: Output, count: int | None, until: Callable[[], bool] = lambda: False
+) -> None:
+    """Write whatever comes, each batch as soon as it is there; a member commits what is written, once a second."""
+    left, committed_s = count, time.monotonic()
+    while (left is None or left > 0) and not until():
+        records = consumer.read(0.2, _MAX_READ if left is None else min(left, _MAX_READ))
+        output.write(records)
+        output.flush()
         left = None if left is None else left - len(records)
-
-
-def _write(records: Iterable[ConsumedRecord], write: Writer, *, is_unbuffered: bool) -> None:
-    output = sys.stdout.buffer
-    for record in records:
-        output.write(write(record))
-        if is_unbuffered:
-            output.flush()
+        if isinstance(consumer, GroupConsumer) and time.monotonic() > committed_s + _COMMIT_INTERVAL_S:
+            consumer.commit()
+            committed_s = time.monotonic()

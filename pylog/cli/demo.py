@@ -1,13 +1,11 @@
 """`pylog demo`: activity events at a chosen rate, and a count of what was acknowledged."""
 
 import signal
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count as count_up
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import typer
 
@@ -27,6 +25,7 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, note, table
+from pylog.cli.progress import progress
 from pylog.client.admin import Admin
 from pylog.client.counting import Count, key_hash, write_report
 from pylog.client.producer import Producer
@@ -90,7 +89,7 @@ def _produce(producer: Producer, activity: Activity, records: int, rate: float) 
     """Hand all records to the producer at the given rate, and return their counts by topic."""
     counts = dict.fromkeys(TOPICS, Count())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service that is stopped still waits for its acks
-    with _progress(records) as bar:
+    with progress("producing", records or None) as bar:
         try:
             for size in _blocks(records, rate):
                 for topic, events in activity.take(size).items():
@@ -123,36 +122,3 @@ def _write_report(path: Path, counts: dict[str, Count]) -> None:
     except OSError as error:
         raise Failure(faults.FILE_UNREADABLE, "the report cannot be written", where=str(path),
                       found=error.strerror or str(error), wanted="a directory that can be written") from error
-
-
-class _Bar(Protocol):
-    def advance(self, count: int) -> None: ...
-
-
-class _NoBar:
-    def advance(self, count: int) -> None:
-        """Show nothing."""
-
-
-class _RichBar:
-    def __init__(self, records: int) -> None:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        self.progress = Progress(console=Console(stderr=True), transient=True)
-        self._task = self.progress.add_task("producing", total=records or None)
-
-    def advance(self, count: int) -> None:
-        """Move the bar."""
-        self.progress.advance(self._task, count)
-
-
-@contextmanager
-def _progress(records: int) -> Iterator[_Bar]:
-    """Show a bar on stderr if somebody is there to look at it."""
-    if not sys.stderr.isatty():
-        yield _NoBar()
-        return
-    bar = _RichBar(records)
-    with bar.progress:
-        yield bar

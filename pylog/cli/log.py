@@ -13,6 +13,7 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import Format, FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, note, table
+from pylog.cli.progress import progress
 from pylog.cli.segments import SegmentReport, base_offset, find_segments, read_batches, verify_partition
 from pylog.errors import PylogError
 from pylog.wire.compression import NAMES
@@ -91,13 +92,11 @@ def _partition_row(path: Path, reports: list[SegmentReport]) -> dict[str, Any]:
 
 
 def _with_progress(path: Path, files: list[Path], *, check_records: bool) -> Iterator[SegmentReport]:
-    """Verify the files; on a terminal, tell on stderr which one is being read."""
-    for index, report in enumerate(verify_partition(files, check_records=check_records), 1):
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\033[K{path.name}: {index} of {len(files)} segments")
-        yield report
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\033[K")
+    """Verify the files; on a terminal, show on stderr how far it is."""
+    with progress(path.name, len(files)) as bar:
+        for report in verify_partition(files, check_records=check_records):
+            bar.advance(1)
+            yield report
 
 
 def _decoded(header: BatchHeader, batch: bytes) -> list[Record] | str:

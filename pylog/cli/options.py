@@ -60,6 +60,7 @@ def _names(incomplete: str, ask: Callable[["Connection"], Iterable[str]]) -> lis
 
 
 Topic: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=_topics)]
+Topics: TypeAlias = Annotated[list[str], typer.Argument(metavar="TOPIC..", autocompletion=_topics)]
 Group: TypeAlias = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=_groups)]
 Bootstrap: TypeAlias = Annotated[str | None, typer.Option(
     "--bootstrap", "-b", metavar="HOST:PORT,..", help="Brokers to ask first [PYLOG_BOOTSTRAP; localhost:9092].")]

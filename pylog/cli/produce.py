@@ -8,6 +8,7 @@ import typer
 
 from pylog import faults
 from pylog.cli.failure import Failure, failure_of
+from pylog.cli.input import InputRecord, Reader, compile_input
 from pylog.cli.options import (
     Bootstrap,
     Codec,
@@ -21,6 +22,7 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import note
+from pylog.cli.progress import progress
 from pylog.client.producer import Producer
 
 app = new_app()
@@ -29,9 +31,17 @@ app = new_app()
 @app.command(epilog="Example: printf 'alice:hello\\n' | pylog produce chat -k :")
 def produce(
     topic: Topic,
+    format: Annotated[str | None, typer.Option(
+        "--format", "-f", metavar="TEMPLATE",
+        help="How a line is read: %s or %v value, %k key, %p partition, %T time in ms, %h headers; or text, json.",
+    )] = None,
     key_separator: Annotated[str | None, typer.Option(
         "--key-separator", "-k", metavar="TEXT", help="What parts key and value; no part before it: no key.")] = None,
-    partition: Annotated[int, typer.Option("--partition", "-p", min=-1, help="-1: by key, else random.")] = -1,
+    key: Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Of every record without one.")] = None,
+    timestamp: Annotated[int | None, typer.Option(
+        metavar="MS", min=1, help="Of every record without one, in ms since 1970 [now].")] = None,
+    partition: Annotated[int | None, typer.Option(
+        "--partition", "-p", min=-1, help="Of every record; -1: by key, else random [what the input says].")] = None,
     compression: Annotated[Codec, typer.Option("--compression", "-z", help="Of the batches.")] = Codec.NONE,
     acks: Annotated[str, typer.Option(metavar="all|1|0", help="Who must have it: ISR, leader, nobody.")] = "all",
     header: Annotated[list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE",
@@ -44,27 +54,56 @@ def produce(
     """Send each line of stdin as a record, and wait until all are acknowledged."""
     if acks not in ("all", "1", "0"):
         raise Failure(faults.OPTION_WRONG, where="--acks", found=acks, wanted="all, 1 or 0")
-    if key_separator == "":
-        raise Failure(faults.OPTION_WRONG, where="--key-separator", found="nothing", wanted="at least one character")
+    read = _reader(format, key_separator)
+    named = assignments("--header", header)
+    headers: list[tuple[str, bytes | None]] = [(name, value.encode()) for name, value in named.items()]
+    default_key = key.encode() if key is not None else None
     found = settings(bootstrap, timeout, property)
-    headers = [(name, value.encode()) for name, value in assignments("--header", header).items()]
-    separator = key_separator.encode() if key_separator is not None else None
-    count = 0
     with told_to_the_user(found.bootstrap):
         producer = Producer(connection(found), acks=acks, compression=compression,
                             delivery_timeout_ms=int(delivery_timeout * 1000))
-        for line in _lines(sys.stdin.buffer):
-            key, value = split_line(line, separator)
-            producer.send(topic, None if empty_is_null and not value else value, key, partition=partition,
-                          headers=headers)
-            producer.poll(0)
-            count += 1
-        producer.flush()
+        count, refused = 0, None
+        with progress("producing") as bar:
+            for line in _lines(sys.stdin.buffer):
+                try:
+                    record = read(line)
+                except ValueError as error:
+                    refused = Failure(faults.FORMAT_WRONG, "a line does not fit", where=f"line {count + 1}",
+                                      found=str(error), next=f"the {count} lines before it were produced")
+                    break
+                place = partition if partition is not None else record.partition
+                producer.send(
+                    topic, None if empty_is_null and not record.value else record.value,
+                    default_key if record.key is None else record.key, partition=-1 if place is None else place,
+                    headers=record.headers + headers, timestamp_ms=record.timestamp_ms or timestamp or 0)
+                producer.poll(0)
+                count += 1
+                bar.advance(1)
+            producer.flush()
     if producer.first_error is not None:
         note(f"{count - producer.failed_count} of {count} records were produced to {topic}")
         raise failure_of(producer.first_error, found.bootstrap)
+    if refused is not None:
+        raise refused
     if not quiet:
         note(f"produced {count} records to {topic}")
+
+
+def _reader(format: str | None, key_separator: str | None) -> Reader:
+    if key_separator == "":
+        raise Failure(faults.OPTION_WRONG, where="--key-separator", found="nothing", wanted="at least one character")
+    if format is not None:
+        if key_separator is not None:
+            raise Failure(faults.OPTIONS_CONFLICT, where="--format, --key-separator", found="both",
+                          wanted="one of them", next=f"pylog produce -f '%k{key_separator}%s'")
+        return compile_input(format)
+    separator = None if key_separator is None else key_separator.encode()
+
+    def read(line: bytes) -> InputRecord:
+        key, value = split_line(line, separator)
+        return InputRecord(value, key)
+
+    return read
 
 
 def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:

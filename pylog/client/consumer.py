@@ -1,7 +1,7 @@
 """Reads records by assignment: no group, no commit, every caller gets every record."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -151,3 +151,68 @@ class Consumer:
         headers: Any = message.headers() or []  # the stub also allows what only `produce` takes
         return ConsumedRecord(
             topic, partition, offset, message.timestamp()[1], message.key(), message.value(), headers)
+
+
+# Who commits with one of these is no longer the owner: the next owner reads those records again.
+_NOT_OWNER = frozenset({
+    KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID, KafkaError._NO_OFFSET, KafkaError._ASSIGNMENT_LOST,
+})
+
+
+class GroupConsumer(Consumer):
+    """Reads as one member of a group: at least once, because it commits what `read` returned only when told.
+
+    Asking `read` again says that everything returned before is done with; a rebalance commits that much by itself.
+
+    Args:
+        cluster: a `Connection`, or just ``host:port``.
+        group_id: the group.
+        topics: what it reads.
+        start: ``earliest`` or ``latest``: where the group begins that has committed nothing.
+    """
+
+    def __init__(
+        self, cluster: Connection | str, group_id: str, topics: Sequence[str], *, start: str = "earliest",
+        **properties: object,
+    ) -> None:
+        super().__init__(cluster, check_crcs=True, group__id=group_id, auto__offset__reset=start, **properties)
+        self._next: dict[TopicPartition, Offset] = {}
+        self._consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether it owns partitions and has seen the end of every one."""
+        return bool(self._positions) and self._positions.keys() <= self.at_end
+
+    def read(self, timeout_s: float, max_count: int = _MAX_READ) -> list[ConsumedRecord]:
+        """Return what has arrived, as `Consumer.read` does."""
+        records = super().read(timeout_s, max_count)
+        for record in records:
+            self._next[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        return records
+
+    def commit(self) -> None:
+        """Commit everything that `read` returned, and wait until that is written down."""
+        offsets = [_TopicPartition(one.topic, one.partition, offset) for one, offset in self._next.items()]
+        self._next.clear()
+        if not offsets:
+            return
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as exception:
+            error = error_of(exception)
+            if error.code() not in _NOT_OWNER:
+                raise translate(error, self._cluster) from exception
+
+    def _assigned(self, _: object, partitions: Sequence[_TopicPartition]) -> None:
+        self.at_end.clear()
+        self._positions = {TopicPartition(one.topic, one.partition): one.offset for one in partitions}
+
+    def _revoked(self, _: object, partitions: Sequence[_TopicPartition]) -> None:
+        self.commit()
+        self._positions = {}
+
+    def _lost(self, _: object, partitions: Sequence[_TopicPartition]) -> None:
+        self._next.clear()
+        self._positions = {}

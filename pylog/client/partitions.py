@@ -34,9 +34,8 @@ class PartitionAdmin(Admin):
         wanted = None if partitions is None else [_TopicPartition(p.topic, p.partition) for p in partitions]
         kind = ElectionType.UNCLEAN if is_unclean else ElectionType.PREFERRED
         with self._translated():
-            found = self._client.elect_leaders(
-                kind, wanted, operation_timeout=self._cluster.timeout_s, request_timeout=self._cluster.timeout_s,
-            ).result(self._cluster.timeout_s + 1)
+            # Without its time-outs: confluent-kafka 2.16 cannot take any here (SystemError from its C part).
+            found = self._client.elect_leaders(kind, wanted).result(self._cluster.timeout_s + 1)
         results: dict[TopicPartition, PylogError | None] = {}
         for partition, problem in found.items():
             error = None if problem is None else translate(getattr(problem, "args", [problem])[0], self._cluster)

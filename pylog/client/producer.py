@@ -82,7 +82,7 @@ class Producer:
 
     def send(
         self, topic: str, value: bytes | None, key: bytes | None = None, *, partition: int = -1,
-        headers: Sequence[tuple[str, bytes | None]] = (), on_delivery: OnDelivery | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (), timestamp_ms: int = 0, on_delivery: OnDelivery | None = None,
     ) -> None:
         """Hand over one record; waits only while the buffer is full.
 
@@ -92,22 +92,24 @@ class Producer:
             key: decides the partition, unless *partition* does.
             partition: -1 lets the key, or chance, decide.
             headers: names and values.
+            timestamp_ms: since 1970; 0 is now.
             on_delivery: told from `poll` or `flush` how it ended.
 
         Raises:
             ClientError: the record cannot be sent at all, for instance because it is too large.
         """
-        while not self.send_nowait(topic, value, key, partition=partition, headers=headers, on_delivery=on_delivery):
+        while not self.send_nowait(topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms,
+                                   on_delivery=on_delivery):
             self.poll(_FULL_QUEUE_WAIT_S)
 
     def send_nowait(
         self, topic: str, value: bytes | None, key: bytes | None = None, *, partition: int = -1,
-        headers: Sequence[tuple[str, bytes | None]] = (), on_delivery: OnDelivery | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (), timestamp_ms: int = 0, on_delivery: OnDelivery | None = None,
     ) -> bool:
         """Hand over one record, or return False if the buffer is full."""
         try:
             self._producer.produce(
-                topic, value, key, partition=partition, headers=list(headers),
+                topic, value, key, partition=partition, headers=list(headers), timestamp=timestamp_ms,
                 on_delivery=self._delivered if on_delivery is None else partial(self._told, on_delivery))
         except BufferError:
             return False

@@ -1,0 +1,179 @@
+"""Commands that change settings and partitions, that watch, and that help, against a real broker."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pylog.testing import BrokerProcess
+from tests.command import Command
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), config={"log.retention.hours": 5}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def pylog(broker: BrokerProcess) -> Command:
+    return Command(broker.bootstrap)
+
+
+def own_settings(pylog: Command, topic: str) -> dict[str, str]:
+    found = pylog("topic", "describe", topic, "--format", "json").json
+    return {name: found["config"][name] for name in found["own_config"]}
+
+
+def test_a_topic_grows_and_changes_its_settings(pylog: Command) -> None:
+    pylog("topic", "create", "grows", "--partitions", "2", "--config", "segment.ms=60000")
+    dry = pylog("topic", "alter", "grows", "-p", "5", "--set", "retention.ms=1000", "--dry-run")
+    assert (dry.output, dry.notes) == (b"", "would alter topic grows: 5 partitions instead of 2\n")
+    assert (partitions(pylog, "grows"), own_settings(pylog, "grows")) == (2, {"segment.ms": "60000"})
+    ended = pylog("topic", "alter", "grows", "-p", "5", "--set", "retention.ms=1000", "--delete", "segment.ms",
+                  "--format", "json")
+    assert ended.json == {"topic": "grows", "partitions": 5, "set": {"retention.ms": "1000"},
+                          "deleted": ["segment.ms"], "dry_run": False}
+    assert (partitions(pylog, "grows"), own_settings(pylog, "grows")) == (5, {"retention.ms": "1000"})
+
+
+def partitions(pylog: Command, topic: str) -> int:
+    return len(pylog("topic", "describe", topic, "--format", "json").json["partitions"])
+
+
+@pytest.mark.parametrize(("arguments", "exit_code", "told"), [
+    (["grown"], 2, "--partitions, --set, --delete"),
+    (["grown", "-p", "1"], 1, "PYLOG-1037"),
+    (["grown", "--set", "no.such=1"], 1, "PYLOG-1040"),
+    (["grown", "--set", "retention.ms=soon"], 1, "PYLOG-1040"),
+    (["nowhere", "-p", "3"], 1, "PYLOG-1003"),
+])
+def test_what_cannot_be_altered_says_why(
+    pylog: Command, arguments: list[str], exit_code: int, told: str
+) -> None:
+    pylog("topic", "create", "grown", "--partitions", "1", "--if-not-exists")
+    assert told in pylog("topic", "alter", *arguments, exit_code=exit_code).notes
+
+
+def test_settings_show_who_says_so(pylog: Command) -> None:
+    pylog("topic", "create", "told", "--partitions", "1")
+    altered = pylog("config", "alter", "topic", "told", "--set", "max.message.bytes=2000")
+    assert altered.notes == "altered topic told\n"
+    rows = {row["setting"]: row for row in pylog("config", "describe", "topic", "told", "--format", "json").json}
+    assert rows["max.message.bytes"] == {
+        "setting": "max.message.bytes", "value": "2000", "source": "topic", "read_only": False}
+    assert (rows["retention.ms"]["value"], rows["retention.ms"]["source"]) == (str(5 * 3_600_000), "broker's file")
+    assert rows["segment.bytes"]["source"] == "default"
+    text = pylog("config", "describe", "topic", "told").text
+    assert "max.message.bytes" in text
+    assert "segment.bytes" not in text
+    assert "segment.bytes" in pylog("config", "describe", "topic", "told", "--format", "wide").text
+    pylog("config", "alter", "topic", "told", "--delete", "max.message.bytes")
+    assert "max.message.bytes" not in pylog("config", "describe", "topic", "told").text
+
+
+def test_a_brokers_settings_are_read_and_not_changed(pylog: Command) -> None:
+    rows = yaml.safe_load(pylog("config", "describe", "broker", "0", "--format", "yaml").output)
+    assert {"setting": "num.partitions", "value": "1", "source": "default", "read_only": True} in rows
+    refused = pylog("config", "alter", "broker", "0", "--set", "num.partitions=3", exit_code=1).notes
+    assert "PYLOG-10" in refused
+    assert "at least one" in pylog("config", "alter", "topic", "told", exit_code=2).notes
+
+
+def test_leaders_that_need_no_election_are_no_failure(pylog: Command) -> None:
+    pylog("topic", "create", "led", "--partitions", "2")
+    ended = pylog("partition", "elect", "--topic", "led:0,1")
+    assert (ended.output, ended.notes) == (b"", "every partition is led as it should be\n")
+    assert pylog("partition", "elect", "--format", "json").json == []
+    assert "0 to 1" in pylog("partition", "elect", "-t", "led:7", exit_code=1).notes
+    assert "--topic with it" in pylog("partition", "elect", "--unclean", exit_code=2).notes
+
+
+def test_top_tells_rates_and_lag(pylog: Command, broker: BrokerProcess) -> None:
+    pylog("topic", "create", "busy", "--partitions", "2")
+    pylog("group", "reset-offsets", "behind", "--topic", "busy", "--to", "earliest", "--execute")
+    command = [sys.executable, "-m", "pylog", "top", "--once", "--format", "json", "-i", "3", "-b", broker.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as top:
+        time.sleep(1)  # so that the first look is over, or not: both count what was written from then on
+        pylog("produce", "busy", stdin=b"x\n" * 3000)
+        found = json.loads(top.communicate(timeout=40)[0])
+    assert (found["topics"][0]["topic"], found["topics"][0]["partitions"]) == ("busy", 2)
+    assert found["lag"] == 3000
+    assert found["groups"][0]["group"] == "behind"
+    assert "__consumer_offsets" not in str(found["topics"])
+    text = pylog("top", "--once", "-i", "0.1", "--internal").text
+    assert "WRITTEN-A-SECOND" in text
+    assert "__consumer_offsets" in text
+
+
+def test_top_needs_a_terminal_to_be_watched(pylog: Command) -> None:
+    assert "next:   pylog top --once" in pylog("top", exit_code=2).notes
+    assert "PYLOG-0012" in pylog("top", "--format", "json", exit_code=2).notes
+
+
+def test_top_draws_on_a_terminal_until_interrupted(pylog: Command, broker: BrokerProcess) -> None:
+    pylog("topic", "create", "drawn", "--partitions", "1")
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ["TERM"] = "xterm"
+        os.execv(sys.executable, [sys.executable, "-m", "pylog", "top", "-i", "0.2", "-b", broker.bootstrap])
+    seen = b""
+    deadline_s = time.monotonic() + 30
+    while b"drawn" not in seen or b"records a second" not in seen:
+        assert time.monotonic() < deadline_s, seen
+        if select.select([terminal], [], [], 1)[0]:
+            seen += os.read(terminal, 65536)
+    os.kill(child, signal.SIGINT)
+    while True:
+        try:
+            if not os.read(terminal, 65536):
+                break
+        except OSError:  # how Linux says that nobody is at the other end
+            break
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.close(terminal)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script(pylog: Command, shell: str) -> None:
+    assert "_PYLOG_COMPLETE" in pylog("completion", shell).text
+
+
+@pytest.mark.parametrize(("line", "found"), [
+    ("pylog to", ["topic", "top"]),
+    ("pylog topic d", ["describe", "delete"]),
+    ("pylog topic describe comp", ["completed-a", "completed-b"]),
+    ("pylog group describe compl", ["completing"]),
+    ("pylog topic list --form", ["--format"]),
+    ("pylog topic list --format j", ["json"]),
+])
+def test_bash_completes(pylog: Command, broker: BrokerProcess, line: str, found: list[str]) -> None:
+    for name in ("completed-a", "completed-b"):
+        pylog("topic", "create", name, "--partitions", "1", "--if-not-exists")
+    pylog("group", "reset-offsets", "completing", "--topic", "completed-a", "--to", "latest", "--execute")
+    words = line.split()
+    assigned = " ".join(f"'{word}'" for word in words)
+    # The shell itself sources the script and asks its function, as it does when the key is pressed.
+    script = (f"source <(pylog completion bash); COMP_WORDS=({assigned}); COMP_CWORD={len(words) - 1}; "
+              'COMP_LINE="${COMP_WORDS[*]}"; _pylog_completion pylog; printf "%s\\n" "${COMPREPLY[@]}"')
+    environment = os.environ | {"PYLOG_BOOTSTRAP": broker.bootstrap, "HOME": "/does/not/exist",
+                                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=environment)
+    assert ended.stdout.split() == found
+
+
+def test_explain_lists_all_and_tells_one(pylog: Command) -> None:
+    rows = pylog("explain", "--format", "json").json
+    assert {"PYLOG-0100", "PYLOG-1003"} <= {row["code"] for row in rows}
+    one = pylog("explain", "pylog-1003", "--format", "json").json
+    assert one["exit_code"] == 1
+    assert "`pylog topic list`" in one["remedy"]
