@@ -17,9 +17,9 @@ from pylog.cli.template import Writer, compile_template
 from pylog.client.admin import Admin
 from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord, Consumer, GroupConsumer
+from pylog.daemon.stop import Stop
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import Offset, TopicPartition
-from pylog.ship.stop import Stop
 
 app = new_app()
 

@@ -69,7 +69,9 @@ def test_no_command_ends_past_the_catalogue() -> None:
                 faults.append(f"{path.name}:{node.lineno} ends by itself")
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
                 raised = name_of(node.exc.func)
-                if raised not in {"Failure", "ApiError", "Unreachable", "failure_of", "_wrong", "_usage"}:
+                # A line of input that does not fit is a ValueError, which `pylog produce` turns into a failure.
+                caught = {"ValueError"} if path.name == "input.py" else set()
+                if raised not in {"Failure", "ApiError", "Unreachable", "failure_of", "_wrong", "_usage"} | caught:
                     faults.append(f"{path.name}:{node.lineno} raises {raised}")
     assert faults == []
 
