@@ -62,6 +62,11 @@ class Maintenance:
             "Hosted partitions whose log cannot be used.",
             read=lambda: sum(one.is_offline for one in partitions),
         )
+        metrics.gauge(
+            "pylog_stray_directories",
+            "Directories set aside because the cluster does not know them; pylog log purge-stray deletes them.",
+            read=lambda: len(directory.strays()),
+        )
 
     def start(self) -> None:
         """Begin."""

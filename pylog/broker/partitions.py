@@ -210,6 +210,7 @@ class Partitions:
         assert image.order > self.image.order, f"{image.order} after {self.image.order}"
         changed: list[Partition] = []
         may_lead = self.knows_us(image)
+        is_news = bool(opened)
         kept: dict[tuple[str, int], Partition] = {}
         for topic, number, state in self._hosted(image):
             key = TopicPartition(topic.name, number)
@@ -235,10 +236,14 @@ class Partitions:
             before = self.image.topics.get(topic.name)
             if before is not None and before.configs != topic.configs:
                 self._configure(found, topic)
+                is_news = True
             found.state = state
             kept[key] = found
         self._by_key = kept
         self.image = image
+        if is_news:
+            # Retention goes by what is written down, should this process end in the next moment.
+            self.checkpoint_soon()
         return changed
 
     def _configure(self, partition: Partition, topic: TopicImage) -> None:

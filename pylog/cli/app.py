@@ -33,7 +33,7 @@ VERBS = {
     "config": "See and change settings; check configuration files.",
     "top": "Watch throughput and lag as they are.",
     "log": "Read segment files of a stopped or running broker.",
-    "retention": "Make the brokers on this host delete expired segments.",
+    "retention": "Have the brokers of this host delete expired segments; say what that freed, here and to syslog.",
     "zk": "Read what the cluster keeps in ZooKeeper.",
     "registry": "Run the schema registry.",
     "ship": "Send this host's own logs to a topic.",

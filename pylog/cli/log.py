@@ -1,6 +1,7 @@
 """`pylog log`: read segment files without a broker."""
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -16,6 +17,7 @@ from pylog.cli.output import Column, emit, note, table
 from pylog.cli.progress import progress
 from pylog.cli.segments import SegmentReport, base_offset, find_segments, read_batches, verify_partition
 from pylog.errors import PylogError
+from pylog.log.layout import STRAY_SUFFIX, renamed_in
 from pylog.wire.compression import NAMES
 from pylog.wire.records import BatchHeader, Record, decode_records
 
@@ -149,3 +151,30 @@ def _shown(content: bytes | None) -> str | None:
 def _words(data: dict[str, Any]) -> str:
     return " ".join(f"{name}={json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value}"
                     for name, value in data.items())
+
+
+@app.command("purge-stray", epilog="Example: pylog log purge-stray --yes /var/lib/pylog/1")
+def purge_stray(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a broker, running or not.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Delete them; without it they are only named.")] = False,
+    format: FormatOption = None,
+) -> None:
+    """Delete what a broker set aside because its cluster did not know it; nothing brings it back."""
+    try:
+        strays = renamed_in(directory, STRAY_SUFFIX)
+        rows = [{"directory": path.name, "size_bytes": _size_bytes(path)} for path in strays]
+        if yes:
+            for path in strays:
+                shutil.rmtree(path)
+    except OSError as error:
+        raise Failure(faults.FILE_UNREADABLE, where=str(error.filename or directory),
+                      found=error.strerror or str(error)) from error
+    columns = [Column("directory"), Column("size_bytes")]
+    data = {"deleted": yes, "directories": rows}
+    emit(format_of(format), data, lambda is_wide: table(rows, columns, is_wide) if rows else "")
+    size_bytes = sum(int(str(row["size_bytes"])) for row in rows)
+    note(f"{len(rows)} directories, {size_bytes} bytes, " + ("deleted" if yes else "kept; --yes deletes them"))
+
+
+def _size_bytes(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.iterdir() if file.is_file())

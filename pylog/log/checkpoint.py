@@ -27,6 +27,8 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+RETENTION = "retention.json"
+"""What retention goes by while the broker is down; see `pylog.log.offline`."""
 
 _VERSION = "0"
 

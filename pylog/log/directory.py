@@ -1,6 +1,6 @@
 """One data directory: the logs of one broker on one disk, and the files that speak for all of them.
 
-data_dir => .lock meta.properties recovery-point-offset-checkpoint replication-offset-checkpoint
+data_dir => .lock meta.properties retention.json recovery-point-offset-checkpoint replication-offset-checkpoint
             log-start-offset-checkpoint cleaner-offset-checkpoint [.kafka_cleanshutdown] partition*
 partition => <topic>-<partition>/  |  <topic>-<partition>.<32 hex digits>-{delete,stray}/
 
@@ -8,10 +8,8 @@ Absence never deletes (rule 2): a directory is removed only by `delete`, and onl
 """
 
 import base64
-import fcntl
 import logging
 import os
-import re
 import shutil
 import threading
 import uuid
@@ -24,18 +22,15 @@ from pylog.errors import ConfigError, StorageError
 from pylog.log import checkpoint
 from pylog.log.config import LogConfig
 from pylog.log.jobs import Job, sync_path
+from pylog.log.layout import DELETE_SUFFIX, STRAY_SUFFIX, lock, partitions_in, read_topic_id, renamed_in
 from pylog.log.log import DISK_FULL, Log
+from pylog.log.offline import encode_policies, read_policies
 from pylog.log.retention import DeletedSegment
 from pylog.model import Offset, TopicPartition
 
-LOCK = ".lock"
-DELETE_SUFFIX = "-delete"
-STRAY_SUFFIX = "-stray"
 MAX_NAME_BYTES = 255
 """File systems stop there; the topic's part of a renamed directory is cut to fit, as Kafka does."""
 
-_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
-_RENAMED = re.compile(r".+\.[0-9a-f]{32}(-delete|-stray)")
 _logger = logging.getLogger(__name__)
 
 
@@ -74,6 +69,8 @@ class LogDirectory:
         self._high_watermarks = checkpoint.read_offsets(path / checkpoint.HIGH_WATERMARKS)
         self._log_start_offsets = checkpoint.read_offsets(path / checkpoint.LOG_START_OFFSETS)
         self._compacted_offsets = checkpoint.read_offsets(path / checkpoint.COMPACTED_OFFSETS)
+        self._policies = _known_policies(path)
+        self._written_policies: dict[str, LogConfig] = {}
         # Checkpoints are written by the loop (before a truncation) and by a thread (every minute).
         self._write_lock = threading.Lock()
         self._taken_count = self._written_count = 0
@@ -92,7 +89,7 @@ class LogDirectory:
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock_fd = _lock(path / LOCK)
+            lock_fd = lock(path)
             try:
                 cluster_id = _claimed_by(path, broker_id)
                 # Before anything is opened: a crash while opening must not count as clean (apache/kafka#9364).
@@ -135,12 +132,7 @@ class LogDirectory:
         Raises:
             OSError: the disk fails.
         """
-        found: dict[TopicPartition, uuid.UUID | None] = {}
-        for path in sorted(self.path.iterdir()):
-            match = _NAME.fullmatch(path.name)
-            if match and path.is_dir() and not _RENAMED.fullmatch(path.name):
-                found[TopicPartition(match["topic"], int(match["partition"]))] = _read_topic_id(path)
-        return found
+        return {key: read_topic_id(path) for key, path in partitions_in(self.path).items()}
 
     def strays(self) -> list[Path]:
         """Return the directories set aside because the cluster did not know them.
@@ -148,7 +140,7 @@ class LogDirectory:
         Raises:
             OSError: the disk fails.
         """
-        return [path for path in sorted(self.path.iterdir()) if path.name.endswith(STRAY_SUFFIX)]
+        return renamed_in(self.path, STRAY_SUFFIX)
 
     def get_or_create(self, key: TopicPartition, topic_id: uuid.UUID, config: LogConfig, *, now_ms: int) -> Log:
         """Return the log of a partition: the open one, else the one on disk, else a new one.
@@ -160,7 +152,7 @@ class LogDirectory:
             StorageError: the partition is offline.
         """
         path = self.path / str(key)
-        known_id = _read_topic_id(path)
+        known_id = read_topic_id(path)
         try:
             if path.exists() and known_id != topic_id and not (known_id is None and _is_empty(path)):
                 self.set_aside(key)
@@ -220,7 +212,7 @@ class LogDirectory:
             StorageError: the disk fails.
         """
         path = self.path / str(key)
-        if _read_topic_id(path) != topic_id:
+        if read_topic_id(path) != topic_id:
             return False
         log = self.logs.pop(key, None)
         if log is not None:
@@ -256,6 +248,7 @@ class LogDirectory:
         return CheckpointJob(
             self,
             self._taken_count,
+            self._retained(),
             {
                 checkpoint.RECOVERY_POINTS: self._merge(
                     self._recovery_points, {key: log.recovery_point for key, log in logs}
@@ -279,7 +272,14 @@ class LogDirectory:
         kept = {key: offset for key, offset in old.items() if key not in new and key in self._unopened}
         return kept | dict(new)
 
-    def write_checkpoints(self, number: int, files: Mapping[str, Mapping[TopicPartition, Offset]]) -> None:
+    def _retained(self) -> dict[str, LogConfig]:
+        """Return what retention goes by, also of what lies on disk and is not open."""
+        known = {str(key): self._policies[str(key)] for key in self._unopened if str(key) in self._policies}
+        return known | {str(key): log.config for key, log in self.logs.items()}
+
+    def write_checkpoints(
+        self, number: int, policies: Mapping[str, LogConfig], files: Mapping[str, Mapping[TopicPartition, Offset]]
+    ) -> None:
         """Write checkpoint files, unless newer ones were written meanwhile; in any thread.
 
         Raises:
@@ -287,6 +287,9 @@ class LogDirectory:
         """
         with self._write_lock:
             if number > self._written_count:
+                if policies != self._written_policies:
+                    checkpoint.write_atomically(self.path / checkpoint.RETENTION, encode_policies(policies))
+                    self._written_policies = dict(policies)
                 for name, offsets in files.items():
                     checkpoint.write_offsets(self.path / name, offsets)
                 self._written_count = number
@@ -356,9 +359,7 @@ class LogDirectory:
         self.jobs.append(_SyncPathsJob([file, path, self.path]))
 
     def _remove_deleted(self) -> None:
-        for path in self.path.iterdir():
-            if path.name.endswith(DELETE_SUFFIX) and _RENAMED.fullmatch(path.name):
-                self.jobs.append(_RemoveJob(path))
+        self.jobs.extend(_RemoveJob(path) for path in renamed_in(self.path, DELETE_SUFFIX))
 
 
 class CheckpointJob:
@@ -369,17 +370,22 @@ class CheckpointJob:
     """
 
     def __init__(
-        self, directory: LogDirectory, number: int, files: Mapping[str, Mapping[TopicPartition, Offset]]
+        self,
+        directory: LogDirectory,
+        number: int,
+        policies: Mapping[str, LogConfig],
+        files: Mapping[str, Mapping[TopicPartition, Offset]],
     ) -> None:
         self._directory = directory
         self._number = number
+        self._policies = policies
         self._files = files
         self.error: StorageError | None = None
 
     def run(self) -> None:
         """Write, unless newer checkpoints were written meanwhile."""
         try:
-            self._directory.write_checkpoints(self._number, self._files)
+            self._directory.write_checkpoints(self._number, self._policies, self._files)
         except StorageError as error:
             self.error = error
 
@@ -430,14 +436,12 @@ class _RemoveJob:
             _logger.warning("cannot remove directory=%s", self._path)
 
 
-def _lock(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+def _known_policies(path: Path) -> dict[str, LogConfig]:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
-        raise StorageError(f"{path.parent}: another broker has this data directory open") from error
-    return fd
+        return read_policies(path)
+    except StorageError as error:
+        _logger.warning("what retention went by is not known reason=%s", error)
+        return {}
 
 
 def _claimed_by(path: Path, broker_id: int) -> str | None:
@@ -460,14 +464,6 @@ def _take_marker(path: Path) -> bool:
         return False
     sync_path(path.parent)
     return True
-
-
-def _read_topic_id(path: Path) -> uuid.UUID | None:
-    try:
-        found = checkpoint.read_properties(path / checkpoint.PARTITION_METADATA, ":") or {}
-        return uuid.UUID(bytes=base64.urlsafe_b64decode(found["topic_id"] + "=="))
-    except (StorageError, KeyError, ValueError):
-        return None
 
 
 def _is_empty(path: Path) -> bool:

@@ -247,14 +247,50 @@ def test_retention_frees_closed_segments_and_tells_so(pylog: Command, broker: Br
 
 
 def test_retention_on_a_host_without_brokers_is_a_failure(pylog: Command, tmp_path: Path) -> None:
-    with patch("pylog.cli.retention.RUN_DIR", tmp_path):
+    with patch("pylog.cli.retention.RUN_DIR", tmp_path), patch("pylog.cli.retention.CONFIG_DIR", tmp_path):
         assert "no broker-*.sock" in pylog("retention", "--all", exit_code=3).notes
 
 
 def test_retention_finds_the_brokers_of_this_host(pylog: Command, broker: BrokerProcess, tmp_path: Path) -> None:
     (tmp_path / "broker-0.sock").symlink_to(broker.admin_socket)
-    with patch("pylog.cli.retention.RUN_DIR", tmp_path):
+    with patch("pylog.cli.retention.RUN_DIR", tmp_path), patch("pylog.cli.retention.CONFIG_DIR", tmp_path):
         assert "1 brokers asked" in pylog("retention", "--all", "--dry-run").notes
+
+
+def test_retention_of_a_broker_that_is_down_goes_by_its_files(pylog: Command, tmp_path: Path) -> None:
+    settings = {"log.segment.bytes": 4096, "log.retention.bytes": 8192}
+    with BrokerProcess(tmp_path / "down", config=settings) as down:
+        here = Command(down.bootstrap)
+        here("topic", "create", "brief", "--partitions", "1")
+        for _ in range(30):
+            here("produce", "brief", "-q", stdin=b"x" * 1000 + b"\n")
+        log = down.data_dir / "brief-0"
+        down.stop()
+        (down.data_dir / "unknown-0").mkdir()
+        run_dir, config_dir = tmp_path / "run", tmp_path / "etc"
+        run_dir.mkdir()
+        config_dir.mkdir()
+        (config_dir / "broker-0.yml").write_text(
+            "version: 1\nbroker_id: 0\nlisteners:\n  client: {host: 127.0.0.1, port: 9092}\n"
+            f"data_dir: {down.data_dir}\nadmin_socket: {run_dir}/broker-0.sock\nstore: {{kind: embedded}}\n"
+        )
+        before = sorted(path.name for path in log.iterdir())
+        with patch("pylog.cli.retention.RUN_DIR", run_dir), patch("pylog.cli.retention.CONFIG_DIR", config_dir):
+            would = pylog("retention", "--all", "--dry-run", "--format", "json")
+            assert "skipped unknown-0" in would.notes
+            assert sorted(path.name for path in log.iterdir()) == before
+            metrics = tmp_path / "pylog.prom"
+            did = pylog("retention", "--all", "--format", "json", "--metrics-file", str(metrics))
+            assert (did.json["deleted"], did.json["offline"]) == (would.json["deleted"], [str(down.data_dir)])
+            assert did.json["freed_bytes"] > 0
+            assert 'pylog_retention_skipped_partitions{broker="broker-0"} 1' in metrics.read_text()
+            quiet = pylog("retention", "--all", "--quiet")
+            assert (quiet.text, quiet.notes) == ("", "")
+        assert sum(path.stat().st_size for path in log.glob("*.log")) <= 8192 + 4096
+        down.start()
+        [row] = [one for one in down.admin("GET", "/status")[1]["partitions"] if one["topic"] == "brief"]
+        assert row["log_end_offset"] == 30
+        assert row["log_start_offset"] == min(int(path.stem) for path in log.glob("*.log"))
 
 
 def test_a_failed_retention_keeps_the_time_of_the_last_success(
@@ -270,9 +306,22 @@ def test_a_failed_retention_keeps_the_time_of_the_last_success(
     assert len(first) == 1
     ended = pylog("retention", "--socket", str(broker.admin_socket), "--socket", str(tmp_path / "none.sock"),
                   "--metrics-file", str(metrics), exit_code=3)
-    assert "1 of 2 brokers did not answer" in ended.notes
+    assert "retention failed for 1 of 2 brokers" in ended.notes
     assert last_success() == first
     assert "pylog_retention_failed_brokers 1" in metrics.read_text()
+
+
+def test_strays_are_named_and_purged_only_on_order(pylog: Command, tmp_path: Path) -> None:
+    stray = tmp_path / f"clicks-0.{'a' * 32}-stray"
+    for path in (stray, tmp_path / "clicks-0", tmp_path / "a-stray"):
+        path.mkdir()
+        (path / f"{0:020d}.log").write_bytes(b"x" * 100)
+    found = pylog("log", "purge-stray", str(tmp_path), "--format", "json")
+    assert found.json == {"deleted": False, "directories": [{"directory": stray.name, "size_bytes": 100}]}
+    assert "kept" in found.notes
+    assert stray.exists()
+    assert "1 directories, 100 bytes, deleted" in pylog("log", "purge-stray", str(tmp_path), "--yes").notes
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-stray", "clicks-0"]
 
 
 def test_a_configuration_is_checked_as_the_broker_reads_it(pylog: Command, tmp_path: Path) -> None:
