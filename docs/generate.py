@@ -1,4 +1,4 @@
-"""Writes the pages that follow from code: docs/settings.md and docs/metrics.md.
+"""Writes the pages that follow from code: docs/settings.md, docs/metrics.md, docs/errors.md and docs/cli/.
 
 python -m docs.generate [--check]        (--check writes nothing and exits 1 when a page is out of date)
 """
@@ -8,7 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from docs.commands import command_pages
 from pylog.broker.settings import SETTINGS, Kind
+from pylog.faults import CATALOGUE
 from pylog.testing import BrokerProcess
 
 HERE = Path(__file__).parent
@@ -36,6 +38,18 @@ Every broker answers `GET /metrics` in Prometheus's text format on its admin soc
 """
 
 
+_ERRORS_HEAD = """\
+# Errors
+
+Every command that ends with another exit code than 0 says one of these codes on stderr, and so do the broker's last log
+line, the ingestion job and the day-2 tasks. `pylog explain CODE` says the same on a terminal. A code keeps its meaning
+for ever. Those from 1000 on are what a broker answered: 1000 and the protocol's own number.
+
+| code | what | exit | cause | remedy |
+|---|---|--:|---|---|
+"""
+
+
 def settings_page() -> str:
     """Return the page of all settings."""
     rows = [
@@ -59,6 +73,13 @@ def metrics_page(scraped: str) -> str:
     return _METRICS_HEAD + "".join(f"| `{name}` | {kinds[name]} | {text} |\n" for name, text in sorted(helps.items()))
 
 
+def errors_page() -> str:
+    """Return the page of everything that ends a command without success."""
+    rows = [f"| `{one.code}` | {one.what} | {int(one.exit_code)} | {one.cause} | {one.remedy} |"
+            for one in sorted(CATALOGUE.values(), key=lambda one: one.number)]
+    return _ERRORS_HEAD + "\n".join(rows) + "\n"
+
+
 def scrape() -> str:
     """Return what a fresh broker's /metrics says."""
     with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory)) as broker:
@@ -71,7 +92,15 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     is_check = parser.parse_args().check
     stale = []
-    for name, text in (("settings.md", settings_page()), ("metrics.md", metrics_page(scrape()))):
+    pages = {"settings.md": settings_page(), "metrics.md": metrics_page(scrape()), "errors.md": errors_page()}
+    pages |= {f"cli/{name}": text for name, text in command_pages().items()}
+    (HERE / "cli").mkdir(exist_ok=True)
+    for path in (HERE / "cli").glob("*.md"):
+        if f"cli/{path.name}" not in pages:
+            stale.append(f"cli/{path.name}, of no command")
+            if not is_check:
+                path.unlink()
+    for name, text in pages.items():
         path = HERE / name
         if path.exists() and path.read_text() == text:
             continue

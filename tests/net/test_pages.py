@@ -1,6 +1,7 @@
 """Pages that follow from code are up to date, and every metric a broker shows is described."""
 
-from docs.generate import HERE, metrics_page, settings_page
+from docs.commands import command_pages
+from docs.generate import HERE, errors_page, metrics_page, settings_page
 from pylog.testing import BrokerProcess
 
 pytest_plugins = ["pylog.testing"]
@@ -14,3 +15,11 @@ def test_every_metric_scraped_is_described_and_no_other(pylog_broker: BrokerProc
     status, text = pylog_broker.admin("GET", "/metrics")
     assert status == 200
     assert (HERE / "metrics.md").read_text() == metrics_page(text)
+
+
+def test_the_errors_page_is_up_to_date() -> None:
+    assert (HERE / "errors.md").read_text() == errors_page()
+
+
+def test_there_is_a_page_of_each_command_and_of_no_other() -> None:
+    assert {path.name: path.read_text() for path in (HERE / "cli").glob("*.md")} == command_pages()
