@@ -318,6 +318,9 @@ _ANSWERS: Mapping[ErrorCode, tuple[str, str]] = {
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: ("This client asks for more than its quota.", "Ask more slowly."),
     ErrorCode.PRODUCER_FENCED: ("A newer producer took over this transactional id.", "Let only the newest run."),
     ErrorCode.INVALID_UPDATE_VERSION: ("Somebody else changed it first.", _AGAIN),
+    ErrorCode.FEATURE_UPDATE_FAILED: (
+        "A broker still runs the release before, which cannot read the new formats.",
+        "Upgrade every broker, then run `pylog cluster finalize` again."),
     ErrorCode.UNKNOWN_TOPIC_ID: ("The topic was deleted, or made anew under the same name.", _AGAIN),
     ErrorCode.INCONSISTENT_TOPIC_ID: ("The topic was made anew under the same name.", _AGAIN),
 }

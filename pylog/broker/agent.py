@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from pylog.broker.duties import ControllerDuties, Growth, TopicResult, Watches, new_topic_ids
 from pylog.cluster.controller import IsrRequest, IsrResult
-from pylog.cluster.image import ClusterImage, topic_id_text
+from pylog.cluster.formats import check_level
+from pylog.cluster.image import ClusterImage, TopicImage, topic_id_text
 from pylog.cluster.quotas import QuotaEntity
 from pylog.cluster.topics import ClusterConfig, NewTopic
 from pylog.cluster.znodes import BrokerRegistration
@@ -64,6 +65,7 @@ class _Look(Enum):
     BROKERS = 3
     TOPICS = 4
     DELETIONS = 5
+    CONFIGS = 6
 
 
 @dataclass(slots=True)
@@ -188,6 +190,30 @@ class ClusterAgent:
         """Take in that *broker_id* has deleted its data of these topics; until then images list them as deleted."""
         return self._ask(lambda duties: duties.confirm_cleanup(broker_id, topic_ids))
 
+    def confirm_removal(self, broker_id: int, removed: Collection[tuple[uuid.UUID, int]]) -> Future[None]:
+        """Take in that *broker_id* has deleted partitions that it held before they were moved."""
+        return self._ask(lambda duties: duties.confirm_removal(broker_id, removed))
+
+    def move_partitions(
+        self, wanted: Mapping[tuple[str, int], Sequence[int] | None]
+    ) -> Future[dict[tuple[str, int], ApiError | None]]:
+        """Let partitions be held by other brokers, or with None call that off; the result says why one cannot be."""
+        return self._ask(lambda duties: duties.move_partitions(wanted))
+
+    def moves(self) -> Future[dict[str, TopicImage]]:
+        """Return the topics with partitions that are being moved."""
+        return self._ask(lambda duties: duties.moves())
+
+    def finalize(self) -> Future[int]:
+        """Let the formats of this release be written from now on; the result is their level."""
+        return self._ask(lambda duties: duties.finalize())
+
+    def alter_broker_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
+    ) -> Future[None]:
+        """Set dynamic configs of brokers, by id as text or ``<default>``, or with None unset them."""
+        return self._ask(lambda duties: duties.alter_broker_configs(changes, validate_only=validate_only))
+
     def alter_topic_configs(
         self, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
     ) -> Future[list[TopicResult]]:
@@ -198,9 +224,7 @@ class ClusterAgent:
         """Set quotas of clients, or with None remove them."""
         return self._ask(lambda duties: duties.alter_client_quotas(changes))
 
-    def alter_isr(
-        self, broker_id: int, broker_epoch: int, wanted: Sequence[IsrRequest]
-    ) -> Future[list[IsrResult]]:
+    def alter_isr(self, broker_id: int, broker_epoch: int, wanted: Sequence[IsrRequest]) -> Future[list[IsrResult]]:
         """Change in-sync replicas as *broker_id*, their leader, wishes; the result has one entry each, in order."""
         return self._ask(lambda duties: duties.alter_isr(broker_id, broker_epoch, wanted))
 
@@ -381,6 +405,7 @@ class ClusterAgent:
                 "correct `store`, or restore the cluster with `pylog cluster restore-metadata`"
             )
         self.cluster_id = found or self._tree.give_cluster_id(topic_id_text(uuid.uuid4()))
+        check_level(self._tree.level())
 
     def _check_stale(self, host: str) -> None:
         """Wait out a node that an earlier session of ours left; it is never deleted, it may still be alive."""
@@ -418,11 +443,11 @@ class ClusterAgent:
                 self._served_epoch = node.fence.epoch
                 self._step_down(None)
                 log.info("elected broker=%d controller_epoch=%d", self._broker_id, node.fence.epoch)
-                looks = (_Look.BROKERS, _Look.TOPICS, _Look.DELETIONS)
+                looks = (_Look.BROKERS, _Look.TOPICS, _Look.DELETIONS, _Look.CONFIGS)
                 watches = Watches(*(self._watch[look] for look in looks))
                 self._duties = ControllerDuties(self._tree, node.fence, watches)
             self._duties.reload(self._broker_id, self.cluster_id, self._config)
-            self._looks -= {_Look.BROKERS, _Look.TOPICS, _Look.DELETIONS}
+            self._looks -= {_Look.BROKERS, _Look.TOPICS, _Look.DELETIONS, _Look.CONFIGS}
         else:
             found = self._tree.registered(node.broker_id)
             if found is None:
@@ -436,6 +461,7 @@ class ClusterAgent:
             (_Look.BROKERS, duties.look_at_brokers),
             (_Look.TOPICS, duties.look_at_topics),
             (_Look.DELETIONS, duties.look_at_deletions),
+            (_Look.CONFIGS, duties.look_at_configs),
         ):
             if look in self._looks:
                 react()

@@ -16,7 +16,7 @@ from pylog.broker.agent import ClusterAgent, ControllerInfo
 from pylog.broker.config import BrokerConfig, ListenerConfig
 from pylog.broker.controller_link import ControllerLink
 from pylog.broker.coordinator import GroupCoordinator
-from pylog.broker.fetch import FetchHandler
+from pylog.broker.fetch import FetchHandler, NearReplicas
 from pylog.broker.flusher import Flusher
 from pylog.broker.images import Images
 from pylog.broker.maintenance import Maintenance
@@ -26,10 +26,11 @@ from pylog.broker.produce import ProduceHandler
 from pylog.broker.quotas import Quotas
 from pylog.broker.replication import Replication
 from pylog.broker.requests import Requests
-from pylog.broker.settings import Value, check_topic_configs
+from pylog.broker.settings import RACK_AWARE_SELECTOR, Value, check_topic_configs
+from pylog.broker.throttles import Throttles
 from pylog.broker.watchdog import Watchdog, notify
 from pylog.cluster.controller import IsrRequest, IsrResult
-from pylog.cluster.image import ClusterImage, encode_image
+from pylog.cluster.image import ClusterImage
 from pylog.cluster.topics import ClusterConfig
 from pylog.cluster.znodes import BrokerRegistration
 from pylog.errors import ApiError, ErrorCode, PylogError
@@ -89,12 +90,19 @@ class Broker:
         self.acknowledgements = Acknowledgements(self.partitions, _now_ms)
         self._flusher = Flusher(now_ms=_now_ms, synced=self._synced)
         self.partitions.on_unsynced = self._flusher.unsynced
+        self._throttles = Throttles(config.broker_id, config.settings, self.partitions, _now_ms)
         self._fetch = FetchHandler(
             self.partitions,
             self.metrics,
             max_bytes=int(config.settings["fetch.max.bytes"]),
             now_ms=_now_ms,
             advanced=self.acknowledgements.changed,
+            throttles=self._throttles,
+            near=(
+                NearReplicas(config.broker_id, self.partitions)
+                if config.settings["replica.selector.class"] == RACK_AWARE_SELECTOR
+                else None
+            ),
         )
         self._produce = ProduceHandler(
             self.partitions,
@@ -116,7 +124,12 @@ class Broker:
         self._client = self._listener("client", self._requests)
         self._peer_requests = PeerRequests(config.cluster_secret, self._fetch, self._answer_peer)
         self._internal = self._listener("internal", self._peer_requests) if config.internal else None
-        clients = [PeerClient(config.broker_id, config.cluster_secret) if config.internal else None for _ in range(2)]
+        clients = [
+            PeerClient(config.broker_id, config.cluster_secret, self.partitions.format_version)
+            if config.internal
+            else None
+            for _ in range(2)
+        ]
         self._peer_clients = [client for client in clients if client is not None]
         self.images = Images(config.broker_id, self.partitions, clients[0])
         self.images.on_applied = self._image_applied
@@ -132,6 +145,7 @@ class Broker:
             ask_isr=self._ask_isr,
             changed=self._high_watermark_moved,
             sync=self._flusher.sync,
+            throttles=self._throttles,
         )
         self._recovery: asyncio.Task[None] | None = None
         self._maintenance = Maintenance(
@@ -326,6 +340,7 @@ class Broker:
         for partition in changed:
             self._fetch.changed(partition.key)
             self.acknowledgements.changed(partition.key)
+        self._throttles.image_applied()
         self._replication.image_applied()
         self.groups.image_applied(changed)
 
@@ -336,6 +351,9 @@ class Broker:
             cleaned = self.partitions.cleaned_topics()
             if cleaned and self._agent is not None:
                 self._agent.confirm_cleanup(self.broker_id, cleaned)
+            removed = self.partitions.removed_replicas()
+            if removed and self._agent is not None:
+                self._agent.confirm_removal(self.broker_id, removed)
 
     def _high_watermark_moved(self, key: tuple[str, int]) -> None:
         self._fetch.changed(key)
@@ -368,12 +386,15 @@ class Broker:
             return await self._link.take_recovery(request.body)
         if request.key is InternalKey.SHUT_DOWN:
             return await self._link.take_shutdown(request.body)
+        if request.key is InternalKey.FINALIZE:
+            return await self._link.take_finalize()
         assert request.key is InternalKey.PULL_IMAGE, request.key
         pull = internal.parse_pull(request.body)
         if pull.cleaned:
             await asyncio.wrap_future(self._agent.confirm_cleanup(pull.broker_id, pull.cleaned))
-        image = await self.images.newer_than((pull.epoch, pull.version), pull.max_wait_ms)
-        return encode_image(image) if image is not None else b""
+        if pull.removed:
+            await asyncio.wrap_future(self._agent.confirm_removal(pull.broker_id, pull.removed))
+        return await self.images.news((pull.epoch, pull.version), pull.max_wait_ms, request.format)
 
     # -- the admin socket ----------------------------------------------------------------------------------------
 
@@ -383,6 +404,7 @@ class Broker:
             ("GET", "/ready"): self._answer_ready,
             ("GET", "/metrics"): self._answer_metrics,
             ("POST", "/retention"): self._answer_retention,
+            ("POST", "/finalize"): self._answer_finalize,
         }
 
     async def _answer_status(self, body: Mapping[str, Any]) -> Reply:
@@ -419,6 +441,14 @@ class Broker:
         if self._state != "running":
             return Reply(503, {"error": f"the broker is {self._state}"})
         return Reply(200, await self._maintenance.retain(dry_run=body.get("dry_run") is True))
+
+    async def _answer_finalize(self, body: Mapping[str, Any]) -> Reply:
+        if self._link is None:
+            return Reply(503, {"error_code": ErrorCode.BROKER_NOT_AVAILABLE, "error": f"the broker is {self._state}"})
+        try:
+            return Reply(200, {"level": await self._link.finalize()})
+        except ApiError as error:
+            return Reply(409, {"error_code": error.code, "error": str(error)})
 
     # -- parts ---------------------------------------------------------------------------------------------------
 

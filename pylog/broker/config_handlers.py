@@ -1,17 +1,27 @@
 """Settings read and changed by clients: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
 
-Settings of topics are kept by the cluster and hold at once.  Those of a broker come from its file, which an operator
-keeps for many hosts: a value set past it would be gone with the next run of the playbook, so it is refused.
+Settings of topics are kept by the cluster and hold at once, and so are the few of brokers that come and go with a task,
+as replication throttles do.  All others of a broker come from its file, which an operator keeps for many hosts: a value
+set past it would be gone with the next run of the playbook, so it is refused.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pylog.broker.handler import Answer, Caller, Cluster, Handler
-from pylog.broker.settings import Effective, Kind, Source, Value, broker_settings, topic_settings
+from pylog.broker.settings import (
+    DEFAULT_BROKER,
+    Effective,
+    Kind,
+    Source,
+    Value,
+    broker_settings,
+    check_broker_configs,
+    topic_settings,
+)
 from pylog.cluster.image import ClusterImage
 from pylog.cluster.topics import check_topic_name, repeated_names
-from pylog.errors import ApiError, ErrorCode
+from pylog.errors import ApiError, ConfigError, ErrorCode
 from pylog.wire.api import ApiKey, Message
 from pylog.wire.api.configs import (
     AlterConfigsRequest,
@@ -66,7 +76,8 @@ def _settings_of(cluster: Cluster, resource_type: int, name: str) -> dict[str, E
     if resource_type == ResourceType.BROKER:
         if name not in ("", str(cluster.broker_id)):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {cluster.broker_id}; ask broker {name} itself")
-        return {} if not name else broker_settings(cluster.settings)
+        dynamic = cluster.partitions.image.broker_configs
+        return {} if not name else broker_settings(cluster.settings, dynamic, cluster.broker_id)
     raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no settings here")
 
 
@@ -76,7 +87,7 @@ def _describe_setting(
     return DescribeConfigsResourceResult(
         name=one.name,
         value=one.text,
-        read_only=not is_topic,
+        read_only=not is_topic and not one.setting.is_dynamic,
         config_source=one.source,
         synonyms=_synonyms(one, broker) if request.include_synonyms else [],
         config_type=one.setting.kind,
@@ -98,7 +109,7 @@ def _synonyms(one: Effective, broker: Mapping[str, Value]) -> list[DescribeConfi
 def alter_configs(
     cluster: Cluster, request: AlterConfigsRequest | IncrementalAlterConfigsRequest, caller: Caller
 ) -> Answer:
-    """Let the controller change settings of topics; refuse those of brokers."""
+    """Let the controller change settings of topics, and those of brokers that may change while they run."""
 
     async def answer() -> Message:
         rows: dict[tuple[int, str], AlterConfigsResourceResponse] = {}
@@ -134,14 +145,8 @@ def alter_response(request: AlterRequest, rows: list[AlterConfigsResourceRespons
 
 
 def _refusal(resource_type: int, name: str) -> ApiError | None:
-    if resource_type == ResourceType.TOPIC:
+    if resource_type == ResourceType.TOPIC or (resource_type == ResourceType.BROKER and (not name or name.isdigit())):
         return None
-    if resource_type == ResourceType.BROKER:
-        which = f"of broker {name} are" if name else "of all brokers are"
-        return ApiError(
-            ErrorCode.INVALID_CONFIG,
-            f"settings {which} read from the broker's file: change `config:` there and restart it",
-        )
     return ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no settings here")
 
 
@@ -152,34 +157,70 @@ def _row(resource_type: int, name: str, error: ApiError | None = None) -> AlterC
     return row
 
 
-def plan_changes(
-    request: AlterRequest, image: ClusterImage, broker: Mapping[str, Value]
-) -> tuple[dict[str, dict[str, str | None]], dict[str, AlterConfigsResourceResponse]]:
-    """Return what to set (None: unset) in each topic, and the refusals of the others.
+Changes = dict[tuple[int, str], dict[str, str | None]]
+"""What to set, or with None unset, by resource type and name; of brokers the name of their entity in the store."""
+
+Rows = dict[tuple[int, str], AlterConfigsResourceResponse]
+
+
+def plan_changes(request: AlterRequest, image: ClusterImage, broker: Mapping[str, Value]) -> tuple[Changes, Rows]:
+    """Return what to set in topics and brokers, and the refusals of the others.
 
     Args:
-        request: for topics only, each once.
+        request: for topics and brokers, each once.
         image: what holds now.
         broker: values that lists are changed from where a topic has none of its own.
     """
-    changes: dict[str, dict[str, str | None]] = {}
-    refused: dict[str, AlterConfigsResourceResponse] = {}
+    changes: Changes = {}
+    refused: Rows = {}
     for resource in request.resources:
-        name = resource.resource_name
+        key = (resource.resource_type, resource.resource_name)
         try:
-            topic = image.topics.get(name)
-            if topic is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
             doubled = repeated_names(config.name for config in resource.configs)
             if doubled:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{', '.join(sorted(doubled))}: stands twice in one request")
-            if isinstance(resource, AlterConfigsResource):
-                changes[name] = _replacement(resource, topic.configs)
+            if resource.resource_type == ResourceType.TOPIC:
+                changes[key] = _plan_topic(resource, image, broker)
             else:
-                changes[name] = _increments(resource, topic_settings(broker, topic.configs))
+                changes[key] = _plan_broker(resource, image)
         except ApiError as error:
-            refused[name] = _row(ResourceType.TOPIC, name, error)
+            refused[key] = _row(*key, error)
     return changes, refused
+
+
+def broker_entity(name: str) -> str:
+    """Return the entity under which settings of the broker called *name* are kept; "" stands for all."""
+    return name or DEFAULT_BROKER
+
+
+def _plan_topic(
+    resource: AlterConfigsResource | IncrementalAlterConfigsResource, image: ClusterImage, broker: Mapping[str, Value]
+) -> dict[str, str | None]:
+    topic = image.topics.get(resource.resource_name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.resource_name} does not exist")
+    if isinstance(resource, AlterConfigsResource):
+        return _replacement(resource, topic.configs)
+    return _increments(resource, topic_settings(broker, topic.configs))
+
+
+def _plan_broker(
+    resource: AlterConfigsResource | IncrementalAlterConfigsResource, image: ClusterImage
+) -> dict[str, str | None]:
+    current = image.broker_configs.get(broker_entity(resource.resource_name), {})
+    if isinstance(resource, AlterConfigsResource):
+        change = _replacement(resource, current)
+    else:
+        # None of them is a list, so there is nothing to add to; unsetting what is not set changes nothing.
+        change = {
+            config.name: None if config.config_operation == ConfigOperation.DELETE else _increment(config, None)
+            for config in resource.configs
+        }
+    try:
+        check_broker_configs(change)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    return change
 
 
 def _replacement(resource: AlterConfigsResource, current: Mapping[str, str]) -> dict[str, str | None]:
@@ -190,9 +231,7 @@ def _replacement(resource: AlterConfigsResource, current: Mapping[str, str]) -> 
     return {**dict.fromkeys(current), **{config.name: config.value for config in resource.configs}}
 
 
-def _increments(
-    resource: IncrementalAlterConfigsResource, current: Mapping[str, Effective]
-) -> dict[str, str | None]:
+def _increments(resource: IncrementalAlterConfigsResource, current: Mapping[str, Effective]) -> dict[str, str | None]:
     return {config.name: _increment(config, current.get(config.name)) for config in resource.configs}
 
 

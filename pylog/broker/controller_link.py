@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from pylog.broker.agent import ClusterAgent
-from pylog.broker.config_handlers import AlterRequest, alter_response, only_resources, plan_changes
+from pylog.broker.config_handlers import AlterRequest, alter_response, broker_entity, only_resources, plan_changes
 from pylog.broker.duties import Growth
 from pylog.broker.handlers import check_new_topic
 from pylog.broker.images import Images, has_topics
 from pylog.broker.peers import PeerClient
 from pylog.broker.quota_handlers import Changes, planned_change
+from pylog.broker.reassignment_handlers import carry_out_moves, list_moves
 from pylog.broker.settings import Value
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import ClusterImage
@@ -34,11 +35,15 @@ from pylog.wire.api.configs import (
 )
 from pylog.wire.api.message import Request
 from pylog.wire.api.partitions import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
     ElectLeadersRequest,
     ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
@@ -88,6 +93,8 @@ _RESPONSES: dict[type[Request], type[Message]] = {
     AlterConfigsRequest: AlterConfigsResponse,
     IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,
     AlterClientQuotasRequest: AlterClientQuotasResponse,
+    AlterPartitionReassignmentsRequest: AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest: ListPartitionReassignmentsResponse,
 }
 
 
@@ -227,6 +234,24 @@ class ControllerLink:
         """
         return encode_count(await asyncio.wrap_future(self._agent.shut_down(*parse_process(body))))
 
+    async def finalize(self) -> int:
+        """Let this release's formats be written by the whole cluster from now on; return their level.
+
+        Raises:
+            ApiError: a broker runs an older release, or the controller cannot be reached.
+        """
+        if self._is_self:
+            return await asyncio.wrap_future(self._agent.finalize())
+        return parse_count(await self._call(InternalKey.FINALIZE, b""))
+
+    async def take_finalize(self) -> bytes:
+        """Answer another broker's FINALIZE.
+
+        Raises:
+            ApiError: NOT_CONTROLLER, or a broker runs an older release.
+        """
+        return encode_count(await asyncio.wrap_future(self._agent.finalize()))
+
     async def _take_ids(self) -> tuple[int, int]:
         if self._is_self:
             return await self.give_ids(self._broker_id)
@@ -276,8 +301,10 @@ class ControllerLink:
             await self._images.wait_until(lambda image: all(_is_preferred(image, *one) for one in elected), timeout_s)
         elif isinstance(request, AlterConfigsRequest | IncrementalAlterConfigsRequest) and not request.validate_only:
             assert isinstance(answer, AlterConfigsResponse | IncrementalAlterConfigsResponse)
-            done = {row.resource_name for row in answer.responses if row.error_code == ErrorCode.NONE}
-            wanted = only_resources(request, lambda resource_type, name: name in done)
+            done = {
+                (row.resource_type, row.resource_name) for row in answer.responses if row.error_code == ErrorCode.NONE
+            }
+            wanted = only_resources(request, lambda *key: key in done)
             await self._images.wait_until(lambda image: self._holds(wanted, image), CONFIG_WAIT_S)
         elif isinstance(request, AlterClientQuotasRequest) and not request.validate_only:
             quotas, _ = _quota_changes(request)
@@ -293,8 +320,13 @@ class ControllerLink:
         # Planned again it changes nothing: then the image shows it.
         changes, _ = plan_changes(request, image, self._settings)
         return all(
-            image.topics[name].configs.get(key) == value
-            for name, change in changes.items()
+            (
+                image.topics[name].configs
+                if kind == ResourceType.TOPIC
+                else image.broker_configs.get(broker_entity(name), {})
+            ).get(key)
+            == value
+            for (kind, name), change in changes.items()
             for key, value in change.items()
         )
 
@@ -311,6 +343,10 @@ class ControllerLink:
             return await self._elect(request)
         if isinstance(request, AlterClientQuotasRequest):
             return await self._alter_quotas(request)
+        if isinstance(request, AlterPartitionReassignmentsRequest):
+            return await carry_out_moves(self._agent, request)
+        if isinstance(request, ListPartitionReassignmentsRequest):
+            return await list_moves(self._agent, request)
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{type(request).__name__} is not the controller's")
 
     async def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -370,17 +406,28 @@ class ControllerLink:
 
     async def _alter_configs(self, request: AlterRequest) -> Message:
         changes, rows = plan_changes(request, self._images.current, self._settings)
+        topics = {name: change for (kind, name), change in changes.items() if kind == ResourceType.TOPIC}
+        brokers = {name: change for (kind, name), change in changes.items() if kind == ResourceType.BROKER}
+        if brokers:
+            entities = {broker_entity(name): change for name, change in brokers.items()}
+            await asyncio.wrap_future(self._agent.alter_broker_configs(entities, validate_only=request.validate_only))
+            rows |= {
+                (ResourceType.BROKER, name): AlterConfigsResourceResponse(
+                    resource_type=ResourceType.BROKER, resource_name=name
+                )
+                for name in brokers
+            }
         results = await asyncio.wrap_future(
-            self._agent.alter_topic_configs(changes, validate_only=request.validate_only)
+            self._agent.alter_topic_configs(topics, validate_only=request.validate_only)
         )
         for result in results:
-            rows[result.name] = AlterConfigsResourceResponse(
+            rows[ResourceType.TOPIC, result.name] = AlterConfigsResourceResponse(
                 error_code=result.error,
                 error_message=result.message or None,
                 resource_type=ResourceType.TOPIC,
                 resource_name=result.name,
             )
-        return alter_response(request, [rows[one.resource_name] for one in request.resources])
+        return alter_response(request, [rows[one.resource_type, one.resource_name] for one in request.resources])
 
     async def _delete(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
         rows: list[DeletableTopicResult] = []
@@ -459,5 +506,3 @@ def _mark_late(rows: list[CreatableTopicResult], made: set[UUID]) -> None:
         if row.topic_id in made:
             row.error_code = ErrorCode.REQUEST_TIMED_OUT
             row.error_message = "the topic is made, but not every broker has it yet"
-
-

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pylog.cluster.controller import Controller, IsrRequest, IsrResult, StateChange
+from pylog.cluster.controller import Controller, IsrRequest, IsrResult, Rewrite, StateChange
 from pylog.cluster.image import BrokerInfo, ClusterImage, TopicImage
 from pylog.cluster.quotas import QuotaEntity
 from pylog.cluster.topics import ClusterConfig, NewTopic, repeated_names
@@ -54,6 +54,7 @@ class Watches:
     brokers: Watch
     topics: Watch
     deletions: Watch
+    configs: Watch
 
 
 class ControllerDuties:
@@ -86,7 +87,8 @@ class ControllerDuties:
         Raises:
             ProtocolError: a node cannot be read; repair it, then try again.
         """
-        snapshot = self._tree.snapshot(self._watches.brokers, self._watches.topics, self._watches.deletions)
+        watches = self._watches
+        snapshot = self._tree.snapshot(watches.brokers, watches.topics, watches.deletions, watches.configs)
         controller = Controller(broker_id, self._fence.epoch, cluster_id, config, snapshot, self._controller)
         self._settle(controller, snapshot.brokers)
         for name in sorted(snapshot.deletions):
@@ -131,6 +133,19 @@ class ControllerDuties:
             self._finish_deletion(controller, name)
             self._is_changed = True
 
+    def look_at_configs(self) -> None:
+        """React to configs that another tool changed; it leaves a notice where Kafka's brokers look for one."""
+        controller = self._office()
+        self._tree.config_changes(self._watches.configs)
+        for name, configs in self._tree.topic_configs(controller.topics).items():
+            if configs != controller.topics[name].configs:
+                controller.confirm_configs(name, configs)
+                self._is_changed = True
+        brokers = self._tree.broker_configs()
+        if brokers != controller.broker_configs:
+            controller.broker_configs = {**brokers}
+            self._is_changed = True
+
     def create_topics(
         self, wanted: Sequence[NewTopic], topic_ids: Mapping[str, uuid.UUID], *, validate_only: bool
     ) -> list[TopicResult]:
@@ -166,9 +181,7 @@ class ControllerDuties:
                 self._is_changed = True
         return [results[topic.name] for topic in wanted]
 
-    def grow_topics(
-        self, wanted: Sequence[Growth], begun: dict[str, int], *, validate_only: bool
-    ) -> list[TopicResult]:
+    def grow_topics(self, wanted: Sequence[Growth], begun: dict[str, int], *, validate_only: bool) -> list[TopicResult]:
         """Add partitions to topics and return a result for each, in order.
 
         Args:
@@ -242,12 +255,9 @@ class ControllerDuties:
     def alter_isr(self, broker_id: int, broker_epoch: int, wanted: Sequence[IsrRequest]) -> list[IsrResult]:
         """Change in-sync replicas as their leader wishes; return a result for each, in order."""
         controller = self._office()
-        plans = [controller.plan_isr(broker_id, broker_epoch, one) for one in wanted]
-        changes = [plan for plan in plans if isinstance(plan, StateChange)]
-        if changes:
-            self._tree.write_states(self._fence, changes)
-            controller.confirm_states(changes)
-            self._is_changed = True
+        plans = controller.plan_isrs(broker_id, broker_epoch, wanted)
+        self._change_states(controller, [plan for plan in plans if isinstance(plan, StateChange)])
+        self._finish_moves(controller)
         return [
             plan
             if isinstance(plan, IsrResult)
@@ -260,16 +270,43 @@ class ControllerDuties:
     ) -> None:
         """Take in what a broker found after its unclean stop; elect by it what no clean replica can lead."""
         controller = self._office()
-        changes = controller.plan_recovery(broker_id, broker_epoch, ends, now_ms)
-        if changes:
-            self._tree.write_states(self._fence, changes)
-            controller.confirm_states(changes)
-            self._is_changed = True
+        self._change_states(controller, controller.plan_recovery(broker_id, broker_epoch, ends, now_ms))
         if not controller.brokers[broker_id].is_clean and controller.is_recovered(broker_id):
             self._tree.acknowledge_recovery(self._fence, broker_id, broker_epoch)
             controller.confirm_recovery(broker_id)
             self._is_changed = True
             log.info("recovery_acknowledged broker=%d epoch=%d", broker_id, broker_epoch)
+        self._finish_moves(controller)
+
+    def move_partitions(
+        self, wanted: Mapping[tuple[str, int], Sequence[int] | None]
+    ) -> dict[tuple[str, int], ApiError | None]:
+        """Let partitions be held by other brokers, or with None call that off; the result says why one cannot be."""
+        controller = self._office()
+        rewrite, refused = controller.plan_moves(wanted)
+        self._rewrite(controller, rewrite)
+        self._finish_moves(controller)
+        return {key: refused.get(key) for key in wanted}
+
+    def moves(self) -> dict[str, TopicImage]:
+        """Return the topics with partitions that are being moved."""
+        return {name: topic for name, topic in self._office().topics.items() if topic.moves}
+
+    def confirm_removal(self, broker_id: int, removed: Collection[tuple[uuid.UUID, int]]) -> None:
+        """Take in that a broker has deleted partitions that it held before they were moved."""
+        controller = self._office()
+        self._rewrite(controller, Rewrite(controller.after_removal(broker_id, removed), ()))
+
+    def finalize(self) -> int:
+        """Let the formats of this release be written from now on; return their level."""
+        controller = self._office()
+        level = controller.plan_finalize()
+        if level != controller.level:
+            self._tree.write_level(self._fence, level)
+            log.info("finalized level=%d before=%d", level, controller.level)
+            controller.level = level
+            self._is_changed = True
+        return level
 
     def elect_leaders(
         self, wanted: Sequence[tuple[str, int]] | None, *, unclean: bool
@@ -277,10 +314,8 @@ class ControllerDuties:
         """Elect the preferred leaders, or any where nobody leads; return a result for each; None means all."""
         controller = self._office()
         changes, results = controller.plan_elections(wanted, unclean=unclean)
+        self._change_states(controller, changes)
         if changes:
-            self._tree.write_states(self._fence, changes)
-            controller.confirm_states(changes)
-            self._is_changed = True
             log.info("elected_on_request partitions=%d unclean=%s", len(changes), unclean)
         return results
 
@@ -288,10 +323,7 @@ class ControllerDuties:
         """Let others take over from a broker that is about to stop; return for how many partitions they did."""
         controller = self._office()
         changes = controller.plan_shutdown(broker_id, broker_epoch)
-        if changes:
-            self._tree.write_states(self._fence, changes)
-            controller.confirm_states(changes)
-            self._is_changed = True
+        self._change_states(controller, changes)
         log.info("shutdown_prepared broker=%d partitions=%d", broker_id, len(changes))
         return len(changes)
 
@@ -335,6 +367,17 @@ class ControllerDuties:
             controller.confirm_quotas(entity, quotas)
         self._is_changed = True
 
+    def alter_broker_configs(self, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool) -> None:
+        """Set (or, with None, unset) dynamic configs of brokers, by id as text or ``<default>``; checked before."""
+        controller = self._office()
+        for name, change in changes.items():
+            merged = {**controller.broker_configs.get(name, {}), **change}
+            configs = {key: value for key, value in merged.items() if value is not None}
+            if configs != controller.broker_configs.get(name, {}) and not validate_only:
+                self._tree.write_broker_configs(self._fence, name, configs)
+                controller.confirm_broker_configs(name, configs)
+                self._is_changed = True
+
     def _office(self) -> Controller:
         if self._controller is None:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this controller has not read the whole cluster yet")
@@ -342,12 +385,31 @@ class ControllerDuties:
 
     def _settle(self, controller: Controller, brokers: Mapping[int, BrokerInfo]) -> None:
         changes = controller.settle(brokers)
+        self._change_states(controller, changes)
         if changes:
-            self._tree.write_states(self._fence, changes)
-            controller.confirm_states(changes)
             leaderless = sum(change.after.leader < 0 for change in changes)
             log.info("states_written partitions=%d without_leader=%d", len(changes), leaderless)
         controller.confirm_brokers(brokers)
+        self._finish_moves(controller)
+
+    def _change_states(self, controller: Controller, changes: Sequence[StateChange]) -> None:
+        if changes:
+            self._tree.write_states(self._fence, changes)
+            controller.confirm_states(changes)
+            self._is_changed = True
+
+    def _finish_moves(self, controller: Controller) -> None:
+        """Let partitions that have arrived where they were moved to leave where they were."""
+        rewrite = controller.plan_arrivals()
+        if rewrite.topics:
+            self._rewrite(controller, rewrite)
+            log.info("moves_finished topics=%s", ",".join(topic.name for topic in rewrite.topics))
+
+    def _rewrite(self, controller: Controller, rewrite: Rewrite) -> None:
+        if rewrite.topics:
+            self._tree.write_rewrite(self._fence, rewrite)
+            controller.confirm_rewrite(rewrite)
+            self._is_changed = True
 
     def _finish_deletion(self, controller: Controller, name: str) -> None:
         deleted = controller.deletion_of(name)

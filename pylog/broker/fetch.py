@@ -10,9 +10,10 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pylog.broker.partitions import Partitions
+from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.quotas import Meter
 from pylog.broker.sessions import FINAL_EPOCH, FetchSession, FetchSessions
+from pylog.broker.throttles import Throttles
 from pylog.broker.timer import Alarm
 from pylog.delayed import DelayedRequests
 from pylog.errors import ApiError, ErrorCode, StorageError
@@ -21,6 +22,8 @@ from pylog.log.segment import FileSlice
 from pylog.metrics import Metrics
 from pylog.net.connection import Connection, Part, Slot
 from pylog.replica.follower import diverging_epoch
+from pylog.replica.leader import Leader
+from pylog.replica.selector import Candidate, nearer_replica
 from pylog.wire.api import RequestHeader
 from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult, encode_response, parse_request
 
@@ -57,8 +60,22 @@ class FetchHandler:
         max_bytes: int,
         now_ms: Callable[[], int],
         advanced: Callable[[Key], None],
+        throttles: Throttles,
+        near: "NearReplicas | None" = None,
     ) -> None:
-        """Make it; *advanced* is told each partition whose high watermark a follower's fetch moved."""
+        """Make it.
+
+        Args:
+            partitions: hosted here.
+            metrics: where to count.
+            max_bytes: most bytes of one reply.
+            now_ms: the clock.
+            advanced: told each partition whose high watermark a follower's fetch moved.
+            throttles: what followers that catch up may be sent.
+            near: where consumers are sent to; None keeps them at the leader.
+        """
+        self._throttles = throttles
+        self._near = near
         self._partitions = partitions
         self._advanced = advanced
         self._max_bytes = max_bytes
@@ -110,7 +127,7 @@ class FetchHandler:
             request.max_bytes = int(min(request.max_bytes, meter.fetch_max_bytes))
         results, found_bytes, is_final = self._read(request)
         if found_bytes >= request.min_bytes or request.max_wait_ms <= 0 or is_final:
-            return self._reply(version, header.correlation_id, results, session, meter)
+            return self._reply(version, header.correlation_id, request, results, session, meter)
         delayed = DelayedFetch(connection.open_slot(), version, header.correlation_id, request, session, meter)
         deadline_ms = self._now_ms() + request.max_wait_ms
         self._delayed.watch(
@@ -145,8 +162,9 @@ class FetchHandler:
         self._fill(delayed, results)
 
     def _fill(self, delayed: DelayedFetch, results: list[FetchResult[FileSlice]]) -> None:
+        request, session = delayed.request, delayed.session
         delayed.slot.complete(
-            self._reply(delayed.version, delayed.correlation_id, results, delayed.session, delayed.meter)
+            self._reply(delayed.version, delayed.correlation_id, request, results, session, delayed.meter)
         )
 
     def _time_is_up(self) -> None:
@@ -187,11 +205,14 @@ class FetchHandler:
         self,
         version: int,
         correlation_id: int,
+        request: FetchRequest,
         results: list[FetchResult[FileSlice]],
         session: FetchSession | None,
         meter: Meter | None,
     ) -> list[Part]:
         self._fetches.value += 1
+        if request.replica_id >= 0:
+            self._told(request.replica_id, results)
         session_id = throttle_ms = 0
         if session is not None:
             results, session_id = session.news(results), session.session_id
@@ -213,22 +234,60 @@ class FetchHandler:
             result = self._read_partition(request, part, budget - found_bytes, is_first=not found_bytes)
             results.append(result)
             found_bytes += result.records_bytes
-            is_final = is_final or result.error is not ErrorCode.NONE or result.diverging is not None
+            is_final = (
+                is_final
+                or result.error is not ErrorCode.NONE
+                or result.diverging is not None
+                or result.preferred_read_replica >= 0
+            )
+        if not is_final and request.replica_id >= 0 and self._near is not None:
+            is_final = self._is_news(request.replica_id, results)
         return results, found_bytes, is_final
+
+    def _is_news(self, replica_id: int, results: list[FetchResult[FileSlice]]) -> bool:
+        """Whether a follower does not know a high watermark yet, for which consumers wait there."""
+        for result in results:
+            leading = self._leading(result, replica_id)
+            if leading is not None and leading.progress(replica_id).high_watermark_told < result.high_watermark:
+                return True
+        return False
+
+    def _told(self, replica_id: int, results: list[FetchResult[FileSlice]]) -> None:
+        for result in results:
+            leading = self._leading(result, replica_id)
+            if leading is None:
+                continue
+            if self._near is not None:
+                leading.progress(replica_id).high_watermark_told = result.high_watermark
+            if result.records_bytes:
+                key = (result.topic, result.partition)
+                self._throttles.sent(key, result.records_bytes, is_in_sync=replica_id in leading.isr)
+
+    def _leading(self, result: FetchResult[FileSlice], replica_id: int) -> Leader | None:
+        partition = self._partitions.get(result.topic, result.partition)
+        leading = None if partition is None else partition.leading
+        return leading if leading is not None and leading.is_replica(replica_id) else None
 
     def _read_partition(
         self, request: FetchRequest, part: FetchPartition, budget: int, *, is_first: bool
     ) -> FetchResult[FileSlice]:
         result: FetchResult[FileSlice] = FetchResult(part.topic, part.partition)
         try:
-            partition, log = self._partitions.leader(part.topic, part.partition)
+            find = self._partitions.replica if request.may_read_followers else self._partitions.leader
+            partition, log = find(part.topic, part.partition)
             check_leader_epoch(part.current_leader_epoch, partition.leader_epoch)
             result.high_watermark = result.last_stable_offset = log.high_watermark
             result.log_start_offset = log.log_start_offset
             is_follower = request.replica_id >= 0
             if is_follower:
                 result.diverging = self._diverging(log, part)
-                if result.diverging is not None:
+                if result.diverging is not None or self._is_held_back(request.replica_id, partition):
+                    return result
+            elif partition.leading is None:
+                check_known_offset(part.fetch_offset, log)
+            elif self._near is not None and request.rack_id:
+                result.preferred_read_replica = self._near.replica_for(request.rack_id, partition, part.fetch_offset)
+                if result.preferred_read_replica >= 0:
                     return result
             upper_bound = log.log_end_offset if is_follower else log.high_watermark
             limit = min(part.max_bytes, budget)
@@ -248,6 +307,42 @@ class FetchHandler:
             _logger.error("read failed partition=%s-%d reason=%s", part.topic, part.partition, error)
             result.error = ErrorCode.KAFKA_STORAGE_ERROR
         return result
+
+    def _is_held_back(self, replica_id: int, partition: Partition) -> bool:
+        leading = partition.leading
+        return leading is not None and self._throttles.holds_back(partition.key, is_in_sync=replica_id in leading.isr)
+
+
+class NearReplicas:
+    """Which follower is nearer to a consumer than we, its partition's leader, are."""
+
+    def __init__(self, broker_id: int, partitions: Partitions) -> None:
+        self._broker_id = broker_id
+        self._partitions = partitions
+
+    def replica_for(self, rack: str, partition: Partition, fetch_offset: int) -> int:
+        """Return the broker to read from, -1 for us."""
+        leading, brokers = partition.leading, self._partitions.image.brokers
+        if leading is None or self._broker_id not in brokers:
+            return -1
+        followers = (
+            Candidate(one, brokers[one].rack, leading.progress(one).log_end_offset)
+            for one in leading.isr
+            if one in brokers and leading.is_replica(one)
+        )
+        found = nearer_replica(rack, brokers[self._broker_id].rack, followers, fetch_offset)
+        return -1 if found is None else found
+
+
+def check_known_offset(offset: int, log: Log) -> None:
+    """Refuse an offset that a follower's log may just not have yet; the consumer then asks the leader (trap 34).
+
+    Raises:
+        ApiError: OFFSET_NOT_AVAILABLE.
+    """
+    if offset > log.log_end_offset:
+        message = f"offset {offset} is beyond {log.log_end_offset}, where this follower's log ends for now"
+        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
 
 
 def check_leader_epoch(claimed: int, actual: int) -> None:

@@ -14,6 +14,7 @@ from pylog.broker.handler import Answer, Caller, Cluster, Handler
 from pylog.broker.partition_handlers import PARTITION_APIS
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.quota_handlers import QUOTA_APIS
+from pylog.broker.reassignment_handlers import REASSIGNMENT_APIS
 from pylog.broker.settings import check_topic_configs
 from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.cluster.topics import check_topic_name
@@ -51,6 +52,7 @@ from pylog.wire.api.topics import CreatableTopic, CreateTopicsRequest, CreateTop
 
 _logger = logging.getLogger(__name__)
 
+
 def metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) -> Answer:
     """Say who leads what; create what is missing, if allowed, and let the client ask again."""
     image = cluster.partitions.image
@@ -82,9 +84,7 @@ def _describe_wanted(image: ClusterImage, wanted: MetadataRequestTopic, missing:
     if wanted.name is None:
         found = image.topic_by_id(wanted.topic_id)
         if found is None:
-            return MetadataResponseTopic(
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id
-            )
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)
         return _describe_topic(image, found)
     found = image.topics.get(wanted.name)
     if found is not None:
@@ -227,9 +227,7 @@ def describe_cluster(cluster: Cluster, request: DescribeClusterRequest, caller: 
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=[
-            DescribeClusterBroker(
-                broker_id=one.broker_id, host=one.client.host, port=one.client.port, rack=one.rack
-            )
+            DescribeClusterBroker(broker_id=one.broker_id, host=one.client.host, port=one.client.port, rack=one.rack)
             for one in image.brokers.values()
         ],
     )
@@ -260,5 +258,6 @@ CONTROL_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
     **GROUP_APIS,
     **PARTITION_APIS,
     **QUOTA_APIS,
+    **REASSIGNMENT_APIS,
 }
 """Every API but the two hot ones and ApiVersions; a test compares it with the table of served APIs."""

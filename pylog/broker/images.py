@@ -11,7 +11,8 @@ from uuid import UUID
 
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.peers import PeerClient
-from pylog.cluster.image import ClusterImage, decode_image
+from pylog.cluster.image import ClusterImage
+from pylog.cluster.image_codec import ImageHistory, decode_image
 from pylog.errors import ApiError, ErrorCode, ProtocolError
 from pylog.model import NodeAddress
 from pylog.wire.internal import InternalKey, Pull, encode_pull
@@ -39,6 +40,7 @@ class Images:
         self._offered: ClusterImage | None = None
         self._has_offer = asyncio.Event()
         self._applied = asyncio.Condition()
+        self._history = ImageHistory()
         self._controller: NodeAddress | None = None
         self._controller_changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -80,11 +82,11 @@ class Images:
             return False
         return True
 
-    async def newer_than(self, order: tuple[int, int], wait_ms: int) -> ClusterImage | None:
-        """Return an image above *order*, waiting for one at most *wait_ms*, or None."""
-        if await self.wait_until(lambda image: image.order > order, min(wait_ms, PULL_WAIT_MS) / 1000):
-            return self.current
-        return None
+    async def news(self, order: tuple[int, int], wait_ms: int, format_version: int) -> bytes:
+        """Return what makes of an image of *order* the newest one, waiting for it at most *wait_ms*, or nothing."""
+        if not await self.wait_until(lambda image: image.order > order, min(wait_ms, PULL_WAIT_MS) / 1000):
+            return b""
+        return self._history.answer(order, format_version)
 
     async def _apply_forever(self) -> None:
         while True:
@@ -100,6 +102,8 @@ class Images:
             except Exception:
                 _logger.exception("image not applied epoch=%d version=%d", *image.order)
                 continue
+            if image.controller_id == self._broker_id:
+                self._history.advance(image)
             self.on_applied(changed)
             async with self._applied:
                 self._applied.notify_all()
@@ -113,11 +117,13 @@ class Images:
                     await self._controller_changed.wait()
                 continue
             try:
-                cleaned = self._partitions.cleaned_topics()
-                body = encode_pull(Pull(self._broker_id, *self.current.order, PULL_WAIT_MS, cleaned))
+                before, partitions = self.current, self._partitions
+                deleted = partitions.cleaned_topics(), partitions.removed_replicas()
+                pull = Pull(self._broker_id, *before.order, PULL_WAIT_MS, *deleted)
+                body = encode_pull(pull, partitions.format_version())
                 answer = await self._puller.call(controller, InternalKey.PULL_IMAGE, body, PULL_TIMEOUT_S)
-                if answer:
-                    image = await asyncio.to_thread(decode_image, answer)
+                image = await asyncio.to_thread(decode_image, answer, before) if answer else None
+                if image is not None:
                     self.offer(image)
                     # The next pull asks for what is newer than what is in force, so that has to be this first.
                     await self.wait_until(lambda found, order=image.order: found.order >= order, PULL_TIMEOUT_S)  # type: ignore[misc]

@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 from pylog.broker.settings import Value, log_config, topic_settings
+from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.directory import LogDirectory
@@ -70,6 +71,7 @@ class Partitions:
         self._settings = settings
         self._by_key: dict[tuple[str, int], Partition] = {}
         self._cleaned: set[UUID] = set()
+        self._removed: set[tuple[UUID, int]] = set()
         self._is_clean = False  # what lies on disk has not been compared with an image yet
         self.registered_epoch: Callable[[], int] = lambda: -1
         """Epoch of this broker's registration, -1 without one; an image made before it says nothing of who leads."""
@@ -98,9 +100,20 @@ class Partitions:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist")
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is not on this broker")
         if not found.is_leader:
-            raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is led by broker {found.leader}"
-            )
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is led by broker {found.leader}")
+        if found.log is None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} is offline: {found.fault}")
+        return found, found.log
+
+    def replica(self, topic: str, partition: int) -> tuple[Partition, Log]:
+        """Return the partition and its log, whether this broker leads it or follows.
+
+        Raises:
+            ApiError: unknown, not here, without leader, or offline.
+        """
+        found = self._by_key.get((topic, partition))
+        if found is None or found.leader == NO_LEADER or (found.leader == self._broker_id and not found.is_leader):
+            return self.leader(topic, partition)
         if found.log is None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} is offline: {found.fault}")
         return found, found.log
@@ -113,6 +126,10 @@ class Partitions:
     def checkpoint_soon(self) -> None:
         """Write the offset checkpoints as they are now, in a thread."""
         self._directory.jobs.append(self._directory.checkpoint_job())
+
+    def format_version(self) -> int:
+        """Return the newest formats that may be written now (rule 15)."""
+        return min(self.image.level, NEWEST_LEVEL)
 
     def stop_leading(self) -> list[Partition]:
         """Lead nothing until an image names this broker's next registration (rule 1); return what was led."""
@@ -144,7 +161,8 @@ class Partitions:
         for partition in gone:
             partition.leading = None
             del self._by_key[partition.key]
-        if gone or image.deleted_topics.keys() != self.image.deleted_topics.keys():
+        orders = (image.deleted_topics.keys(), self._left_by_us(image))
+        if gone or orders != (self.image.deleted_topics.keys(), self._left_by_us(self.image)):
             self._is_clean = False
         return gone
 
@@ -177,17 +195,30 @@ class Partitions:
         """Return the topics ordered to be deleted here whose data is gone."""
         return set(self._cleaned)
 
+    def removed_replicas(self) -> set[tuple[UUID, int]]:
+        """Return the partitions, by topic id, that were moved away from here and whose data is gone."""
+        return set(self._removed)
+
+    def _left_by_us(self, image: ClusterImage) -> set[tuple[UUID, int]]:
+        return {
+            (topic.topic_id, number)
+            for topic in image.topics.values()
+            if topic.leaving
+            for number, brokers in topic.leaving.items()
+            if self._broker_id in brokers
+        }
+
     def _clean_up(self, image: ClusterImage) -> None:
         hosted = {(topic.name, number): topic.topic_id for topic, number, _ in self._hosted(image)}
-        ordered = {
-            deleted.topic_id for deleted in image.deleted_topics.values() if self._broker_id in deleted.replicas
-        }
+        ordered = {deleted.topic_id for deleted in image.deleted_topics.values() if self._broker_id in deleted.replicas}
+        removed = self._left_by_us(image)
+        orders = len(ordered) + len(removed)
         cleaned: set[UUID | None] = set(ordered)
         for key, topic_id in self._directory.on_disk().items():
             if hosted.get(key) == topic_id or (topic_id is None and key in hosted):
                 continue
             try:
-                if topic_id in ordered and topic_id is not None:
+                if topic_id is not None and (topic_id in ordered or (topic_id, key.partition) in removed):
                     self._directory.delete(key, topic_id)
                     _logger.info("deleted partition=%s topic_id=%s", key, topic_id)
                 else:
@@ -195,7 +226,10 @@ class Partitions:
             except StorageError as error:
                 _logger.error("clean-up failed partition=%s reason=%s", key, error)
                 cleaned.discard(topic_id)
-        self._is_clean = len(cleaned) == len(ordered)
+                if topic_id is not None:
+                    removed.discard((topic_id, key.partition))
+        self._is_clean = len(cleaned) + len(removed) == orders
+        self._removed = removed
         self._cleaned = {topic_id for topic_id in cleaned if topic_id is not None}
 
     def _is_hosted(self, image: ClusterImage, partition: Partition) -> bool:
@@ -228,8 +262,10 @@ class Partitions:
             if is_due or (found.leader, found.leader_epoch) != (state.leader, state.leader_epoch):
                 self._assign(found, topic, state, may_lead=may_lead)
                 changed.append(found)
-            elif found.leading is not None and found.state != state:
+            elif found.leading is not None and (found.state != state or found.leading.factor != topic.factor(number)):
                 # Fewer in-sync replicas may be enough for what waits, or too few for it.
+                now_ms = time.time_ns() // 1_000_000
+                found.leading.follow(state.replicas, topic.factor(number), now_ms)
                 found.leading.learned(state.isr, state.partition_epoch)
                 self.advance(found)
                 changed.append(found)
@@ -280,6 +316,7 @@ class Partitions:
             self._broker_id,
             state.replicas,
             state.isr,
+            factor=topic.factor(partition.key.partition),
             leader_epoch=state.leader_epoch,
             partition_epoch=state.partition_epoch,
             epoch_start=log.log_end_offset if log is not None else 0,

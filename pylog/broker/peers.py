@@ -117,7 +117,9 @@ class PeerRequests:
 class PeerClient:
     """One connection to another broker; one call at a time."""
 
-    def __init__(self, broker_id: int, secret: bytes) -> None:
+    def __init__(self, broker_id: int, secret: bytes, format_version: Callable[[], int]) -> None:
+        """Make it; *format_version* is what the cluster allows to be written now (rule 15)."""
+        self._format_version = format_version
         self._broker_id = broker_id
         self._secret = secret
         self._address: NodeAddress | None = None
@@ -190,7 +192,7 @@ class PeerClient:
 
     async def _exchange(self, key: InternalKey, body: bytes) -> tuple[ErrorCode, bytes]:
         self._correlation_id += 1
-        answer = await self._call(internal.encode_request(key, self._correlation_id, body))
+        answer = await self._call(internal.encode_request(key, self._correlation_id, body, self._format_version()))
         return internal.parse_response(answer, self._correlation_id)
 
     async def _call(self, frame: bytes) -> bytes:
@@ -203,4 +205,3 @@ class PeerClient:
         if not 0 < size <= MAX_IMAGE_BYTES:
             raise ProtocolError(f"response claims {size} bytes")
         return await reader.readexactly(size)
-

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.peers import PeerClient
 from pylog.broker.settings import Value
+from pylog.broker.throttles import Throttles
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.log import Log
@@ -54,6 +55,7 @@ class Replication:
         ask_isr: AskIsr,
         changed: Callable[[Key], None],
         sync: Callable[[Iterable[Log]], Awaitable[None]],
+        throttles: Throttles,
     ) -> None:
         """Make it.
 
@@ -68,6 +70,7 @@ class Replication:
             ask_isr: brings changes to the controller and returns its answers, in order.
             changed: told each partition whose high watermark moved.
             sync: waits until logs with `flush.messages` or `flush.ms` are synced.
+            throttles: what may be fetched of partitions that catch up.
         """
         self._broker_id = broker_id
         self._partitions = partitions
@@ -78,6 +81,7 @@ class Replication:
         self._ask_isr = ask_isr
         self._changed = changed
         self._sync = sync
+        self._throttles = throttles
         self._fetchers: dict[int, _Fetcher] = {}
         self._isr_rests_ms: dict[Key, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -115,7 +119,9 @@ class Replication:
         for broker_id, partitions in wanted.items():
             fetcher = self._fetchers.get(broker_id)
             if fetcher is None:
-                fetcher = self._fetchers[broker_id] = _Fetcher(self, PeerClient(self._broker_id, self._secret))
+                fetcher = self._fetchers[broker_id] = _Fetcher(
+                    self, PeerClient(self._broker_id, self._secret, self._partitions.format_version)
+                )
                 self._spawn(fetcher.run())
             fetcher.assign(image.brokers[broker_id].internal, partitions)
 
@@ -141,7 +147,7 @@ class Replication:
                 max_bytes,
             )
             for partition in partitions
-            if (log := partition.log) is not None and log.offline is None
+            if (log := partition.log) is not None and log.offline is None and not self._throttles.is_waiting(partition)
         ]
         return FetchRequest(self._broker_id, MAX_WAIT_MS, 1, MAX_BYTES, 0, 0, -1, parts)
 
@@ -175,6 +181,7 @@ class Replication:
         if result.records_bytes and result.records is not None:
             log.append_as_follower(result.records)
             self._bytes.value += result.records_bytes
+            self._throttles.fetched(partition, result.records_bytes)
         if result.log_start_offset > log.log_start_offset:
             log.delete_records_before(min(result.log_start_offset, log.log_end_offset))
         # The leader's high watermark may lie beyond what has arrived; what we say to consumers may not.
@@ -355,6 +362,4 @@ class _Fetcher:
 
 
 def _is_under_replicated(partition: Partition) -> bool:
-    state = partition.state
-    return partition.leading is not None and state is not None and len(partition.leading.isr) < len(state.replicas)
-
+    return partition.leading is not None and len(partition.leading.isr) < partition.leading.factor

@@ -61,7 +61,9 @@ class FetchSession:
         found: list[FetchResult[FileSlice]] = []
         for result in results:
             key, offsets = (result.topic, result.partition), (result.high_watermark, result.log_start_offset)
-            is_fault = result.error is not ErrorCode.NONE or result.diverging is not None
+            is_fault = (
+                result.error is not ErrorCode.NONE or result.diverging is not None or result.preferred_read_replica >= 0
+            )
             if not is_fault and not result.records_bytes and self.told.get(key) == offsets:
                 continue
             found.append(result)

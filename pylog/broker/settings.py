@@ -4,6 +4,7 @@ This table is what configuration files are checked against, what DescribeConfigs
 dataclasses.  A setting that is not here does not exist: an unknown name is an error, never ignored.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,6 +15,11 @@ from pylog.log.config import COMPRESSION_TYPES, LogConfig
 _HOUR_MS = 3_600_000
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
+_REPLICA_LIST = r"\*|\d+:\d+"
+
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+DEFAULT_BROKER = "<default>"
+"""Entity whose dynamic settings hold for all brokers."""
 
 
 class Kind(IntEnum):
@@ -32,6 +38,8 @@ class Source(IntEnum):
     """Where a value comes from; the numbers are DescribeConfigs'."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
 
@@ -41,7 +49,10 @@ Value = int | float | bool | str
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting; *topic* is its name on a topic, None if topics cannot set it."""
+    """One setting; *topic* is its name on a topic, None if topics cannot set it.
+
+    One that *is_dynamic* may be set for a running broker, or all; *pattern* is what each part of a list must match.
+    """
 
     name: str
     kind: Kind
@@ -51,6 +62,8 @@ class Setting:
     low: int = -1
     high: int = _MAX_INT64
     choices: tuple[str, ...] = ()
+    is_dynamic: bool = False
+    pattern: str = ""
 
     def parse(self, text: object) -> Value:
         """Return *text* as a value of this setting.
@@ -84,6 +97,8 @@ class Setting:
             raise ConfigError(f"{self.name}={raw}: wanted {', '.join(self.choices)}")
         if len(set(given)) < len(given):
             raise ConfigError(f"{self.name}={raw}: names one twice")
+        if self.pattern and raw and not all(re.fullmatch(self.pattern, part) for part in raw.split(",")):
+            raise ConfigError(f"{self.name}={raw}: wanted parts like {self.pattern}")
         return raw
 
 
@@ -94,9 +109,7 @@ def _table(*settings: Setting) -> dict[str, Setting]:
 SETTINGS: Mapping[str, Setting] = _table(
     Setting("auto.create.topics.enable", Kind.BOOLEAN, True, "Create a topic when a client first asks for it."),
     Setting("num.partitions", Kind.INT, 1, "Partitions of a topic that names no number.", low=1, high=100_000),
-    Setting(
-        "default.replication.factor", Kind.INT, 1, "Replicas of a topic that names no number.", low=1, high=32767
-    ),
+    Setting("default.replication.factor", Kind.INT, 1, "Replicas of a topic that names no number.", low=1, high=32767),
     Setting("delete.topic.enable", Kind.BOOLEAN, True, "Whether topics may be deleted."),
     Setting(
         "socket.request.max.bytes", Kind.INT, 100 << 20, "Largest frame a client may send.", low=1, high=_MAX_INT32
@@ -201,9 +214,7 @@ SETTINGS: Mapping[str, Setting] = _table(
         12,
         _MAX_INT32,
     ),
-    Setting(
-        "log.retention.ms", Kind.LONG, 168 * _HOUR_MS, "Age at which a closed segment is deleted.", "retention.ms"
-    ),
+    Setting("log.retention.ms", Kind.LONG, 168 * _HOUR_MS, "Age at which a closed segment is deleted.", "retention.ms"),
     Setting("log.retention.bytes", Kind.LONG, -1, "Size above which the oldest segments go.", "retention.bytes"),
     Setting(
         "message.max.bytes", Kind.INT, 1_048_588, "Largest record batch accepted.", "max.message.bytes", 0, _MAX_INT32
@@ -325,6 +336,45 @@ SETTINGS: Mapping[str, Setting] = _table(
         "replica.fetch.max.bytes", Kind.INT, 1 << 20, "Most bytes of one partition a follower fetches at once.", low=1
     ),
     Setting(
+        "replica.selector.class",
+        Kind.STRING,
+        "",
+        "Which replica consumers read from: the leader, or with Kafka's RackAwareReplicaSelector one in their rack.",
+        choices=("", RACK_AWARE_SELECTOR),
+    ),
+    Setting(
+        "leader.replication.throttled.rate",
+        Kind.LONG,
+        _MAX_INT64,
+        "Bytes a second that a leader sends to throttled replicas that are not in sync.",
+        low=1,
+        is_dynamic=True,
+    ),
+    Setting(
+        "follower.replication.throttled.rate",
+        Kind.LONG,
+        _MAX_INT64,
+        "Bytes a second that a follower fetches of throttled replicas that are not in sync.",
+        low=1,
+        is_dynamic=True,
+    ),
+    Setting(
+        "leader.replication.throttled.replicas",
+        Kind.LIST,
+        "",
+        "Replicas (`partition:broker`, or `*`) to which the leader's rate holds.",
+        "leader.replication.throttled.replicas",
+        pattern=_REPLICA_LIST,
+    ),
+    Setting(
+        "follower.replication.throttled.replicas",
+        Kind.LIST,
+        "",
+        "Replicas (`partition:broker`, or `*`) to which the follower's rate holds.",
+        "follower.replication.throttled.replicas",
+        pattern=_REPLICA_LIST,
+    ),
+    Setting(
         "producer.id.expiration.ms",
         Kind.INT,
         24 * _HOUR_MS,
@@ -417,14 +467,37 @@ def topic_settings(broker: Mapping[str, Value], configs: Mapping[str, str]) -> d
     return found
 
 
-def broker_settings(broker: Mapping[str, Value]) -> dict[str, Effective]:
-    """Return every setting of a broker with the values *broker*."""
-    return {
-        name: Effective(
-            name, broker[name], Source.DEFAULT if broker[name] == setting.default else Source.STATIC_BROKER, setting
-        )
-        for name, setting in SETTINGS.items()
-    }
+def broker_settings(
+    broker: Mapping[str, Value], dynamic: Mapping[str, Mapping[str, str]], broker_id: int
+) -> dict[str, Effective]:
+    """Return every setting of a broker with the values *broker*, and the cluster's *dynamic* ones over them."""
+    places = ((str(broker_id), Source.DYNAMIC_BROKER), (DEFAULT_BROKER, Source.DYNAMIC_DEFAULT_BROKER))
+    found: dict[str, Effective] = {}
+    for name, setting in SETTINGS.items():
+        source = Source.DEFAULT if broker[name] == setting.default else Source.STATIC_BROKER
+        found[name] = Effective(name, broker[name], source, setting)
+        set_at = [(dynamic[place][name], source) for place, source in places if name in dynamic.get(place, {})]
+        if setting.is_dynamic and set_at:
+            text, source = set_at[0]
+            found[name] = Effective(name, setting.parse(text), source, setting)
+    return found
+
+
+def check_broker_configs(configs: Mapping[str, str | None]) -> None:
+    """Check dynamic settings of a broker; None unsets one, and may name any.
+
+    Raises:
+        ConfigError: an unknown name, a value outside its bounds, or a setting that is read from the broker's file.
+    """
+    for name, text in configs.items():
+        if text is None:
+            continue
+        setting = SETTINGS.get(name)
+        if setting is None:
+            raise ConfigError(f"{name}: no such broker setting")
+        if not setting.is_dynamic:
+            raise ConfigError(f"{name}: is read from the broker's file: change `config:` there and restart it")
+        setting.parse(text)
 
 
 def log_config(broker: Mapping[str, Value], configs: Mapping[str, str]) -> LogConfig:

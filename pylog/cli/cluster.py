@@ -7,6 +7,7 @@ import typer
 
 from pylog import faults
 from pylog.cli.failure import Failure, failure_of
+from pylog.cli.finalize import finalize
 from pylog.cli.options import (
     Bootstrap,
     Format,
@@ -27,6 +28,7 @@ from pylog.client.health import Problem, Wanted, judge
 from pylog.model import NodeAddress
 
 app = new_app("Is the cluster healthy, and what is it made of?")
+app.command(epilog="Example: pylog cluster finalize --broker 1")(finalize)
 
 _READING_INTERVAL_S = 1.0
 _EMPTY = ClusterView("", -1, (), {})

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from pylog.client.connection import Connection, Unreachable, as_connection, error_of, translate
+from pylog.client.reassignment import Reassignment, list_reassignments, reassign
 from pylog.errors import ApiError, ErrorCode, PylogError
 from pylog.model import NO_LEADER, NodeAddress, Offset, TopicPartition
 
@@ -191,6 +192,23 @@ class Admin:
         found = self._list_offsets({p: _SPEC.for_timestamp(at_ms) for p, at_ms in times_ms.items()})
         missing = [p for p, offset in found.items() if offset == _TIMESTAMP_MISSING]
         return found | self.ends(missing)
+
+    def reassign_partitions(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Begin to move partitions to other brokers, the preferred leader first; None calls a move off.
+
+        Returns:
+            For each partition why it was refused, or None; `reassignments` says when the moves have ended.
+
+        Raises:
+            ApiError: the cluster refuses all of it, UNSUPPORTED_VERSION before `pylog cluster finalize`.
+        """
+        return reassign(self._cluster.bootstrap, wanted, self._cluster.timeout_s)
+
+    def reassignments(self, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, Reassignment]:
+        """Return what is on the move, of these partitions or of all."""
+        return list_reassignments(self._cluster.bootstrap, partitions, self._cluster.timeout_s)
 
     def _list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Offset]:
         if not wanted:

@@ -182,6 +182,10 @@ class RawClient:
         """
         return self._from_leaders(positions, lambda broker, asked: self._fetch(broker, asked))
 
+    def ask(self, request: Request, version: int) -> memoryview:
+        """Return the body of some broker's answer to a request that any of them can answer."""
+        return self._retrying(lambda: self._from_anyone(request, version))
+
     def _from_leaders(
         self,
         asked: Mapping[TopicPartition, int],

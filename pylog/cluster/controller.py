@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pylog.cluster.election import elect, elect_doubtful, elect_first, elect_preferred
-from pylog.cluster.image import BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
+from pylog.cluster.formats import REASSIGNMENT_LEVEL, level_to_finalize, require_level
+from pylog.cluster.image import FIRST_LEVEL, BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
 from pylog.cluster.quotas import ClientQuotas, QuotaEntity
+from pylog.cluster.reassignment import begin_move, finish_move
 from pylog.cluster.topics import ClusterConfig, NewTopic, plan_growth, plan_topic
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import NO_LEADER
@@ -93,6 +95,15 @@ class Snapshot:
     deleted_topics: Mapping[uuid.UUID, DeletedTopic]
     broker_configs: Mapping[str, Mapping[str, str]]
     client_quotas: ClientQuotas = field(default_factory=dict)
+    level: int = FIRST_LEVEL
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Topics whose assignments change, and the states to write before them."""
+
+    topics: Sequence[TopicImage]
+    states: Sequence[StateChange]
 
 
 class Controller:
@@ -122,6 +133,8 @@ class Controller:
         self.deleted_topics = dict(snapshot.deleted_topics)
         self.broker_configs = dict(snapshot.broker_configs)
         self.client_quotas = dict(snapshot.client_quotas)
+        self.level = snapshot.level
+        self._names = {topic.topic_id: name for name, topic in self.topics.items()}
         self._stateless = dict(snapshot.stateless)
         self._recoveries: dict[int, Recovery] = {} if before is None else before._recoveries
         self._stopping: dict[int, int] = {} if before is None else before._stopping  # broker epoch by broker
@@ -141,6 +154,7 @@ class Controller:
             dict(self.deleted_topics),
             dict(self.broker_configs),
             dict(self.client_quotas),
+            self.level,
         )
 
     def settle(self, brokers: Mapping[int, BrokerInfo]) -> list[StateChange]:
@@ -169,7 +183,7 @@ class Controller:
             for number, partition in topic.partitions.items():
                 doubtful = unclean if partition.leader == NO_LEADER else unreported
                 after = elect(
-                    partition, live, leaving=bounced, doubtful=doubtful, unclean=self.config.unclean_elections
+                    partition, live, bounced=bounced, doubtful=doubtful, unclean=self.config.unclean_elections
                 )
                 if after is not partition:
                     changes.append(StateChange(name, number, after))
@@ -307,6 +321,7 @@ class Controller:
     ) -> None:
         """Take over topics that somebody else made in the store; `settle` gives their partitions leaders."""
         self.topics |= topics
+        self._names |= {topic.topic_id: name for name, topic in topics.items()}
         self._stateless |= stateless
         self._partition_count += sum(len(topic.partitions) for topic in topics.values())
 
@@ -321,12 +336,26 @@ class Controller:
             topic = self.topics[name]
             self.topics[name] = replace(topic, partitions=dict(sorted({**topic.partitions, **written}.items())))
 
+    def plan_isrs(
+        self, broker_id: int, broker_epoch: int, wanted: Iterable[IsrRequest]
+    ) -> list[StateChange | IsrResult]:
+        """Return `plan_isr` of each wish; the second one for a partition in one request is refused."""
+        seen: set[tuple[uuid.UUID, int]] = set()
+        plans: list[StateChange | IsrResult] = []
+        for one in wanted:
+            key = (one.topic_id, one.partition)
+            plans.append(
+                IsrResult(ErrorCode.INVALID_REQUEST) if key in seen else self.plan_isr(broker_id, broker_epoch, one)
+            )
+            seen.add(key)
+        return plans
+
     def plan_isr(self, broker_id: int, broker_epoch: int, wanted: IsrRequest) -> StateChange | IsrResult:
         """Return the state to write for a leader's wish, or why it is refused.
 
         A wish that is fulfilled already is answered as such: the leader asks again when an answer was lost.
         """
-        topic = next((one for one in self.topics.values() if one.topic_id == wanted.topic_id), None)
+        topic = self.topics.get(self._names.get(wanted.topic_id, ""))
         state = topic.partitions.get(wanted.partition) if topic is not None else None
         if topic is None or state is None or topic.name in self.deletions:
             return IsrResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -359,9 +388,7 @@ class Controller:
         isr = tuple(replica for replica in state.replicas if replica in members)
         return StateChange(topic.name, wanted.partition, replace(state, isr=isr))
 
-    def plan_topics(
-        self, wanted: Iterable[tuple[NewTopic, uuid.UUID]]
-    ) -> tuple[list[TopicImage], dict[str, ApiError]]:
+    def plan_topics(self, wanted: Iterable[tuple[NewTopic, uuid.UUID]]) -> tuple[list[TopicImage], dict[str, ApiError]]:
         """Return the topics to write, and for each other name why it cannot be."""
         planned: list[TopicImage] = []
         refused: dict[str, ApiError] = {}
@@ -386,8 +413,8 @@ class Controller:
         topic = self.topics.get(name)
         if topic is None or name in self.deletions:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-        if any(other == name for other, _ in self._stateless):
-            raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of {name!r} are still being made")
+        if topic.moves or any(other == name for other, _ in self._stateless):
+            raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of {name!r} are being made or moved")
         return plan_growth(topic, count, assignments, self.brokers.values(), self._partition_count)
 
     def confirm_growth(self, count: int) -> None:
@@ -397,6 +424,7 @@ class Controller:
     def confirm_topic(self, topic: TopicImage) -> None:
         """Take over a topic that was written with all its states."""
         self.topics[topic.name] = topic
+        self._names[topic.topic_id] = topic.name
         self._partition_count += len(topic.partitions)
 
     def confirm_intent(self, name: str) -> None:
@@ -410,16 +438,96 @@ class Controller:
             return None
         pending = {broker for (other, _), replicas in self._stateless.items() if other == name for broker in replicas}
         written = {broker for partition in topic.partitions.values() for broker in partition.replicas}
+        written.update(broker for brokers in topic.leaving.values() for broker in brokers)
         return DeletedTopic(name, topic.topic_id, tuple(sorted(pending | written)))
 
     def confirm_deletion(self, name: str, deleted: DeletedTopic | None) -> None:
         """Take over that a topic's nodes are gone."""
         self.deletions.discard(name)
-        self.topics.pop(name, None)
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            self._names.pop(topic.topic_id, None)
         for key in [key for key in self._stateless if key[0] == name]:
             del self._stateless[key]
         if deleted is not None:
             self.deleted_topics[deleted.topic_id] = deleted
+
+    def plan_moves(
+        self, wanted: Mapping[tuple[str, int], Sequence[int] | None]
+    ) -> tuple[Rewrite, dict[tuple[str, int], ApiError]]:
+        """Return what to write for partitions to be held by these brokers, and why some cannot be.
+
+        None calls a move off.
+
+        Raises:
+            ApiError: UNSUPPORTED_VERSION; the cluster may still have a controller that knows no moves.
+        """
+        require_level(self.level, REASSIGNMENT_LEVEL, "reassigning partitions")
+        planned: dict[str, TopicImage] = {}
+        refused: dict[tuple[str, int], ApiError] = {}
+        eligible = self._eligible()
+        for (name, number), replicas in wanted.items():
+            try:
+                topic = planned.get(name, self.topics.get(name))
+                if topic is None or name in self.deletions:
+                    raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+                planned[name] = begin_move(topic, number, replicas, eligible)
+            except ApiError as error:
+                refused[name, number] = error
+        return self._rewrite(planned.values()), refused
+
+    def plan_arrivals(self) -> Rewrite:
+        """Return what to write for moves that are done."""
+        planned: dict[str, TopicImage] = {}
+        eligible: set[int] | None = None
+        for name, topic in self.topics.items():
+            if topic.moves and name not in self.deletions:
+                eligible = self._eligible() if eligible is None else eligible
+                for number in topic.moves:
+                    done = finish_move(planned.get(name, topic), number, eligible)
+                    if done is not None:
+                        planned[name] = done
+        return self._rewrite(planned.values())
+
+    def confirm_rewrite(self, rewrite: Rewrite) -> None:
+        """Take over assignments and states that were written."""
+        for topic in rewrite.topics:
+            self.topics[topic.name] = topic
+        self.confirm_states(rewrite.states)
+
+    def after_removal(self, broker_id: int, removed: Iterable[tuple[uuid.UUID, int]]) -> list[TopicImage]:
+        """Return the topics as they are once *broker_id* has deleted these partitions, which it held before a move."""
+        planned: dict[str, TopicImage] = {}
+        for topic_id, number in removed:
+            name = self._names.get(topic_id, "")
+            topic = planned.get(name, self.topics.get(name))
+            if topic is not None and broker_id in topic.leaving.get(number, ()):
+                left = tuple(broker for broker in topic.leaving[number] if broker != broker_id)
+                leaving = {key: brokers for key, brokers in {**topic.leaving, number: left}.items() if brokers}
+                planned[name] = replace(topic, leaving=leaving)
+        return list(planned.values())
+
+    def _rewrite(self, planned: Iterable[TopicImage]) -> Rewrite:
+        topics = list(planned)
+        states = [
+            StateChange(topic.name, number, after)
+            for topic in topics
+            for number, after in topic.partitions.items()
+            if _is_other_state(self.topics[topic.name].partitions[number], after)
+        ]
+        return Rewrite(topics, states)
+
+    def _eligible(self) -> set[int]:
+        """Return the brokers that may lead."""
+        return {one for one, broker in self.brokers.items() if self._may_join(one, broker.epoch)}
+
+    def plan_finalize(self) -> int:
+        """Return the level to write: that of this release.
+
+        Raises:
+            ApiError: FEATURE_UPDATE_FAILED; a registered broker could not read it.
+        """
+        return level_to_finalize(self.brokers)
 
     def after_cleanup(self, broker_id: int, topic_ids: Iterable[uuid.UUID]) -> list[DeletedTopic]:
         """Return what still is to be remembered once *broker_id* has deleted its data of these topics."""
@@ -437,6 +545,10 @@ class Controller:
         else:
             self.deleted_topics.pop(deleted.topic_id, None)
 
+    def confirm_broker_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """Take over dynamic configs of brokers that were written."""
+        self.broker_configs[name] = dict(configs)
+
     def confirm_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Take over a topic's configs that were written."""
         self.topics[name] = replace(self.topics[name], configs=dict(configs))
@@ -447,3 +559,8 @@ class Controller:
             self.client_quotas[entity] = dict(quotas)
         else:
             self.client_quotas.pop(entity, None)
+
+
+def _is_other_state(before: PartitionImage, after: PartitionImage) -> bool:
+    """Whether the state node says something else; replicas stand in the topic's."""
+    return (before.leader, before.leader_epoch, before.isr) != (after.leader, after.leader_epoch, after.isr)

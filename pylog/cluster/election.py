@@ -16,6 +16,7 @@ def elect(
     live: Collection[int],
     *,
     leaving: Collection[int] = frozenset(),
+    bounced: Collection[int] = frozenset(),
     doubtful: Collection[int] = frozenset(),
     unclean: bool = False,
 ) -> PartitionImage:
@@ -28,13 +29,15 @@ def elect(
     Args:
         partition: the state that stands.
         live: brokers that are registered now.
-        leaving: live brokers that must not keep what another can take over: they bounced (their log may have lost its
-            end) or are shutting down.
+        leaving: live brokers that must not keep what another can take over: they are shutting down, say.
+        bounced: live brokers of which another process registered since; as *leaving*, but what one of them keeps it
+            leads anew.
         doubtful: live brokers whose logs may have lost their ends in an unclean stop: they leave every ISR that has
             another member alive, and lead nothing; see `elect_doubtful`.
         unclean: elect any live replica when no ISR member lives, and lose what only the ISR had.
     """
-    staying = [one for one in live if one not in leaving and one not in doubtful] if leaving or doubtful else live
+    away = {*leaving, *bounced, *doubtful}
+    staying = [one for one in live if one not in away] if away else live
     isr = tuple(broker for broker in partition.isr if broker in staying)
     if isr:
         leader = partition.leader if partition.leader in isr else _first(partition.replicas, isr)
@@ -48,7 +51,7 @@ def elect(
             leader = _first(partition.replicas, live)
             isr = partition.isr if leader == NO_LEADER else (leader,)
     is_in_doubt = any(broker in doubtful and broker not in isr for broker in partition.isr)
-    if leader == partition.leader and not is_in_doubt and (leader == NO_LEADER or leader not in leaving):
+    if leader == partition.leader and not is_in_doubt and (leader == NO_LEADER or leader not in bounced):
         return partition if isr == partition.isr else replace(partition, isr=isr)
     return replace(partition, leader=leader, isr=isr, leader_epoch=partition.leader_epoch + 1)
 

@@ -5,18 +5,15 @@ that did not change, so that a reader finds the difference by identity.
 """
 
 import base64
-import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from pylog.cluster.quotas import ClientQuotas, QuotaEntity
-from pylog.errors import ProtocolError
+from pylog.cluster.quotas import ClientQuotas
 from pylog.model import NodeAddress
 
-FORMAT = 1
-"""Version of the encoded image; a release reads its own and the previous one."""
+FIRST_LEVEL = 1
+"""Formats of a cluster that was never finalized, and of an image that names no level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +27,7 @@ class BrokerInfo:
         client: where clients reach it.
         internal: where brokers reach it.
         is_clean: its last stop was clean, or a controller has settled what an unclean one may have lost.
+        max_level: newest formats that its release reads.
     """
 
     broker_id: int
@@ -38,6 +36,7 @@ class BrokerInfo:
     client: NodeAddress
     internal: NodeAddress
     is_clean: bool = True
+    max_level: int = FIRST_LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +61,40 @@ class PartitionImage:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A partition's way to other brokers; both are among its replicas until it has arrived.
+
+    Attributes:
+        adding: brokers that come.
+        removing: brokers that go.
+    """
+
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TopicImage:
-    """One topic: partitions by number from 0, and the configs that were set for it."""
+    """One topic.
+
+    Attributes:
+        partitions: by number from 0.
+        configs: those that were set for it.
+        moves: partitions that are being reassigned.
+        leaving: brokers that held a partition and still have to delete it: an order, as a `DeletedTopic` is.
+    """
 
     name: str
     topic_id: uuid.UUID
     partitions: Mapping[int, PartitionImage]
     configs: Mapping[str, str] = field(default_factory=dict)
+    moves: Mapping[int, Move] = field(default_factory=dict)
+    leaving: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def factor(self, number: int) -> int:
+        """Return how many replicas a partition shall have: those that only come for now do not count."""
+        move = self.moves.get(number)
+        return len(self.partitions[number].replicas) - (len(move.adding) if move is not None else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +121,7 @@ class ClusterImage:
         deleted_topics: what replicas still have to delete, by topic id.
         broker_configs: dynamic broker configs by broker id as text; "<default>" holds for all.
         client_quotas: what clients may use.
+        level: newest formats that may be written, see `pylog.cluster.formats`.
     """
 
     controller_epoch: int
@@ -106,6 +133,7 @@ class ClusterImage:
     deleted_topics: Mapping[uuid.UUID, DeletedTopic] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     client_quotas: ClientQuotas = field(default_factory=dict)
+    level: int = FIRST_LEVEL
     _by_id: dict[uuid.UUID, TopicImage] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -134,92 +162,3 @@ def topic_id_text(topic_id: uuid.UUID) -> str:
 def parse_topic_id(text: str) -> uuid.UUID:
     """Return the id that `topic_id_text` wrote; raise ValueError for anything else."""
     return uuid.UUID(bytes=base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
-
-
-def encode_image(image: ClusterImage) -> bytes:
-    """Return the image as the JSON that brokers pull.
-
-    image     => {"format", "controller_epoch", "version", "cluster_id", "controller_id",
-                  "brokers": [[id, epoch, rack, client host, port, internal host, port, is clean]],
-                  "topics": [[name, topic id, [partition], {configs}]],       (partitions by number from 0)
-                  "deleted_topics": [[name, topic id, [replicas]]], "broker_configs": {id: {configs}},
-                  "client_quotas": [[user, client id, {quotas}]]}
-    partition => [leader, leader epoch, partition epoch, [replicas], [isr]]
-    """
-    document = {
-        "format": FORMAT,
-        "controller_epoch": image.controller_epoch,
-        "version": image.version,
-        "cluster_id": image.cluster_id,
-        "controller_id": image.controller_id,
-        "brokers": [
-            [broker.broker_id, broker.epoch, broker.rack, *broker.client[1:], *broker.internal[1:], broker.is_clean]
-            for broker in image.brokers.values()
-        ],
-        "topics": [encode_topic(topic) for topic in image.topics.values()],
-        "deleted_topics": [
-            [deleted.name, topic_id_text(deleted.topic_id), deleted.replicas]
-            for deleted in image.deleted_topics.values()
-        ],
-        "broker_configs": image.broker_configs,
-        "client_quotas": [[*entity, dict(quotas)] for entity, quotas in image.client_quotas.items()],
-    }
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def encode_topic(topic: TopicImage) -> list[object]:
-    """Return one entry of "topics" as `encode_image` has it."""
-    partitions = [
-        [one.leader, one.leader_epoch, one.partition_epoch, one.replicas, one.isr]
-        for _, one in sorted(topic.partitions.items())
-    ]
-    return [topic.name, topic_id_text(topic.topic_id), partitions, dict(topic.configs)]
-
-
-def decode_image(content: bytes) -> ClusterImage:
-    """Return the image that `encode_image` wrote; raise ProtocolError for anything else."""
-    try:
-        document = json.loads(content)
-        if document["format"] != FORMAT:
-            raise ProtocolError(f"cluster image of format {document['format']!r}; this release reads {FORMAT}")
-        return ClusterImage(
-            document["controller_epoch"],
-            document["version"],
-            document["cluster_id"],
-            document["controller_id"],
-            {entry[0]: _decode_broker(entry) for entry in document["brokers"]},
-            {entry[0]: decode_topic(entry) for entry in document["topics"]},
-            {
-                deleted.topic_id: deleted
-                for deleted in (
-                    DeletedTopic(name, parse_topic_id(topic_id), tuple(replicas))
-                    for name, topic_id, replicas in document["deleted_topics"]
-                )
-            },
-            document["broker_configs"],
-            {QuotaEntity(user, client): quotas for user, client, quotas in document.get("client_quotas", ())},
-        )
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ProtocolError(f"not a cluster image: {error!r}") from error
-
-
-def decode_topic(entry: Sequence[Any]) -> TopicImage:
-    """Return the topic that `encode_topic` wrote."""
-    name, topic_id, partitions, configs = entry
-    return TopicImage(
-        name,
-        parse_topic_id(topic_id),
-        {
-            number: PartitionImage(leader, leader_epoch, tuple(isr), tuple(replicas), partition_epoch)
-            for number, (leader, leader_epoch, partition_epoch, replicas, isr) in enumerate(partitions)
-        },
-        configs,
-    )
-
-
-def _decode_broker(entry: Sequence[Any]) -> BrokerInfo:
-    broker_id, epoch, rack, client_host, client_port, internal_host, internal_port, is_clean = entry
-    client = NodeAddress(broker_id, client_host, client_port)
-    return BrokerInfo(broker_id, epoch, rack, client, NodeAddress(broker_id, internal_host, internal_port), is_clean)
-
-

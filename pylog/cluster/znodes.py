@@ -15,9 +15,12 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import quote, unquote
 
+from pylog.cluster.formats import NEWEST_LEVEL, OLDEST_LEVEL
 from pylog.cluster.image import (
+    FIRST_LEVEL,
     BrokerInfo,
     DeletedTopic,
+    Move,
     PartitionImage,
     TopicImage,
     parse_topic_id,
@@ -32,6 +35,9 @@ TOPICS = "/brokers/topics"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 CLUSTER_ID = "/cluster/id"
+FORMAT_LEVEL = "/pylog/format_level"
+"""The newest formats that brokers may write; see `pylog.cluster.formats`."""
+CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
@@ -45,7 +51,7 @@ BASE_PATHS = (
     "/consumers",
     BROKER_IDS,
     TOPICS,
-    "/config/changes",
+    CONFIG_CHANGES,
     DELETE_TOPICS,
     "/brokers/seqid",
     "/isr_change_notification",
@@ -121,7 +127,10 @@ def deleted_topic_path(topic_id: uuid.UUID) -> str:
     return f"{DELETED_TOPICS}/{topic_id_text(topic_id)}"
 
 
-_UNCLEAN = "pylog_unclean"  # beside Kafka's fields; its tools ignore names that they do not know
+# Beside Kafka's fields; its tools ignore names that they do not know.
+_UNCLEAN = "pylog_unclean"
+_LEAVING = "pylog_leaving_replicas"
+_FORMATS = "pylog.formats"  # a feature of a broker, in Kafka's form; the versions are levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +155,12 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A topic's node: its id and each partition's replicas, the preferred leader first."""
+    """A topic's node: its id and each partition's replicas, the preferred leader first; the rest as in `TopicImage`."""
 
     topic_id: uuid.UUID
     replicas: Mapping[int, tuple[int, ...]]
+    moves: Mapping[int, Move]
+    leaving: Mapping[int, tuple[int, ...]]
 
 
 _P = ParamSpec("_P")
@@ -174,7 +185,7 @@ def _json(document: Mapping[str, Any]) -> bytes:
 def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
     """Return the data of ``/brokers/ids/N``, version 5."""
     document: dict[str, Any] = {
-        "features": {},
+        "features": {_FORMATS: {"min_version": OLDEST_LEVEL, "max_version": NEWEST_LEVEL}},
         "listener_security_protocol_map": {CLIENT_LISTENER: "PLAINTEXT", INTERNAL_LISTENER: "PLAINTEXT"},
         "endpoints": [_endpoint(CLIENT_LISTENER, broker.client), _endpoint(INTERNAL_LISTENER, broker.internal)],
     }
@@ -182,13 +193,16 @@ def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
         document["rack"] = broker.rack
     if not broker.is_clean:
         document[_UNCLEAN] = True
-    return _json(document | {
-        "jmx_port": -1,
-        "port": broker.client.port,
-        "host": broker.client.host,
-        "version": 5,
-        "timestamp": str(now_ms),
-    })
+    return _json(
+        document
+        | {
+            "jmx_port": -1,
+            "port": broker.client.port,
+            "host": broker.client.host,
+            "version": 5,
+            "timestamp": str(now_ms),
+        }
+    )
 
 
 @_decoder
@@ -198,7 +212,8 @@ def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerInfo:
     endpoints = dict(_parse_endpoint(broker_id, text) for text in document["endpoints"])
     client = endpoints.get(CLIENT_LISTENER) or NodeAddress(broker_id, document["host"], document["port"])
     internal = endpoints.get(INTERNAL_LISTENER, client)
-    return BrokerInfo(broker_id, czxid, document.get("rack"), client, internal, _UNCLEAN not in document)
+    max_level = document.get("features", {}).get(_FORMATS, {}).get("max_version", FIRST_LEVEL)
+    return BrokerInfo(broker_id, czxid, document.get("rack"), client, internal, _UNCLEAN not in document, max_level)
 
 
 @_decoder
@@ -251,34 +266,58 @@ def decode_cluster_id(data: bytes) -> str:
     return str(json.loads(data)["id"])
 
 
+def encode_level(level: int) -> bytes:
+    """Return the data of ``/pylog/format_level``: ``{"version":1,"level":N}``."""
+    return _json({"version": 1, "level": level})
+
+
+@_decoder
+def decode_level(data: bytes) -> int:
+    """Return the level that ``/pylog/format_level`` holds."""
+    return int(json.loads(data)["level"])
+
+
 def encode_assignment(topic: TopicImage) -> bytes:
     """Return the data of ``/brokers/topics/T``, version 3."""
-    return _json({
+    document = {
         "partitions": {str(number): one.replicas for number, one in sorted(topic.partitions.items())},
         "topic_id": topic_id_text(topic.topic_id),
-        "adding_replicas": {},
-        "removing_replicas": {},
+        "adding_replicas": {str(number): move.adding for number, move in topic.moves.items() if move.adding},
+        "removing_replicas": {str(number): move.removing for number, move in topic.moves.items() if move.removing},
         "version": 3,
-    })
+    }
+    if topic.leaving:
+        document[_LEAVING] = {str(number): brokers for number, brokers in topic.leaving.items()}
+    return _json(document)
 
 
 @_decoder
 def decode_assignment(data: bytes) -> Assignment:
     """Return topic id and replicas that ``/brokers/topics/T`` holds."""
     document = json.loads(data)
-    replicas = {int(number): tuple(brokers) for number, brokers in document["partitions"].items()}
-    return Assignment(parse_topic_id(document["topic_id"]), dict(sorted(replicas.items())))
+    replicas, adding, removing, leaving = (
+        {int(number): tuple(brokers) for number, brokers in found.items()}
+        for found in (
+            document["partitions"],
+            *(document.get(name, {}) for name in ("adding_replicas", "removing_replicas", _LEAVING)),
+        )
+    )
+    moves = {number: Move(adding.get(number, ()), removing.get(number, ())) for number in sorted({*adding, *removing})}
+    moves = {number: move for number, move in moves.items() if move != Move()}
+    return Assignment(parse_topic_id(document["topic_id"]), dict(sorted(replicas.items())), moves, leaving)
 
 
 def encode_state(partition: PartitionImage, controller_epoch: int) -> bytes:
     """Return the data of ``…/partitions/P/state``, version 1."""
-    return _json({
-        "controller_epoch": controller_epoch,
-        "leader": partition.leader,
-        "version": 1,
-        "leader_epoch": partition.leader_epoch,
-        "isr": partition.isr,
-    })
+    return _json(
+        {
+            "controller_epoch": controller_epoch,
+            "leader": partition.leader,
+            "version": 1,
+            "leader_epoch": partition.leader_epoch,
+            "isr": partition.isr,
+        }
+    )
 
 
 @_decoder

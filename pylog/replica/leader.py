@@ -24,6 +24,7 @@ class Progress:
         log_end_offset: it has everything below; known only from a fetch in this leader epoch.
         broker_epoch: of the process that fetched; an ISR change names it, so that a bounced one is refused.
         caught_up_ms: when it last had everything that the leader had.
+        high_watermark_told: as our last answer to it said; kept only where consumers read from followers.
     """
 
     caught_up_ms: int
@@ -31,6 +32,7 @@ class Progress:
     broker_epoch: int = -1
     fetched_ms: int = 0
     end_offset_at_fetch: Offset = 0
+    high_watermark_told: Offset = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ class Leader:
     """
 
     __slots__ = (
-        "_broker_id", "_epoch_start", "_followers", "_lag_ms", "_min_isr", "cannot_write", "isr", "leader_epoch",
-        "partition_epoch", "pending",
+        "_broker_id", "_epoch_start", "_followers", "_lag_ms", "_min_isr", "_replicas", "_wanted_min_isr",
+        "cannot_write", "factor", "isr", "leader_epoch", "partition_epoch", "pending",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +67,7 @@ class Leader:
         replicas: Iterable[int],
         isr: Iterable[int],
         *,
+        factor: int | None = None,
         leader_epoch: int,
         partition_epoch: int,
         epoch_start: Offset,
@@ -78,6 +81,8 @@ class Leader:
             broker_id: ours.
             replicas: all of them, this broker included.
             isr: as the controller committed it.
+            factor: how many replicas there shall be, all of them if None; those of a move that has not ended count
+                once.
             leader_epoch: under which this broker leads.
             partition_epoch: version of the state.
             epoch_start: log end when this epoch began; who lacks that cannot be in sync.
@@ -88,7 +93,9 @@ class Leader:
         self._broker_id = broker_id
         self._epoch_start = epoch_start
         self._lag_ms = lag_ms
-        self._followers = {replica: Progress(now_ms) for replica in replicas if replica != broker_id}
+        self._replicas: frozenset[int] = frozenset(replicas)
+        self._followers = {replica: Progress(now_ms) for replica in self._replicas if replica != broker_id}
+        self.factor = len(self._replicas) if factor is None else factor
         self.want_isr(min_isr)
         self.isr = frozenset(isr)
         self.leader_epoch = leader_epoch
@@ -98,13 +105,29 @@ class Leader:
 
     def want_isr(self, min_isr: int) -> None:
         """Take a new `min.insync.replicas`."""
+        self._wanted_min_isr = min_isr
         # A topic with fewer replicas than the broker's default asks for would never show a record else.
-        self._min_isr = min(min_isr, len(self._followers) + 1)
+        self._min_isr = min(min_isr, self.factor)
+
+    def follow(self, replicas: Iterable[int], factor: int, now_ms: int) -> None:
+        """Take other replicas, since the partition is being moved; see `__init__` for the arguments.
+
+        Who is no replica any more is forgotten as soon as it is in no ISR that may hold.
+        """
+        self._replicas = frozenset(replicas)
+        needed = self._replicas | self._maximal_isr()
+        self._followers = {
+            replica: self._followers.get(replica) or Progress(now_ms)
+            for replica in needed
+            if replica != self._broker_id
+        }
+        self.factor = factor
+        self.want_isr(self._wanted_min_isr)
 
     @property
     def is_alone(self) -> bool:
         """Whether there are no followers at all."""
-        return not self._followers
+        return self._replicas <= {self._broker_id} and self.isr <= {self._broker_id}
 
     @property
     def epoch_start(self) -> Offset:
@@ -113,7 +136,7 @@ class Leader:
 
     def is_replica(self, broker_id: int) -> bool:
         """Whether *broker_id* follows here."""
-        return broker_id in self._followers
+        return broker_id in self._followers and broker_id in self._replicas
 
     def progress(self, broker_id: int) -> Progress:
         """Return what is known of a follower."""
@@ -140,9 +163,8 @@ class Leader:
         """Return the first offset some in-sync replica may still lack; it never moves back."""
         if len(self.isr) < self._min_isr:
             return current
-        members = self.isr if self.pending is None else self.isr.union(member for member, _ in self.pending.isr)
         lowest = log_end_offset
-        for member in members:
+        for member in self._maximal_isr():
             if member != self._broker_id:
                 lowest = min(lowest, self._followers[member].log_end_offset)
         return max(current, lowest)
@@ -161,13 +183,11 @@ class Leader:
                 is_late = now_ms - follower.caught_up_ms > self._lag_ms
                 if not is_late or follower.log_end_offset >= log_end_offset:
                     isr.add(broker_id)
-            elif follower.log_end_offset >= max(high_watermark, self._epoch_start):
+            elif broker_id in self._replicas and follower.log_end_offset >= max(high_watermark, self._epoch_start):
                 isr.add(broker_id)
         if isr == self.isr:
             return None
-        return IsrChange(
-            tuple((member, self._epoch_of(member)) for member in sorted(isr)), self.partition_epoch
-        )
+        return IsrChange(tuple((member, self._epoch_of(member)) for member in sorted(isr)), self.partition_epoch)
 
     def resignation(self) -> IsrChange | None:
         """Return the change that leaves us out, because our log cannot be used; None while nobody else is in sync."""
@@ -204,6 +224,9 @@ class Leader:
     def refused(self) -> None:
         """Forget the change: a definite answer says that it was not and will not be made."""
         self.pending = None
+
+    def _maximal_isr(self) -> frozenset[int]:
+        return self.isr if self.pending is None else self.isr.union(member for member, _ in self.pending.isr)
 
     def _epoch_of(self, member: int) -> int:
         # Ours is filled in by who sends: it is that of the session, which this class knows nothing of.

@@ -218,6 +218,23 @@ class Store(ABC):
             NodeExists, NoNode, BadVersion, NotEmpty, NoChildrenForEphemerals: with `operation_index`; nothing was done.
         """
 
+    def multis(self, groups: Sequence[Sequence[Operation]]) -> list[list[Result]]:
+        """Do several multis in this order, each all or nothing, without waiting for one before the next is sent.
+
+        Raises:
+            As `multi`, for the first that failed; those after it were tried all the same.
+        """
+        results: list[list[Result]] = []
+        failure: StoreError | None = None
+        for group in groups:
+            try:
+                results.append(self.multi(group))
+            except StoreError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return results
+
     def create(
         self,
         path: str,

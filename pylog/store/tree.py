@@ -1,12 +1,14 @@
 """The cluster's nodes in a store: typed reads, and writes that only the reigning controller can do."""
 
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pylog.cluster import znodes
-from pylog.cluster.controller import Snapshot, StateChange
-from pylog.cluster.image import BrokerInfo, DeletedTopic, TopicImage
+from pylog.cluster.controller import Rewrite, Snapshot, StateChange
+from pylog.cluster.formats import NEWEST_LEVEL
+from pylog.cluster.image import FIRST_LEVEL, BrokerInfo, DeletedTopic, TopicImage
 from pylog.cluster.quotas import QUOTA_KEYS, ClientQuotas, QuotaEntity
 from pylog.errors import ProtocolError, PylogError
 from pylog.store.base import (
@@ -71,9 +73,29 @@ class ClusterTree:
         return None if found is None else znodes.decode_cluster_id(found[0])
 
     def give_cluster_id(self, cluster_id: str) -> str:
-        """Set the cluster's id unless it has one; return the one it has now."""
-        self._create_if_missing(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+        """Set the cluster's id unless it has one; return the one it has now.
+
+        A cluster that begins with this release has no brokers of another one to wait for.
+        """
+        self.store.ensure("/pylog")
+        with contextlib.suppress(NodeExists):
+            self.store.multi([
+                Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id)),
+                Create(znodes.FORMAT_LEVEL, znodes.encode_level(NEWEST_LEVEL)),
+            ])
         return znodes.decode_cluster_id(self.store.get(znodes.CLUSTER_ID)[0])
+
+    def level(self) -> int:
+        """Return the newest formats that may be written."""
+        [found] = self.store.get_many([znodes.FORMAT_LEVEL])
+        return FIRST_LEVEL if found is None else znodes.decode_level(found[0])
+
+    def write_level(self, fence: Fence, level: int) -> None:
+        """Let formats of *level* be written from now on."""
+        [found] = self.store.get_many([znodes.FORMAT_LEVEL])
+        data = znodes.encode_level(level)
+        operation = Create(znodes.FORMAT_LEVEL, data) if found is None else Set(znodes.FORMAT_LEVEL, data)
+        self.write(fence, [operation])
 
     def register(self, registration: znodes.BrokerRegistration, now_ms: int) -> int:
         """Make the broker's ephemeral node and return its epoch; raise NodeExists while there is one."""
@@ -116,10 +138,12 @@ class ClusterTree:
         data, stat = self.store.get(znodes.CONTROLLER_EPOCH)
         epoch = znodes.decode_controller_epoch(data) + 1
         try:
-            _, written = self.store.multi([
-                Create(znodes.CONTROLLER, znodes.encode_controller(broker_id, now_ms), ephemeral=True),
-                Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), stat.version),
-            ])
+            _, written = self.store.multi(
+                [
+                    Create(znodes.CONTROLLER, znodes.encode_controller(broker_id, now_ms), ephemeral=True),
+                    Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), stat.version),
+                ]
+            )
         except (NodeExists, BadVersion):
             return None
         assert isinstance(written, Stat), written
@@ -154,12 +178,17 @@ class ClusterTree:
         """Return the topics whose deletion was ordered; *watch* fires at the next order."""
         return set(self.store.children(znodes.DELETE_TOPICS, watch))
 
-    def snapshot(self, on_brokers: Watch, on_topics: Watch, on_deletions: Watch) -> Snapshot:
+    def config_changes(self, watch: Watch | None = None) -> list[str]:
+        """Return the names of Kafka's notices of changed configs; *watch* fires at the next one."""
+        return self.store.children(znodes.CONFIG_CHANGES, watch)
+
+    def snapshot(self, on_brokers: Watch, on_topics: Watch, on_deletions: Watch, on_configs: Watch) -> Snapshot:
         """Read everything a controller must know.
 
         Raises:
             ProtocolError: a topic cannot be read.  An image without it would take its data offline, so there is none.
         """
+        self.config_changes(on_configs)
         deletions = self.ordered_deletions(on_deletions)
         names = sorted(self.topic_names(on_topics))
         brokers = self.brokers(on_brokers)
@@ -177,30 +206,28 @@ class ClusterTree:
             stateless,
             deletions,
             {one.topic_id: one for one in deleted},
-            self._broker_configs(),
+            self.broker_configs(),
             self._client_quotas(),
+            self.level(),
         )
 
-    def topics(
-        self, names: Sequence[str]
-    ) -> tuple[dict[str, TopicImage], dict[tuple[str, int], tuple[int, ...]]]:
+    def topics(self, names: Sequence[str]) -> tuple[dict[str, TopicImage], dict[tuple[str, int], tuple[int, ...]]]:
         """Return the topics of these names, and the replicas of partitions that have no state yet."""
         nodes = self.store.get_many(map(znodes.topic_path, names))
         assignments = {
             name: znodes.decode_assignment(node[0]) for name, node in zip(names, nodes, strict=True) if node is not None
         }
-        config_nodes = self.store.get_many(map(znodes.topic_config_path, assignments))
-        configs = {
-            name: {} if node is None else znodes.decode_configs(node[0])
-            for name, node in zip(assignments, config_nodes, strict=True)
-        }
+        configs = self.topic_configs(assignments)
         wanted = [
             (name, number, replicas)
             for name, assignment in assignments.items()
             for number, replicas in assignment.replicas.items()
         ]
         states = self.store.get_many(znodes.state_path(name, number) for name, number, _ in wanted)
-        topics = {name: TopicImage(name, one.topic_id, {}, configs[name]) for name, one in assignments.items()}
+        topics = {
+            name: TopicImage(name, one.topic_id, {}, configs[name], one.moves, one.leaving)
+            for name, one in assignments.items()
+        }
         stateless: dict[tuple[str, int], tuple[int, ...]] = {}
         for (name, number, replicas), node in zip(wanted, states, strict=True):
             if node is None:
@@ -210,6 +237,15 @@ class ClusterTree:
             assert isinstance(partitions, dict)
             partitions[number] = znodes.decode_state(node[0], node[1].version, replicas)
         return topics, stateless
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the configs of topics; none where no node has any."""
+        wanted = list(names)
+        nodes = self.store.get_many(map(znodes.topic_config_path, wanted))
+        return {
+            name: {} if node is None else znodes.decode_configs(node[0])
+            for name, node in zip(wanted, nodes, strict=True)
+        }
 
     def write_states(self, fence: Fence, changes: Sequence[StateChange]) -> None:
         """Write partition states; raise Deposed, or BadVersion if a state is not what it was taken for."""
@@ -225,7 +261,8 @@ class ClusterTree:
         missing = [path for path, found in zip(parents, self.store.get_many(parents), strict=True) if found is None]
         operations: list[Operation] = [Create(path) for path in missing]
         operations += [_state_operation(change, fence.epoch) for change in changes]
-        self.write(fence, operations)
+        # States of different partitions do not depend on each other, only on the nodes above them.
+        self.write(fence, operations, is_ordered=bool(missing))
 
     def create_topics(self, fence: Fence, topics: Sequence[TopicImage]) -> dict[str, bool]:
         """Write new topics with all their states; return for each whether it is new, False where one exists already.
@@ -283,11 +320,25 @@ class ClusterTree:
         """Write which brokers hold the partitions of an existing topic; states of new ones come after it."""
         self.write(fence, [Set(znodes.topic_path(topic.name), znodes.encode_assignment(topic))])
 
+    def write_rewrite(self, fence: Fence, rewrite: Rewrite) -> None:
+        """Write states and then assignments; whoever finds only the states written comes to the same assignments."""
+        operations: list[Operation] = [_state_operation(change, fence.epoch) for change in rewrite.states]
+        operations += [Set(znodes.topic_path(one.name), znodes.encode_assignment(one)) for one in rewrite.topics]
+        self.write(fence, operations)
+
+    def write_broker_configs(self, fence: Fence, name: str, configs: Mapping[str, str]) -> None:
+        """Replace the dynamic configs of a broker, or of all."""
+        path = znodes.broker_config_path(name)
+        [found] = self.store.get_many([path])
+        data = znodes.encode_configs(configs)
+        self.write(fence, [Create(path, data) if found is None else Set(path, data)])
+
     def write_topic_configs(self, fence: Fence, configs: Mapping[str, Mapping[str, str]]) -> None:
         """Replace the configs of existing topics, all at once."""
-        self.write(fence, [
-            Set(znodes.topic_config_path(name), znodes.encode_configs(values)) for name, values in configs.items()
-        ])
+        self.write(
+            fence,
+            [Set(znodes.topic_config_path(name), znodes.encode_configs(values)) for name, values in configs.items()],
+        )
 
     def write_client_quotas(
         self, fence: Fence, changes: Mapping[QuotaEntity, Mapping[str, str | None]]
@@ -331,20 +382,27 @@ class ClusterTree:
         self.write(fence, [Set(znodes.PRODUCER_ID_BLOCK, block, stat.version)])
         return first, znodes.PRODUCER_ID_BLOCK_SIZE
 
-    def write(self, fence: Fence, operations: Sequence[Operation]) -> list[Result]:
+    def write(self, fence: Fence, operations: Sequence[Operation], *, is_ordered: bool = True) -> list[Result]:
         """Do *operations* under the fence, in as many multis as needed, each all or nothing.
+
+        Args:
+            fence: the claim that must hold.
+            operations: what to do.
+            is_ordered: a multi that fails stops those after it; else they are all under way together, which is faster.
 
         Raises:
             Deposed: the epoch node has another version; this multi and those after it did nothing.
         """
         results: list[Result] = []
-        for part in _cut(operations):
-            try:
-                results += self.store.multi([Check(znodes.CONTROLLER_EPOCH, fence.version), *part])[1:]
-            except BadVersion as error:
-                if error.operation_index == 0:
-                    raise Deposed(f"controller epoch {fence.epoch} is over") from error
-                raise
+        check = Check(znodes.CONTROLLER_EPOCH, fence.version)
+        try:
+            groups = [[check, *part] for part in _cut(operations)]
+            for done in map(self.store.multi, groups) if is_ordered else self.store.multis(groups):
+                results += done[1:]
+        except BadVersion as error:
+            if error.operation_index == 0:
+                raise Deposed(f"controller epoch {fence.epoch} is over") from error
+            raise
         return results
 
     def _creations(self, fence: Fence, topics: Sequence[TopicImage]) -> dict[str, list[Operation]]:
@@ -368,7 +426,8 @@ class ClusterTree:
         except NodeExists:
             return
 
-    def _broker_configs(self) -> dict[str, dict[str, str]]:
+    def broker_configs(self) -> dict[str, dict[str, str]]:
+        """Return the dynamic configs of brokers, by id as text or ``<default>``."""
         names = self.store.children(znodes.BROKER_CONFIGS)
         nodes = self.store.get_many(map(znodes.broker_config_path, names))
         return {

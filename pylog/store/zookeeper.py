@@ -175,17 +175,30 @@ class ZooKeeperStore(Store):
 
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
         """Do all or nothing."""
-        if not operations:
-            return []
-        results = self._ask("", lambda client: _transaction(client, operations).commit_async())
-        for index, (operation, result) in enumerate(zip(operations, results, strict=True)):
-            if isinstance(result, Exception) and not isinstance(result, _NOT_THE_CAUSE):
-                raise _translate(result, operation.path, index)
-        return [_result(operation, result) for operation, result in zip(operations, results, strict=True)]
+        return self.multis([operations])[0]
+
+    def multis(self, groups: Sequence[Sequence[Operation]]) -> list[list[Result]]:
+        """Do each all or nothing, pipelined."""
+        sent = [(group, self._send(partial(_commit, operations=group)) if group else None) for group in groups]
+        results: list[list[Result]] = []
+        failure: StoreError | None = None
+        for group, answer in sent:
+            try:
+                results.append([] if answer is None else _results(group, self._await("", answer)))
+            except StoreError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return results
 
     def _ask(self, path: str, request: Callable[[KazooClient], Any]) -> Any:  # noqa: ANN401  (kazoo has no types)
+        return self._await(path, self._send(request))
+
+    def _send(self, request: Callable[[KazooClient], Any]) -> Any:  # noqa: ANN401
         with self._lock:
-            answer = request(self._connected())
+            return request(self._connected())
+
+    def _await(self, path: str, answer: Any) -> Any:  # noqa: ANN401
         try:
             # A server that is silent for that long has lost the session or will: the answer would be too late.
             return answer.get(timeout=self._session_timeout_ms / 1000)
@@ -345,6 +358,17 @@ def _transaction(client: KazooClient, operations: Sequence[Operation]) -> Any:  
             case Delete(path, version):
                 transaction.delete(path, version)
     return transaction
+
+
+def _commit(client: KazooClient, *, operations: Sequence[Operation]) -> Any:  # noqa: ANN401  (kazoo has no types)
+    return _transaction(client, operations).commit_async()
+
+
+def _results(operations: Sequence[Operation], answers: Sequence[Any]) -> list[Result]:
+    for index, (operation, answer) in enumerate(zip(operations, answers, strict=True)):
+        if isinstance(answer, Exception) and not isinstance(answer, _NOT_THE_CAUSE):
+            raise _translate(answer, operation.path, index)
+    return [_result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
 
 
 def _result(operation: Operation, result: Any) -> Result:  # noqa: ANN401  (kazoo has no types)

@@ -77,6 +77,7 @@ class FetchRequest:
     Attributes:
         replica_id: -1 for consumers, -2 for a debugging consumer, else the broker that follows.
         broker_epoch: of that broker's process; -1 if not told.
+        may_read_followers: a consumer that can be sent to another replica, and may be here because it was (KIP-392).
     """
 
     replica_id: int
@@ -90,6 +91,7 @@ class FetchRequest:
     forgotten: list[tuple[str, int]] = field(default_factory=list)
     rack_id: str = ""
     broker_epoch: int = -1
+    may_read_followers: bool = False
 
 
 @dataclass(slots=True)
@@ -143,6 +145,7 @@ def _parse(frame: memoryview, version: int, at: int) -> FetchRequest:
             at = _parse_forgotten(reader, at, request.forgotten)
     if version >= 11:
         request.rack_id, at = reader.string(at)
+        request.may_read_followers = replica < 0
     if reader.is_flexible:
         tags, at = read_tags(frame, at)
         if len(epoch := tags.get(_BROKER_EPOCH_TAG, b"")) == _INT64.size:
@@ -307,9 +310,7 @@ def _write_row(out: bytearray, row: FetchResult[SliceT], version: int) -> None:
     out += _INT32.pack(row.records_bytes)
 
 
-def encode_replica_request(
-    correlation_id: int, broker_id: int, broker_epoch: int, request: FetchRequest
-) -> bytes:
+def encode_replica_request(correlation_id: int, broker_id: int, broker_epoch: int, request: FetchRequest) -> bytes:
     """Return the frame, size included, by which broker *broker_id* fetches what it follows.
 
     Partitions of one topic stand together.
@@ -372,9 +373,7 @@ def parse_replica_response(frame: memoryview, correlation_id: int) -> list[Fetch
     return results
 
 
-def _parse_replica_row(
-    reader: _Reader, topic: str, at: int, results: list[FetchResult[memoryview]]
-) -> int:
+def _parse_replica_row(reader: _Reader, topic: str, at: int, results: list[FetchResult[memoryview]]) -> int:
     frame = reader.frame
     partition, error, high_watermark, stable, log_start, aborted, preferred = _ROW_V12.unpack_from(frame, at)
     if aborted not in (0, 1):

@@ -5,12 +5,14 @@ response => correlation_id: int32, error_code: int16, body
 
 HELLO      => broker_id: int32, nonce: 32 bytes         <= nonce: 32 bytes, proof: 32 bytes
 PROVE      => proof: 32 bytes                           <=
-PULL_IMAGE => JSON, see `encode_pull`                    <= cluster image, or nothing if there is no newer one
+PULL_IMAGE => JSON, see `encode_pull`                    <= cluster image in the request's format, or nothing if there
+                                                            is no newer one
 FORWARD    => a client's request without its size       <= the reply without its size
 TAKE_IDS   => broker_id: int32                          <= first: int64, count: int32     (producer ids)
 ALTER_ISR  => JSON, see `encode_isr_wishes`             <= JSON, a list of [error, [isr], partition epoch]
 RECOVERED  => JSON, see `encode_recovery`               <=
 SHUT_DOWN  => broker_id: int32, broker_epoch: int64     <= partitions: int32     (that others took over)
+FINALIZE   =>                                           <= level: int32          (see docs/design/formats.md)
 
 Followers also send Kafka's own Fetch (API key 1, version 12) here, in Kafka's frames.
 
@@ -29,8 +31,14 @@ from typing import NamedTuple, TypeAlias
 
 from pylog.errors import ErrorCode, ProtocolError
 
-FORMAT = 1
-"""Version of every message here; a release answers its own and the previous one (rule 15)."""
+FORMATS = (1, 2)
+"""Versions of the messages here that are read and answered (rule 15).
+
+1: as of the first release.
+2: a pull names single replicas that were deleted, and may be answered with what changed since the puller's image.
+"""
+
+FIRST_FORMAT = FORMATS[0]
 
 NONCE_BYTES = 32
 PROOF_BYTES = 32
@@ -65,6 +73,7 @@ class InternalKey(IntEnum):
     ALTER_ISR = 10005
     RECOVERED = 10006
     SHUT_DOWN = 10007
+    FINALIZE = 10008
 
 
 class InternalRequest(NamedTuple):
@@ -73,11 +82,13 @@ class InternalRequest(NamedTuple):
     key: InternalKey
     correlation_id: int
     body: bytes
+    format: int = FIRST_FORMAT
 
 
-def encode_request(key: InternalKey, correlation_id: int, body: bytes) -> bytes:
+def encode_request(key: InternalKey, correlation_id: int, body: bytes, format_version: int = FIRST_FORMAT) -> bytes:
     """Return the frame, size included."""
-    return (_REQUEST.size + len(body)).to_bytes(4, "big") + _REQUEST.pack(key, FORMAT, correlation_id) + body
+    head = _REQUEST.pack(key, format_version, correlation_id)
+    return (len(head) + len(body)).to_bytes(4, "big") + head + body
 
 
 def parse_request(frame: memoryview) -> InternalRequest:
@@ -91,9 +102,9 @@ def parse_request(frame: memoryview) -> InternalRequest:
         kind = InternalKey(key)
     except (struct.error, ValueError) as error:
         raise ProtocolError(f"not a broker's request: {error}") from error
-    if found != FORMAT:
-        raise ProtocolError(f"{kind.name} of format {found}; this release speaks {FORMAT}")
-    return InternalRequest(kind, correlation_id, bytes(frame[_REQUEST.size :]))
+    if found not in FORMATS:
+        raise ProtocolError(f"{kind.name} of format {found}; this release speaks {FORMATS[0]} to {FORMATS[-1]}")
+    return InternalRequest(kind, correlation_id, bytes(frame[_REQUEST.size :]), found)
 
 
 def encode_response(correlation_id: int, error: ErrorCode, body: bytes = b"") -> bytes:
@@ -142,6 +153,7 @@ class Pull(NamedTuple):
         version: that image's version.
         max_wait_ms: how long it will wait for a newer one.
         cleaned: ids of deleted topics whose data it no longer has.
+        removed: partitions by topic id that were moved away from it and whose data it no longer has; format 2.
     """
 
     broker_id: int
@@ -149,11 +161,16 @@ class Pull(NamedTuple):
     version: int
     max_wait_ms: int
     cleaned: Collection[uuid.UUID] = ()
+    removed: Collection[tuple[uuid.UUID, int]] = ()
 
 
-def encode_pull(pull: Pull) -> bytes:
-    """Return the body of PULL_IMAGE: the fields of `Pull` by name."""
-    return json.dumps(pull._asdict() | {"cleaned": [one.hex for one in pull.cleaned]}).encode()
+def encode_pull(pull: Pull, format_version: int) -> bytes:
+    """Return the body of PULL_IMAGE: the fields of `Pull` by name; without `removed` in format 1."""
+    document = pull._asdict() | {"cleaned": [one.hex for one in pull.cleaned]}
+    del document["removed"]
+    if format_version > 1:
+        document["removed"] = [[topic.hex, partition] for topic, partition in pull.removed]
+    return json.dumps(document).encode()
 
 
 def parse_pull(body: bytes) -> Pull:
@@ -165,7 +182,9 @@ def parse_pull(body: bytes) -> Pull:
     try:
         asked = json.loads(body)
         broker_id, epoch, version, max_wait_ms = (int(asked[name]) for name in Pull._fields[:4])
-        return Pull(broker_id, epoch, version, max_wait_ms, frozenset(uuid.UUID(hex=one) for one in asked["cleaned"]))
+        cleaned = frozenset(uuid.UUID(hex=one) for one in asked["cleaned"])
+        removed = frozenset((uuid.UUID(hex=topic), int(partition)) for topic, partition in asked.get("removed", ()))
+        return Pull(broker_id, epoch, version, max_wait_ms, cleaned, removed)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ProtocolError(f"not a pull: {error}") from error
 

@@ -95,15 +95,14 @@ SERVED: Mapping[ApiKey, ApiVersionRange] = {
     ApiKey.ELECT_LEADERS: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiVersionRange(0, 1, 0, flexible_from=1),
     ApiKey.ALTER_CLIENT_QUOTAS: ApiVersionRange(0, 1, 0, flexible_from=1),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1, 0, flexible_from=0),
     ApiKey.DESCRIBE_PRODUCERS: ApiVersionRange(0, 0, 0, flexible_from=0),
 }
 """What this release answers, which is exactly what ApiVersions says."""
 
-PLANNED: Mapping[ApiKey, ApiVersionRange] = {
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
-}
+PLANNED: Mapping[ApiKey, ApiVersionRange] = {}
 """Messages that can be encoded and decoded but have no handler yet; never advertised."""
 
 KNOWN: Mapping[ApiKey, ApiVersionRange] = {**SERVED, **PLANNED}

@@ -200,7 +200,7 @@ def test_the_store_holds_exactly_what_kafka_would_write(cluster: Cluster) -> Non
     registered = json.loads(text(store, "/brokers/ids/1"))
     assert registered.pop("timestamp").isdigit()
     assert registered == {
-        "features": {},
+        "features": {"pylog.formats": {"min_version": 1, "max_version": 2}},
         "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "INTERNAL": "PLAINTEXT"},
         "endpoints": ["PLAINTEXT://h1:9092", "INTERNAL://h1:9192"],
         "jmx_port": -1,
@@ -624,6 +624,37 @@ def test_data_of_a_cluster_is_refused_by_a_wiped_store(cluster: Cluster) -> None
     with pytest.raises(ConfigError, match="lost-cluster, but the store names no cluster"):
         one.agent.start(WAIT_S)
     assert cluster.outsider().exists("/cluster/id") is None
+
+
+def test_rule_15_a_cluster_of_later_formats_is_refused(cluster: Cluster) -> None:
+    cluster.lead(1)
+    cluster.outsider().set("/pylog/format_level", b'{"version":1,"level":3}')
+    two = cluster.member(2)
+    with pytest.raises(ConfigError, match="level 3; this release knows up to 2"):
+        two.agent.start(WAIT_S)
+
+
+def test_a_new_cluster_begins_with_this_release_s_formats(cluster: Cluster) -> None:
+    assert cluster.lead(1).images[-1].level == 2
+
+
+def test_a_cluster_of_the_release_before_keeps_its_formats(cluster: Cluster) -> None:
+    cluster.outsider().create("/cluster/id", b'{"version":"1","id":"c"}', make_parents=True)
+    one = cluster.lead(1)
+    assert one.images[-1].level == 1
+    assert one.agent.finalize().result(WAIT_S) == 2
+    assert one.images[-1].level == 2
+
+
+def test_configs_that_another_tool_changes_are_seen_by_its_notice(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.create(NewTopic("t", 1))
+    store = cluster.outsider()
+    store.set("/config/topics/t", b'{"version":1,"config":{"retention.ms":"7"}}')
+    store.create("/config/brokers/<default>", b'{"version":1,"config":{"a":"b"}}')
+    store.create("/config/changes/config_change_", b'{"version":2,"entity_path":"topics/t"}', sequence=True)
+    one.wait(lambda: one.images[-1].topics["t"].configs == {"retention.ms": "7"})
+    one.wait(lambda: one.images[-1].broker_configs == {"<default>": {"a": "b"}})
 
 
 def test_data_of_this_cluster_is_welcome(cluster: Cluster) -> None:

@@ -287,3 +287,92 @@ def test_a_leader_whose_log_cannot_be_used_gives_up_to_another_member() -> None:
     outsider = term.plan_isr(1, 1, IsrRequest(topic_id, 0, 5, 3, ((3, -1),)))
     assert isinstance(outsider, IsrResult)
     assert outsider.error is ErrorCode.INVALID_REQUEST
+
+
+def moving_term() -> Controller:
+    seen = replace(
+        snapshot(brokers((1, 1), (2, 1), (3, 1)), topic("t", led_by(1, (1, 2), (1, 2)), led_by(2, (2,), (2,)))), level=2
+    )
+    return controller(seen)
+
+
+def test_partitions_are_moved_only_once_the_cluster_is_finalized() -> None:
+    term = controller(snapshot(brokers((1, 1)), topic("t", led_by(1, (1,), (1,)))))
+    with pytest.raises(ApiError, match="finalize") as refusal:
+        term.plan_moves({("t", 0): [1]})
+    assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_move_is_finished_by_the_isr_change_that_completes_it() -> None:
+    term = moving_term()
+    rewrite, refused = term.plan_moves({("t", 0): [3, 2], ("t", 9): [1], ("u", 0): None})
+    assert {key: error.code for key, error in refused.items()} == {
+        ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert rewrite.states == []
+    term.confirm_rewrite(rewrite)
+    assert term.topics["t"].partitions[0].replicas == (3, 2, 1)
+    assert not term.plan_arrivals().topics
+    wish = IsrRequest(term.topics["t"].topic_id, 0, 5, 3, ((1, 1), (2, 1), (3, 1)))
+    plan = term.plan_isr(1, 1, wish)
+    assert isinstance(plan, StateChange)
+    term.confirm_states([plan])
+    done = term.plan_arrivals()
+    [change] = done.states
+    assert (change.after.leader, change.after.leader_epoch, change.after.isr, change.after.partition_epoch) == (
+        3, 6, (3, 2), 4
+    )  # fmt: skip
+    term.confirm_rewrite(done)
+    assert term.topics["t"].partitions[0] == PartitionImage(3, 6, (3, 2), (3, 2), 5)
+    assert term.topics["t"].leaving == {0: (1,)}
+    [cleaned] = term.after_removal(1, [(term.topics["t"].topic_id, 0)])
+    assert cleaned.leaving == {}
+
+
+def test_a_new_controller_finishes_what_only_half_was_written() -> None:
+    term = moving_term()
+    rewrite, _ = term.plan_moves({("t", 0): [3, 2]})
+    # The state of the finished move stands in the store, the assignment still says that it is under way.
+    [before] = rewrite.topics
+    partitions = {**before.partitions, 0: replace(before.partitions[0], leader=3, leader_epoch=6, isr=(3, 2))}
+    successor = controller(
+        replace(snapshot(brokers((1, 1), (2, 1), (3, 1)), replace(before, partitions=partitions)), level=2)
+    )
+    done = successor.plan_arrivals()
+    assert done.states == []
+    assert done.topics[0].partitions[0].replicas == (3, 2)
+
+
+def test_growing_a_topic_waits_for_its_moves() -> None:
+    term = moving_term()
+    term.confirm_rewrite(term.plan_moves({("t", 0): [3, 2]})[0])
+    with pytest.raises(ApiError) as refusal:
+        term.plan_growth("t", 3, None)
+    assert refusal.value.code is ErrorCode.REASSIGNMENT_IN_PROGRESS
+
+
+def test_a_deleted_topic_is_deleted_too_where_it_was_before_a_move() -> None:
+    seen = replace(topic("t", led_by(1, (1,), (1,))), leaving={0: (2,)})
+    term = controller(snapshot(brokers((1, 1)), seen))
+    deleted = term.deletion_of("t")
+    assert deleted is not None
+    assert deleted.replicas == (1, 2)
+
+
+def test_the_second_wish_for_a_partition_in_one_request_is_refused() -> None:
+    term = controller(snapshot(brokers((1, 1), (2, 1)), topic("t", led_by(1, (1, 2), (1, 2)))))
+    wish = IsrRequest(term.topics["t"].topic_id, 0, 5, 3, ((1, 1),))
+    first, second = term.plan_isrs(1, 1, [wish, wish])
+    assert isinstance(first, StateChange)
+    assert second == IsrResult(ErrorCode.INVALID_REQUEST)
+
+
+def test_formats_are_finalized_once_no_broker_is_behind() -> None:
+    live = brokers((1, 1), (2, 1))
+    term = controller(snapshot({**live, 1: replace(live[1], max_level=2)}))
+    with pytest.raises(ApiError, match="2 still run") as refusal:
+        term.plan_finalize()
+    assert refusal.value.code is ErrorCode.FEATURE_UPDATE_FAILED
+    ready = {one: replace(broker, max_level=2) for one, broker in live.items()}
+    assert controller(snapshot(ready)).plan_finalize() == 2

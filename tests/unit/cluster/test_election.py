@@ -89,7 +89,7 @@ def test_a_bounced_leader_hands_over() -> None:
 
 
 def test_a_bounced_leader_alone_leads_again_in_a_new_epoch() -> None:
-    assert summary(elect(partition(1, (1,)), {1, 2}, leaving={1})) == (1, (1,), 6)
+    assert summary(elect(partition(1, (1,)), {1, 2}, bounced={1})) == (1, (1,), 6)
 
 
 def test_a_bounced_follower_leaves_the_isr() -> None:
@@ -139,3 +139,8 @@ def test_what_holds_in_every_election(
         assert after.leader != NO_LEADER
     if not leaving:
         assert elect(after, live, unclean=unclean) is after, "a second look finds nothing to do"
+
+
+def test_a_leader_that_leaves_and_is_alone_in_sync_stays_as_it_is() -> None:
+    before = partition(1, (1,))
+    assert elect(before, {1, 2}, leaving={1}) is before, "asking again must not begin a new epoch each time"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pylog.cluster import znodes
-from pylog.cluster.image import BrokerInfo, DeletedTopic, PartitionImage, TopicImage, parse_topic_id
+from pylog.cluster.image import BrokerInfo, DeletedTopic, Move, PartitionImage, TopicImage, parse_topic_id
 from pylog.errors import ProtocolError
 from pylog.model import NodeAddress
 
@@ -16,12 +16,13 @@ REGISTRATION = znodes.BrokerRegistration(1, NodeAddress(1, "127.0.0.1", 9092), N
 def test_a_broker() -> None:
     data = znodes.encode_broker(REGISTRATION, now_ms=1795264456072)
     assert data == (
-        b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","INTERNAL":"PLAINTEXT"},'
+        b'{"features":{"pylog.formats":{"min_version":1,"max_version":2}},'
+        b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","INTERNAL":"PLAINTEXT"},'
         b'"endpoints":["PLAINTEXT://127.0.0.1:9092","INTERNAL://10.0.0.1:9192"],"rack":"r1","jmx_port":-1,'
         b'"port":9092,"host":"127.0.0.1","version":5,"timestamp":"1795264456072"}'
     )
     assert znodes.decode_broker(1, data, czxid=77) == BrokerInfo(
-        1, 77, "r1", REGISTRATION.client, REGISTRATION.internal
+        1, 77, "r1", REGISTRATION.client, REGISTRATION.internal, max_level=2
     )
 
 
@@ -66,7 +67,36 @@ def test_a_topic() -> None:
         b'{"partitions":{"0":[1,2],"1":[2,1]},"topic_id":"vS7img6LTLWcAmLY8OZ6Uw","adding_replicas":{},'
         b'"removing_replicas":{},"version":3}'
     )
-    assert znodes.decode_assignment(data) == znodes.Assignment(topic.topic_id, {0: (1, 2), 1: (2, 1)})
+    assert znodes.decode_assignment(data) == znodes.Assignment(topic.topic_id, {0: (1, 2), 1: (2, 1)}, {}, {})
+
+
+def test_a_topic_on_the_move_as_kafka_writes_it() -> None:
+    partitions = {0: PartitionImage(1, 0, (1, 2), (3, 2, 1), 0), 1: PartitionImage(2, 0, (2, 1), (2, 1), 0)}
+    moves = {0: Move((3,), (1,)), 1: Move((), (1,))}
+    topic = TopicImage("T", parse_topic_id("vS7img6LTLWcAmLY8OZ6Uw"), partitions, {}, moves, {1: (4,)})
+    data = znodes.encode_assignment(topic)
+    assert data == (
+        b'{"partitions":{"0":[3,2,1],"1":[2,1]},"topic_id":"vS7img6LTLWcAmLY8OZ6Uw","adding_replicas":{"0":[3]},'
+        b'"removing_replicas":{"0":[1],"1":[1]},"version":3,"pylog_leaving_replicas":{"1":[4]}}'
+    )
+    assert znodes.decode_assignment(data) == znodes.Assignment(
+        topic.topic_id, {0: (3, 2, 1), 1: (2, 1)}, topic.moves, topic.leaving
+    )
+
+
+def test_rule_15_a_topic_of_the_release_before_has_nothing_on_the_move() -> None:
+    data = b'{"partitions":{"0":[1]},"topic_id":"vS7img6LTLWcAmLY8OZ6Uw","version":3}'
+    assert znodes.decode_assignment(data).moves == {}
+
+
+def test_rule_15_a_broker_of_the_release_before_reads_formats_of_the_first_level() -> None:
+    data = znodes.encode_broker(REGISTRATION, 1).replace(b'{"pylog.formats":{"min_version":1,"max_version":2}}', b"{}")
+    assert znodes.decode_broker(1, data, 7).max_level == 1
+
+
+def test_the_format_level() -> None:
+    assert znodes.encode_level(2) == b'{"version":1,"level":2}'
+    assert znodes.decode_level(b'{"version":1,"level":2}') == 2
 
 
 def test_more_than_ten_partitions_come_back_by_number() -> None:

@@ -70,6 +70,30 @@ def test_a_leaving_member_counts_until_the_answer() -> None:
     assert one.high_watermark(0, 10) == 10
 
 
+def test_a_replica_that_comes_with_a_move_joins_and_one_that_goes_is_forgotten() -> None:
+    one = leader(isr=(1, 2, 3), min_isr=3)
+    one.follow((4, 2, 3, 1), 3, now_ms=5)
+    one.fetched(2, 20, 10, 10, now_ms=5)
+    one.fetched(3, 30, 10, 10, now_ms=5)
+    one.fetched(4, 40, 10, 10, now_ms=5)
+    change = one.wanted_change(10, 10, now_ms=5)
+    assert change is not None
+    assert [member for member, _ in change.isr] == [1, 2, 3, 4]
+    one.sent(change)
+    one.answered([1, 2, 3, 4], 8)
+    one.follow((4, 2, 1), 3, now_ms=6)
+    assert not one.is_replica(3)
+    assert one.high_watermark(0, 10) == 10, "until the next state 3 still counts, and its progress is known"
+    one.learned([1, 2, 4], 9)
+    assert one.wanted_change(10, 10, now_ms=7) is None, "3 does not join again"
+
+
+def test_a_replica_that_only_comes_does_not_raise_the_minimum() -> None:
+    one = leader(isr=(1,), min_isr=9)
+    one.follow((1, 4), 1, now_ms=0)
+    assert not one.is_under_min_isr()
+
+
 def test_a_member_that_has_everything_stays_though_it_fetched_long_ago() -> None:
     one = leader(isr=(1, 2))
     one.fetched(2, 20, 10, 10, now_ms=0)

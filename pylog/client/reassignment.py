@@ -1,0 +1,95 @@
+"""Moving partitions to other brokers; librdkafka has no call for it, so this asks the brokers itself."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pylog.client.raw import RawClient, RawConfig, raise_for
+from pylog.errors import ApiError, ErrorCode
+from pylog.model import TopicPartition
+from pylog.wire.api.partitions import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+_VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """A partition on the move.
+
+    Attributes:
+        replicas: all it has now: those that come and stay, then those that go.
+        adding: brokers that come.
+        removing: brokers that go.
+    """
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The brokers that shall hold it, the preferred leader first."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
+
+
+def reassign(
+    bootstrap: str, wanted: Mapping[TopicPartition, Sequence[int] | None], timeout_s: float
+) -> dict[TopicPartition, ApiError | None]:
+    """Begin to move partitions; return for each why it was refused, or None."""
+    rows: dict[str, list[ReassignablePartition]] = {}
+    for (topic, partition), replicas in wanted.items():
+        row = ReassignablePartition(partition_index=partition, replicas=None if replicas is None else list(replicas))
+        rows.setdefault(topic, []).append(row)
+    topics = [ReassignableTopic(name=name, partitions=partitions) for name, partitions in rows.items()]
+    request = AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=int(timeout_s * 1000))
+    with RawClient(bootstrap, _patience(timeout_s)) as client:
+        answer = AlterPartitionReassignmentsResponse.decode(_VERSION, client.ask(request, _VERSION))
+    raise_for(answer.error_code, answer.error_message or "reassignment")
+    return {
+        TopicPartition(topic.name, one.partition_index): _error(one.error_code, one.error_message)
+        for topic in answer.responses
+        for one in topic.partitions
+    }
+
+
+def list_reassignments(
+    bootstrap: str, partitions: Iterable[TopicPartition] | None, timeout_s: float
+) -> dict[TopicPartition, Reassignment]:
+    """Return what is on the move, of these partitions or of all."""
+    rows: dict[str, list[int]] | None = None
+    if partitions is not None:
+        rows = {}
+        for topic, partition in partitions:
+            rows.setdefault(topic, []).append(partition)
+    topics = None
+    if rows is not None:
+        topics = [ListPartitionReassignmentsTopics(name=name, partition_indexes=one) for name, one in rows.items()]
+    request = ListPartitionReassignmentsRequest(topics=topics, timeout_ms=int(timeout_s * 1000))
+    with RawClient(bootstrap, _patience(timeout_s)) as client:
+        answer = ListPartitionReassignmentsResponse.decode(_VERSION, client.ask(request, _VERSION))
+    raise_for(answer.error_code, answer.error_message or "list of reassignments")
+    return {
+        TopicPartition(topic.name, one.partition_index): Reassignment(
+            tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
+        )
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+
+
+def _patience(timeout_s: float) -> RawConfig:
+    return RawConfig(request_timeout_ms=int(timeout_s * 1000), retry_ms=int(timeout_s * 1000))
+
+
+def _error(code: int, message: str | None) -> ApiError | None:
+    if code == ErrorCode.NONE:
+        return None
+    known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
+    return ApiError(known, message or known.name)

@@ -1,0 +1,59 @@
+"""Which formats a cluster may write while brokers of two releases run in it (rule 15).
+
+A *level* stands for one version of everything that brokers write for each other: cluster images, internal requests,
+nodes in the store.  Every release reads its own level and the previous one.  It writes the cluster's level, which an
+operator raises with ``pylog cluster finalize`` once every broker runs the new release; until then a broker may go back.
+
+Level 1: release 0.1 before deltas and reassignments.
+Level 2: images as deltas; topics with moves and orders to delete single replicas.
+"""
+
+from collections.abc import Mapping
+
+from pylog.cluster.image import FIRST_LEVEL, BrokerInfo
+from pylog.errors import ApiError, ConfigError, ErrorCode
+
+NEWEST_LEVEL = 2
+"""What this release writes once the cluster is finalized, and the newest that it reads."""
+
+OLDEST_LEVEL = NEWEST_LEVEL - 1
+"""The oldest that it reads."""
+
+REASSIGNMENT_LEVEL = 2
+"""From which on partitions can be reassigned: a controller of an older release would forget about it."""
+
+assert OLDEST_LEVEL >= FIRST_LEVEL
+
+
+def check_level(level: int) -> None:
+    """Raise ConfigError unless this release can run in a cluster of this level."""
+    if level > NEWEST_LEVEL:
+        raise ConfigError(
+            f"the cluster is finalized to formats of level {level}; this release knows up to {NEWEST_LEVEL}: "
+            "install the release that the other brokers run"
+        )
+    if level < OLDEST_LEVEL:
+        raise ConfigError(
+            f"the cluster writes formats of level {level}; this release reads from {OLDEST_LEVEL} on: "
+            "run `pylog cluster finalize` with the release before this one first"
+        )
+
+
+def level_to_finalize(brokers: Mapping[int, BrokerInfo]) -> int:
+    """Return the level that a cluster of these brokers can be raised to.
+
+    Raises:
+        ApiError: FEATURE_UPDATE_FAILED; a broker that is registered could not read it.
+    """
+    behind = sorted(broker.broker_id for broker in brokers.values() if broker.max_level < NEWEST_LEVEL)
+    if behind:
+        message = f"brokers {', '.join(map(str, behind))} still run an older release: upgrade them first"
+        raise ApiError(ErrorCode.FEATURE_UPDATE_FAILED, message)
+    return NEWEST_LEVEL
+
+
+def require_level(level: int, wanted: int, what: str) -> None:
+    """Raise UNSUPPORTED_VERSION unless the cluster's *level* allows *what*."""
+    if level < wanted:
+        message = f"{what} needs formats of level {wanted}, the cluster has {level}: run `pylog cluster finalize`"
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, message)

@@ -1,0 +1,27 @@
+"""Which replica a consumer reads from: the leader, or one in its own rack.
+
+Source: KIP-392; Kafka's RackAwareReplicaSelector.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pylog.model import Offset
+
+
+class Candidate(NamedTuple):
+    """A follower in sync: its rack, None if not told, and the end of its log as its last fetch showed it."""
+
+    broker_id: int
+    rack: str | None
+    log_end_offset: Offset
+
+
+def nearer_replica(
+    rack: str, leaders_rack: str | None, followers: Iterable[Candidate], fetch_offset: Offset
+) -> int | None:
+    """Return the follower that a consumer in *rack* should read from, or None if the leader is as near."""
+    if leaders_rack == rack:
+        return None
+    near = [one for one in followers if one.rack == rack and one.log_end_offset >= fetch_offset]
+    return max(near, key=lambda one: one.log_end_offset).broker_id if near else None

@@ -1,0 +1,126 @@
+"""Moving partitions: what Kafka does with replicas, ISR and leader from the first order to the last broker gone."""
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from pylog.cluster.image import Move, PartitionImage, TopicImage
+from pylog.cluster.reassignment import begin_move, finish_move
+from pylog.errors import ApiError, ErrorCode
+
+LIVE = {1, 2, 3, 4, 5}
+
+
+def topic(leader: int = 1, isr: tuple[int, ...] = (1, 2), replicas: tuple[int, ...] = (1, 2)) -> TopicImage:
+    return TopicImage("t", uuid.UUID(int=1), {0: PartitionImage(leader, 5, isr, replicas, 9)})
+
+
+def with_isr(moving: TopicImage, isr: tuple[int, ...]) -> TopicImage:
+    return replace(moving, partitions={0: replace(moving.partitions[0], isr=isr)})
+
+
+def test_a_move_has_both_sets_of_replicas_until_it_is_done() -> None:
+    moving = begin_move(topic(), 0, [3, 2], LIVE)
+    assert moving.partitions[0] == PartitionImage(1, 5, (1, 2), (3, 2, 1), 9)
+    assert moving.moves == {0: Move(adding=(3,), removing=(1,))}
+    assert moving.factor(0) == 2
+    assert finish_move(moving, 0, LIVE) is None, "3 is not in sync yet"
+
+
+def test_when_all_are_in_sync_the_others_go_and_the_leader_with_them() -> None:
+    moving = with_isr(begin_move(topic(), 0, [3, 2], LIVE), (3, 2, 1))
+    done = finish_move(moving, 0, LIVE)
+    assert done is not None
+    assert done.partitions[0] == PartitionImage(3, 6, (3, 2), (3, 2), 9)
+    assert done.moves == {}
+    assert done.leaving == {0: (1,)}
+
+
+def test_a_leader_that_stays_keeps_its_epoch() -> None:
+    moving = with_isr(begin_move(topic(leader=2), 0, [3, 2], LIVE), (3, 2, 1))
+    done = finish_move(moving, 0, LIVE)
+    assert done is not None
+    assert done.partitions[0] == PartitionImage(2, 5, (3, 2), (3, 2), 9)
+
+
+def test_a_move_waits_while_nobody_it_leads_to_lives() -> None:
+    moving = with_isr(begin_move(topic(), 0, [3], LIVE), (3, 2, 1))
+    assert finish_move(moving, 0, {1, 2}) is None
+    assert finish_move(moving, 0, {1, 2, 3}) is not None
+
+
+def test_fewer_replicas_are_a_move_that_is_done_at_once() -> None:
+    moving = begin_move(topic(), 0, [2], LIVE)
+    done = finish_move(moving, 0, LIVE)
+    assert done is not None
+    assert done.partitions[0] == PartitionImage(2, 6, (2,), (2,), 9)
+    assert done.leaving == {0: (1,)}
+
+
+def test_another_order_is_no_move() -> None:
+    turned = begin_move(topic(), 0, [2, 1], LIVE)
+    assert turned.partitions[0] == PartitionImage(1, 5, (1, 2), (2, 1), 9)
+    assert turned.moves == {}
+
+
+def test_a_second_order_starts_where_the_first_began() -> None:
+    moving = with_isr(begin_move(topic(), 0, [3, 4], LIVE), (1, 2, 3))
+    again = begin_move(moving, 0, [5, 2], LIVE)
+    assert again.partitions[0].replicas == (5, 2, 1)
+    assert again.partitions[0].isr == (1, 2), "3 was only on its way"
+    assert again.moves == {0: Move((5,), (1,))}
+    assert again.leaving == {0: (3, 4)}
+
+
+def test_a_move_that_is_called_off_leaves_everything_as_it_was() -> None:
+    moving = with_isr(begin_move(topic(), 0, [3, 4], LIVE), (1, 2, 3))
+    back = begin_move(moving, 0, None, LIVE)
+    assert back.partitions[0] == PartitionImage(1, 5, (1, 2), (1, 2), 9)
+    assert back.moves == {}
+    assert back.leaving == {0: (3, 4)}
+
+
+def test_calling_off_takes_leadership_from_who_only_came() -> None:
+    moving = begin_move(topic(), 0, [3], LIVE)
+    moving = replace(moving, partitions={0: replace(moving.partitions[0], leader=3, isr=(2, 3))})
+    assert begin_move(moving, 0, None, LIVE).partitions[0] == PartitionImage(2, 6, (2,), (1, 2), 9)
+
+
+def test_calling_off_is_refused_while_only_who_comes_is_in_sync() -> None:
+    moving = with_isr(begin_move(topic(), 0, [3], LIVE), (3,))
+    with pytest.raises(ApiError) as refusal:
+        begin_move(moving, 0, None, LIVE)
+    assert refusal.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_who_left_and_comes_back_has_nothing_to_delete() -> None:
+    left = replace(topic(), leaving={0: (3, 4)})
+    assert begin_move(left, 0, [1, 3], LIVE).leaving == {0: (4,)}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        ([], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([3, 3], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([-1], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([9], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+    ],
+    ids=["empty", "twice", "negative", "unknown broker", "nothing to call off"],
+)
+def test_orders_that_make_no_sense_are_refused(wanted: list[int] | None, code: ErrorCode) -> None:
+    with pytest.raises(ApiError) as refusal:
+        begin_move(topic(), 0, wanted, LIVE)
+    assert refusal.value.code is code
+
+
+def test_a_partition_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ApiError) as refusal:
+        begin_move(topic(), 7, [1], LIVE)
+    assert refusal.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_dead_replica_may_stay_one() -> None:
+    assert begin_move(topic(), 0, [1, 2, 3], {1, 3}).partitions[0].replicas == (1, 2, 3)

@@ -1,0 +1,19 @@
+"""Which replica a consumer is sent to (KIP-392)."""
+
+from pylog.replica.selector import Candidate, nearer_replica
+
+FOLLOWERS = [Candidate(2, "b", 10), Candidate(3, "b", 12), Candidate(4, "c", 12), Candidate(5, None, 12)]
+
+
+def test_the_one_in_the_same_rack_that_has_most() -> None:
+    assert nearer_replica("b", "a", FOLLOWERS, 5) == 3
+
+
+def test_the_leader_where_it_is_in_that_rack_or_nobody_is() -> None:
+    assert nearer_replica("a", "a", FOLLOWERS, 5) is None
+    assert nearer_replica("x", "a", FOLLOWERS, 5) is None
+
+
+def test_nobody_who_lacks_what_is_asked_for() -> None:
+    assert nearer_replica("b", "a", FOLLOWERS, 11) == 3
+    assert nearer_replica("b", "a", FOLLOWERS, 13) is None
