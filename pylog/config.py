@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pylog.broker.config import BrokerConfig, ListenerConfig, StoreConfig
+from pylog.broker.config import STANDALONE_ID, BrokerConfig, ListenerConfig, StoreConfig
 from pylog.broker.settings import parse_broker_settings
 from pylog.errors import ConfigError
 
@@ -96,7 +96,7 @@ def standalone_config(
         ConfigError: an override is unknown or wrong.
     """
     return BrokerConfig(
-        broker_id=0,
+        broker_id=STANDALONE_ID,
         data_dir=data_dir,
         client=ListenerConfig(host=host, port=port, advertised_host=_advertised(host), advertised_port=port),
         internal=None,

@@ -402,7 +402,7 @@ class ClusterAgent:
             state = "names no cluster" if found is None else f"is of cluster {found}"
             raise ConfigError(
                 f"the data of broker {self._broker_id} is of cluster {own}, but the store {state}; "
-                "correct `store`, or restore the cluster with `pylog cluster restore-metadata`"
+                "correct `store`; if the store of a standalone broker is lost: pylog cluster adopt --data DIR"
             )
         self.cluster_id = found or self._tree.give_cluster_id(topic_id_text(uuid.uuid4()))
         check_level(self._tree.level())

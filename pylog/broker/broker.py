@@ -13,7 +13,7 @@ from pylog.broker import logs, status
 from pylog.broker.acks import Acknowledgements
 from pylog.broker.admin import AdminServer, Reply, Routes
 from pylog.broker.agent import ClusterAgent, ControllerInfo
-from pylog.broker.config import BrokerConfig, ListenerConfig
+from pylog.broker.config import STORE, BrokerConfig, ListenerConfig
 from pylog.broker.controller_link import ControllerLink
 from pylog.broker.coordinator import GroupCoordinator
 from pylog.broker.fetch import FetchHandler, NearReplicas
@@ -523,7 +523,7 @@ def _open_store(config: BrokerConfig) -> Store:
         return ZooKeeperStore(config.store.hosts, session_timeout_ms=config.store.session_timeout_ms)
     from pylog.store.embedded import EmbeddedTree
 
-    return EmbeddedTree(config.data_dir / "store").session()
+    return EmbeddedTree(config.data_dir / STORE).session()
 
 
 def _advertised(broker_id: int, listener: ListenerConfig, bound_port: int) -> NodeAddress:

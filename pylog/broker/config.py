@@ -6,6 +6,12 @@ from pathlib import Path
 
 from pylog.broker.settings import Value
 
+STANDALONE_ID = 0
+"""Id of every standalone broker: there is never a second one beside it."""
+
+STORE = "store"
+"""Where a standalone broker keeps its store, below its data directory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerConfig:

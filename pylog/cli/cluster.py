@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from pylog import faults
+from pylog.cli.adopt import adopt
 from pylog.cli.failure import Failure, failure_of
 from pylog.cli.finalize import finalize
 from pylog.cli.options import (
@@ -29,6 +30,7 @@ from pylog.model import NodeAddress
 
 app = new_app("Is the cluster healthy, and what is it made of?")
 app.command(epilog="Example: pylog cluster finalize --broker 1")(finalize)
+app.command(epilog="Example: pylog cluster adopt --data /var/lib/pylog/0 --yes")(adopt)
 
 _READING_INTERVAL_S = 1.0
 _EMPTY = ClusterView("", -1, (), {})

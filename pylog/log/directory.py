@@ -117,8 +117,8 @@ class LogDirectory:
             self.cluster_id = cluster_id
         elif self.cluster_id != cluster_id:
             raise ConfigError(
-                f"{file}: cluster.id={self.cluster_id}, but the cluster is {cluster_id}; "
-                "if its logs are meant to join this cluster: pylog cluster adopt"
+                f"{file}: cluster.id={self.cluster_id}, but the cluster is {cluster_id}: "
+                "this data is of another cluster; correct `store` or `data_dir`"
             )
 
     @property
@@ -170,6 +170,16 @@ class LogDirectory:
         self.logs[key] = log
         self._unopened.discard(key)
         return log
+
+    def name_topic(self, key: TopicPartition, topic_id: uuid.UUID) -> None:
+        """Write into the directory of a partition whose topic it is, if it does not say.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        path = self.path / str(key)
+        if read_topic_id(path) is None:
+            self._write_metadata(path, topic_id)
 
     def _open(self, key: TopicPartition, path: Path, config: LogConfig, now_ms: int, *, is_new: bool) -> Log:
         log = Log.open(

@@ -1,0 +1,122 @@
+"""A standalone broker that lost its store stops, names the way out, and goes on after it with all it had."""
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from pylog.cli.app import run
+from pylog.testing import BrokerProcess
+from tests.interop import frames
+from tests.interop.frames import Connection
+
+
+def produce(broker: BrokerProcess, topic: str, values: list[bytes], partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(30) == 0
+
+
+def read(broker: BrokerProcess, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found: list[bytes] = []
+    while len(found) < count:
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        value = message.value()
+        assert isinstance(value, bytes)
+        found.append(value)
+    consumer.commit(offsets=[TopicPartition(topic, 0, count)], asynchronous=False)
+    consumer.close()
+    return found
+
+
+def new_producer_id(broker: BrokerProcess) -> int:
+    with Connection(broker.bootstrap) as connection:
+        body = connection.ask(frames.frame(22, 0, struct.pack(">hi", -1, 60_000)))
+    return int(struct.unpack_from(">q", body, 6)[0])
+
+
+def topics(broker: BrokerProcess) -> set[tuple[str, int, int]]:
+    rows = broker.admin("GET", "/status")[1]["partitions"]
+    return {(row["topic"], row["partition"], row["log_end_offset"]) for row in rows}
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_lost_store_is_built_again_from_the_directories(tmp_path: Path, is_killed: bool) -> None:
+    with BrokerProcess(tmp_path, config={"num.partitions": 2}) as broker:
+        assert run(["topic", "create", "kept", "--partitions", "2", "--config", "cleanup.policy=compact", "--config",
+                    "retention.ms=-1", "--bootstrap", broker.bootstrap]) == 0
+        produce(broker, "clicks", [b"one", b"two"])
+        produce(broker, "clicks", [b"other"], partition=1)
+        assert read(broker, "clicks", 2) == [b"one", b"two"]
+        last_id = new_producer_id(broker)
+        before = topics(broker)
+        if is_killed:
+            broker.kill()
+        else:
+            broker.stop()
+        shutil.rmtree(broker.data_dir / "store")
+        with pytest.raises(RuntimeError, match="pylog cluster adopt --data"):
+            broker.start()
+        assert run(["cluster", "adopt", "--data", str(broker.data_dir)]) == 0
+        with pytest.raises(RuntimeError, match="pylog cluster adopt --data"):
+            broker.start()  # it was only named
+        assert run(["cluster", "adopt", "--data", str(broker.data_dir), "--yes"]) == 0
+        broker.start()
+        assert topics(broker) == before
+        assert new_producer_id(broker) // 1000 >= last_id // 1000
+        produce(broker, "clicks", [b"three"])
+        assert read(broker, "clicks", 3) == [b"one", b"two", b"three"]
+        broker.stop()
+        assert run(["cluster", "adopt", "--data", str(broker.data_dir), "--yes"]) == 1  # there is a store
+
+
+def test_what_retention_and_compaction_go_by_is_adopted_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        assert run(["topic", "create", "kept", "--partitions", "1", "--config", "cleanup.policy=compact", "--config",
+                    "retention.ms=-1", "--bootstrap", broker.bootstrap]) == 0
+        produce(broker, "plain", [b"one"])
+        broker.stop()
+        shutil.rmtree(broker.data_dir / "store")
+        assert run(["cluster", "adopt", "--data", str(broker.data_dir), "--yes"]) == 0
+        broker.start()
+        capsys.readouterr()
+        assert run(["topic", "describe", "kept", "--bootstrap", broker.bootstrap, "--format", "json"]) == 0
+        said = capsys.readouterr().out
+    assert '"cleanup.policy": "compact"' in said
+    assert '"retention.ms": "-1"' in said
+
+
+def test_a_running_broker_s_directory_is_not_adopted(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        assert run(["cluster", "adopt", "--data", str(broker.data_dir), "--yes"]) == 1
+        assert broker.admin("GET", "/ready")[0] == 200
+
+
+def test_directories_of_two_topics_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with BrokerProcess(tmp_path, config={"num.partitions": 2}) as broker:
+        produce(broker, "clicks", [b"one"])
+        broker.stop()
+        file = broker.data_dir / "clicks-1" / "partition.metadata"
+        file.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+        shutil.rmtree(broker.data_dir / "store")
+        assert run(["cluster", "adopt", "--data", str(broker.data_dir), "--yes"]) == 1
+    assert "directories of clicks are of different topics" in capsys.readouterr().err
+
+
+def test_a_directory_without_topic_id_and_a_missing_partition_are_adopted(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, config={"num.partitions": 3}) as broker:
+        produce(broker, "clicks", [b"one"])
+        broker.stop()
+        (broker.data_dir / "clicks-0" / "partition.metadata").unlink()
+        shutil.rmtree(broker.data_dir / "clicks-1")
+        shutil.rmtree(broker.data_dir / "store")
+        assert run(["cluster", "adopt", "--data", str(broker.data_dir), "--yes"]) == 0
+        broker.start()
+        assert {("clicks", 0, 1), ("clicks", 1, 0), ("clicks", 2, 0)} <= topics(broker)
