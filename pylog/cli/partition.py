@@ -19,9 +19,11 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, note, table
+from pylog.cli.reassign import reassign
 from pylog.client.partitions import PartitionAdmin
 
 app = new_app("Move partitions between brokers; give leaders back.")
+app.command(epilog="Example: pylog partition reassign --topic clicks --to 1,2,3 --execute")(reassign)
 
 
 @app.command(epilog="Example: pylog partition elect --topic clicks")

@@ -1,5 +1,7 @@
 """Commands that need more than one broker, or ZooKeeper."""
 
+from pathlib import Path
+
 import pytest
 
 from pylog.client.admin import Admin
@@ -40,6 +42,79 @@ def test_the_preferred_replica_is_given_its_partitions_back(pylog: Command, brok
     rows = pylog("partition", "elect", "--topic", "given", "--format", "json").json
     assert [(row["leader"], row["problem"]) for row in rows] == [(2, None)] * len(rows)
     assert sorted(row["partition"] for row in rows) == led_by(pylog, 2) != []
+
+
+def test_partitions_are_spread_drained_and_multiplied(pylog: Command, brokers: Brokers, tmp_path: Path) -> None:
+    create(brokers[1], "spread", 6)
+    wait_for(lambda: is_in_sync(brokers, "spread"), "all in sync")
+    pylog("produce", "spread", stdin=b"x\n" * 3000)
+    reassign = ["partition", "reassign", "--topic", "spread"]
+    pylog(*reassign, "--to", "1", "--execute")
+    wait_held(pylog, "spread", [[1]] * 6)
+    shown = pylog(*reassign, "--to", "all", "--format", "json")
+    assert shown.notes == "nothing was moved: add --execute to do it\n"
+    assert held(pylog, "spread") == [[1]] * 6
+    assert len(shown.json["partitions"]) == 4
+    plan = tmp_path / "plan.json"
+    plan.write_bytes(shown.output)
+    ended = pylog("partition", "reassign", "--plan", str(plan), "--throttle", "100000000", "--execute")
+    assert ended.text.splitlines()[0].split() == ["TOPIC", "PARTITION", "FROM", "REPLICAS"]
+    assert ended.notes.endswith("4 partitions are where they should be\n")
+    wait_held(pylog, "spread", [[1], [1], [2], [2], [3], [3]])
+    wait_for(lambda: throttles(pylog, "spread") == {}, "the throttle is off")
+    assert pylog(*reassign, "--to", "all", "--execute").notes == "everything is where it should be\n"
+
+    pylog(*reassign, "--drain", "3", "--execute")
+    wait_held(pylog, "spread", [[1], [1], [1], [2], [2], [2]])
+    pylog(*reassign, "-r", "2", "--execute")
+    wait_for(lambda: {len(replicas) for replicas in held(pylog, "spread")} == {2}, "two replicas each")
+    assert len(pylog("consume", "spread", "-e").text) == 6000
+
+
+def test_a_move_is_shown_and_called_off(pylog: Command, brokers: Brokers) -> None:
+    create(brokers[1], "slow", 1)
+    wait_for(lambda: is_in_sync(brokers, "slow"), "all in sync")
+    pylog("produce", "slow", stdin=(b"x" * 100_000 + b"\n") * 200)
+    [[here]] = held(pylog, "slow")
+    there = here % 3 + 1
+    reassign = ["partition", "reassign", "--topic", "slow"]
+    ended = pylog(*reassign, "--to", str(there), "--throttle", "100000", "--no-wait", "--execute")
+    assert ended.notes == "1 of 1 moves began\n"
+    wait_for(lambda: len(throttles(pylog, "slow")) == 2, "the throttle is on")
+    status = pylog(*reassign, "--status", "--format", "json")
+    assert status.json["partitions"] == [
+        {"topic": "slow", "partition": 0, "replicas": [there], "adding": [there], "removing": [here]}]
+    assert "1 moves were called off" in pylog(*reassign, "--cancel").notes
+    wait_held(pylog, "slow", [[here]])
+    wait_for(lambda: throttles(pylog, "slow") == {}, "the throttle is off")
+    assert pylog(*reassign, "--status").notes == "0 partitions are on the move\n"
+    wait_for(lambda: "throttled.rate" not in pylog("config", "describe", "broker", "1").text, "the rate is off")
+
+
+@pytest.mark.parametrize(("arguments", "exit_code", "told"), [
+    ([], 2, "PYLOG-0012"), (["--to", "1", "--drain", "2"], 2, "PYLOG-0012"), (["-r", "1", "--cancel"], 2, "PYLOG-0012"),
+    (["--to", "one"], 2, "PYLOG-0011"), (["--to", "9"], 1, "PYLOG-0204"), (["-r", "4"], 1, "4 replicas on 3 brokers"),
+    (["--plan", "/does/not/exist"], 1, "PYLOG-0304"), (["--plan", "/etc/hostname"], 2, "this is no plan"),
+])
+def test_a_plan_that_cannot_be_is_refused(
+    pylog: Command, brokers: Brokers, arguments: list[str], exit_code: int, told: str
+) -> None:
+    assert told in pylog("partition", "reassign", *arguments, exit_code=exit_code).notes
+
+
+def held(pylog: Command, topic: str) -> list[list[int]]:
+    rows = pylog("topic", "describe", topic, "--format", "json").json["partitions"]
+    return [row["replicas"] for row in rows]
+
+
+def wait_held(pylog: Command, topic: str, wanted: list[list[int]]) -> None:
+    """Wait until replicas are so; the broker that is asked may hear of it a bit later."""
+    wait_for(lambda: sorted(held(pylog, topic)) == wanted, f"{topic} is on {wanted}")
+
+
+def throttles(pylog: Command, topic: str) -> dict[str, str]:
+    found = pylog("topic", "describe", topic, "--format", "json").json
+    return {name: found["config"][name] for name in found["own_config"] if "throttled" in name}
 
 
 def is_in_sync(brokers: Brokers, name: str) -> bool:
