@@ -8,9 +8,11 @@ HOSTS ?=
 HOST ?=
 UNIT ?=
 SCENARIO ?= cluster
+SEEDS ?= 1000
+FIRST ?= 1
 
 .PHONY: help setup doctor image hosts up status logs shell down distclean \
-        test check unit interop molecule bench wheelhouse
+        test check sim sim-mutants unit interop molecule bench wheelhouse
 
 help: ## print this list
 	@printf 'pylog: a distributed log, deployed by Ansible\n\n'
@@ -45,6 +47,12 @@ down: ## remove the local cluster with its data; caches stay
 
 distclean: ## remove everything this checkout made: hosts, image, caches, .venv
 	@local/down.sh distclean
+
+sim: setup ## a simulated cluster: SEEDS=1000 runs with faults by lot; FIRST=1 the first seed
+	@local/sim.sh --first $(FIRST) --seeds $(SEEDS) --go-on
+
+sim-mutants: setup ## each fault put into the code is found within SEEDS=1000 runs
+	@local/sim.sh --mutants --seeds $(SEEDS)
 
 test: ## all tests, with what they need
 	@local/test.sh

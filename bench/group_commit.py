@@ -88,7 +88,8 @@ async def _broker(directory: Path) -> tuple[Requests, GroupCoordinator]:
     produce = ProduceHandler(
         partitions, metrics, now_ms=_now_ms, appended=fetch.changed, acknowledgements=acknowledgements)
     groups = GroupCoordinator(
-        partitions, settings, metrics, now_ms=_now_ms, appended=fetch.changed, acknowledgements=acknowledgements)
+        partitions, settings, metrics, now_ms=_now_ms, wall_ms=_now_ms, appended=fetch.changed,
+        acknowledgements=acknowledgements)
     groups.image_applied(changed)
     await asyncio.sleep(0.2)  # empty partitions are loaded at once
     cluster = SimpleNamespace(broker_id=0, partitions=partitions, settings=settings, groups=groups)

@@ -17,6 +17,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.duties import ControllerDuties, Growth, TopicResult, Watches, new_topic_ids
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.formats import check_level
@@ -232,7 +233,7 @@ class ClusterAgent:
         self, broker_id: int, broker_epoch: int, ends: Mapping[tuple[uuid.UUID, int], tuple[int, int]]
     ) -> Future[None]:
         """Take in what *broker_id* found after an unclean stop; the image says when that is settled."""
-        return self._ask(lambda duties: duties.recover(broker_id, broker_epoch, ends, _now_ms()))
+        return self._ask(lambda duties: duties.recover(broker_id, broker_epoch, ends, steady_ms()))
 
     def elect_leaders(
         self, wanted: Sequence[tuple[str, int]] | None, *, unclean: bool = False
@@ -374,7 +375,7 @@ class ClusterAgent:
         found = self._tree.registered(self._broker_id)
         if found is None:
             try:
-                self.broker_epoch = self._tree.register(self._registration, _now_ms())
+                self.broker_epoch = self._tree.register(self._registration, wall_ms())
             except NodeExists:
                 return self._register_later()
         elif found[1].ephemeral_owner == self._store.session_id:
@@ -427,7 +428,7 @@ class ClusterAgent:
         node = self._tree.controller(watch)
         if node is None:
             self._step_down(None)
-            self._tree.claim_controller(self._broker_id, _now_ms())
+            self._tree.claim_controller(self._broker_id, wall_ms())
             node = self._tree.controller(watch)
         if node is None:
             # Elected and gone between two reads: its watch has put this look on the queue again.
@@ -542,7 +543,3 @@ class ClusterAgent:
         elif failure is not None:
             log.error("agent_ends broker=%d reason=%s", self._broker_id, failure)
             self._on_failure(failure)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

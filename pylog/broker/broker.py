@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ from pylog.broker import logs, status
 from pylog.broker.acks import Acknowledgements
 from pylog.broker.admin import AdminServer, Reply, Routes
 from pylog.broker.agent import ClusterAgent, ControllerInfo
+from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.config import STORE, BrokerConfig, ListenerConfig
 from pylog.broker.controller_link import ControllerLink
 from pylog.broker.coordinator import GroupCoordinator
@@ -81,21 +81,21 @@ class Broker:
         self._stop = stop
         self._loop = asyncio.get_running_loop()
         self._state = "starting"
-        self._started_ms = _now_ms()
+        self._started_ms = wall_ms()
         self._session: SessionState | None = None
         self._controller: ControllerInfo | None = None
         self._directory = directory
         self.partitions = Partitions(directory, config.broker_id, config.settings)
         self.partitions.registered_epoch = lambda: self._agent.broker_epoch if self._agent else -1
-        self.acknowledgements = Acknowledgements(self.partitions, _now_ms)
-        self._flusher = Flusher(now_ms=_now_ms, synced=self._synced)
+        self.acknowledgements = Acknowledgements(self.partitions, steady_ms)
+        self._flusher = Flusher(now_ms=steady_ms, synced=self._synced)
         self.partitions.on_unsynced = self._flusher.unsynced
-        self._throttles = Throttles(config.broker_id, config.settings, self.partitions, _now_ms)
+        self._throttles = Throttles(config.broker_id, config.settings, self.partitions, steady_ms)
         self._fetch = FetchHandler(
             self.partitions,
             self.metrics,
             max_bytes=int(config.settings["fetch.max.bytes"]),
-            now_ms=_now_ms,
+            now_ms=steady_ms,
             advanced=self.acknowledgements.changed,
             throttles=self._throttles,
             near=(
@@ -107,7 +107,7 @@ class Broker:
         self._produce = ProduceHandler(
             self.partitions,
             self.metrics,
-            now_ms=_now_ms,
+            now_ms=wall_ms,
             appended=self._fetch.changed,
             acknowledgements=self.acknowledgements,
         )
@@ -115,11 +115,12 @@ class Broker:
             self.partitions,
             config.settings,
             self.metrics,
-            now_ms=_now_ms,
+            now_ms=steady_ms,
+            wall_ms=wall_ms,
             appended=self._fetch.changed,
             acknowledgements=self.acknowledgements,
         )
-        self._quotas = Quotas(self.metrics, _now_ms)
+        self._quotas = Quotas(self.metrics, steady_ms)
         self._requests = Requests(self, self._produce, self._fetch, self._quotas, self.metrics)
         self._client = self._listener("client", self._requests)
         self._peer_requests = PeerRequests(config.cluster_secret, self._fetch, self._answer_peer)
@@ -139,7 +140,7 @@ class Broker:
             self.partitions,
             config.settings,
             self.metrics,
-            now_ms=_now_ms,
+            now_ms=steady_ms,
             secret=config.cluster_secret,
             broker_epoch=lambda: self._agent.broker_epoch if self._agent else -1,
             ask_isr=self._ask_isr,
@@ -154,7 +155,7 @@ class Broker:
             self._produce,
             config.settings,
             self.metrics,
-            now_ms=_now_ms,
+            now_ms=wall_ms,
             is_retention_ours=config.is_standalone,
         )
         self._admin = AdminServer(self._routes(), self._loop)
@@ -195,7 +196,7 @@ class Broker:
         self._client.start()
         self._state = "running"
         notify("READY=1")
-        took_ms = _now_ms() - self._started_ms
+        took_ms = wall_ms() - self._started_ms
         _logger.info("ready port=%d broker=%d release=%s took_ms=%d", client.port, self.broker_id, __version__, took_ms)
 
     async def stop(self) -> None:
@@ -533,10 +534,6 @@ def _advertised(broker_id: int, listener: ListenerConfig, bound_port: int) -> No
 
 def _log_connection(listener: str, event: str, peer: str, reason: str) -> None:
     _logger.warning("%s listener=%s peer=%s reason=%s", event, listener, peer, reason)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _ignore(handle: object) -> None:

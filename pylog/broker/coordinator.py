@@ -88,13 +88,15 @@ class GroupCoordinator:
         metrics: Metrics,
         *,
         now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
         appended: Callable[[tuple[str, int]], None],
         acknowledgements: Acknowledgements,
     ) -> None:
-        """Make it; *appended* is told every partition that grew."""
+        """Make it; *appended* is told every partition that grew, *now_ms* is steady, *wall_ms* goes into records."""
         self._partitions = partitions
         self._acknowledgements = acknowledgements
         self._now_ms = now_ms
+        self._wall_ms = wall_ms
         self._appended = appended
         self._config = GroupConfig(
             min_session_timeout_ms=int(settings["group.min.session.timeout.ms"]),
@@ -293,7 +295,7 @@ class GroupCoordinator:
         if not offsets:
             return ErrorCode.NONE
         shard = self._shard_of(group_id)
-        now_ms = self._now_ms()
+        now_ms = self._wall_ms()
         rows = []
         for (topic, partition), committed in offsets.items():
             committed.commit_timestamp = now_ms
@@ -333,7 +335,7 @@ class GroupCoordinator:
     async def _delete_offsets(self, shard: _Shard, group_id: str, wanted: Iterable[tuple[str, int]]) -> ErrorCode:
         known = shard.offsets.get(group_id, {})
         gone = [key for key in wanted if key in known]
-        now_ms = self._now_ms()
+        now_ms = self._wall_ms()
         error = await self._write(
             shard, [group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms) for key in gone]
         )
@@ -366,7 +368,7 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not State.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        now_ms = self._now_ms()
+        now_ms = self._wall_ms()
         rows = [
             group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms)
             for key in shard.offsets.get(group_id, {})
@@ -392,7 +394,7 @@ class GroupCoordinator:
                     action.token.set_result(action.response)
             else:
                 assert isinstance(action, Persist)
-                written = self._append(shard, [group_records.encode_group(group, self._now_ms())])
+                written = self._append(shard, [group_records.encode_group(group, self._wall_ms())])
                 if isinstance(written, Appended):
                     self._spawn(self._persist(shard, group, action, written))
                 else:
@@ -433,7 +435,7 @@ class GroupCoordinator:
             partition, log = self._partitions.leader(group_records.TOPIC, shard.number)
             if partition.leading is not None and partition.leading.is_under_min_isr():
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "fewer replicas in sync than min.insync.replicas")
-            result = log.append_as_leader(batch, records.parse_header(batch), partition.leader_epoch, self._now_ms())
+            result = log.append_as_leader(batch, records.parse_header(batch), partition.leader_epoch, self._wall_ms())
         except (ApiError, StorageError) as error:
             _logger.error("group not written partition=%d reason=%s", shard.number, error)
             is_moved = isinstance(error, ApiError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -5,12 +5,12 @@ the image no longer has, `prepare` moves directories and opens logs in a thread,
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.settings import Value, log_config, topic_settings
 from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
@@ -177,7 +177,7 @@ class Partitions:
         if not self._is_clean:
             self._clean_up(image)
         opened: dict[TopicPartition, Log | str] = {}
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         for topic, number, _ in self._hosted(image):
             key = TopicPartition(topic.name, number)
             if key in self._by_key and self._directory.logs.get(key) is not None:
@@ -264,7 +264,7 @@ class Partitions:
                 changed.append(found)
             elif found.leading is not None and (found.state != state or found.leading.factor != topic.factor(number)):
                 # Fewer in-sync replicas may be enough for what waits, or too few for it.
-                now_ms = time.time_ns() // 1_000_000
+                now_ms = steady_ms()
                 found.leading.follow(state.replicas, topic.factor(number), now_ms)
                 found.leading.learned(state.isr, state.partition_epoch)
                 self.advance(found)
@@ -322,7 +322,7 @@ class Partitions:
             epoch_start=log.log_end_offset if log is not None else 0,
             lag_ms=int(self._settings["replica.lag.time.max.ms"]),
             min_isr=int(topic_settings(self._settings, topic.configs)["min.insync.replicas"].value),
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=steady_ms(),
         )
         self.advance(partition)
 

@@ -134,6 +134,8 @@ class ProduceHandler:
         now_ms = self._now_ms()
         result = log.append_as_leader(batch, header, partition.leader_epoch, now_ms)
         if not result.is_duplicate:
+            if leading.cannot_write:
+                leading.cannot_write = False  # there is room again
             if leading.is_alone and not log.is_flushing:
                 # A single replica is the whole in-sync set: what it has written, everyone in sync has.
                 log.high_watermark = log.log_end_offset

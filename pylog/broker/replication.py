@@ -64,7 +64,7 @@ class Replication:
             partitions: hosted here.
             settings: this broker's.
             metrics: where to count.
-            now_ms: the clock.
+            now_ms: a steady clock.
             secret: by which brokers know each other.
             broker_epoch: epoch of our registration; -1 without one.
             ask_isr: brings changes to the controller and returns its answers, in order.
@@ -238,7 +238,10 @@ class Replication:
                 resignation = leading.resignation()
                 if resignation is not None:
                     wanted.append((partition, leading, self._isr_request(partition, resignation, epoch)))
-                continue
+                    continue
+                if log is None or log.offline is not None:
+                    continue
+                # Nobody else is in sync yet: whoever has caught up is let in first, and may lead then.
             change = leading.pending
             if change is None and self._isr_rests_ms.get(partition.key, 0) > now_ms:
                 continue

@@ -20,6 +20,7 @@ from crc32c import crc32c
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, StorageError
 from pylog.log.config import LogConfig
 from pylog.log.jobs import Job, SyncJob, UnlinkJob
+from pylog.log.producers import UNKNOWN
 from pylog.log.recovery import LoadedLog, load_log, replay_producers
 from pylog.log.retention import DeletedSegment, expired_segments
 from pylog.log.segment import RELATIVE_OFFSET_MAX, FileSlice, Segment
@@ -307,7 +308,7 @@ class Log:
         segment.add(last_offset, len(batch), header.max_timestamp, self._config.index_interval_bytes)
         self.log_end_offset = last_offset + 1
         if header.producer_id >= 0:
-            self.producers.note(header, header.base_offset, header.max_timestamp)
+            self.producers.note(header, header.base_offset, UNKNOWN)
 
     def _treat_time(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
         """Apply what the topic says about timestamps; return the log append time or -1."""
@@ -632,6 +633,11 @@ class Log:
         if self.offline is not None:
             raise self.offline
         if offset >= self.log_end_offset:
+            # An epoch that this broker led without writing may stand at the end.  The new leader knows nothing of it,
+            # and would send us here again and again.
+            with self._going_offline():
+                self.epochs.truncate_end(self.log_end_offset)
+            self._leader_epoch = self.epochs.latest
             return
         if offset < self._segments.base_offset:
             self.truncate_fully_and_start_at(offset)

@@ -30,6 +30,10 @@ WINDOW_BATCH_COUNT = 5
 MAX_PRODUCER_COUNT = 50_000
 """Producers remembered per partition, about 1 KiB each; at the limit the half that wrote longest ago is forgotten."""
 
+UNKNOWN = -1
+"""Time of a batch that was found in the log or came from the leader.  Its records' own times say nothing of when it was
+written: they are the producer's business, and may be years old in a copy of old data."""
+
 SEQUENCE_MASK = 2**31 - 1
 """Sequence numbers run from 0 to this and begin again."""
 
@@ -123,7 +127,7 @@ class Producers:
         return None
 
     def note(self, header: BatchHeader, base_offset: Offset, timestamp: int) -> None:
-        """Remember a batch that was appended at *base_offset*; *timestamp* is what its age counts from."""
+        """Remember a batch that was appended at *base_offset*; *timestamp* is what its age counts from, or UNKNOWN."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             if len(self._producers) >= MAX_PRODUCER_COUNT:
@@ -139,7 +143,10 @@ class Producers:
             producer.batches.append(StoredBatch(first, last, base_offset, base_offset + delta, timestamp))
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that wrote nothing for *expiration_ms*."""
+        """Forget producers that wrote nothing for *expiration_ms*; an unknown age counts from the first look."""
+        for found in self._producers.values():
+            if found.timestamp == UNKNOWN:
+                found.timestamp = now_ms
         late = [key for key, found in self._producers.items() if found.timestamp + expiration_ms <= now_ms]
         for producer_id in late:
             del self._producers[producer_id]

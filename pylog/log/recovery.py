@@ -17,7 +17,7 @@ from pylog.log.compaction import finish_swaps
 from pylog.log.config import LogConfig
 from pylog.log.epochs import LeaderEpochs
 from pylog.log.index import OffsetIndex, TimeIndex
-from pylog.log.producers import Producers
+from pylog.log.producers import UNKNOWN, Producers
 from pylog.log.segment import Segment
 from pylog.model import Offset
 from pylog.wire.records import CRC_START, HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader
@@ -374,11 +374,11 @@ def replay_producers(producers: Producers, segments: Sequence[Segment], start: O
         boundary = segment.find(start) if start > segment.base_offset else None
         for _, header in segment.batches(boundary.position if boundary else 0):
             if header.producer_id >= 0 and start <= header.base_offset < until:
-                producers.note(header, header.base_offset, header.max_timestamp)
+                producers.note(header, header.base_offset, UNKNOWN)
 
 
 def _replay(loaded: LoadedLog, header: BatchHeader) -> None:
     if header.partition_leader_epoch > loaded.epochs.latest:
         loaded.epochs.assign(header.partition_leader_epoch, header.base_offset, save=False)
     if header.producer_id >= 0:
-        loaded.producers.note(header, header.base_offset, header.max_timestamp)
+        loaded.producers.note(header, header.base_offset, UNKNOWN)

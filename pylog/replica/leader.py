@@ -183,11 +183,16 @@ class Leader:
                 is_late = now_ms - follower.caught_up_ms > self._lag_ms
                 if not is_late or follower.log_end_offset >= log_end_offset:
                     isr.add(broker_id)
-            elif broker_id in self._replicas and follower.log_end_offset >= max(high_watermark, self._epoch_start):
+            elif broker_id in self._replicas and self._is_caught_up(follower, high_watermark, now_ms):
                 isr.add(broker_id)
         if isr == self.isr:
             return None
         return IsrChange(tuple((member, self._epoch_of(member)) for member in sorted(isr)), self.partition_epoch)
+
+    def _is_caught_up(self, follower: Progress, high_watermark: Offset, now_ms: int) -> bool:
+        # One that fetches no more must not be named: its process may be gone, and with it the whole change is refused.
+        is_fetching = now_ms - follower.fetched_ms <= self._lag_ms
+        return is_fetching and follower.log_end_offset >= max(high_watermark, self._epoch_start)
 
     def resignation(self) -> IsrChange | None:
         """Return the change that leaves us out, because our log cannot be used; None while nobody else is in sync."""

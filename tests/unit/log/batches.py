@@ -39,10 +39,11 @@ def open_log(
     clean: bool = False,
     recovery_point: Offset = 0,
     log_start_offset: Offset = 0,
+    now_ms: int = 0,
 ) -> Log:
     """Open the log in *directory* with everything readable."""
     log = Log.open(
-        directory, PARTITION, config, now_ms=0, clean=clean, recovery_point=recovery_point,
+        directory, PARTITION, config, now_ms=now_ms, clean=clean, recovery_point=recovery_point,
         log_start_offset=log_start_offset,
     )  # fmt: skip
     log.high_watermark = log.log_end_offset

@@ -130,6 +130,18 @@ def test_a_follower_stores_the_leader_s_bytes(tmp_path: Path) -> None:
     assert follower.epochs.entries() == leader.epochs.entries() == [(3, 0), (4, 10), (6, 15)]
 
 
+def test_a_follower_forgets_an_epoch_in_which_it_led_and_wrote_nothing(tmp_path: Path) -> None:
+    """Found by the simulator: the next leader does not know that epoch, and answered every fetch with where to cut."""
+    log = open_log(tmp_path)
+    append(log, epoch=3, count=5)
+    log.begin_leader_epoch(4)
+    assert log.epochs.latest == 4
+    log.truncate_to(5)
+    assert (log.epochs.latest, log.log_end_offset) == (3, 5)
+    log.begin_leader_epoch(4)
+    assert log.epochs.entries() == [(3, 0), (4, 5)]
+
+
 def test_a_follower_refuses_damage_and_keeps_what_came_before(tmp_path: Path) -> None:
     leader, follower = open_log(tmp_path / "leader"), open_log(tmp_path / "follower")
     fill(leader, 3)

@@ -143,6 +143,21 @@ def test_a_silent_producer_expires(log: Log) -> None:
     assert send(log, 50) == (2, False)
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_producer_of_old_records_is_not_taken_for_a_silent_one(tmp_path: Path, is_clean: bool) -> None:
+    """Found by the simulator: a follower counted a producer's age by its records' times, which may be years old."""
+    log = open_log(tmp_path)
+    day_ms = SMALL.producer_id_expiration_ms
+    log.append_as_follower(batch(2, producer_id=9, producer_epoch=0, base_sequence=0, timestamp=1))
+    (log.close if is_clean else lambda: crash(log))()
+    log = open_log(tmp_path, clean=is_clean, now_ms=50 * day_ms)
+    assert send(log, 0) == (0, True)
+    log.delete_expired(51 * day_ms - 1)
+    assert send(log, 0) == (0, True)
+    log.delete_expired(51 * day_ms)
+    assert send(log, 0) == (2, False)
+
+
 def test_deleted_segments_take_their_snapshots_along(log: Log, tmp_path: Path) -> None:
     fill(log, 60)
     log.delete_records_before(50)

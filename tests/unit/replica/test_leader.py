@@ -119,6 +119,16 @@ def test_joining_takes_the_epochs_start_and_the_high_watermark() -> None:
     assert [member for member, _ in change.isr] == [1, 2]
 
 
+def test_a_follower_that_fetches_no_more_does_not_join() -> None:
+    """Found by the simulator: the controller refuses a change that names a dead process, and with it whoever lives."""
+    one = leader(isr=(1,), min_isr=2)
+    one.fetched(3, 30, 10, 10, now_ms=1)
+    one.fetched(2, 20, 10, 10, now_ms=LAG_MS + 2)
+    change = one.wanted_change(0, 10, now_ms=LAG_MS + 2)
+    assert change is not None
+    assert change.isr == ((1, -1), (2, 20))
+
+
 def test_a_resignation_names_the_others_in_sync() -> None:
     one = leader(isr=(1, 3))
     one.fetched(3, 30, 4, 10, now_ms=1)

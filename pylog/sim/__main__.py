@@ -1,0 +1,58 @@
+"""`python -m pylog.sim`: run seeds and tell of those that fail, with their last events."""
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+
+HASH_SEED = "0"
+LAST_EVENTS = 60
+
+
+def main() -> int:
+    """Run what the command line asks for; 1 if an invariant broke."""
+    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+        # Sets of strings would come in another order every time.
+        command = [sys.executable, "-m", "pylog.sim", *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": HASH_SEED})
+    arguments = _arguments()
+    from pylog.sim.seeds import run_seeds
+
+    is_replay = arguments.seed is not None
+    seeds = [arguments.seed] if is_replay else range(arguments.first, arguments.first + arguments.seeds)
+    started_s = time.monotonic()
+    failed: list[int] = []
+    totals: Counter[str] = Counter()
+    done = 0
+    for result in run_seeds(seeds, arguments.jobs, trace=is_replay):
+        done += 1
+        totals.update(result.counts)
+        if is_replay or arguments.verbose:
+            print(result.summary, flush=True)
+        if result.invariant:
+            failed.append(result.seed)
+            for replayed in [result] if is_replay else run_seeds([result.seed], 1, trace=True):
+                print(replayed.story(arguments.events), flush=True)
+            if not arguments.go_on:
+                break
+    took_s = time.monotonic() - started_s
+    counts = " ".join(f"{name}={count}" for name, count in sorted(totals.items()))
+    print(f"seeds={done} failed={','.join(map(str, failed)) or 'none'} took_s={took_s:.0f} {counts}")
+    return 1 if failed else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m pylog.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20, help="how many")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--seed", type=int, help="replay this one, with its events")
+    parser.add_argument("--events", type=int, default=LAST_EVENTS, help="how many events of a failure to print")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
+    parser.add_argument("--go-on", action="store_true", help="do not stop at the first failure")
+    parser.add_argument("--verbose", action="store_true", help="a line a seed")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,368 @@
+"""What must hold after every step, whatever happened.
+
+- An acknowledged record (acks=all), and whatever a consumer was served, is in the log of every member of the committed
+  ISR whose disk has lost nothing: so it survives every election.
+- Where two logs have the same offset of the same leader epoch, they have the same batch.
+- At most one broker leads, and at most one acknowledges, in a leader epoch of a partition.
+- The store: the ISR is never empty; leaders come from the ISR; leader epochs, controller epochs and versions only grow;
+  nothing is written by a controller whose epoch is over.
+- A high watermark never moves back, but where the log is cut by a new leader's epoch.
+- Offsets that a group was told are committed do not go back.
+- An idempotent producer's records are there once, in order; nobody refuses it for good.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pylog.broker.partitions import Partition
+from pylog.cluster import znodes
+from pylog.cluster.image import PartitionImage
+from pylog.errors import ErrorCode
+from pylog.group.records import TOPIC as GROUPS_TOPIC
+from pylog.log.log import Log
+from pylog.model import NO_LEADER, TopicPartition
+from pylog.sim.cluster import Cluster, Host
+from pylog.sim.world import Process, Violation
+from pylog.store.nodes import Node, Plan
+from pylog.wire.records import decode_records, iter_batches
+
+Batch = tuple[int, int, int, int]
+"""Base offset, last offset, leader epoch, CRC."""
+
+
+@dataclass(slots=True)
+class _Copy:
+    """One replica's log, as far as it was read."""
+
+    truncations: int
+    end_offset: int = 0
+    batches: dict[int, Batch] = field(default_factory=dict)  # by base offset
+    segment_base: int = -1
+    position: int = 0
+    verified: int = 0  # how many of the partition's promises were found in it
+
+
+class Checks:
+    """Remembers what was promised, and compares.
+
+    Attributes:
+        values: of acknowledged records, by partition and offset.
+        counts: how many were acknowledged, served, committed; what a run is worth.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.values: dict[TopicPartition, dict[int, bytes]] = {}
+        self.counts = {"acknowledged": 0, "served": 0, "committed": 0, "elections": 0}
+        self.states: dict[TopicPartition, PartitionImage] = {}
+        self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
+        self._highest_controller_epoch = 0
+        self._promised: dict[TopicPartition, dict[int, Batch | None]] = {}
+        self._promises: dict[TopicPartition, list[int]] = {}  # their base offsets, as they came
+        self._unseen: dict[TopicPartition, list[tuple[int, int]]] = {}
+        self._by_epoch: dict[tuple[TopicPartition, int, int], int] = {}
+        self._acknowledgers: dict[tuple[TopicPartition, int], int] = {}
+        self._copies: dict[Log, _Copy] = {}
+        self._marks: dict[Log, tuple[int, int]] = {}
+        self._signatures: dict[tuple[int, TopicPartition], tuple[object, ...]] = {}
+        self._commits: dict[tuple[str, TopicPartition], int] = {}
+        self._doubtful: dict[tuple[str, TopicPartition], set[int]] = {}
+        self._watch_store()
+
+    # -- what clients were told ---------------------------------------------------------------------------------------
+
+    def acknowledged(
+        self, key: TopicPartition, broker_id: int, base_offset: int, values: list[bytes], *, is_first: bool
+    ) -> None:
+        """See `pylog.sim.clients.Witness`."""
+        self.counts["acknowledged"] += len(values)
+        known = self.values.setdefault(key, {})
+        for number, value in enumerate(values):
+            offset = base_offset + number
+            if known.setdefault(offset, value) != value:
+                detail = f"{key} {offset} was acknowledged as {known[offset]!r}, now as {value!r}"
+                raise Violation("one record an offset", detail)
+        if base_offset not in self._promised.setdefault(key, {}):
+            self._promise(key, base_offset, None)
+        if is_first:
+            self._unseen.setdefault(key, []).append((base_offset, broker_id))
+
+    def refused_for_good(self, key: TopicPartition, broker_id: int, error: ErrorCode) -> bool:
+        """See `pylog.sim.clients.Witness`."""
+        if self.states[key].leader != broker_id:
+            return True  # a deposed leader that does not know it yet lacks what its successor has
+        raise Violation("idempotence", f"{key}: a producer that lost nothing is told {error.name}")
+
+    def served(self, key: TopicPartition, broker_id: int, high_watermark: int, records: bytes) -> None:
+        """See `pylog.sim.clients.Witness`."""
+        promised = self._promised.setdefault(key, {})
+        for _, header in iter_batches(records):
+            batch = (header.base_offset, header.last_offset, header.partition_leader_epoch, header.crc)
+            if header.last_offset >= high_watermark:
+                raise Violation("high watermark", f"{key}: {batch} served above {high_watermark}")
+            self.counts["served"] += header.record_count
+            known = promised.get(header.base_offset)
+            if known is None:
+                self._promise(key, header.base_offset, batch)
+            elif known != batch:
+                raise Violation("served records stay", f"{key}: {known} was served before, now {batch}")
+
+    def in_doubt(self, group_id: str, key: TopicPartition, offset: int) -> None:
+        """See `pylog.sim.clients.Witness`."""
+        self._doubtful.setdefault((group_id, key), set()).add(offset)
+
+    def committed(self, group_id: str, key: TopicPartition, offset: int) -> None:
+        """See `pylog.sim.clients.Witness`."""
+        self.counts["committed"] += 1
+        self._doubtful[group_id, key].discard(offset)
+        self._commits[group_id, key] = max(self._commits.get((group_id, key), -1), offset)
+
+    def fetched_offset(self, group_id: str, key: TopicPartition, broker_id: int, offset: int) -> None:
+        """See `pylog.sim.clients.Witness`."""
+        state = self.states.get(TopicPartition(GROUPS_TOPIC, 0))
+        if state is None or state.leader != broker_id:
+            return  # a deposed coordinator may tell what held once
+        least = self._commits.get((group_id, key), -1)
+        if offset < least and offset not in self._doubtful.get((group_id, key), ()):
+            raise Violation("committed offsets", f"{group_id} {key}: {least} was committed, {offset} is told")
+        self._commits[group_id, key] = max(least, offset)
+
+    def _promise(self, key: TopicPartition, base_offset: int, batch: Batch | None) -> None:
+        self._promised[key][base_offset] = batch
+        self._promises.setdefault(key, []).append(base_offset)
+        self._signatures.clear()
+
+    # -- the store ----------------------------------------------------------------------------------------------------
+
+    def _watch_store(self) -> None:
+        tree = self._cluster.ensemble.tree.tree
+        adopt: Callable[[Plan], None] = tree.adopt
+
+        def seen(plan: Plan) -> None:
+            adopt(plan)
+            try:
+                for path, node in plan.changes.items():
+                    if node is not None:
+                        self._written(path, node)
+            except Violation as violation:  # who writes is a broker, which would take it for its own trouble
+                self._cluster.world.fail(violation)
+
+        tree.adopt = seen  # type: ignore[method-assign]
+
+    def _written(self, path: str, node: Node) -> None:
+        if path == znodes.CONTROLLER_EPOCH:
+            epoch = znodes.decode_controller_epoch(node.data)
+            if epoch < self._highest_controller_epoch:
+                raise Violation("controller epochs grow", f"{epoch} after {self._highest_controller_epoch}")
+            self._highest_controller_epoch = epoch
+            return
+        parts = path.split("/")
+        if parts[1:3] != ["brokers", "topics"]:
+            return
+        if len(parts) == 4:
+            for number, replicas in znodes.decode_assignment(node.data).replicas.items():
+                self._replicas[TopicPartition(parts[3], number)] = replicas
+        if parts[-1] != "state":
+            return
+        key = TopicPartition(parts[3], int(parts[5]))
+        raw = json.loads(node.data)
+        state = znodes.decode_state(node.data, node.version, self._replicas[key])
+        for host in self._cluster.hosts.values():
+            if host.broker_id not in state.isr:
+                host.damaged.discard(key)
+        if raw["controller_epoch"] < self._highest_controller_epoch:
+            detail = f"{key}: controller {raw['controller_epoch']} writes, {self._highest_controller_epoch} rules"
+            raise Violation("fencing", detail)
+        self._cluster.world.note("state", key, state.leader, state.leader_epoch, state.isr)
+        self._compare(key, self.states.get(key), state)
+        self.states[key] = state
+        self._signatures.clear()
+
+    def _compare(self, key: TopicPartition, before: PartitionImage | None, after: PartitionImage) -> None:
+        if not after.isr:
+            raise Violation("the ISR is never empty", f"{key}: {after}")
+        if after.leader != NO_LEADER and after.leader not in after.isr:
+            raise Violation("the leader is in sync", f"{key}: {after}")
+        if before is None:
+            return
+        if after.leader not in (before.leader, NO_LEADER):
+            self.counts["elections"] += 1
+        if after.leader != NO_LEADER and after.leader not in before.isr:
+            raise Violation("leaders come from the ISR", f"{key}: {before} -> {after}")
+        is_same = after.leader == before.leader
+        if after.leader_epoch < before.leader_epoch or (not is_same and after.leader_epoch == before.leader_epoch):
+            raise Violation("leader epochs grow", f"{key}: {before} -> {after}")
+        if after.leader_epoch != before.leader_epoch and not set(after.isr) <= set(before.isr):
+            raise Violation("elections take nobody in", f"{key}: {before} -> {after}")
+
+    # -- the logs -----------------------------------------------------------------------------------------------------
+
+    def look(self, process: Process | None) -> None:
+        """Compare what changed in a step of *process*, or everywhere if what must hold has changed."""
+        if not self._signatures:
+            for host in self._cluster.hosts.values():
+                self._look_at_host(host)
+            self._signatures[0, TopicPartition("", 0)] = ()
+        elif process is not None:
+            for host in self._cluster.hosts.values():
+                if host.process is process:
+                    self._look_at_host(host)
+
+    def _look_at_host(self, host: Host) -> None:
+        if host.broker is None:
+            return
+        for partition in host.broker.partitions:
+            log = partition.log
+            if log is None or log.offline is not None:
+                continue
+            signature = (log, log.log_end_offset, log.truncation_count, log.high_watermark, partition.leading)
+            place = (host.broker_id, partition.key)
+            if self._signatures.get(place) != signature:
+                self._signatures[place] = signature
+                self._look_at(host, partition, log)
+
+    def _look_at(self, host: Host, partition: Partition, log: Log) -> None:
+        key = partition.key
+        leading = partition.leading
+        if leading is not None:
+            self._leads(key, leading.leader_epoch, host.broker_id)
+        self._check_mark(host, key, log)
+        copy = self._read(host, key, log)
+        state = self.states.get(key)
+        if state is None or host.broker_id not in state.isr:
+            return
+        if key in host.damaged:
+            return
+        promised, promises = self._promised.get(key, {}), self._promises.get(key, [])
+        for offset in promises[copy.verified :]:
+            found, batch = copy.batches.get(offset), promised[offset]
+            if offset >= log.log_start_offset and (found is None or (batch is not None and found != batch)):
+                wanted = batch or self.values[key].get(offset)
+                raise Violation(
+                    "promised records survive",
+                    f"{key}: broker {host.broker_id}, in the ISR {state.isr} of epoch {state.leader_epoch}, "
+                    f"has {found} at {offset}, not {wanted!r}; its log ends at {log.log_end_offset}",
+                )
+            if batch is None:
+                promised[offset] = found
+        copy.verified = len(promises)
+        self._check_acknowledgers(key, copy)
+
+    def _leads(self, key: TopicPartition, leader_epoch: int, broker_id: int) -> None:
+        known = self._by_epoch.setdefault((key, -1, leader_epoch), broker_id)
+        if known != broker_id:
+            raise Violation("one leader an epoch", f"{key}: brokers {known} and {broker_id} lead in {leader_epoch}")
+
+    def _check_mark(self, host: Host, key: TopicPartition, log: Log) -> None:
+        if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
+            raise Violation(
+                "offsets",
+                f"{key} at {host.broker_id}: {log.log_start_offset}, {log.high_watermark}, {log.log_end_offset}",
+            )
+        mark, truncations = self._marks.get(log, (0, 0))
+        if log.high_watermark < mark and truncations == log.truncation_count:
+            raise Violation("high watermark", f"{key} at {host.broker_id}: {log.high_watermark} after {mark}")
+        self._marks[log] = (log.high_watermark, log.truncation_count)
+
+    def _check_acknowledgers(self, key: TopicPartition, copy: _Copy) -> None:
+        left = []
+        for base_offset, broker_id in self._unseen.get(key, ()):
+            batch = copy.batches.get(base_offset)
+            if batch is None:
+                left.append((base_offset, broker_id))
+                continue
+            known = self._acknowledgers.setdefault((key, batch[2]), broker_id)
+            if known != broker_id:
+                raise Violation("one leader acknowledges", f"{key} epoch {batch[2]}: brokers {known} and {broker_id}")
+        self._unseen[key] = left
+
+    def _read(self, host: Host, key: TopicPartition, log: Log) -> _Copy:
+        """Bring what is known of a log up to its end."""
+        copy = self._copies.get(log)
+        if copy is None or copy.truncations != log.truncation_count or copy.end_offset > log.log_end_offset:
+            copy = self._copies[log] = _Copy(log.truncation_count)
+        if copy.end_offset == log.log_end_offset and copy.segment_base >= 0:
+            return copy
+        for segment in log.segments:
+            if segment.base_offset < copy.segment_base:
+                continue
+            if segment.base_offset > copy.segment_base:
+                copy.segment_base, copy.position = segment.base_offset, 0
+            size = segment.size_bytes
+            if size <= copy.position:
+                continue
+            with segment.path.open("rb") as file:
+                file.seek(copy.position)
+                data = file.read(size - copy.position)
+            for _, header in iter_batches(data):
+                self._take(
+                    host, key, copy, (header.base_offset, header.last_offset, header.partition_leader_epoch, header.crc)
+                )
+            copy.position = size
+        copy.end_offset = log.log_end_offset
+        return copy
+
+    def _take(self, host: Host, key: TopicPartition, copy: _Copy, batch: Batch) -> None:
+        base_offset, _, epoch, crc = batch
+        copy.batches[base_offset] = batch
+        known = self._by_epoch.setdefault((key, base_offset, epoch), crc)
+        if known != crc and key.topic != GROUPS_TOPIC:
+            raise Violation(
+                "logs match",
+                f"{key} at {host.broker_id}: offset {base_offset} of epoch {epoch} has CRC "
+                f"{crc:#x}, elsewhere {known:#x}",
+            )
+
+    # -- at the end ---------------------------------------------------------------------------------------------------
+
+    def is_settled(self) -> bool:
+        """Whether every partition has a leader, all replicas in sync, and equal logs."""
+        for key, state in self.states.items():
+            if state.leader == NO_LEADER or len(state.isr) != len(state.replicas):
+                return False
+            ends = set()
+            for broker_id in state.replicas:
+                host = self._cluster.hosts[broker_id]
+                partition = host.broker.partitions.get(*key) if host.broker is not None else None
+                if partition is None or partition.log is None or partition.log.offline is not None:
+                    return False
+                ends.add((partition.log.log_end_offset, partition.log.high_watermark))
+            if len(ends) != 1 or len(set(next(iter(ends)))) != 1:
+                return False
+        return bool(self.states)
+
+    def check_end(self) -> None:
+        """Read every log from start to end and compare with all that was acknowledged."""
+        self._signatures.clear()
+        for host in self._cluster.hosts.values():
+            host.damaged.clear()
+        self.look(None)
+        for key, known in self.values.items():
+            for broker_id in self.states[key].replicas:
+                host = self._cluster.hosts[broker_id]
+                assert host.broker is not None
+                partition = host.broker.partitions.get(*key)
+                assert partition is not None
+                assert partition.log is not None
+                self._check_values(host, key, partition.log, known)
+
+    def _check_values(self, host: Host, key: TopicPartition, log: Log, known: dict[int, bytes]) -> None:
+        found: dict[int, bytes] = {}
+        for segment in log.segments:
+            data = segment.path.read_bytes()[: segment.size_bytes]
+            for position, header in iter_batches(data):
+                for record in decode_records(data, header, position):
+                    found[record.offset] = record.value or b""
+        for offset, value in known.items():
+            if found.get(offset) != value:
+                raise Violation(
+                    "acknowledged records survive",
+                    f"{key} at {host.broker_id}: offset {offset} is {found.get(offset)!r}, not {value!r}",
+                )
+        order: dict[bytes, int] = {}
+        for _, value in sorted(found.items()):
+            name, _, number = value.rpartition(b":")
+            if name.startswith(b"once") and order.get(name, -1) >= int(number):
+                raise Violation("once and in order", f"{key} at {host.broker_id}: {value!r} after {order[name]}")
+            order[name] = int(number)

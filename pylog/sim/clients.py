@@ -1,0 +1,368 @@
+"""Clients of the simulated cluster, speaking the protocol's bytes: producers, consumers, a group that commits.
+
+They do what a patient client does: ask again after every fault, at another broker, until told that something was done.
+What they are told goes to the checks.
+"""
+
+import asyncio
+import itertools
+import struct
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from pylog.errors import ErrorCode
+from pylog.model import TopicPartition
+from pylog.sim.world import World
+from pylog.wire.api import ApiKey, Message
+from pylog.wire.api.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pylog.wire.api.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from pylog.wire.api.message import Request
+from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pylog.wire.api.producers import InitProducerIdRequest, InitProducerIdResponse
+from pylog.wire.api.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from pylog.wire.records import Record, encode_batch
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+TIMEOUT_S = 3.0
+BACKOFF_S = (0.02, 0.2)
+PRODUCE_TIMEOUT_MS = 1_500
+FETCH_WAIT_MS = 200
+MAX_FRAME_BYTES = 1 << 24
+
+_VERSIONS: Mapping[ApiKey, int] = {
+    ApiKey.METADATA: 8,
+    ApiKey.CREATE_TOPICS: 4,
+    ApiKey.INIT_PRODUCER_ID: 1,
+    ApiKey.FIND_COORDINATOR: 2,
+    ApiKey.OFFSET_COMMIT: 7,
+    ApiKey.OFFSET_FETCH: 5,
+}
+"""The last ones without tagged fields."""
+
+
+class Witness(Protocol):
+    """Who is told what clients were told."""
+
+    def acknowledged(
+        self, key: TopicPartition, broker_id: int, base_offset: int, values: list[bytes], *, is_first: bool
+    ) -> None:
+        """A leader said that these records, written with acks=all, are safe; at the first attempt it wrote them too."""
+
+    def refused_for_good(self, key: TopicPartition, broker_id: int, error: ErrorCode) -> bool:
+        """An idempotent producer got an error that no retry helps against; return whether it should try again."""
+
+    def served(self, key: TopicPartition, broker_id: int, high_watermark: int, records: bytes) -> None:
+        """A consumer was given these batches."""
+
+    def committed(self, group_id: str, key: TopicPartition, offset: int) -> None:
+        """A group's offset was said to be safe."""
+
+    def in_doubt(self, group_id: str, key: TopicPartition, offset: int) -> None:
+        """A commit was sent; it may be carried out at any later time."""
+
+    def fetched_offset(self, group_id: str, key: TopicPartition, broker_id: int, offset: int) -> None:
+        """A group was told this offset; -1 is none."""
+
+
+class Unanswered(Exception):
+    """No answer, or none that makes sense; nobody knows what became of the request."""
+
+
+class Client:
+    """Connections to all brokers from one host."""
+
+    def __init__(self, world: World, name: str, brokers: Mapping[int, tuple[str, int]]) -> None:
+        self.world = world
+        self.name = name
+        self.leaders: dict[TopicPartition, int] = {}
+        self._brokers = brokers
+        self._streams: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
+        self._correlation_ids = itertools.count(1)
+
+    async def ask(self, broker_id: int, api_key: int, version: int, body: bytes) -> memoryview:
+        """Return the body of a broker's answer; raise Unanswered."""
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await self._ask(broker_id, api_key, version, body)
+        except (OSError, EOFError, TimeoutError) as error:
+            stream = self._streams.pop(broker_id, None)
+            if stream is not None:
+                stream[1].close()
+            raise Unanswered(f"{error!r}") from error
+
+    async def _ask(self, broker_id: int, api_key: int, version: int, body: bytes) -> memoryview:
+        if broker_id not in self._streams:
+            self._streams[broker_id] = await asyncio.open_connection(*self._brokers[broker_id])
+        reader, writer = self._streams[broker_id]
+        correlation_id = next(self._correlation_ids)
+        name = self.name.encode()
+        payload = struct.pack(f">hhih{len(name)}s", api_key, version, correlation_id, len(name), name) + body
+        writer.write(len(payload).to_bytes(4, "big") + payload)
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        if not 4 <= size <= MAX_FRAME_BYTES:
+            raise EOFError(f"frame of {size} bytes")
+        answer = await reader.readexactly(size)
+        if int.from_bytes(answer[:4], "big") != correlation_id:
+            raise EOFError("an answer to something else")
+        return memoryview(answer)[4:]
+
+    async def call(self, broker_id: int, request: Request, response: type[MessageT]) -> MessageT:
+        """Ask with a message and return the message that answers."""
+        version = _VERSIONS[request.api_key]
+        body = await self.ask(broker_id, request.api_key, version, request.encode(version))
+        return response.decode(version, body)
+
+    def some_broker(self) -> int:
+        """Return any broker's id."""
+        return self.world.random.choice(sorted(self._brokers))
+
+    async def pause(self) -> None:
+        """Wait a little before trying again."""
+        await asyncio.sleep(self.world.random.uniform(*BACKOFF_S))
+
+    async def find_leader(self, key: TopicPartition) -> int:
+        """Return who leads a partition, as some broker knows it."""
+        found = self.leaders.get(key)
+        if found is not None:
+            return found
+        wanted = MetadataRequest(topics=[MetadataRequestTopic(name=key.topic)], allow_auto_topic_creation=False)
+        answer = await self.call(self.some_broker(), wanted, MetadataResponse)
+        for topic in answer.topics:
+            for part in topic.partitions:
+                if part.leader_id in self._brokers:
+                    self.leaders[TopicPartition(topic.name or "", part.partition_index)] = part.leader_id
+        if key not in self.leaders:
+            raise Unanswered(f"no leader of {key}")
+        return self.leaders[key]
+
+    async def produce(self, broker_id: int, key: TopicPartition, batch: bytes, acks: int) -> tuple[ErrorCode, int]:
+        """Return error and base offset."""
+        topic = key.topic.encode()
+        body = struct.pack(">hhiih", -1, acks, PRODUCE_TIMEOUT_MS, 1, len(topic)) + topic
+        body += struct.pack(">iii", 1, key.partition, len(batch)) + batch
+        answer = await self.ask(broker_id, ApiKey.PRODUCE, 7, body)
+        error, offset = struct.unpack_from(">hq", answer, 4 + 2 + len(topic) + 4 + 4)
+        return ErrorCode(error), offset
+
+    async def fetch(self, broker_id: int, key: TopicPartition, offset: int) -> tuple[ErrorCode, int, bytes]:
+        """Return error, high watermark and record batches."""
+        topic = key.topic.encode()
+        body = struct.pack(">iiiibiiih", -1, FETCH_WAIT_MS, 1, 1 << 20, 0, 0, -1, 1, len(topic)) + topic
+        body += struct.pack(">iiiqqi", 1, key.partition, -1, offset, -1, 1 << 16) + struct.pack(">ih", 0, 0)
+        answer = await self.ask(broker_id, ApiKey.FETCH, 11, body)
+        at = 10 + 4 + 2 + len(topic) + 4
+        _, error, high_watermark, _, _, _, _, size = struct.unpack_from(">ihqqqiii", answer, at)
+        return ErrorCode(error), high_watermark, bytes(answer[at + 42 : at + 42 + max(size, 0)])
+
+
+async def create_topics(client: Client, topics: Mapping[str, tuple[int, int, Mapping[str, str]]]) -> None:
+    """Create topics (partitions, replicas, configs), asking until all are there."""
+    left = dict(topics)
+    while left:
+        wanted = [
+            CreatableTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replicas,
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+            )
+            for name, (partitions, replicas, configs) in left.items()
+        ]
+        try:
+            answer = await client.call(
+                client.some_broker(), CreateTopicsRequest(topics=wanted, timeout_ms=2000), CreateTopicsResponse
+            )
+        except Unanswered:
+            await client.pause()
+            continue
+        for row in answer.topics:
+            if row.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                left.pop(row.name, None)
+        await client.pause()
+
+
+async def produce(
+    client: Client,
+    witness: Witness,
+    keys: list[TopicPartition],
+    *,
+    acks: int,
+    is_idempotent: bool,
+    may_go_on: Callable[[], bool],
+    rest_s: tuple[float, float],
+    age_ms: int = 0,
+) -> None:
+    """Write numbered records, *age_ms* old, until told to stop; each batch is sent until it is acknowledged."""
+    world = client.world
+    producer_id, epoch = (await _producer_id(client)) if is_idempotent else (-1, -1)
+    sequences = dict.fromkeys(keys, 0)
+    numbers = itertools.count()
+    while may_go_on():
+        key = world.random.choice(keys)
+        values = [f"{client.name}:{key}:{next(numbers)}".encode() for _ in range(world.random.randint(1, 3))]
+        timestamp = world.wall_ns() // 1_000_000 - age_ms
+        rows = [Record(number, timestamp, None, value) for number, value in enumerate(values)]
+        sequence = sequences[key] if is_idempotent else -1
+        batch = encode_batch(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        if await _send(client, witness, key, batch, values, acks, is_idempotent, may_go_on):
+            sequences[key] += len(values)
+        elif is_idempotent:
+            return  # nobody knows what became of it, so nothing may follow it
+        await asyncio.sleep(world.random.uniform(*rest_s))
+
+
+async def _send(
+    client: Client,
+    witness: Witness,
+    key: TopicPartition,
+    batch: bytes,
+    values: list[bytes],
+    acks: int,
+    is_idempotent: bool,
+    may_go_on: Callable[[], bool],
+) -> bool:
+    attempts = 0
+    while attempts == 0 or may_go_on() or is_idempotent:
+        try:
+            leader = await client.find_leader(key)
+            attempts += 1
+            error, offset = await client.produce(leader, key, batch, acks)
+        except Unanswered:
+            client.leaders.pop(key, None)
+            await client.pause()
+            continue
+        client.world.note("produced", client.name, key, leader, error.name, offset)
+        if error is ErrorCode.NONE:
+            if acks == -1:
+                witness.acknowledged(key, leader, offset, values, is_first=attempts == 1 or not is_idempotent)
+            return True
+        is_fatal = error in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
+        if is_fatal and not witness.refused_for_good(key, leader, error):
+            return False
+        client.leaders.pop(key, None)
+        await client.pause()
+    return False
+
+
+async def _producer_id(client: Client) -> tuple[int, int]:
+    while True:
+        try:
+            answer = await client.call(client.some_broker(), InitProducerIdRequest(), InitProducerIdResponse)
+            if answer.error_code == ErrorCode.NONE:
+                return answer.producer_id, answer.producer_epoch
+        except Unanswered:
+            pass
+        await client.pause()
+
+
+async def consume(client: Client, witness: Witness, key: TopicPartition, may_go_on: Callable[[], bool]) -> None:
+    """Read a partition from its start on, until told to stop."""
+    offset = 0
+    while may_go_on():
+        try:
+            leader = await client.find_leader(key)
+            error, high_watermark, records = await client.fetch(leader, key, offset)
+        except Unanswered:
+            client.leaders.pop(key, None)
+            await client.pause()
+            continue
+        if error is not ErrorCode.NONE:
+            client.leaders.pop(key, None)
+            await client.pause()
+            continue
+        if records:
+            client.world.note("served", client.name, key, leader, offset, high_watermark, len(records))
+            witness.served(key, leader, high_watermark, records)
+            offset = _next_offset(records, offset)
+        await asyncio.sleep(0.01)
+
+
+def _next_offset(records: bytes, offset: int) -> int:
+    position = 0
+    while position + 61 <= len(records):
+        base, length = struct.unpack_from(">qi", records, position)
+        if position + 12 + length > len(records):
+            break
+        offset = max(offset, base + struct.unpack_from(">i", records, position + 23)[0] + 1)
+        position += 12 + length
+    return offset
+
+
+async def commit(
+    client: Client, witness: Witness, group_id: str, keys: list[TopicPartition], may_go_on: Callable[[], bool]
+) -> None:
+    """Commit growing offsets of a group without members, and ask for them."""
+    offsets = dict.fromkeys(keys, 0)
+    coordinator = -1
+    while may_go_on():
+        try:
+            if coordinator < 0:
+                found = await client.call(
+                    client.some_broker(),
+                    FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id]),
+                    FindCoordinatorResponse,
+                )
+                coordinator = found.coordinators[0].node_id if not found.coordinators[0].error_code else -1
+            if coordinator < 0:
+                await client.pause()
+                continue
+            key = client.world.random.choice(keys)
+            is_done = (
+                await _commit_one(client, witness, group_id, key, offsets, coordinator)
+                if client.world.random.random() < 0.7
+                else await _fetch_one(client, witness, group_id, key, coordinator)
+            )
+        except Unanswered:
+            is_done = False
+        if not is_done:
+            coordinator = -1
+        await client.pause()
+
+
+async def _commit_one(
+    client: Client,
+    witness: Witness,
+    group_id: str,
+    key: TopicPartition,
+    offsets: dict[TopicPartition, int],
+    coordinator: int,
+) -> bool:
+    offsets[key] += 1
+    part = OffsetCommitRequestPartition(partition_index=key.partition, committed_offset=offsets[key])
+    request = OffsetCommitRequest(
+        group_id=group_id, topics=[OffsetCommitRequestTopic(name=key.topic, partitions=[part])]
+    )
+    witness.in_doubt(group_id, key, offsets[key])
+    answer = await client.call(coordinator, request, OffsetCommitResponse)
+    error = ErrorCode(answer.topics[0].partitions[0].error_code)
+    client.world.note("commit", client.name, key, coordinator, offsets[key], error.name)
+    if error is ErrorCode.NONE:
+        witness.committed(group_id, key, offsets[key])
+    return error is ErrorCode.NONE
+
+
+async def _fetch_one(client: Client, witness: Witness, group_id: str, key: TopicPartition, coordinator: int) -> bool:
+    topics = [OffsetFetchRequestTopic(name=key.topic, partition_indexes=[key.partition])]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)])
+    answer = (await client.call(coordinator, request, OffsetFetchResponse)).groups[0]
+    part = answer.topics[0].partitions[0] if answer.topics else None
+    if answer.error_code or part is None or part.error_code:
+        return False
+    client.world.note("committed", client.name, key, coordinator, part.committed_offset)
+    witness.fetched_offset(group_id, key, coordinator, part.committed_offset)
+    return True

@@ -1,0 +1,191 @@
+"""The simulated cluster: hosts with disks, broker processes on them, and what can be done to both."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pylog.broker import broker as broker_module
+from pylog.broker.config import BrokerConfig, ListenerConfig, StoreConfig
+from pylog.broker.settings import parse_broker_settings
+from pylog.model import TopicPartition
+from pylog.sim.disk import Disks
+from pylog.sim.loop import SimLoop
+from pylog.sim.network import Network
+from pylog.sim.system import ProcessEnded, install
+from pylog.sim.threads import Turns
+from pylog.sim.world import CURRENT, Process, World
+from pylog.sim.zookeeper import HOST as ZOOKEEPER
+from pylog.sim.zookeeper import Ensemble
+
+CLIENT_PORT = 9092
+INTERNAL_PORT = 9093
+SECRET = b"simulated"
+SESSION_TIMEOUT_S = 2.0
+
+SETTINGS: Mapping[str, str] = {
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "1",
+    "replica.lag.time.max.ms": "1500",
+    "log.flush.offset.checkpoint.interval.ms": "2000",
+    "log.segment.bytes": "4096",
+    "log.index.interval.bytes": "256",
+    "controlled.shutdown.max.wait.ms": "2000",
+    "group.initial.rebalance.delay.ms": "100",
+    "group.min.session.timeout.ms": "500",
+}
+"""Every time shorter than in production, so that a run of seconds sees what takes a cluster minutes."""
+
+
+@dataclass(eq=False, slots=True)
+class Host:
+    """One machine with its disk; a broker process runs on it, or none.
+
+    Attributes:
+        is_held_down: it is switched off, and not by itself.
+        damaged: partitions of which its disk may have lost something, and whose ISR has not been without it since.
+    """
+
+    broker_id: int
+    name: str
+    data_dir: Path
+    process: Process | None = None
+    broker: broker_module.Broker | None = None
+    damaged: set[TopicPartition] = field(default_factory=set)
+    is_held_down: bool = False
+    skew_ms: int = 0
+    signals: dict[int, Callable[[], object]] = field(default_factory=dict)
+
+
+class Cluster:
+    """All of it.
+
+    Attributes:
+        hosts: by broker id.
+    """
+
+    def __init__(self, world: World, directory: Path, broker_count: int, settings: Mapping[str, str]) -> None:
+        self.world = world
+        self.network = Network(world)
+        self.turns = Turns(world)
+        self.loop = SimLoop(world, self.turns, self.network)  # type: ignore[abstract]  # what is missing is never asked
+        self.loop.add_signal_handler = self._add_signal_handler  # type: ignore[method-assign,assignment]
+        self.disks = Disks(world.random)
+        self.hosts = {
+            number: Host(number, f"broker-{number}", directory / f"broker-{number}")
+            for number in range(1, broker_count + 1)
+        }
+        self._settings = parse_broker_settings({**SETTINGS, **settings})
+        self.ensemble = Ensemble(world, self.turns, self.network, directory / ZOOKEEPER, SESSION_TIMEOUT_S)
+        install(world, self.loop, self.turns, self.network, self.disks, self.ensemble.store, self._ended)
+        cluster = self
+
+        class SeenBroker(broker_module.Broker):
+            """The production broker; the checks look at it."""
+
+            def __init__(self, *arguments: Any) -> None:
+                super().__init__(*arguments)
+                cluster._host_of(CURRENT.get()).broker = self
+
+        broker_module.Broker = SeenBroker  # type: ignore[misc,assignment]
+
+    def start(self, host: Host) -> None:
+        """Start a broker process on *host*, as systemd does."""
+        if host.process is not None:
+            return
+        self.network.set_up(host.name, True)
+        host.process = process = Process(host.name, skew_ms=host.skew_ms)
+        host.signals = {}
+        self.world.note("start", host.name)
+        self.spawn(process, lambda: self._main(host, process))
+
+    def spawn(self, process: Process, main: Callable[[], Any]) -> None:
+        """Run a coroutine as *process*."""
+        context = copy_context()
+        context.run(CURRENT.set, process)
+
+        def begin() -> None:
+            task = context.run(self.loop.create_task, main(), context=context)
+            process.kept.append(task)
+            task.add_done_callback(self._task_ended, context=context)
+
+        self.world.at(self.world.now_us, process, begin)
+
+    async def _main(self, host: Host, process: Process) -> None:
+        code = await broker_module._run(self._config(host))
+        self.world.note("exit", host.name, code)
+        if host.process is process:
+            process.is_alive = False
+            self.network.forget(process)
+            self.disks.forget(process)
+            host.process = host.broker = None
+
+    def _task_ended(self, task: "asyncio.Task[Any]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ProcessEnded):
+            self.world.fail(error)
+
+    # -- what happens to it -------------------------------------------------------------------------------------------
+
+    def terminate(self, host: Host) -> None:
+        """Send SIGTERM."""
+        process = host.process
+        if process is None or not host.signals:
+            return
+        self.world.note("sigterm", host.name)
+        handler = next(iter(host.signals.values()))
+        self.world.at(self.world.now_us, process, lambda: self._signalled(process, handler))
+
+    def _signalled(self, process: Process, handler: Callable[[], object]) -> None:
+        context = copy_context()
+        context.run(CURRENT.set, process)
+        context.run(handler)
+
+    def kill(self, host: Host) -> None:
+        """Kill the process; its disk and page cache live on."""
+        process = host.process
+        if process is None:
+            return
+        self.world.note("kill", host.name)
+        process.kept += [host.broker, host.signals]
+        process.is_alive = False
+        host.process = host.broker = None
+        self.network.forget(process)
+        self.disks.forget(process)
+
+    def cut_power(self, host: Host) -> None:
+        """Switch the machine off; what was not synced may be gone."""
+        self.network.set_up(host.name, False)
+        self.kill(host)
+        lost_bytes = self.disks.cut_power(host.data_dir)
+        self.world.note("power", host.name, "lost_bytes", lost_bytes)
+
+    def _ended(self, process: Process) -> None:
+        self.kill(self._host_of(process))
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _config(self, host: Host) -> BrokerConfig:
+        return BrokerConfig(
+            broker_id=host.broker_id,
+            data_dir=host.data_dir,
+            client=_listener(host.name, CLIENT_PORT),
+            internal=_listener(host.name, INTERNAL_PORT),
+            admin_socket=host.data_dir / "admin.sock",
+            store=StoreConfig(kind="zookeeper", hosts=ZOOKEEPER, session_timeout_ms=int(SESSION_TIMEOUT_S * 1000)),
+            cluster_secret=SECRET,
+            settings=self._settings,
+        )
+
+    def _host_of(self, process: Process | None) -> Host:
+        return next(host for host in self.hosts.values() if host.process is process and process is not None)
+
+    def _add_signal_handler(self, number: int, callback: Callable[[], object]) -> None:
+        self._host_of(CURRENT.get()).signals[number] = callback
+
+
+def _listener(host: str, port: int) -> ListenerConfig:
+    return ListenerConfig(host=host, port=port, advertised_host=host, advertised_port=port)

@@ -1,0 +1,246 @@
+"""What goes wrong, drawn by lot: crashes, power cuts, pauses, cuts of the network, a lost ensemble, clocks, full disks.
+
+Faults keep to what the cluster promises to survive (docs/guarantees.md): without syncs a disk may forget only where
+another member of the ISR forgets nothing; everything else may come in any number at any time.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from pylog.sim.checks import Checks
+from pylog.sim.cluster import Cluster, Host
+from pylog.sim.network import Weather
+from pylog.sim.zookeeper import HOST as ZOOKEEPER
+
+REST_S = (0.05, 1.5)
+"""Between two faults."""
+
+
+class Faults:
+    """Draws faults until told to stop, then mends everything."""
+
+    def __init__(self, cluster: Cluster, checks: Checks, *, is_flushing: bool) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._checks = checks
+        self._is_flushing = is_flushing
+        self._open = 0
+
+    async def run(self, until_s: float) -> None:
+        """Do harm until *until_s*."""
+        chance = self._world.random
+        kinds: list[tuple[float, Callable[[], None]]] = [
+            (3, self._kill),
+            (2, self._cut_power),
+            (3, self._pause),
+            (3, self._cut_host),
+            (2, self._cut_one_way),
+            (2, self._cut_from_store),
+            (1, self._lose_store),
+            (1, self._drop_store_answers),
+            (2, self._terminate),
+            (2, self._change_weather),
+            (1, self._turn_clock),
+            (1, self._fill_disk),
+            (1, self._kill_leader_behind_a_cut),
+        ]
+        # Each run likes some kinds and knows nothing of others: that reaches further than a bit of everything.
+        weights = [weight * chance.choice((0, 1, 1, 4)) for weight, _ in kinds]
+        if not any(weights):
+            weights = [weight for weight, _ in kinds]
+        while self._world.now_s < until_s:
+            await asyncio.sleep(chance.uniform(*REST_S))
+            chance.choices([fault for _, fault in kinds], weights)[0]()
+            self.start_dead()
+
+    def mend(self) -> None:
+        """End every fault."""
+        self._world.note("mend")
+        self._cluster.network.heal()
+        self._cluster.network.weather = Weather()
+        self._cluster.ensemble.is_up = True
+        self._cluster.ensemble.drop = 0.0
+        self._cluster.disks.full.clear()
+        for host in self._cluster.hosts.values():
+            host.skew_ms = 0
+            if host.process is not None:
+                host.process.skew_ms = 0
+                if host.process.is_paused:
+                    self._world.resume(host.process)
+        self.start_dead()
+
+    def start_dead(self) -> None:
+        """Start what ended by itself, as systemd does."""
+        for host in self._cluster.hosts.values():
+            if host.process is None and not host.is_held_down:
+                self._cluster.start(host)
+
+    # -- the faults ---------------------------------------------------------------------------------------------------
+
+    def _host(self) -> Host:
+        return self._world.random.choice(list(self._cluster.hosts.values()))
+
+    def _later(self, low_s: float, high_s: float, step: Callable[[], None]) -> None:
+        self._world.after(self._world.random.uniform(low_s, high_s), None, step)
+
+    def _may_hurt(self, host: Host) -> bool:
+        """Whether *host* may be taken from the cluster: not while it alone has what another's disk forgot."""
+        return not any(other.damaged for other in self._cluster.hosts.values() if other is not host)
+
+    def _kill(self) -> None:
+        host = self._host()
+        if host.process is not None and self._may_hurt(host):
+            self._cluster.kill(host)
+            self._start_later(host)
+
+    def _start_later(self, host: Host) -> None:
+        host.is_held_down = True
+
+        def start() -> None:
+            host.is_held_down = False
+            self._cluster.start(host)
+
+        self._later(0.05, 4.0, start)
+
+    def _cut_power(self) -> None:
+        host = self._host()
+        if host.process is None:
+            return
+        if not self._is_flushing and not self._may_forget(host):
+            return
+        if not self._is_flushing:
+            host.damaged = {key for key, state in self._checks.states.items() if host.broker_id in state.isr}
+        self._cluster.cut_power(host)
+        self._start_later(host)
+
+    def _may_forget(self, host: Host) -> bool:
+        """Whether every partition has another member of its ISR that is well, and stays so until this one is back."""
+        cluster = self._cluster
+        for other in cluster.hosts.values():
+            if other is host:
+                continue
+            process = other.process
+            if process is None or process.is_paused or other.damaged or not cluster.ensemble.reaches(other.name):
+                return False
+        states = self._checks.states.values()
+        return self._open == 0 and all(len(state.isr) > 1 for state in states if host.broker_id in state.isr)
+
+    def _begin(self, low_s: float, high_s: float, end: Callable[[], None]) -> None:
+        """Count a fault that ends by itself."""
+        self._open += 1
+
+        def over() -> None:
+            self._open -= 1
+            end()
+
+        self._later(low_s, high_s, over)
+
+    def _pause(self) -> None:
+        host = self._host()
+        process = host.process
+        if process is None or process.is_paused or not self._may_hurt(host):
+            return
+        self._world.note("pause", host.name)
+        self._world.pause(process)
+
+        def resume() -> None:
+            if process.is_paused and process.is_alive:
+                self._world.note("resume", host.name)
+                self._world.resume(process)
+
+        self._begin(0.1, self._world.random.choice((0.5, 2.0, 6.0)), resume)
+
+    def _cut_host(self) -> None:
+        host = self._host()
+        if not self._may_hurt(host):
+            return
+        others = [other.name for other in self._cluster.hosts.values() if other is not host]
+        if self._world.random.random() < 0.5:
+            others = [self._world.random.choice(others)]
+        self._cut([(host.name, other) for other in others] + [(other, host.name) for other in others])
+
+    def _cut_one_way(self) -> None:
+        host = self._host()
+        other = self._world.random.choice([*(one.name for one in self._cluster.hosts.values()), ZOOKEEPER])
+        if other != host.name and self._may_hurt(host) and self._world.random.random() < 0.5:
+            self._cut([(host.name, other)])
+        elif other != host.name and self._may_hurt(host):
+            self._cut([(other, host.name)])
+
+    def _cut_from_store(self) -> None:
+        host = self._host()
+        if self._may_hurt(host):
+            self._cut([(host.name, ZOOKEEPER), (ZOOKEEPER, host.name)])
+
+    def _cut(self, pairs: list[tuple[str, str]]) -> None:
+        self._world.note("cut", *(f"{source}>{target}" for source, target in pairs))
+        for pair in pairs:
+            self._cluster.network.cut(*pair)
+        self._begin(0.2, self._world.random.choice((1.0, 3.0, 8.0)), lambda: self._heal(pairs))
+
+    def _heal(self, pairs: list[tuple[str, str]]) -> None:
+        for pair in pairs:
+            self._cluster.network.uncut(*pair)
+
+    def _lose_store(self) -> None:
+        if any(host.damaged for host in self._cluster.hosts.values()):
+            return
+        self._world.note("store_down")
+        self._cluster.ensemble.is_up = False
+
+        def back() -> None:
+            self._cluster.ensemble.is_up = True
+
+        self._begin(0.2, 5.0, back)
+
+    def _drop_store_answers(self) -> None:
+        self._cluster.ensemble.drop = 0.3
+
+        def end() -> None:
+            self._cluster.ensemble.drop = 0.0
+
+        self._begin(0.5, 4.0, end)
+
+    def _terminate(self) -> None:
+        host = self._host()
+        if host.process is not None and not host.process.is_paused and self._may_hurt(host):
+            self._cluster.terminate(host)
+
+    def _change_weather(self) -> None:
+        chance = self._world.random
+        slow_s = chance.choice((0.001, 0.02, 0.2))
+        self._cluster.network.weather = Weather(
+            (0.0001, slow_s), chance.choice((0.0, 0.02, 0.1)), chance.choice((0.0, 0.0, 0.01))
+        )
+        self._world.note("weather", self._cluster.network.weather)
+
+    def _turn_clock(self) -> None:
+        host = self._host()
+        host.skew_ms = self._world.random.choice((0, 500, -500, 86_400_000, -86_400_000))
+        self._world.note("clock", host.name, host.skew_ms)
+        if host.process is not None:
+            host.process.skew_ms = host.skew_ms
+
+    def _fill_disk(self) -> None:
+        host = self._host()
+        self._world.note("disk_full", host.name)
+        self._cluster.disks.full.add(host.name)
+        self._begin(0.2, 3.0, lambda: self._cluster.disks.full.discard(host.name))
+
+    def _kill_leader_behind_a_cut(self) -> None:
+        """Cut a leader's followers off, let it write alone for a moment, then kill it."""
+        states = [state for state in self._checks.states.values() if state.leader in self._cluster.hosts]
+        if not states:
+            return
+        leader = self._cluster.hosts[self._world.random.choice(states).leader]
+        if not self._may_hurt(leader):
+            return
+        others = [other.name for other in self._cluster.hosts.values() if other is not leader]
+        self._cut([(other, leader.name) for other in others])
+
+        def kill() -> None:
+            if leader.process is not None and self._may_hurt(leader):
+                self._cluster.kill(leader)
+                self._start_later(leader)
+
+        self._later(0.05, 1.5, kill)

@@ -1,0 +1,167 @@
+"""An event loop in virtual time that all simulated processes share.
+
+Every callback belongs to the process in whose context it was made: a paused process gets it later, a killed one never.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pylog.sim.network import Network
+from pylog.sim.threads import Turns
+from pylog.sim.world import CURRENT, World
+
+THREAD_DELAYS_S = (0.0001, 0.002)
+"""How long a job given to a thread waits before it runs."""
+
+SLOW_THREAD_SHARE = 0.02
+SLOW_THREAD_S = 0.3
+"""Some jobs meet a slow disk."""
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """What asyncio and `pylog.net` ask of a loop, and nothing else."""
+
+    def __init__(self, world: World, turns: Turns, network: Network) -> None:
+        self._world = world
+        self._turns = turns
+        self._network = network
+        self._readers: dict[int, asyncio.Handle] = {}
+
+    # -- callbacks -------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._world.now_us / 1e6
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context or contextvars.copy_context())
+        self._push(self._world.now_us, handle, context)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context or contextvars.copy_context())
+        self._push(int(when * 1e6) + 1, handle, context)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Nothing: a cancelled handle is skipped when its time comes."""
+
+    def _push(self, time_us: int, handle: asyncio.Handle, context: contextvars.Context | None) -> None:
+        process = CURRENT.get() if context is None else context.get(CURRENT, None)
+        self._world.at(time_us, process, lambda: None if handle.cancelled() else handle._run())
+
+    # -- tasks -----------------------------------------------------------------------------------------------------
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> "asyncio.Task[Any]":
+        return asyncio.Task(coro, loop=self, name=name or "task", context=context)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., Any], *args: Any
+    ) -> "asyncio.Future[Any]":
+        """Run *func* in a simulated thread after a while, whatever the executor."""
+        future = self.create_future()
+        chance = self._world.random
+        delay_s = chance.uniform(*THREAD_DELAYS_S)
+        if chance.random() < SLOW_THREAD_SHARE:
+            delay_s += chance.uniform(0, SLOW_THREAD_S)
+
+        def work() -> None:
+            try:
+                result = func(*args)
+            except BaseException as error:  # as a real executor does: it is the caller's
+                self.call_soon(_settle, future, None, error)
+            else:
+                self.call_soon(_settle, future, result, None)
+
+        self._turns.start(work, CURRENT.get(), delay_s)
+        return future
+
+    # -- sockets ---------------------------------------------------------------------------------------------------
+
+    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
+        handle = asyncio.Handle(callback, args, self, contextvars.copy_context())
+        process = CURRENT.get()
+        self._network.on_readable(
+            fd, lambda: self._world.at(self._world.now_us, process, lambda: self._read(fd, handle))
+        )
+        self._readers[fd] = handle
+        self._network.look(fd)
+
+    def remove_reader(self, fd: Any) -> bool:
+        handle = self._readers.pop(fd, None)
+        if handle is not None:
+            handle.cancel()
+            self._network.on_readable(fd, None)
+        return handle is not None
+
+    def add_writer(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
+        raise AssertionError("simulated sockets take everything at once")
+
+    def remove_writer(self, fd: Any) -> bool:
+        return False
+
+    def _read(self, fd: int, handle: asyncio.Handle) -> None:
+        if not handle.cancelled():
+            handle._run()
+            if not handle.cancelled():
+                self._network.look(fd)
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, **options: object
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        connected: asyncio.Future[asyncio.Transport] = self.create_future()
+        protocol = protocol_factory()
+        attempt = self._network.connect(self, host, port, protocol, connected)
+        try:
+            return await connected, protocol
+        finally:
+            attempt.is_over = True
+
+    # -- what asyncio asks by the way ------------------------------------------------------------------------------
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """End the run: an exception nobody caught is a bug."""
+        error = context.get("exception")
+        message = context.get("message", "")
+        if isinstance(error, BaseException):
+            self._world.fail(error)
+        elif "never retrieved" not in message and "was destroyed" not in message:
+            self._world.fail(AssertionError(message))
+
+
+def _settle(future: "asyncio.Future[Any]", result: object, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

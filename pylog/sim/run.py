@@ -1,0 +1,192 @@
+"""One run: a cluster, clients, faults, checks, all from one seed."""
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from pylog.model import TopicPartition
+from pylog.sim import clients
+from pylog.sim.checks import Checks
+from pylog.sim.clients import Client
+from pylog.sim.cluster import CLIENT_PORT, Cluster
+from pylog.sim.faults import Faults
+from pylog.sim.world import CURRENT, Process, Violation, World
+
+FAULTS_S = 12.0
+"""How long things go wrong."""
+
+SETTLE_S = 60.0
+"""How long a healed cluster may take to have every replica in sync."""
+
+OLD_MS = 400 * 86_400_000
+"""How old the records of one producer are, as when history is copied."""
+
+BROKERS = 3
+TOPIC = "orders"
+PARTITIONS = 2
+
+
+@dataclass(slots=True)
+class Result:
+    """How a run ended.
+
+    Attributes:
+        invariant: that was violated, "" if none was.
+        fingerprint: of everything that happened, in order.
+        trace: the last events, if they were written down.
+    """
+
+    seed: int
+    invariant: str = ""
+    detail: str = ""
+    fingerprint: int = 0
+    virtual_s: float = 0.0
+    events: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        counts = " ".join(f"{name}={count}" for name, count in self.counts.items())
+        outcome = self.invariant or "ok"
+        facts = f"events={self.events} virtual_s={self.virtual_s:.1f} {counts}"
+        return f"seed={self.seed} fingerprint={self.fingerprint:08x} {facts} {outcome}"
+
+    def story(self, events: int) -> str:
+        """What broke, the last *events* before it, and how to see it again."""
+        lines = [f"FAILED seed={self.seed}: {self.detail}", "last events (seconds, process, what):"]
+        lines += [f"  {line}" for line in self.trace[-events:]] if events else []
+        return "\n".join([*lines, f"replay: python -m pylog.sim --seed {self.seed}"])
+
+
+class Run:
+    """See the module."""
+
+    def __init__(self, seed: int, directory: Path, *, trace: bool = False) -> None:
+        self.world = World(seed, trace=trace)
+        _watch_logs(self.world)
+        chance = self.world.random
+        self._is_flushing = chance.random() < 0.35
+        settings = {"log.flush.interval.messages": "1"} if self._is_flushing else {}
+        self._cluster = Cluster(self.world, directory, BROKERS, settings)
+        self._checks = Checks(self._cluster)
+        self._faults = Faults(self._cluster, self._checks, is_flushing=self._is_flushing)
+        self._keys = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        self._is_over = False
+        self._may_write = True
+        self._busy = 0
+
+    def go(self) -> Result:
+        """Run to the end; never raises for what the run is about."""
+        world = self.world
+        result = Result(world.seed)
+        world.note("begin", world.seed, "flushing", self._is_flushing)
+        world.after_step = self._checks.look
+        for host in self._cluster.hosts.values():
+            self._cluster.start(host)
+        self._cluster.spawn(Process("nemesis"), self._story)
+        try:
+            world.run(lambda: self._is_over, until_s=FAULTS_S + SETTLE_S + 60)
+            self._checks.check_end()
+        except Violation as violation:
+            result.invariant, result.detail = violation.invariant, str(violation)
+        except BaseException as error:
+            result.invariant = f"no bug: {type(error).__name__}"
+            result.detail = "".join(traceback.format_exception(error))
+        result.fingerprint, result.virtual_s, result.events = world.fingerprint, world.now_s, world.events
+        result.counts, result.trace = dict(self._checks.counts), list(world.trace)
+        return result
+
+    async def _story(self) -> None:
+        world = self.world
+        client = self._client("maker")
+        await clients.create_topics(client, {TOPIC: (PARTITIONS, BROKERS, {})})
+        begun_s = world.now_s
+        self._start_clients()
+        await self._faults.run(begun_s + FAULTS_S)
+        self._faults.mend()
+        self._may_write = False
+        deadline_s = world.now_s + SETTLE_S
+        while self._busy or not self._checks.is_settled():
+            if world.now_s > deadline_s:
+                waits = f"{self._busy} clients wait" if self._busy else "replicas are not in sync"
+                raise Violation("progress", f"{SETTLE_S:g} s after the last fault {waits}: {self._checks.states}")
+            await asyncio.sleep(0.1)
+            self._faults.start_dead()
+        self._is_over = True
+
+    def _start_clients(self) -> None:
+        """Two producers that write each record once, one that may double, one that does not care, readers, a group."""
+        may_go_on, keys = self._goes_on, self._keys
+        rest_s = self.world.random.choice(((0.01, 0.06), (0.05, 0.3)))
+
+        def producer(name: str, acks: int, is_idempotent: bool, age_ms: int = 0) -> None:
+            self._spawn(
+                name,
+                lambda client: clients.produce(
+                    client,
+                    self._checks,
+                    keys,
+                    acks=acks,
+                    is_idempotent=is_idempotent,
+                    may_go_on=may_go_on,
+                    rest_s=rest_s,
+                    age_ms=age_ms,
+                ),
+            )
+
+        producer("once-1", -1, True)
+        producer("once-2", -1, True, age_ms=OLD_MS)
+        producer("often", -1, False)
+        producer("careless", 1, False)
+        for key in keys:
+            self._spawn(f"reader-{key.partition}", partial(self._consume, key))
+        self._spawn("group", lambda client: clients.commit(client, self._checks, "readers", keys, may_go_on))
+
+    async def _consume(self, key: TopicPartition, client: Client) -> None:
+        await clients.consume(client, self._checks, key, self._goes_on)
+
+    def _spawn(self, name: str, work: Callable[[Client], Awaitable[None]]) -> None:
+        self._busy += 1
+
+        async def main() -> None:
+            await work(self._client(name))
+            self._busy -= 1
+
+        self._cluster.spawn(Process(name), main)
+
+    def _client(self, name: str) -> Client:
+        brokers = {host.broker_id: (host.name, CLIENT_PORT) for host in self._cluster.hosts.values()}
+        return Client(self.world, name, brokers)
+
+    def _goes_on(self) -> bool:
+        return self._may_write
+
+
+class _LogHandler(logging.Handler):
+    """Brokers' log lines: among the events, and an exception nobody expected ends the run."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        process = CURRENT.get()
+        line = f"{record.levelname.lower()} {record.getMessage()}"
+        if record.exc_info:
+            line += "\n" + logging.Formatter().formatException(record.exc_info)
+            self._world.fail(Violation("no bug", line))
+        self._world.trace.append(f"{self._world.now_s:10.6f} {process.host if process else '-':<9}   {line}")
+
+
+def _watch_logs(world: World) -> None:
+    logger = logging.getLogger("pylog")
+    logger.setLevel(logging.INFO if world.is_tracing else logging.ERROR)
+    logger.propagate = False
+    logger.handlers = [_LogHandler(world)]
+    logging.getLogger("asyncio").disabled = True

@@ -1,0 +1,54 @@
+"""Many runs, each in a process of its own, a few at a time."""
+
+import gc
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pylog.sim.run import Result, Run
+
+MEMORY = Path("/dev/shm")
+
+
+def run_seeds(seeds: Sequence[int], jobs: int, *, trace: bool = False) -> Iterator[Result]:
+    """Yield the result of each seed, in order; whoever stops asking ends what still runs."""
+    gc.freeze()
+    running: list[tuple[int, int, int]] = []  # seed, process, pipe
+    waiting = list(reversed(seeds))
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                running.append(_fork(waiting.pop(), trace))
+            seed, pid, fd = running.pop(0)
+            with os.fdopen(fd, "rb") as pipe:
+                data = pipe.read()
+            _, status = os.waitpid(pid, 0)
+            yield pickle.loads(data) if data else Result(seed, "no bug", f"the run's process died, status {status}")
+    finally:
+        for _, pid, fd in running:
+            os.kill(pid, 9)
+            os.close(fd)
+            os.waitpid(pid, 0)
+
+
+def _fork(seed: int, trace: bool) -> tuple[int, int, int]:
+    """Run one seed in a child, which ends without cleaning up: what a killed broker left behind must do nothing."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        return seed, pid, reader
+    end_process, write = os._exit, os.write
+    os.close(reader)
+    gc.disable()
+    directory = Path(tempfile.mkdtemp(prefix=f"pylog-sim-{seed}-", dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        data = pickle.dumps(Run(seed, directory, trace=trace).go())
+        while data:
+            data = data[write(writer, data) :]
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        end_process(0)

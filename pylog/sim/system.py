@@ -1,0 +1,113 @@
+"""What brokers get from the operating system, replaced by what the world gives them.
+
+Broker code is not changed and not copied: it runs as it is on other clocks, sockets, threads, disks and chance.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import NoReturn
+
+from pylog.broker import agent as agent_module
+from pylog.broker import broker as broker_module
+from pylog.net import listener as listener_module
+from pylog.sim.disk import Disks
+from pylog.sim.loop import SimLoop
+from pylog.sim.network import Network
+from pylog.sim.threads import Threading, Turns
+from pylog.sim.world import CURRENT, Process, World
+from pylog.store.base import Store
+
+STATVFS = SimpleNamespace(f_blocks=1 << 30, f_bfree=1 << 29, f_bavail=1 << 29)
+"""A disk half full, whatever this machine's is."""
+
+
+class ProcessEnded(BaseException):
+    """A process ended itself; nothing of it runs any more."""
+
+
+class _NoAdmin:
+    """The admin socket is the operator's, who is not simulated."""
+
+    def __init__(self, routes: object, loop: object) -> None: ...
+
+    def open_unix(self, path: object) -> None: ...
+
+    def open_metrics(self, host: str, port: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _NoWatchdog:
+    """A simulated loop hangs by being paused."""
+
+    def __init__(self, limit_s: float) -> None: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def install(
+    world: World,
+    loop: SimLoop,
+    turns: Turns,
+    network: Network,
+    disks: Disks,
+    open_store: Callable[[], Store],
+    ended: Callable[[Process], None],
+) -> None:
+    """Let this whole Python process run in *world*; there is no way back."""
+    chance = random.Random(world.random.getrandbits(64))
+
+    def urandom(count: int) -> bytes:
+        return chance.randbytes(count)
+
+    def end_process(code: int) -> NoReturn:
+        process = CURRENT.get()
+        assert process is not None, code
+        ended(process)
+        raise ProcessEnded(code)
+
+    real_sendfile, real_pread = os.sendfile, os.pread
+
+    def sendfile(out_fd: int, in_fd: int, offset: int, count: int) -> int:
+        if network.is_simulated(out_fd):
+            return network.sendfile(out_fd, real_pread(in_fd, count, offset))
+        return real_sendfile(out_fd, in_fd, offset, count)
+
+    # Set as attributes of the modules, which is where the code under test looks them up.
+    _replace(
+        time,
+        time_ns=world.wall_ns,
+        time=lambda: world.wall_ns() / 1e9,
+        monotonic=lambda: world.now_us / 1e6,
+    )
+    _replace(
+        os,
+        urandom=urandom,
+        open=disks.open,
+        close=disks.close,
+        pwrite=disks.pwrite,
+        ftruncate=disks.ftruncate,
+        fsync=disks.fsync,
+        fdatasync=disks.fsync,
+        sendfile=sendfile,
+        statvfs=lambda path: STATVFS,
+        _exit=end_process,
+    )
+    _replace(random, _urandom=urandom)
+    threads = Threading(turns)
+    _replace(agent_module, queue=threads, threading=threads, Future=threads.Future)
+    _replace(listener_module, socket=network)
+    _replace(broker_module, AdminServer=_NoAdmin, Watchdog=_NoWatchdog, _open_store=lambda config: open_store())
+    asyncio._set_running_loop(loop)
+
+
+def _replace(module: object, **values: object) -> None:
+    for name, value in values.items():
+        assert hasattr(module, name), f"{module} has no {name}: the simulator must follow the code"
+        setattr(module, name, value)

@@ -1,0 +1,156 @@
+"""Virtual time: what happens next, in which process, and a fingerprint of everything that happened.
+
+One thread runs at any moment.  Broker code that blocks (the cluster agent, disk jobs) runs in threads of its own that
+are switched by hand (`pylog.sim.threads`), so that the same seed gives the same run.
+"""
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from zlib import crc32
+
+EPOCH_MS = 1_600_000_000_000
+"""What the wall clocks say when a run begins."""
+
+MAX_EVENTS_AT_ONCE = 200_000
+"""Events without time going on, after which something must be going round in circles."""
+
+Step = Callable[[], None]
+
+
+class Violation(Exception):
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant = invariant
+
+
+@dataclass(eq=False, slots=True)
+class Process:
+    """One process of the run: a broker from start to end, or a client.
+
+    Attributes:
+        host: machine it runs on, which outlives it.
+        held: what came while it was paused.
+        skew_ms: how far its wall clock is off.
+        kept: what belonged to it when it was killed; a killed process cleans nothing up, so nothing may be collected.
+    """
+
+    host: str
+    is_alive: bool = True
+    is_paused: bool = False
+    skew_ms: int = 0
+    held: deque["_Event"] = field(default_factory=deque)
+    kept: list[object] = field(default_factory=list)
+    fds: set[int] = field(default_factory=set)
+
+
+CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)
+"""Whose code runs; travels with every callback, task and thread."""
+
+_Event = tuple[int, int, Process | None, Step]
+
+
+class World:
+    """The run.
+
+    Attributes:
+        now_us: virtual microseconds since the beginning.
+        random: the only source of chance.
+        after_step: called after every event with its process; the checks.
+        failure: what went wrong; the run ends with it.
+    """
+
+    def __init__(self, seed: int, *, trace: bool = False) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.now_us = 0
+        self.events = 0
+        self.fingerprint = 0
+        self.after_step: Callable[[Process | None], None] = lambda process: None
+        self.failure: BaseException | None = None
+        self.trace: deque[str] = deque(maxlen=200_000)
+        self.is_tracing = trace
+        self._queue: list[_Event] = []
+        self._order = 0
+        self._at_once = 0
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the beginning."""
+        return self.now_us / 1e6
+
+    def wall_ns(self) -> int:
+        """What the clock on the wall of the running process says."""
+        process = CURRENT.get()
+        skew_ms = process.skew_ms if process is not None else 0
+        return (EPOCH_MS + skew_ms) * 1_000_000 + self.now_us * 1000
+
+    def note(self, kind: str, *facts: object) -> None:
+        """Write down what happened: into the fingerprint, and into the trace if there is one."""
+        line = " ".join([kind, *map(str, facts)])
+        self.fingerprint = crc32(line.encode(), self.fingerprint)
+        if self.is_tracing:
+            process = CURRENT.get()
+            self.trace.append(f"{self.now_s:10.6f} {process.host if process else '-':<9} {line}")
+
+    def at(self, time_us: int, process: Process | None, step: Step) -> None:
+        """Run *step* at *time_us*, as *process*; never if that was killed by then."""
+        self._order += 1
+        heapq.heappush(self._queue, (max(time_us, self.now_us), self._order, process, step))
+
+    def after(self, delay_s: float, process: Process | None, step: Step) -> None:
+        """Run *step* in *delay_s* seconds."""
+        self.at(self.now_us + int(delay_s * 1e6), process, step)
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with *error*; the first one counts."""
+        if self.failure is None:
+            self.failure = error
+
+    def pause(self, process: Process) -> None:
+        """Stop a process as SIGSTOP does."""
+        process.is_paused = True
+
+    def resume(self, process: Process) -> None:
+        """Let it go on; what came meanwhile happens now, in order."""
+        process.is_paused = False
+        held, process.held = process.held, deque()
+        for _, _, owner, step in held:
+            self.at(self.now_us, owner, step)
+
+    def run(self, is_over: Callable[[], bool], until_s: float) -> None:
+        """Let things happen until *is_over*, raising what went wrong.
+
+        Raises:
+            Violation: an invariant broke, or the time is up.
+        """
+        limit_us = int(until_s * 1e6)
+        queue = self._queue
+        while not is_over():
+            if not queue:
+                raise Violation("progress", "nothing is left to happen")
+            event = heapq.heappop(queue)
+            time_us, order, process, step = event
+            if process is not None and not process.is_alive:
+                process.kept.append(step)
+                continue
+            if process is not None and process.is_paused:
+                process.held.append(event)
+                continue
+            if time_us > limit_us:
+                raise Violation("progress", f"not done after {until_s:g} s")
+            self._at_once = self._at_once + 1 if time_us == self.now_us else 0
+            if self._at_once > MAX_EVENTS_AT_ONCE:
+                raise Violation("progress", f"going round in circles at {self.now_s:.6f}")
+            self.now_us = time_us
+            self.events += 1
+            self.fingerprint = crc32(order.to_bytes(8, "big"), self.fingerprint)
+            step()
+            self.after_step(process)
+            if self.failure is not None:
+                raise self.failure
