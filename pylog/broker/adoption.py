@@ -35,14 +35,24 @@ class FoundTopic:
         topic_id: None where no directory names one; a new one is given then.
         partitions: numbers of those found.
         missing: numbers below the highest found that have no directory; they begin empty.
-        configs: settings that are known and are not the defaults.
+        policy: what retention and compaction went by, as far as that is known.
     """
 
     name: str
     topic_id: uuid.UUID | None
     partitions: tuple[int, ...]
     missing: tuple[int, ...]
-    configs: Mapping[str, str]
+    policy: LogConfig
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """Settings of the topic's own."""
+        default = LogConfig()
+        return {
+            name: str(getattr(self.policy, field))
+            for name, field in _RETAINED.items()
+            if getattr(self.policy, field) != getattr(default, field)
+        }
 
 
 def find_topics(path: Path) -> list[FoundTopic]:
@@ -69,20 +79,12 @@ def _found(name: str, directories: Mapping[int, Path], policies: Mapping[str, Lo
             + ", ".join(f"{name}-{number} of {topic_id}" for number, topic_id in sorted(ids.items()))
             + "; move those away that are not wanted"
         )
-    policy = next((policies[one.name] for one in directories.values() if one.name in policies), None)
-    default = LogConfig()
     return FoundTopic(
         name,
         next(iter(known), None),
         tuple(sorted(directories)),
         tuple(sorted(set(range(max(directories))) - set(directories))),
-        {}
-        if policy is None
-        else {
-            key: str(getattr(policy, field))
-            for key, field in _RETAINED.items()
-            if getattr(policy, field) != getattr(default, field)
-        },
+        next((policies[one.name] for one in directories.values() if one.name in policies), LogConfig()),
     )
 
 
@@ -142,22 +144,16 @@ def _open_logs(directory: LogDirectory, topics: list[FoundTopic]) -> tuple[list[
     for topic in topics:
         assert topic.topic_id is not None
         states: dict[int, PartitionImage] = {}
-        policy = LogConfig(**{field: _value(topic.configs[key]) for key, field in _RETAINED.items()
-                              if key in topic.configs})  # fmt: skip
         for number in sorted({*topic.partitions, *topic.missing}):
             epoch = -1
             if number in topic.partitions:
                 key = TopicPartition(topic.name, number)
                 directory.name_topic(key, topic.topic_id)
                 # Time 0: no producer is forgotten.
-                log = directory.get_or_create(key, topic.topic_id, policy, now_ms=0)
+                log = directory.get_or_create(key, topic.topic_id, topic.policy, now_ms=0)
                 epoch = log.epochs.latest
                 next_producer_id = max([next_producer_id, *(one.producer_id + 1 for one in log.producers.facts())])
             # One above what was written last: what this term writes is told from what the lost store's last one did.
             states[number] = PartitionImage(STANDALONE_ID, epoch + 1, (STANDALONE_ID,), (STANDALONE_ID,), 0)
         images.append(TopicImage(topic.name, topic.topic_id, states, topic.configs))
     return images, next_producer_id
-
-
-def _value(text: str) -> int | str:
-    return int(text) if text.lstrip("-").isdigit() else text
