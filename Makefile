@@ -10,9 +10,10 @@ UNIT ?=
 SCENARIO ?= cluster
 SEEDS ?= 1000
 FIRST ?= 1
+EFFORT ?= 50
 
 .PHONY: help setup doctor image hosts up status logs shell down distclean \
-        test check sim sim-mutants unit interop molecule bench wheelhouse
+        test check sim sim-mutants unit fuzz interop molecule bench wheelhouse
 
 help: ## print this list
 	@printf 'pylog: a distributed log, deployed by Ansible\n\n'
@@ -62,6 +63,9 @@ check: ## ruff, mypy, shellcheck, import layers, ansible-lint, yamllint
 
 unit: ## unit tests
 	@local/pytest.sh unit tests/unit
+
+fuzz: ## bytes at random for requests and files, EFFORT times what `make test` tries, other ones each time
+	@PYLOG_FUZZ_EFFORT=$(EFFORT) local/pytest.sh fuzz tests/fuzz
 
 interop: ## other people's clients against a broker
 	@local/pytest.sh interop tests/interop
