@@ -11,6 +11,9 @@ directory="$ROOT/molecule/$scenario"
 [[ -f "$directory/min_tests" ]] || die "molecule/$scenario/min_tests must say how many tests verify has at least"
 lock_checkout
 
+# Hosts of its own choice, where a scenario needs others than `make up` makes.
+export PYLOG_HOSTS=""
+[[ ! -f "$directory/hosts" ]] || PYLOG_HOSTS=$(<"$directory/hosts")
 export PYLOG_HOSTS_SET="molecule-$scenario"
 export PYLOG_HOSTS_FILE="$STATE/$PYLOG_HOSTS_SET/hosts.json"
 export PYLOG_JUNIT_XML="$STATE/results/molecule-$scenario.xml"
@@ -36,9 +39,11 @@ finish() {
 local/setup.sh
 local/image.sh
 "$VENV/bin/python" local/wheelhouse.py
+[[ ! -x "$directory/before.sh" ]] || "$directory/before.sh"
 local/hosts.py --set "$PYLOG_HOSTS_SET" destroy # left by a run that was killed
 trap finish EXIT
-local/hosts.py --set "$PYLOG_HOSTS_SET" plan # the inventory reads it, also before `create`
+# shellcheck disable=SC2086  # a list of words
+local/hosts.py --set "$PYLOG_HOSTS_SET" plan $PYLOG_HOSTS # the inventory reads it, also before `create`
 
 export PATH="$VENV/bin:$PATH" ANSIBLE_FORCE_COLOR=0 NO_COLOR=1
 # Molecule remembers what it created and prepared, and skips it, though those hosts are gone.

@@ -26,13 +26,13 @@ from pylog.client.admin import Admin, ClusterView
 from pylog.client.admin_socket import ask, socket_of
 from pylog.client.connection import Unreachable
 from pylog.client.health import Problem, Wanted, judge
-from pylog.model import NodeAddress
+from pylog.errors import PylogError
+from pylog.model import NodeAddress, TopicPartition
 
 app = new_app("Is the cluster healthy, and what is it made of?")
 app.command(epilog="Example: pylog cluster finalize --broker 1")(finalize)
 app.command(epilog="Example: pylog cluster adopt --data /var/lib/pylog/0 --yes")(adopt)
 
-_READING_INTERVAL_S = 1.0
 _EMPTY = ClusterView("", -1, (), {})
 
 
@@ -42,18 +42,22 @@ def health(
     broker: Annotated[int | None, typer.Option(metavar="ID", help="This broker must be there and in sync.")] = None,
     leading: Annotated[bool, typer.Option("--leading", help="--broker must also lead what prefers it.")] = False,
     brokers: Annotated[int, typer.Option(metavar="N", min=1, help="So many brokers must be registered.")] = 1,
-    consecutive: Annotated[int, typer.Option(metavar="N", min=1, help="Healthy readings in a row, 1 s apart.")] = 1,
+    elect: Annotated[bool, typer.Option("--elect", help="Once in sync, let --broker lead what prefers it.")] = False,
+    consecutive: Annotated[int, typer.Option(metavar="N", min=1, help="Healthy readings in a row.")] = 1,
+    interval: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time between them.")] = 1,
     wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Keep reading so long until healthy.")] = 0,
     exit_when_healthy: Annotated[bool, typer.Option("--exit-when-healthy", help="Wait without a limit.")] = False,
     timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
 ) -> None:
     """Say whether all brokers answer, a controller is known, and every partition is led and in sync."""
-    if leading and broker is None:
-        raise Failure(faults.OPTIONS_CONFLICT, "an option is missing", where="--leading", wanted="--broker ID with it")
+    if (leading or elect) and broker is None:
+        option = "--leading" if leading else "--elect"
+        raise Failure(faults.OPTIONS_CONFLICT, "an option is missing", where=option, wanted="--broker ID with it")
     found = settings(bootstrap, timeout, property)
-    probe = _Probe(Admin(connection(found)), Wanted(broker_count=brokers, broker=broker, is_leading=leading))
+    wanted = Wanted(broker_count=brokers, broker=broker, is_leading=leading or elect)
+    probe = _Probe(Admin(connection(found)), wanted, is_electing=elect)
     deadline = float("inf") if exit_when_healthy and not wait else time.monotonic() + wait
-    _wait_healthy(probe, consecutive, deadline)
+    _wait_healthy(probe, consecutive, deadline, interval)
     _show_health(format_of(format), probe)
     if probe.unreachable is not None:
         raise failure_of(probe.unreachable, found.bootstrap)
@@ -86,9 +90,10 @@ def info(
 class _Probe:
     """Takes readings of a cluster and keeps the last one."""
 
-    def __init__(self, admin: Admin, wanted: Wanted) -> None:
+    def __init__(self, admin: Admin, wanted: Wanted, *, is_electing: bool = False) -> None:
         self._admin = admin
         self._wanted = wanted
+        self._is_electing = is_electing
         self.view = _EMPTY
         self.problems: list[Problem] = []
         self.unreachable: Unreachable | None = None
@@ -104,7 +109,25 @@ class _Probe:
             return False
         answering = self._admin.answering(self.view.brokers)
         self.problems = judge(self.view, answering, self._wanted, self._not_ready())
+        # Only once nothing else is wrong: a leader that others have to catch up with first would make them wait.
+        if self._is_electing and self.problems and {problem.kind for problem in self.problems} == {"not_leading"}:
+            self._elect()
         return not self.problems
+
+    def _elect(self) -> None:
+        """Have the wanted broker lead what prefers it; the next reading shows whether it does."""
+        try:
+            refused = self._admin.elect_preferred([
+                TopicPartition(topic.name, p.partition)
+                for topic in self.view.topics.values()
+                for p in topic.partitions
+                if p.replicas[0] == self._wanted.broker != p.leader
+            ])
+        except PylogError as error:
+            note(f"waiting: no election: {error}")
+            return
+        for partition, reason in list(refused.items())[:1]:
+            note(f"waiting: no election of {len(refused)} partitions, first {partition}: {reason}")
 
     def _not_ready(self) -> str | None:
         """Return why the wanted broker says it is not ready; None also where it does not run on this host."""
@@ -117,7 +140,7 @@ class _Probe:
         return None if status == 200 else str(answer.get("reason", answer))
 
 
-def _wait_healthy(probe: _Probe, consecutive: int, deadline: float) -> None:
+def _wait_healthy(probe: _Probe, consecutive: int, deadline: float, interval_s: float) -> None:
     """Read until *consecutive* readings in a row are healthy, or one after the deadline is not."""
     streak, told = 0, ""
     while True:
@@ -128,7 +151,7 @@ def _wait_healthy(probe: _Probe, consecutive: int, deadline: float) -> None:
         if reason and reason != told:
             note(f"waiting: {reason}")
         told = reason
-        time.sleep(_READING_INTERVAL_S)
+        time.sleep(interval_s)
 
 
 def _show_health(format: Format, probe: _Probe) -> None:

@@ -20,6 +20,7 @@ import json
 import platform
 import pwd
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -56,6 +57,11 @@ OWN_PATHS = (
     "/var/lib/pylog/lake",
 )
 OWN_USERS = ("pylog", "pylog-zookeeper")
+CURRENT = Path("/opt/pylog/current")
+# What `pylog.ops.swap` notes on the host: how each broker's last restart went, and what to put back.
+ROLLS = Path("/opt/pylog/rolls")
+# Starts by systemd after which a process counts as crashing.
+CRASHES = 3
 # Kernel settings that the tuning role sets; read once here so that preflight and status can show them.
 SYSCTLS = ("vm.swappiness", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.max_map_count")
 
@@ -219,8 +225,8 @@ def ask(path: str, target: str) -> dict[str, Any] | None:
 
 
 def unit_state(unit: str) -> dict[str, str]:
-    """Return systemd's ActiveState, SubState and MainPID of *unit*."""
-    _, out = run("systemctl", "show", unit, "-p", "ActiveState,SubState,MainPID,Result")
+    """Return systemd's ActiveState, SubState, MainPID and NRestarts of *unit*."""
+    _, out = run("systemctl", "show", unit, "-p", "ActiveState,SubState,MainPID,Result,NRestarts")
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
@@ -236,12 +242,40 @@ def changed_since_start(record: str) -> list[str]:
     return [line.rsplit(": ", 1)[0] for line in out.splitlines() if ": " in line]
 
 
-def broker(broker_id: int) -> dict[str, Any]:
+def started_with(record: str) -> dict[str, str]:
+    """Return path -> SHA-256 of the files that a process started with, from its *record*."""
+    try:
+        lines = Path(record).read_text().splitlines()
+    except OSError:
+        return {}
+    return {path: digest for digest, path in (line.split(maxsplit=1) for line in lines)}
+
+
+def read_json(path: Path) -> object:
+    """Return what the JSON file at *path* holds; None where there is none."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def free_percent(directory: str) -> int:
+    """Return how much of the file system below *directory* is free; 100 where nothing is there yet."""
+    try:
+        found = shutil.disk_usage(directory)
+    except OSError:
+        return 100
+    return 100 * found.free // found.total
+
+
+def broker(broker_id: int, data_dir: str = "") -> dict[str, Any]:
     """Return what one broker instance says of itself, beside what systemd and the files say."""
     unit = f"pylog-broker@{broker_id}.service"
     admin_socket = f"/run/pylog/broker-{broker_id}.sock"
+    record = f"/run/pylog/broker-{broker_id}.started"
     config = Path(f"/etc/pylog/broker-{broker_id}.yml")
-    is_active = unit_state(unit).get("ActiveState") in ("active", "activating", "deactivating", "reloading")
+    state = unit_state(unit)
+    is_active = state.get("ActiveState") in ("active", "activating", "deactivating", "reloading")
     ready = ask(admin_socket, "/ready") if is_active else None
     status = ask(admin_socket, "/status") if is_active else None
     return {
@@ -249,7 +283,13 @@ def broker(broker_id: int) -> dict[str, Any]:
         "unit": unit,
         "config_hash": hashlib.sha256(config.read_bytes()).hexdigest()[:16] if config.exists() else "",
         "is_active": is_active,
-        "changed_files": changed_since_start(f"/run/pylog/broker-{broker_id}.started") if is_active else [],
+        "restarts": int(state.get("NRestarts") or 0),
+        "changed_files": changed_since_start(record) if is_active else [],
+        "started_with": started_with(record) if is_active else {},
+        "current": CURRENT.readlink().name if CURRENT.is_symlink() else "",
+        "marker": read_json(ROLLS / f"broker-{broker_id}.json"),
+        "asked_ms": read_json(ROLLS / "asked") or 0,
+        "free_percent": free_percent(data_dir),
         "status": {key: value for key, value in status.items() if key != "partitions"} if status else None,
         "is_ready": bool(ready and ready.get("ready")),
         "reason": (ready or {}).get("reason", "the admin socket does not answer"),
@@ -258,8 +298,15 @@ def broker(broker_id: int) -> dict[str, Any]:
 
 def brokers(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the readings of ``{"brokers": [id, ...]}``, and whether all of them are ready."""
-    readings = [broker(broker_id) for broker_id in wanted["brokers"]]
-    return {"brokers": readings, "is_ready": all(reading["is_ready"] for reading in readings)}
+    directories = wanted.get("data_dirs", {})
+    readings = [broker(broker_id, directories.get(str(broker_id), "")) for broker_id in wanted["brokers"]]
+    is_ready = all(reading["is_ready"] for reading in readings)
+    # A process that systemd starts again and again will not get well by waiting.
+    is_hopeless = any(reading["restarts"] >= CRASHES and not reading["is_ready"] for reading in readings)
+    is_recovering = any((reading["status"] or {}).get("state") == "recovering" for reading in readings)
+    return {
+        "brokers": readings, "is_ready": is_ready, "is_hopeless": is_hopeless, "is_recovering": is_recovering,
+    }  # fmt: skip
 
 
 def four_letters(word: str, port: int) -> str:
@@ -287,6 +334,7 @@ def zookeeper(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "mode": mode,
         "synced_followers": synced,
         "changed_files": changed_since_start(wanted["started_file"]) if is_active else [],
+        "started_with": started_with(wanted["started_file"]) if is_active else {},
         "is_ready": is_ready,
         "reason": "" if is_ready else f"mode {mode or 'unknown'}, {synced} synced followers",
     }
@@ -309,7 +357,8 @@ def units(wanted: Mapping[str, Any]) -> dict[str, Any]:
 def wait(read: Callable[[Mapping[str, Any]], dict[str, Any]], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Read until ``consecutive`` readings in a row are well or ``wait_s`` is over; return the last one.
 
-    Without ``wait_s`` this reads once.
+    Without ``wait_s`` this reads once.  Reading logs after a crash does not count as waiting: it ends by itself, and
+    whoever gave up on it would make it begin again.
     """
     deadline = time.monotonic() + wanted.get("wait_s", 0)
     clean = 0
@@ -317,9 +366,12 @@ def wait(read: Callable[[Mapping[str, Any]], dict[str, Any]], wanted: Mapping[st
         reading = read(wanted)
         clean = clean + 1 if reading["is_ready"] else 0
         is_well = clean >= wanted.get("consecutive", 1)
-        if is_well or time.monotonic() >= deadline:
+        if is_well or time.monotonic() >= deadline or reading.get("is_hopeless"):
             return {**reading, "is_well": is_well}
-        time.sleep(wanted.get("interval_s", 1))
+        interval_s = wanted.get("interval_s", 1)
+        time.sleep(interval_s)
+        if wanted.get("wait_s") and reading.get("is_recovering"):
+            deadline += interval_s
 
 
 VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {

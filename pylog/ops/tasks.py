@@ -1,6 +1,5 @@
 """Fabric tasks: the day-2 verbs, over the inventories that deploy the hosts."""
 
-import io
 import json
 import shlex
 import sys
@@ -66,8 +65,7 @@ def ask(target: Target) -> dict[str, Any] | str:
     try:
         with connect(target) as connection:
             for verb, command in questions.questions(target).items():
-                program = io.StringIO(questions.HOST_PROGRAM)
-                done = connection.run(command, in_stream=program, hide=True, warn=True)
+                done = connection.run(command, in_stream=False, hide=True, warn=True)
                 if not done.stdout:
                     return done.stderr.strip().splitlines()[-1] if done.stderr else f"exit code {done.exited}"
                 answers[verb] = json.loads(done.stdout)

@@ -76,12 +76,15 @@ def pack(lock: Path, target: Path) -> dict[str, str]:
     others = [line for line in text.splitlines(keepends=True) if line not in own]
     release = f"{pins[OWN]}-{digest(text)}"
     base = digest("".join(others))
-    archive = pack_one(target, f"pylog-{lock.stem}", release, [wheels.pop(OWN)], "".join(own))
+    # Processes record the hash of this lock when they start, so it names the base too: another base is another release.
+    own_lock = f"# release {release} on base {base}\n{''.join(own)}"
+    archive = pack_one(target, f"pylog-{lock.stem}", release, [wheels.pop(OWN)], own_lock)
     base_archive = pack_one(target, f"base-{lock.stem}", base, sorted(wheels.values()), "".join(others))
     return {
         "release": release,
         "version": pins[OWN],
         "archive": str(archive.resolve()),
+        "lock_sha256": hashlib.sha256(own_lock.encode()).hexdigest(),
         "base": base,
         "base_archive": str(base_archive.resolve()),
     }

@@ -1,5 +1,8 @@
 """A broker that is told to stop hands over first: a restart of all three is a pause, not a fault."""
 
+import json
+import subprocess
+import sys
 import time
 
 from confluent_kafka import ElectionType, KafkaError, TopicPartition
@@ -64,6 +67,7 @@ def test_preferred_leaders_are_elected_on_request_and_only_then(brokers: Brokers
 
 def test_what_nobody_else_has_stays_with_the_broker_that_stops(brokers: Brokers) -> None:
     create(brokers[1], "lonely", 1, 1)
+    wait_for(all_in_sync(brokers, "lonely"), "every broker has heard of it")
     [owner] = leaders(brokers, "lonely").values()
     brokers[owner].stop()
     alive = {one: broker for one, broker in brokers.items() if one != owner}
@@ -71,3 +75,17 @@ def test_what_nobody_else_has_stays_with_the_broker_that_stops(brokers: Brokers)
     assert isrs(alive, "lonely") == {0: {owner}}
     brokers[owner].start()
     wait_for(lambda: leaders(brokers, "lonely") == {0: owner}, "it leads again")
+
+
+def test_the_gate_gives_a_restarted_broker_its_leaderships_back(brokers: Brokers) -> None:
+    create(brokers[1], "given-back", 3, 3)
+    wait_for(all_in_sync(brokers, "given-back"), "all replicas are in sync")
+    before = leaders(brokers, "given-back")
+    victim = before[0]
+    brokers[victim].stop()
+    brokers[victim].start()
+    command = [sys.executable, "-m", "pylog", "cluster", "health", "--bootstrap", bootstrap(brokers)]
+    command += ["--brokers", "3", "--broker", str(victim), "--wait", "40", "--format", "json"]
+    gate = subprocess.run([*command, "--elect"], capture_output=True, text=True, check=False)
+    assert (gate.returncode, json.loads(gate.stdout)["problems"]) == (0, []), gate.stderr
+    assert leaders(brokers, "given-back") == before

@@ -54,6 +54,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ["topic", "list", "--format", "xml"], ["broker"], ["broker", "--standalone"],
     ["broker", "--config", "a", "--standalone"],
     ["produce", "t", "--acks", "2"], ["consume", "t", "-f", "%q"], ["consume", "t", "--from", "soon"],
+    ["cluster", "health", "--elect"],
     ["cluster", "health", "--leading"], ["retention"], ["topic", "create", "t", "--config", "retention.ms"],
     ["topic", "list", "-X", "=1"], ["ship", "journal", "--state", "/does/not/exist/state"],
 ])

@@ -222,6 +222,20 @@ def test_rule_8_a_sync_that_overlaps_a_truncation_moves_nothing(tmp_path: Path) 
     assert log.recovery_point == 0
 
 
+def test_a_truncation_to_the_end_forgets_the_epoch_in_which_nothing_was_written(tmp_path: Path) -> None:
+    log = open_log(tmp_path, ONE_SEGMENT)
+    log.begin_leader_epoch(0)
+    fill(log, 10)
+    log.begin_leader_epoch(1)
+    end = log.log_end_offset
+    assert log.epochs.entries() == [(0, 0), (1, end)]
+    # What the leader of epoch 2 answers to a follower that says its last epoch was 1.
+    log.truncate_to(end)
+    assert (log.log_end_offset, log.epochs.entries(), log.epochs.latest) == (end, [(0, 0)], 0)
+    log.begin_leader_epoch(1)
+    assert log.epochs.latest == 1, "it may lead in that epoch after all"
+
+
 def test_rule_8_flush_settings_ask_for_a_sync_and_hold_back_the_end(tmp_path: Path) -> None:
     log = open_log(tmp_path, replace(SMALL, flush_messages=3, flush_ms=500))
     append(log)

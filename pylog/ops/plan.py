@@ -1,0 +1,180 @@
+"""What a deployment would do, before it does it: `site` in check mode, read by a program.
+
+    python -m pylog.ops.plan INVENTORY [--limit HOSTS] [--extra-vars JSON] [--json FILE]
+
+Changes nothing.  Prints the changes of each host, which instances would restart with the named reason and in which
+order, and how long that should take; ``--json`` writes the same for programs::
+
+    {"hosts": {name: [{"task", "subject", "added", "removed"}]}, "restarts": [step], "blockers": [...], "expected_s"}
+
+Exit code 0: nothing would change; 2: something would; 3: nothing may happen now, the blockers say why; 1: it failed.
+"""
+
+import argparse
+import difflib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pylog.ops.table import aligned
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTHING, FAILED, CHANGES, BLOCKED = 0, 1, 2, 3
+# The task of the roles whose answer is the plan of restarts.
+_DECISION = "Decide which"
+_MAX_SUBJECT = 60
+
+
+class PlanError(Exception):
+    """The check itself failed; the message says on which host and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing that would be different on a host.
+
+    Attributes:
+        subject: the file, or what the task names.
+        added: lines that would come; kept short, and none where they are secret.
+        removed: lines that would go.
+    """
+
+    task: str
+    subject: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+def results_of(result: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield a task's results on a host, one an item where it loops."""
+    yield from result.get("results", [result])
+
+
+def diffs_of(result: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield what `--diff` brought."""
+    found = result.get("diff") or []
+    yield from [found] if isinstance(found, Mapping) else found
+
+
+def changed_lines(before: str, after: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the lines that *after* has and *before* has not, and the other way round."""
+    lines = list(difflib.ndiff(before.splitlines(), after.splitlines()))
+    return tuple(x[2:] for x in lines if x.startswith("+ ")), tuple(x[2:] for x in lines if x.startswith("- "))
+
+
+def changes_of(task: str, result: Mapping[str, Any]) -> Iterator[Change]:
+    """Yield what one task would change on one host."""
+    for one in results_of(result):
+        if not one.get("changed"):
+            continue
+        item = one.get("item", one.get("instance", ""))
+        subject = str(one.get("dest") or one.get("path") or one.get("name") or one.get("msg") or item)
+        texts = [diff for diff in diffs_of(one) if isinstance(diff.get("before"), str)]
+        header = next((str(d["after_header"]).split(" ")[0] for d in texts if d.get("after_header")), "")
+        pairs = [changed_lines(diff["before"], str(diff.get("after", ""))) for diff in texts]
+        yield Change(
+            task=task,
+            subject=(subject or header)[:_MAX_SUBJECT],
+            added=tuple(line for added, _ in pairs for line in added),
+            removed=tuple(line for _, removed in pairs for line in removed),
+        )
+
+
+def summary(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plan that follows from what a run in check mode reported as JSON."""
+    hosts: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, Any] = {"hosts": hosts, "restarts": [], "blockers": [], "expected_s": 0}
+    for play in run["plays"]:
+        for task in play["tasks"]:
+            name = task["task"]["name"]
+            for host, result in task["hosts"].items():
+                if _DECISION in name:
+                    decided = json.loads(result.get("stdout") or "{}")
+                    found["restarts"] += decided.get("steps", [])
+                    found["blockers"] += decided.get("blockers", [])
+                    found["expected_s"] += decided.get("expected_s", 0)
+                elif changes := [asdict(change) for change in changes_of(name, result)]:
+                    hosts.setdefault(host, []).extend(changes)
+    return found
+
+
+def failures(run: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what failed in a run, with the host."""
+    for play in run["plays"]:
+        for task in play["tasks"]:
+            for host, result in task["hosts"].items():
+                if result.get("failed") or result.get("unreachable"):
+                    yield f"{host}: {task['task']['name']}: {result.get('msg') or result.get('stderr', '')}"
+
+
+def lines(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the plan for people."""
+    rows = [
+        (host, change["subject"] or change["task"], f"+{len(change['added'])} -{len(change['removed'])}")
+        for host, changes in sorted(plan["hosts"].items())
+        for change in changes
+    ]
+    yield from aligned(("host", "would change", "lines"), rows) if rows else ["no file, package or unit would change"]
+    yield ""
+    steps = [
+        (str(number), step["host"], step["unit"], step["action"], "; ".join(step["reasons"]))
+        for number, step in enumerate(plan["restarts"], start=1)
+    ]
+    yield from aligned(("turn", "host", "unit", "action", "reason"), steps) if steps else ["nothing would restart"]
+    if steps:
+        yield f"the restarts should take {plan['expected_s']} s; the controller, read anew before each turn, goes last"
+    for blocker in plan["blockers"]:
+        yield f"blocked: {blocker}"
+
+
+def check(inventory: Sequence[str], limit: str, extra_vars: str) -> dict[str, Any]:
+    """Run `site` in check mode and return what it reported.
+
+    Raises:
+        PlanError: it could not be run, or failed on a host.
+    """
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    command = [program, *(f"--inventory={one}" for one in inventory), "playbooks/site.yml", "--check", "--diff"]
+    command += [f"--limit={limit}"] if limit else []
+    command += [f"--extra-vars={extra_vars}"] if extra_vars else []
+    # Whoever called may have set another form of output, which could not be read here.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_STDOUT")}
+    environment |= {"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json", "ANSIBLE_CALLBACKS_ENABLED": ""}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+    try:
+        run: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    except ValueError as error:
+        raise PlanError(done.stderr.strip() or done.stdout.strip()) from error
+    if done.returncode:
+        raise PlanError("\n".join(failures(run)) or done.stderr.strip())
+    return run
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the plan; the exit code says whether there is anything to do."""
+    parser = argparse.ArgumentParser(prog="plan", description="What a deployment would do.")
+    parser.add_argument("inventory", nargs="+")
+    parser.add_argument("--limit", default="")
+    parser.add_argument("--extra-vars", default="")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    try:
+        plan = summary(check(options.inventory, options.limit, options.extra_vars))
+    except PlanError as error:
+        print(error, file=sys.stderr)
+        return FAILED
+    print("\n".join(lines(plan)))
+    if options.json:
+        options.json.write_text(json.dumps(plan, indent=2, sort_keys=True) + "\n")
+    if plan["blockers"]:
+        return BLOCKED
+    return CHANGES if plan["hosts"] or plan["restarts"] else NOTHING
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

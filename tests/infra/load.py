@@ -1,0 +1,156 @@
+"""A client of somebody else's that produces with acks=all until it is told to stop, then counts what arrived.
+
+python -m tests.infra.load CLIENT BOOTSTRAP TOPIC RESULT.json       (CLIENT: librdkafka or kafka-python)
+
+Sends numbered records at a steady rate.  On SIGTERM it waits for every acknowledgement, reads the topic and
+writes ``{"sent", "acked", "failed", "lost", "duplicates", "longest_pause_ms", ...}``.  Both clients are as released,
+with their own defaults beside ``acks=all``; "failed" counts what they report as failed after their own retries.
+"""
+
+import json
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+PARTITIONS = 6
+RECORDS_PER_S = 100
+VALUE = b"x" * 200
+READ_LIMIT_S = 120
+
+
+class Tally:
+    """What was acknowledged, and the longest time in which nothing was; acknowledgements come on other threads."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.acked: set[int] = set()
+        self.failures: list[str] = []
+        self.last_s = time.monotonic()
+        self.longest_s = 0.0
+
+    def ack(self, number: int) -> None:
+        with self.lock:
+            now_s = time.monotonic()
+            # The first one includes connecting, which is no pause.
+            if self.acked:
+                self.longest_s = max(self.longest_s, now_s - self.last_s)
+            self.last_s = now_s
+            self.acked.add(number)
+
+    def fail(self, error: object) -> None:
+        with self.lock:
+            self.failures.append(str(error))
+
+
+def librdkafka(bootstrap: str, topic: str, tally: Tally, numbers: Iterator[int]) -> None:
+    """Produce with confluent-kafka."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+
+    def on_delivery(number: int) -> Callable[[Any, Any], None]:
+        return lambda error, message: tally.fail(error) if error else tally.ack(number)
+
+    for number in numbers:
+        partition = number % PARTITIONS
+        producer.produce(topic, b"%d " % number + VALUE, partition=partition, on_delivery=on_delivery(number))
+        producer.poll(0)
+    tally.failures += ["not acknowledged in time"] * producer.flush(60)
+
+
+def kafka_python(bootstrap: str, topic: str, tally: Tally, numbers: Iterator[int]) -> None:
+    """Produce with kafka-python."""
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=bootstrap.split(","), acks="all", linger_ms=5)
+    for number in numbers:
+        future = producer.send(topic, b"%d " % number + VALUE, partition=number % PARTITIONS)
+        future.add_callback(lambda metadata, number=number: tally.ack(number))
+        future.add_errback(tally.fail)
+    producer.flush(timeout=60)
+    producer.close()
+
+
+CLIENTS = {"librdkafka": librdkafka, "kafka-python": kafka_python}
+
+
+def create(bootstrap: str, topic: str) -> None:
+    """Create the topic with as many copies as there are brokers, at most three."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    factor = min(3, len(admin.list_topics(timeout=30).brokers))
+    new = NewTopic(topic, PARTITIONS, factor, config={"min.insync.replicas": str(max(1, factor - 1))})
+    admin.create_topics([new], operation_timeout=20)[topic].result(30)
+
+
+def read_back(bootstrap: str, topic: str) -> Counter[int]:
+    """Return how often each number lies in the topic."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "load", "enable.auto.commit": False})
+    left = {}
+    for number in range(PARTITIONS):
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
+        if high > low:
+            left[number] = high
+    consumer.assign([TopicPartition(topic, number, 0) for number in left])
+    found: Counter[int] = Counter()
+    deadline_s = time.monotonic() + READ_LIMIT_S
+    while left and time.monotonic() < deadline_s:
+        for message in consumer.consume(1000, 0.5):
+            if message.error() is None:
+                found[int(message.value().split()[0])] += 1
+                if message.offset() + 1 >= left.get(message.partition(), 0):
+                    left.pop(message.partition(), None)
+    consumer.close()
+    return found
+
+
+def paced(stop: threading.Event) -> Iterator[int]:
+    """Yield numbers at a steady rate until told to stop; after a stall the rate is not made up for."""
+    number = 0
+    while not stop.wait(1 / RECORDS_PER_S):
+        yield number
+        number += 1
+
+
+def main(client: str, bootstrap: str, topic: str, result: str) -> int:
+    """Run until SIGTERM, then judge."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    create(bootstrap, topic)
+    tally, began_s, sent = Tally(), time.monotonic(), 0
+
+    def counted() -> Iterator[int]:
+        nonlocal sent
+        for number in paced(stop):
+            sent += 1
+            yield number
+
+    CLIENTS[client](bootstrap, topic, tally, counted())
+    took_s = time.monotonic() - began_s
+    found = read_back(bootstrap, topic)
+    report = {
+        "client": client,
+        "seconds": round(took_s, 1),
+        "sent": sent,
+        "acked": len(tally.acked),
+        "failed": len(tally.failures),
+        "first_failures": tally.failures[:3],
+        "lost": len(tally.acked - found.keys()),
+        "duplicates": sum(found.values()) - len(found),
+        "longest_pause_ms": round(tally.longest_s * 1000),
+    }
+    Path(result).write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report))
+    return 1 if report["failed"] or report["lost"] or not report["acked"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,55 @@
+"""Five broken releases: at most one broker is touched, it gets back what it ran before, and clients notice nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rolls import cluster
+
+Extra = Callable[[Path], dict[str, Any]]
+SLOW = "\nimport time\ntime.sleep(100_000)\n"
+NEVER_FETCHES = "\nReplication.image_applied = lambda self: None\n"
+# An address of no host here: the file is right, and no broker can start with it.
+ELSEWHERE = "203.0.113.7"
+
+
+def release(file: str, text: str) -> Extra:
+    return lambda directory: {"pylog_wheelhouse": str(cluster.broken(directory, file, text))}
+
+
+@pytest.mark.parametrize(
+    ("extra", "touched"),
+    [
+        pytest.param(release("pylog/broker/broker.py", "\nraise RuntimeError\n"), 1, id="crashes on start"),
+        pytest.param(lambda directory: {"broker_listen_host": ELSEWHERE}, 1, id="bad configuration"),
+        pytest.param(release("pylog/broker/broker.py", SLOW), 1, id="slow start"),
+        pytest.param(release("pylog/broker/replication.py", NEVER_FETCHES), 1, id="never in sync again"),
+        pytest.param(lambda directory: {"pylog_wheelhouse": str(cluster.corrupt(directory))}, 0, id="corrupt archive"),
+        pytest.param(lambda directory: {"broker_config": {"no.such.setting": 1}}, 0, id="unknown setting"),
+    ],
+)
+def test_one_broker_is_touched_and_gets_back_what_it_ran(extra: Extra, touched: int, tmp_path: Path) -> None:
+    releases, starts = cluster.releases(), cluster.starts()
+    hashes = {host: reading["config_hash"] for host, reading in cluster.readings().items()}
+    with cluster.loaded("bad") as load:
+        done = cluster.playbook("rolling_upgrade", extra(tmp_path) | {"broker_ready_timeout_s": 25})
+    assert done.returncode != 0
+    load.check()
+    assert cluster.health()["problems"] == []
+    now = cluster.starts()
+    assert sum(now[host] != starts[host] for host in starts) == touched
+    assert cluster.releases() == releases
+    if touched:
+        assert "did not pass" in done.stdout
+        assert "put back" in done.stdout
+        assert "the cluster is well again" in done.stdout
+        [host] = [host for host in starts if now[host] != starts[host]]
+        assert cluster.readings()[host]["marker"]["state"] == "rolled back"
+        assert cluster.readings()[host]["config_hash"] == hashes[host]
+
+
+def test_a_good_release_still_rolls_afterwards() -> None:
+    assert cluster.playbook("rolling_upgrade").returncode == 0
+    assert cluster.health()["problems"] == []

@@ -1,0 +1,190 @@
+"""A deployed cluster as these tests handle it: playbooks, releases, load, and what its brokers say."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pylog.ops.inventory import Target, load
+from pylog.ops.tasks import ask, connect
+
+ROOT = Path(__file__).resolve().parents[2]
+INVENTORY = str(ROOT / "inventories" / "local")
+WHEELHOUSE = ROOT / ".local" / "wheelhouse"
+PREVIOUS = ROOT / ".local" / "previous" / "source" / ".local" / "wheelhouse"
+RESULTS = ROOT / ".local" / "results"
+CLIENTS = ("librdkafka", "kafka-python")
+PLAYBOOK_LIMIT_S = 420
+LOAD_END_S = 240
+
+
+def targets() -> list[Target]:
+    """Return the hosts that run a broker."""
+    found = [target for target in load(INVENTORY) if target.broker_ids]
+    assert found, f"{INVENTORY} has no broker"
+    return found
+
+
+def readings() -> dict[str, dict[str, Any]]:
+    """Return host -> what its broker says of itself."""
+
+    def read(target: Target) -> dict[str, Any]:
+        answers = ask(target)
+        assert not isinstance(answers, str), f"{target.name}: {answers}"
+        [reading] = answers["brokers"]["brokers"]
+        return dict(reading)
+
+    found = targets()
+    with ThreadPoolExecutor(len(found)) as pool:
+        return dict(zip([target.name for target in found], pool.map(read, found), strict=True))
+
+
+def on(host: str, command: str) -> str:
+    """Return what *command* prints on *host*."""
+    [target] = [one for one in targets() if one.name == host]
+    with connect(target) as connection:
+        return str(connection.run(command, hide=True).stdout).strip()
+
+
+def releases() -> dict[str, str]:
+    """Return host -> the release its broker started with."""
+    return {host: reading["current"] for host, reading in readings().items()}
+
+
+def starts() -> dict[str, int]:
+    """Return host -> when its broker's process started, in ms; a restart shows as another time."""
+    return {host: (reading["status"] or {}).get("started_ms", 0) for host, reading in readings().items()}
+
+
+def bootstrap() -> str:
+    """Return the addresses of all brokers as clients outside reach them."""
+    return ",".join(
+        f"{target.address}:{one['port']}" for target in targets() for one in target.variables["pylog_broker_instances"]
+    )
+
+
+def command(name: str, extra: Mapping[str, Any] | None = None) -> list[str]:
+    """Return how an operator runs the playbook *name*."""
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    return [program, "-i", INVENTORY, f"playbooks/{name}.yml", *(["-e", json.dumps(extra)] if extra else [])]
+
+
+def environment() -> dict[str, str]:
+    """Return an operator's environment: Molecule leaves its own ansible.cfg in ours."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "MOLECULE_"))}
+
+
+def playbook(name: str, extra: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a playbook to its end and keep what it said."""
+    began_s = time.monotonic()
+    done = subprocess.run(
+        command(name, extra), cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
+        timeout=PLAYBOOK_LIMIT_S,
+    )  # fmt: skip
+    print(f"{name}: exit code {done.returncode} after {time.monotonic() - began_s:.0f} s")
+    print(done.stdout[-6000:], done.stderr[-2000:])
+    return done
+
+
+def health() -> dict[str, Any]:
+    """Return what `pylog cluster health` says, waiting a minute for it to be well."""
+    program = [sys.executable, "-m", "pylog", "cluster", "health", "--bootstrap", bootstrap(), "--format", "json"]
+    wanted = ["--brokers", str(len(targets())), "--wait", "60", "--consecutive", "3"]
+    done = subprocess.run([*program, *wanted], capture_output=True, text=True, check=False)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+class Load:
+    """Two clients that produce while something happens; `reports` has what each found once they have ended."""
+
+    def __init__(self) -> None:
+        self.reports: list[dict[str, Any]] = []
+
+    def check(self) -> None:
+        """Fail unless every send was acknowledged and every acknowledged record is there."""
+        assert len(self.reports) == len(CLIENTS)
+        for report in self.reports:
+            print(json.dumps(report))
+            assert (report["failed"], report["lost"]) == (0, 0), report
+            assert report["acked"] == report["sent"] > 0, report
+
+
+@contextmanager
+def loaded(name: str) -> Iterator[Load]:
+    """Keep both clients producing during the block."""
+    found = Load()
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        runs = [stack.enter_context(_client(client, name, directory)) for client in CLIENTS]
+        time.sleep(3)  # both have found their leaders and send
+        yield found
+        for run in runs:
+            run.send_signal(signal.SIGTERM)
+        for run in runs:
+            run.wait(LOAD_END_S)
+        found.reports = [json.loads((directory / f"{client}.json").read_text()) for client in CLIENTS]
+
+
+@contextmanager
+def _client(client: str, name: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    topic, result = f"roll-{name}-{client}-{time.time_ns()}", directory / f"{client}.json"
+    arguments = [sys.executable, "-m", "tests.infra.load", client, bootstrap(), topic, str(result)]
+    run = subprocess.Popen(arguments, cwd=ROOT)
+    try:
+        yield run
+    finally:
+        run.kill()
+        run.wait()
+
+
+def broken(directory: Path, file: str, text: str) -> Path:
+    """Return a wheelhouse like today's, but with *text* at the end of pylog's *file*."""
+    return _altered(directory, {file: text})
+
+
+def corrupt(directory: Path) -> Path:
+    """Return a wheelhouse whose pylog wheel does not have the hash that its lock names."""
+    found = _altered(directory, {})
+    [wheel] = found.glob("pylog_cluster-*.whl")
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("pylog/extra.py", "# came in on the way\n")
+    return found
+
+
+def _altered(directory: Path, additions: Mapping[str, str]) -> Path:
+    target = directory / "wheelhouse"
+    shutil.copytree(WHEELHOUSE, target, copy_function=os.link)
+    [wheel] = target.glob("pylog_cluster-*.whl")
+    before = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    part = wheel.with_suffix(".part")
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as new:
+        assert additions.keys() <= set(old.namelist())
+        for entry in old.infolist():
+            new.writestr(entry, old.read(entry) + additions.get(entry.filename, "").encode())
+    # A link to the real one: it must go before the other takes its name.
+    wheel.unlink()
+    part.rename(wheel)
+    after = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    for lock in target.glob("*.txt"):
+        text = lock.read_text().replace(before, after)
+        lock.unlink()
+        lock.write_text(text)
+    return target
+
+
+def keep_result(name: str, result: Mapping[str, Any]) -> None:
+    """Write a scenario's numbers where `make molecule` collects them."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")

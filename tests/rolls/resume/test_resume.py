@@ -1,0 +1,60 @@
+"""The control process dies at random moments: a rerun goes on, and no broker restarts twice."""
+
+import os
+import random
+import signal
+import subprocess
+
+from tests.rolls import cluster
+
+KILLS = 5
+SEED = 20_260_807
+
+
+def run_and_kill(after_s: float) -> bool:
+    """Start the roll and kill it with all its children; say whether it had ended by itself."""
+    run = subprocess.Popen(
+        cluster.command("rolling_restart"), cwd=cluster.ROOT, env=cluster.environment(), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        run.wait(after_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+        return False
+    return True
+
+
+def times_started(since_s: int) -> dict[str, int]:
+    """Return host -> how often its broker became ready since then."""
+    return {
+        host: int(cluster.on(
+            host, f"journalctl --no-pager --since=@{since_s} --unit 'pylog-broker@*' | grep -c ' ready port=' || true"))
+        for host in cluster.readings()
+    }  # fmt: skip
+
+
+def test_a_killed_roll_goes_on_and_restarts_nobody_twice() -> None:
+    chance = random.Random(SEED)
+    since_s = int(cluster.on(next(iter(cluster.readings())), "date +%s"))
+    before = cluster.starts()
+    with cluster.loaded("resume") as load:
+        for _ in range(KILLS):
+            if run_and_kill(chance.uniform(8, 35)):
+                break
+        else:
+            assert cluster.playbook("rolling_restart").returncode == 0
+    load.check()
+    assert times_started(since_s) == dict.fromkeys(before, 1)
+    assert cluster.health()["problems"] == []
+    assert all(
+        (reading["marker"]["state"], reading["asked_ms"]) == ("done", 0) for reading in cluster.readings().values()
+    )
+
+
+def test_a_roll_asked_for_anew_restarts_all_of_them() -> None:
+    before = cluster.starts()
+    assert cluster.playbook("rolling_restart").returncode == 0
+    after = cluster.starts()
+    assert all(after[host] > before[host] for host in before)

@@ -1,0 +1,65 @@
+"""The plan that follows from what `site` in check mode reported."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pylog.ops.plan import failures, lines, summary
+
+CONFIG = "/etc/pylog/broker-1.yml"
+STEP = {"host": "h1", "unit": "pylog-broker@1.service", "action": "restart", "reasons": [f"{CONFIG} aa, wanted bb"]}
+
+
+def run(**tasks: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "plays": [{"tasks": [{"task": {"name": name.replace("_", " ")}, "hosts": at} for name, at in tasks.items()]}]
+    }
+
+
+def written(before: str, after: str, **more: Any) -> dict[str, Any]:
+    diff = {"before": before, "after": after, "before_header": CONFIG, "after_header": f"{CONFIG} (content)"}
+    return {"changed": True, "diff": [diff], **more}
+
+
+def decided(*steps: dict[str, Any], blockers: tuple[str, ...] = ()) -> dict[str, Any]:
+    answer = {"steps": steps, "blockers": blockers, "expected_s": 20 * len(steps)}
+    return {"changed": bool(steps), "stdout": json.dumps(answer)}
+
+
+def test_nothing_changed_is_an_empty_plan() -> None:
+    found = summary(run(Write={"h1": {"changed": False}}, Decide_which_brokers_restart={"h1": decided()}))
+    assert found == {"hosts": {}, "restarts": [], "blockers": [], "expected_s": 0}
+    assert list(lines(found)) == ["no file, package or unit would change", "", "nothing would restart"]
+
+
+def test_a_changed_file_shows_old_and_new_lines() -> None:
+    [change] = summary(run(Write={"h1": written("a: 1\nb: 1\n", "a: 2\nb: 1\n", dest=CONFIG)}))["hosts"]["h1"]
+    assert (change["subject"], change["added"], change["removed"]) == (CONFIG, ("a: 2",), ("a: 1",))
+
+
+def test_only_the_items_of_a_loop_that_change_are_listed() -> None:
+    looped = {"changed": True, "results": [{"changed": False, "item": "x"}, {"changed": True, "item": "y"}]}
+    assert [change["subject"] for change in summary(run(Loop={"h1": looped}))["hosts"]["h1"]] == ["y"]
+
+
+def test_a_hidden_diff_stays_hidden() -> None:
+    hidden = {"changed": True, "censored": "the output has been hidden", "dest": "/etc/pylog/cluster.secret"}
+    [change] = summary(run(Secret={"h1": hidden}))["hosts"]["h1"]
+    assert (change["added"], change["removed"]) == ((), ())
+
+
+def test_restarts_come_from_the_roles_own_decision() -> None:
+    found = summary(run(Decide_which_brokers_restart={"h1": decided(STEP)}, Decide_which_servers={"h1": decided(STEP)}))
+    assert (len(found["restarts"]), found["expected_s"], found["hosts"]) == (2, 40, {})
+    assert any("pylog-broker@1.service" in line and "wanted bb" in line for line in lines(found))
+
+
+def test_blockers_are_part_of_the_plan() -> None:
+    found = summary(run(Decide_which_brokers_restart={"h1": decided(blockers=("broker 2 is not well",))}))
+    assert "blocked: broker 2 is not well" in list(lines(found))
+
+
+@pytest.mark.parametrize("result", [{"failed": True, "msg": "no"}, {"unreachable": True, "msg": "no"}])
+def test_a_failed_check_names_host_and_task(result: dict[str, Any]) -> None:
+    assert list(failures(run(Write={"h1": result}))) == ["h1: Write: no"]
