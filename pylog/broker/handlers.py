@@ -18,7 +18,7 @@ from pylog.broker.reassignment_handlers import REASSIGNMENT_APIS
 from pylog.broker.settings import check_topic_configs
 from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.cluster.topics import check_topic_name
-from pylog.errors import ApiError, ConfigError, ErrorCode
+from pylog.errors import ApiError, ConfigError, ErrorCode, StorageError
 from pylog.log.log import Log
 from pylog.model import INTERNAL_TOPICS, NO_LEADER
 from pylog.wire.api import ApiKey, Message
@@ -51,6 +51,10 @@ from pylog.wire.api.producers import InitProducerIdRequest, InitProducerIdRespon
 from pylog.wire.api.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest
 
 _logger = logging.getLogger(__name__)
+
+_KNOWS_OFFSET_NOT_AVAILABLE = 5
+"""First version of ListOffsets whose clients know that error."""
+
 
 
 def metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) -> Answer:
@@ -149,14 +153,18 @@ def list_offsets(cluster: Cluster, request: ListOffsetsRequest, caller: Caller) 
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
-                partitions=[_list_offset(cluster.partitions, topic.name, wanted) for wanted in topic.partitions],
+                partitions=[
+                    _list_offset(cluster.partitions, topic.name, wanted, caller.version) for wanted in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def _list_offset(partitions: Partitions, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+def _list_offset(
+    partitions: Partitions, topic: str, wanted: ListOffsetsPartition, version: int
+) -> ListOffsetsPartitionResponse:
     number = wanted.partition_index
     try:
         partition, log = partitions.leader(topic, number)
@@ -180,7 +188,13 @@ def _list_offset(partitions: Partitions, topic: str, wanted: ListOffsetsPartitio
             partition_index=number, timestamp=timestamp, offset=offset, leader_epoch=partition.leader_epoch
         )
     except ApiError as error:
-        return ListOffsetsPartitionResponse(partition_index=number, error_code=error.code)
+        code = error.code
+        if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _KNOWS_OFFSET_NOT_AVAILABLE:
+            code = ErrorCode.LEADER_NOT_AVAILABLE  # which has older clients ask again too (trap 11)
+        return ListOffsetsPartitionResponse(partition_index=number, error_code=code)
+    except StorageError as error:
+        _logger.error("search failed partition=%s-%d reason=%s", topic, number, error)
+        return ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def _check_is_caught_up(partition: Partition, log: Log) -> None:

@@ -1,4 +1,4 @@
-"""docs/features.md speaks of every row that was asked for, and every test it names exists."""
+"""docs/features.md and docs/traps.md speak of every row that was asked for, and every test they name exists."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ FAULT_CLASSES = (
 )
 EXPECTED = [*(f"F{n}" for n in range(1, 128)), *FAULT_CLASSES, *(f"T{n}" for n in range(1, 39))]
 
-_ROW = re.compile(r"^\| *((?:F|T)\d+|CVE-[\d-]+) *\|(.*)\|$", re.MULTILINE)
+_ROW = re.compile(r"^\| *((?:F|T|trap )\d+|CVE-[\d-]+) *\|(.*)\|$", re.MULTILINE)
 _NAMED = re.compile(r"`((?:tests|bench|molecule)/[^`]+)`")
 _NOT_BUILT = re.compile(r"not built: \S+")
 
@@ -71,6 +71,10 @@ def faults(text: str, expected: list[str], root: Path) -> list[str]:
 
 def test_the_page_is_complete_and_its_tests_exist() -> None:
     assert faults((ROOT / "docs/features.md").read_text(), EXPECTED, ROOT) == []
+
+
+def test_the_page_of_traps_is_complete_and_its_tests_exist() -> None:
+    assert faults((ROOT / "docs/traps.md").read_text(), [f"trap {n}" for n in range(1, 59)], ROOT) == []
 
 
 @pytest.mark.parametrize(("last_cell", "fault"), [

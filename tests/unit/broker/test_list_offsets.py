@@ -1,16 +1,21 @@
 """Where the log ends, asked of a leader that has just become one."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
+from pylog.broker.acks import Acknowledgements, Appended
+from pylog.broker.fetch import check_leader_epoch
 from pylog.broker.handler import Caller
 from pylog.broker.handlers import list_offsets
 from pylog.broker.partitions import Partitions
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
-from pylog.errors import ErrorCode
+from pylog.errors import ApiError, ErrorCode
 from pylog.log.directory import LogDirectory
 from pylog.model import NodeAddress
 from pylog.wire import records
@@ -51,10 +56,10 @@ def follower(directory: Path) -> Partitions:
     return partitions
 
 
-def ask(partitions: Partitions, timestamp: int) -> tuple[int, int]:
+def ask(partitions: Partitions, timestamp: int, version: int = 7) -> tuple[int, int]:
     cluster: Any = SimpleNamespace(partitions=partitions)
     wanted = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)])
-    answer: Any = list_offsets(cluster, ListOffsetsRequest(topics=[wanted]), Caller("c", "h", 7))
+    answer: Any = list_offsets(cluster, ListOffsetsRequest(topics=[wanted]), Caller("c", "h", version))
     [row] = answer.topics[0].partitions
     return row.error_code, row.offset
 
@@ -71,6 +76,62 @@ def test_trap_36_a_new_leader_does_not_say_where_the_log_ends_before_it_knows(tm
     found.leading.fetched(2, 8, 1, 1, now_ms=0)
     partitions.advance(found)
     assert ask(partitions, LATEST_TIMESTAMP) == (ErrorCode.NONE, 1)
+
+
+def test_trap_11_older_clients_are_told_an_error_that_they_know(tmp_path: Path) -> None:
+    partitions = follower(tmp_path)
+    apply(partitions, image(2, leader=1, leader_epoch=1))
+    assert ask(partitions, LATEST_TIMESTAMP, version=5)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert ask(partitions, LATEST_TIMESTAMP, version=4)[0] == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_a_search_in_a_damaged_log_is_answered(tmp_path: Path) -> None:
+    partitions = follower(tmp_path)
+    apply(partitions, image(2, leader=1, leader_epoch=1))
+    found = partitions.get("t", 0)
+    assert found is not None
+    assert found.leading is not None
+    found.leading.fetched(2, 8, 1, 1, now_ms=0)
+    partitions.advance(found)
+    [segment] = (tmp_path / "t-0").glob("*.log")
+    segment.write_bytes(b"x" * segment.stat().st_size)
+    assert ask(partitions, 0)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_trap_32_a_client_behind_or_ahead_of_the_leader_epoch_is_told() -> None:
+    check_leader_epoch(-1, 5)
+    check_leader_epoch(5, 5)
+    with pytest.raises(ApiError) as behind:
+        check_leader_epoch(4, 5)
+    with pytest.raises(ApiError) as ahead:
+        check_leader_epoch(6, 5)
+    assert behind.value.code is ErrorCode.FENCED_LEADER_EPOCH
+    assert ahead.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def _acknowledged(partitions: Partitions, isr: tuple[int, ...]) -> list[ErrorCode]:
+    """Return how an append ends that waits for two replicas when the ISR becomes *isr*."""
+    acknowledgements = Acknowledgements(partitions, lambda: 0)
+    found = partitions.get("t", 0)
+    assert found is not None
+    assert found.leading is not None
+    found.leading.want_isr(2)
+    ends: list[ErrorCode] = []
+    acknowledgements.wait({("t", 0): Appended(0, 1)}, 60_000, lambda errors: ends.extend(errors.values()))
+    assert ends == []
+    found.leading.learned(isr, 3)
+    acknowledgements.changed(("t", 0))
+    return ends
+
+
+def test_trap_18_too_few_replicas_after_the_append_end_the_wait_and_the_data_stays(tmp_path: Path) -> None:
+    partitions = follower(tmp_path)
+    apply(partitions, image(2, leader=1, leader_epoch=1))
+    assert asyncio.run(_acknowledged(partitions, (1,))) == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+    found = partitions.get("t", 0)
+    assert found is not None
+    assert found.log is not None
+    assert found.log.log_end_offset == 1
 
 
 def test_rule_1_an_image_from_before_the_registration_gives_no_leadership(tmp_path: Path) -> None:
