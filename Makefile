@@ -70,8 +70,8 @@ fuzz: ## bytes at random for requests and files, EFFORT times what `make test` t
 interop: ## other people's clients against a broker
 	@local/pytest.sh interop tests/interop
 
-molecule: ## one Molecule scenario: SCENARIO=cluster
-	@local/molecule.sh $(SCENARIO)
+molecule: ## one Molecule scenario at full length: SCENARIO=cluster, rolling_upgrade, bad_release, resume
+	@FULL=1 local/molecule.sh $(SCENARIO)
 
 bench: ## benchmarks; results go to docs/results
 	@local/bench.sh

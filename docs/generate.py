@@ -1,4 +1,6 @@
-"""Writes the pages that follow from code: docs/settings.md, docs/metrics.md, docs/errors.md and docs/cli/.
+"""Writes the pages that follow from code.
+
+docs/settings.md, docs/metrics.md, docs/errors.md, docs/cli/, docs/variables.md and the README of each role.
 
 python -m docs.generate [--check]        (--check writes nothing and exits 1 when a page is out of date)
 """
@@ -8,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from docs import roles
 from docs.commands import command_pages
 from pylog.broker.settings import SETTINGS, Kind
 from pylog.faults import CATALOGUE
@@ -107,6 +110,11 @@ def main() -> int:
         stale.append(name)
         if not is_check:
             path.write_text(text)
+    for path, text in roles.pages().items():
+        if not path.exists() or path.read_text() != text:
+            stale.append(str(path))
+            if not is_check:
+                path.write_text(text)
     for name in stale:
         sys.stderr.write(f"docs/{name}: {'out of date; run python -m docs.generate' if is_check else 'written'}\n")
     return 1 if stale and is_check else 0

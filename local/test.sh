@@ -24,6 +24,7 @@ test_stage 'programs' 300 local/pytest.sh programs tests/programs
 test_stage 'interop' 240 local/pytest.sh interop tests/interop
 test_stage 'pipeline' 240 local/pytest.sh pipeline tests/pipeline
 test_stage 'cluster scenario' 600 local/molecule.sh cluster
+test_stage 'rolling upgrade' 360 local/molecule.sh rolling_upgrade
 
 status=0
 "$VENV/bin/python" local/report.py "$STAGES" "$STATE/results" "${failed[@]}" || status=$?

@@ -24,6 +24,8 @@ SPARK_GROUP = "pylog_spark"
 GROUPS = (ZOOKEEPER_GROUP, BROKER_GROUP, "pylog_ship", SPARK_GROUP)
 # Distributions on which the bundle is tested; every other one is refused rather than half installed.
 SUPPORTED = {("debian", "12")}
+# Machines for which the wheelhouse finds every wheel.
+ARCHITECTURES = ("x86_64", "aarch64")
 # What each part needs beside its own heap, measured on an idle three-node cluster and doubled.
 BROKER_BYTES = 160 << 20
 SPARK_BYTES = 2 << 30
@@ -90,6 +92,15 @@ def unknown_variables(host: Host, specs: Mapping[str, Any], prefixes: Iterable[s
             yield Finding(host.name, "unknown variable", name, wanted, "rename or remove it")
 
 
+def bounds(description: str) -> tuple[int, int] | None:
+    """Return the range that a variable's description gives, as in "1 to 65535" or "at least 1"; None without one."""
+    if found := re.search(r"(?<![\d.])(-?\d+) to (-?\d+)(?![\d.]\d)", description):
+        return int(found[1]), int(found[2])
+    if found := re.search(r"\bat least (\d+)\b", description):
+        return int(found[1]), sys.maxsize
+    return None
+
+
 def _wrong(value: object, spec: Mapping[str, Any], name: str) -> Iterator[tuple[str, str, str]]:
     """Yield (name, found, wanted) for every way *value* differs from *spec*, also inside lists and mappings."""
     if isinstance(value, str) and "{{" in value:
@@ -100,6 +111,10 @@ def _wrong(value: object, spec: Mapping[str, Any], name: str) -> Iterator[tuple[
     is_bool_as_number = kind in ("int", "float") and isinstance(value, bool)
     if is_bool_as_number or not (isinstance(value, _TYPES[kind]) or is_number_in_text or is_text_from_number):
         yield name, repr(value), kind
+    elif kind == "int" and (limits := bounds(spec.get("description", ""))) and not (
+        limits[0] <= int(str(value)) <= limits[1]
+    ):
+        yield name, str(value), f"at least {limits[0]}" if limits[1] == sys.maxsize else f"{limits[0]} to {limits[1]}"
     elif "choices" in spec and value not in spec["choices"]:
         yield name, repr(value), " or ".join(map(str, spec["choices"]))
     elif isinstance(value, list) and "options" in spec:
@@ -177,8 +192,11 @@ def repeated_ids(hosts: Iterable[Host]) -> Iterator[Finding]:
 
 
 DEFAULT_FACTOR = 3
+DEFAULT_IN_SYNC = 2
 """What the role `broker` sets where the operator says nothing."""
 
+# The controller decides by its own, and any broker may be controller.
+_COMMON_SETTINGS = ("default.replication.factor", "min.insync.replicas", "num.partitions")
 _PORT_KEYS = ("port", "internal_port", "metrics_port")
 
 
@@ -191,6 +209,36 @@ def replication(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> I
         if isinstance(wanted, int) and wanted > count:
             remedy = "lower it, or add hosts"
             yield Finding(host.name, "default.replication.factor", str(wanted), f"at most {count}, the hosts", remedy)
+        in_sync = (host.variables.get("broker_config") or {}).get("min.insync.replicas", DEFAULT_IN_SYNC)
+        if isinstance(wanted, int) and isinstance(in_sync, int) and in_sync > wanted:
+            most = f"at most {wanted}, the default.replication.factor"
+            yield Finding(host.name, "min.insync.replicas", str(in_sync), most, "lower it: every write would fail")
+
+
+def one_cluster(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find what the brokers of one cluster must have in common and have not."""
+    hosts = [host for host in hosts if host.name in groups.get(BROKER_GROUP, ())]
+    for datacenter in sorted({host.datacenter for host in hosts}):
+        members = [host for host in hosts if host.datacenter == datacenter]
+        given = [
+            {name: host.variables.get(name) for name in ("pylog_cluster_secret", "broker_zookeeper_port")}
+            | {name: (host.variables.get("broker_config") or {}).get(name) for name in _COMMON_SETTINGS}
+            for host in members
+        ]
+        for name in given[0]:
+            if count := len({repr(variables[name]) for variables in given}) - 1:
+                remedy = "set it for the group, not for a host"
+                yield Finding(datacenter, name, f"{count + 1} values", "one for the cluster", remedy)
+
+
+def directories(host: Host) -> Iterator[Finding]:
+    """Find data directories beside the disks that were given for them: they would fill the root file system."""
+    mounts = [Path(entry["mount"]) for entry in host.variables.get("disks_devices") or [] if "mount" in entry]
+    for instance in host.instances:
+        data_dir = Path(str(instance.get("data_dir", "/")))
+        if mounts and not any(data_dir.is_relative_to(mount) for mount in mounts):
+            wanted = "below " + " or ".join(map(str, mounts))
+            yield Finding(host.name, f"data_dir of broker {instance['id']}", str(data_dir), wanted, "move it to a disk")
 
 
 def system(host: Host) -> Iterator[Finding]:
@@ -200,6 +248,9 @@ def system(host: Host) -> Iterator[Finding]:
     if found not in SUPPORTED:
         wanted = " or ".join(" ".join(pair) for pair in sorted(SUPPORTED))
         yield Finding(host.name, "distribution", " ".join(found), wanted, "install a supported distribution")
+    if facts["os"]["arch"] not in ARCHITECTURES:
+        wanted = " or ".join(ARCHITECTURES)
+        yield Finding(host.name, "architecture", facts["os"]["arch"], wanted, "use another machine")
     if facts["init"] != "systemd":
         yield Finding(host.name, "init", facts["init"], "systemd", "boot the host with systemd")
     for name in facts["unresolved"]:
@@ -277,7 +328,9 @@ def check_inventory(
     hosts = list(hosts)
     prefixes = ["pylog_", *(f"{role}_" for role in roles)]
     findings = [*group_shapes(groups, hosts), *repeated_ids(hosts), *replication(hosts, groups)]
+    findings += one_cluster(hosts, groups)
     for host in hosts:
+        findings += directories(host)
         findings += unknown_variables(host, specs, prefixes)
         findings += wrong_values(host, specs)
         findings += missing_variables(host, groups)

@@ -14,6 +14,7 @@ import jinja2
 import pytest
 import yaml
 
+from docs import roles
 from pylog.config import load_broker_config
 from pylog.ops.preflight import Host, check_inventory, load_specs
 
@@ -72,7 +73,7 @@ def test_every_default_has_a_sentence_above_it(role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_every_role_explains_itself(role: str) -> None:
-    assert (ROOT / "roles" / role / "README.md").read_text().startswith(f"# {role}\n")
+    assert (ROOT / "roles" / role / "README.md").read_text() == roles.readme(role)
 
 
 def variables_used(role: str) -> Iterator[str]:
@@ -187,3 +188,7 @@ def test_the_cluster_scenario_counts_its_tests() -> None:
     minimum = int((ROOT / "molecule" / "cluster" / "min_tests").read_text())
     assert minimum > 0
     assert yaml.safe_load((ROOT / "molecule" / "cluster" / "molecule.yml").read_text()) is not None
+
+
+def test_the_page_of_variables_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "variables.md").read_text() == roles.variables_page()

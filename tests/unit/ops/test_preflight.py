@@ -17,7 +17,7 @@ ROLES = ["broker", "disks", "zookeeper", "tuning"]
 GROUPS = {"all": ["h1", "h2", "h3"], "pylog_zookeeper": ["h1", "h2", "h3"], "pylog_broker": ["h1", "h2", "h3"]}
 
 
-ONE_COPY = {"default.replication.factor": 1}
+ONE_COPY = {"default.replication.factor": 1, "min.insync.replicas": 1}
 
 
 def instance(broker_id: int, **changes: Any) -> dict[str, Any]:
@@ -87,6 +87,17 @@ def test_a_good_inventory_has_no_findings() -> None:
             "h2", "data_dir", "/d/2 for broker 2, broker 4",
         ),
         ({"broker_config": {"default.replication.factor": 4}}, "h2", "default.replication.factor", "4"),
+        ({"broker_config": {"min.insync.replicas": 4}}, "h2", "min.insync.replicas", "4"),
+        ({"broker_config": {"min.insync.replicas": 1}}, "all", "min.insync.replicas", "2 values"),
+        ({"pylog_cluster_secret": "t" * 32}, "all", "pylog_cluster_secret", "2 values"),
+        ({"broker_zookeeper_port": 2182}, "all", "broker_zookeeper_port", "2 values"),
+        ({"pylog_broker_instances": [instance(2, port=0)]}, "h2", "variable pylog_broker_instances[0].port", "0"),
+        ({"pylog_broker_instances": [instance(2, port=70_000)]}, "h2", "variable pylog_broker_instances[0].port",
+         "70000"),
+        ({"pylog_broker_instances": [instance(-2)]}, "h2", "variable pylog_broker_instances[0].id", "-2"),
+        ({"broker_session_timeout_ms": 10}, "h2", "variable broker_session_timeout_ms", "10"),
+        ({"broker_ready_readings": 0}, "h2", "variable broker_ready_readings", "0"),
+        ({"disks_devices": [{"device": "/dev/vdb", "mount": "/elsewhere"}]}, "h2", "data_dir of broker 2", "/d/2"),
     ],
 )  # fmt: skip
 def test_a_wrong_inventory_is_named(changes: dict[str, Any], host: str, check: str, found: str) -> None:
@@ -131,6 +142,7 @@ def test_all_findings_come_at_once() -> None:
     ("changes", "check", "found"),
     [
         ({"os": {"id": "ubuntu", "version": "24.04", "arch": "x86_64"}}, "distribution", "ubuntu 24.04"),
+        ({"os": {"id": "debian", "version": "12", "arch": "i686"}}, "architecture", "i686"),
         ({"init": "tini"}, "init", "tini"),
         ({"memory_bytes": 512 << 20}, "memory", "512 MiB"),
         ({"unresolved": ["zk-9"]}, "name resolution", "zk-9 unknown"),
