@@ -37,6 +37,7 @@ VERBS = {
     "zk": "Read what the cluster keeps in ZooKeeper.",
     "registry": "Run the schema registry.",
     "ship": "Send this host's own logs to a topic.",
+    "lake": "See what the lake holds: the files that count, and how far it was loaded.",
     "demo": "Generate activity events: page views, logins, searches, host metrics.",
     "explain": "Say what an error code means, and what to do.",
     "completion": "Print a script that completes commands in a shell.",

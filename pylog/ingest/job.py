@@ -1,39 +1,48 @@
-"""The ingestion job: topics -> Parquet, all that is there now, then exit; started by a timer.
+"""The load job: topics -> Parquet, exactly once; all that is there now, then exit, or again every few seconds.
 
-The stream's checkpoint says which offsets make up batch N, always the same; the lake lands batch N once
-(`pylog.ingest.lake`).  Together they are exactly once, whenever the job is killed.
+Spark only schedules: the driver splits what is new into ranges, each task lands its share (`pylog.ingest.landing`), and
+the driver commits what they report (`pylog.ingest.lake`).  The last load's commit says where the next one begins.
 """
 
 import argparse
-import json
-import os
-import re
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  everyone calls it so
 
+from pylog.client.groups import GroupAdmin
 from pylog.client.raw import RawClient, RawConfig
 from pylog.errors import PylogError
 from pylog.faults import code_of
-from pylog.ingest.lake import Batch, Lake, LakeError
-from pylog.ingest.plan import Position
-from pylog.ingest.source import positions
-from pylog.wire.api.offsets import LATEST_TIMESTAMP
+from pylog.ingest import landing, plan
+from pylog.ingest.checkpoint import Checkpoint
+from pylog.ingest.fetch import positions
+from pylog.ingest.lake import Kind, Lake, State
+from pylog.ingest.landing import Landed, Landing
+from pylog.ingest.plan import Position, Range
+from pylog.ingest.spark import DEFAULT_MASTER, context, error_of
+from pylog.model import TopicPartition
+from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 _FIRST_ANSWER_MS = 15_000
 """How long brokers may take to answer before Spark is started at all: a restart's worth."""
 
-DEFAULT_MASTER = "local[2]"
-DEFAULT_OFFSETS_PER_BATCH = 2_000_000
-
-_OURS = re.compile(r"^pylog\.[\w.]+: (.+)$", re.MULTILINE)
-# The last line of a traceback of ours, which Spark quotes in the middle of its own.
+DEFAULT_OFFSETS_PER_COMMIT = 2_000_000
+DEFAULT_OFFSETS_PER_TASK = 500_000
+DEFAULT_GROUP = "pylog-ingest"
+DEFAULT_GRACE_S = 3600
+WINDOW_MS = 600_000
+"""Length of the windows that a commit counts records by, from midnight on; divides an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +52,16 @@ class JobConfig:
     Attributes:
         bootstrap: brokers, ``host:port`` separated by commas.
         topics: names.
-        lake: directory for the Parquet files; every Spark executor must see it under this path.
-        checkpoint: directory for the stream's progress; belongs to this lake alone.
+        lake: directory; every host of Spark must see it under this path.
+        checkpoint: directory in which the driver remembers the lake; belongs to this lake alone.
         master: Spark's master URL.
-        max_offsets_per_batch: bounds what one micro-batch holds; between two of them the job may be stopped for free.
+        max_offsets_per_batch: bounds what one commit holds; between two of them the job may be stopped for free.
+        max_offsets_per_task: bounds what one task reads, so that one fat partition does not hold the job.
         fail_on_data_loss: whether offsets that retention deleted before they were read stop the job.
+        recreated: topics that may have been deleted and made again; they are read from their new beginning.
+        group: consumer group that is told the offsets after each commit; empty for none.
+        every_s: pause between runs; None to run once.
+        grace_s: how long files that a compaction replaced stay for readers that have listed them.
     """
 
     bootstrap: str
@@ -55,13 +69,13 @@ class JobConfig:
     lake: Path
     checkpoint: Path
     master: str = DEFAULT_MASTER
-    max_offsets_per_batch: int = DEFAULT_OFFSETS_PER_BATCH
+    max_offsets_per_batch: int = DEFAULT_OFFSETS_PER_COMMIT
+    max_offsets_per_task: int = DEFAULT_OFFSETS_PER_TASK
     fail_on_data_loss: bool = True
-
-
-def dated(records: DataFrame) -> DataFrame:
-    """Columns of the source -> the same with ``date string``: the UTC day of the record's own timestamp."""
-    return records.withColumn("date", F.date_format("timestamp", "yyyy-MM-dd")).drop("timestampType")
+    recreated: frozenset[str] = frozenset()
+    group: str = DEFAULT_GROUP
+    every_s: float | None = None
+    grace_s: float = DEFAULT_GRACE_S
 
 
 def run(config: JobConfig) -> int:
@@ -70,120 +84,141 @@ def run(config: JobConfig) -> int:
     Raises:
         PylogError: the message says what is wrong and what to do.
     """
-    with RawClient(config.bootstrap, RawConfig(retry_ms=_FIRST_ANSWER_MS)) as client:
-        latest = positions(client, config.topics, LATEST_TIMESTAMP)
-    lake = Lake(config.lake)
-    with lake.locked():
-        checkpoint = Checkpoint(config.checkpoint)
-        lake.check_checkpoint(checkpoint.query_id(), checkpoint.last_batch_id())
-        if latest == checkpoint.position():
-            return 0  # a timer finds nothing new most of the time; starting Spark costs it 15 CPU seconds
-        return _drain(session(config.master), config, lake, checkpoint)
+    with Loader(config) as loader:
+        return loader.load()
 
 
-def session(master: str) -> SparkSession:
-    """Return a Spark session with all that exactness and pyarrow's readers need."""
-    # Tasks must run this interpreter, where pylog is installed, and not whatever `python3` is on the path.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName("pylog-ingest")
-    options = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        # Spark's default, INT96, is deprecated and carries no unit; readers see timestamp[us, UTC] this way.
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # Each task holds one topic and mostly one day: open writers side by side spare a sort of every row.
-        "spark.sql.maxConcurrentOutputFileWriters": "8",
-    }
-    if master.startswith("local"):
-        options |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-        # A run is short, and the compiler takes most of it: the first tier alone needs 37 instead of 46 CPU seconds to
-        # land a million records of 200 bytes.
-        options["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    for name, value in options.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+class Loader:
+    """One driver: loads as often as it is told to, on one Spark."""
 
+    def __init__(self, config: JobConfig) -> None:
+        self._config = config
+        self._client = RawClient(config.bootstrap, RawConfig(retry_ms=_FIRST_ANSWER_MS))
+        self._checkpoint = Checkpoint(config.checkpoint)
 
-class Checkpoint:
-    """The parts of a stream's checkpoint directory that the lake is checked against; written by Spark alone."""
+    def __enter__(self) -> "Loader":
+        return self
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
 
-    def query_id(self) -> str | None:
-        """Return the query's id; None while the checkpoint is new."""
+    @cached_property
+    def _spark(self) -> SparkContext:
+        # At the first record: a timer finds nothing new most of the time, and starting Spark costs it seconds.
+        return context(self._config.master)
+
+    def load(self) -> int:
+        """Land all that the topics hold now, commit by commit; return how many records that was.
+
+        Raises:
+            Lost: another driver loads the same lake; this one must stop.
+            PylogError: the message says what is wrong and what to do.
+        """
+        config = self._config
+        latest = positions(self._client, config.topics, LATEST_TIMESTAMP)
+        lake = Lake.create(config.lake)
+        state = lake.finish()
+        self._checkpoint.check(lake, state)
+        lake.clean(state)
+        lake.purge(state, config.grace_s)
+        count = 0
+        while True:
+            start = _accepting(config.recreated, state.position, latest)
+            log_starts = positions(self._client, config.topics, EARLIEST_TIMESTAMP).offsets
+            end = plan.limited(start, latest, log_starts, config.max_offsets_per_batch)
+            wanted = plan.ranges_between(start, end, log_starts)
+            if not wanted:
+                # Also when nothing is new: a driver may have died between its commit and this.
+                self._publish(state.position)
+                self._checkpoint.remember(lake, state)
+                return count
+            present = plan.present(wanted, log_starts, fail_on_data_loss=config.fail_on_data_loss)
+            landed, state = self._commit(lake, state, present, plan.holes(wanted, log_starts), start.moved_to(end))
+            self._checkpoint.remember(lake, state)
+            count += sum(sum(one.rows.values()) for one in landed)
+
+    def _commit(
+        self, lake: Lake, state: State, ranges: list[Range], holes: list[Range], end: Position
+    ) -> tuple[list[Landed], State]:
+        config = self._config
+        attempt = lake.begin(Kind.LOAD, state)
+        how = Landing(
+            bootstrap=config.bootstrap, directory=attempt.directory, prefix=f"{attempt.plan:08}",
+            window_ms=WINDOW_MS, fail_on_data_loss=config.fail_on_data_loss,
+        )  # fmt: skip
+        shares = plan.pack(ranges, self._spark.defaultParallelism, config.max_offsets_per_task) if ranges else []
         try:
-            return str(json.loads((self.path / "metadata").read_text())["id"])
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError) as error:
-            raise LakeError(f"checkpoint {self.path} cannot be read: {error!r}") from error
-
-    def last_batch_id(self) -> int | None:
-        """Return the number of the last micro-batch that Spark holds for done."""
-        done = [int(path.name) for path in (self.path / "commits").glob("[0-9]*") if path.name.isdecimal()]
-        return max(done, default=None)
-
-    def position(self) -> Position | None:
-        """Return where the last run ended; None when it did not end, or there was none."""
-        done = self.last_batch_id()
-        if done is None or (self.path / "offsets" / str(done + 1)).exists():
-            return None
-        return Position.from_json(self.batch(done).position)
-
-    def batch(self, batch_id: int) -> Batch:
-        """Return micro-batch *batch_id*, which Spark wrote down before it began."""
-        query_id = self.query_id()
-        assert query_id is not None, f"{self.path} has no metadata while batch {batch_id} runs"
-        # Version, metadata, then one line of JSON per source; ours is the only one.
-        lines = (self.path / "offsets" / str(batch_id)).read_text().splitlines()
-        return Batch(query_id, batch_id, json.loads(lines[-1]))
-
-
-def _drain(spark: SparkSession, config: JobConfig, lake: Lake, checkpoint: Checkpoint) -> int:
-    landed: list[int] = []
-    failed: list[PylogError] = []
-
-    def land(records: DataFrame, batch_id: int) -> None:
-        write: Callable[[Path], None] = lambda path: (  # noqa: E731
-            dated(records).write.partitionBy("topic", "date").parquet(path.as_uri())
+            landed = self._spark.parallelize(shares, len(shares)).map(_task(how)).collect() if shares else []
+        except (Py4JError, PySparkException) as error:
+            raise error_of(str(error)) from error
+        state = lake.commit(
+            attempt,
+            [file for one in landed for file in one.files],
+            dead_letters=[file for one in landed for file in one.dead_letters],
+            more=report(landed, holes, end),
         )
+        return landed, state
+
+    def _publish(self, position: Position) -> None:
+        """Tell the group's coordinator, so that whoever watches lag sees this job like any consumer."""
+        wanted = {p: offset for p, offset in position.offsets.items() if p.topic in self._config.topics}
+        if not self._config.group or not wanted:
+            return
         try:
-            landed.append(lake.land(checkpoint.batch(batch_id), write))
+            GroupAdmin(self._config.bootstrap).commit(self._config.group, wanted)
         except PylogError as error:
-            failed.append(error)  # Spark would wrap it beyond recognition
-            raise
+            # The lake knows better than the group; the next run tells it again.
+            print(f"pylog ingest: group {self._config.group} was not told the offsets: {error}", file=sys.stderr)
 
-    stream = (
-        spark.readStream.format("pylog")
-        .option("bootstrap", config.bootstrap)
-        .option("topics", ",".join(config.topics))
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", config.max_offsets_per_batch)
-        .option("failOnDataLoss", str(config.fail_on_data_loss).lower())
-        .option("includeHeaders", "true")
-        .load()
+
+def _task(how: Landing) -> Any:  # noqa: ANN401  Spark's map takes any function
+    def run_task(share: list[Range]) -> Landed:
+        return landing.land(share, how)
+
+    return run_task
+
+
+def _accepting(recreated: Iterable[str], start: Position, latest: Position) -> Position:
+    """Return *start* without those of *recreated* whose id is another one now."""
+    return start.without(
+        [t for t in recreated if t in latest.topic_ids and start.topic_ids.get(t) != latest.topic_ids[t]]
     )
-    try:
-        query = (
-            stream.writeStream.foreachBatch(land)
-            .option("checkpointLocation", str(config.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-    except PySparkException as error:
-        raise failed[0] if failed else PylogError(cause_of(str(error))) from error
-    return sum(landed)
 
 
-def cause_of(message: str) -> str:
-    """Return our own error that Spark's *message* quotes, or its first line."""
-    ours = _OURS.findall(message)
-    return ours[-1] if ours else message.strip().splitlines()[0]
+def report(landed: Sequence[Landed], holes: Iterable[Range], end: Position) -> dict[str, Any]:
+    """Return what a load adds to its commit.
+
+    commit => {"position", "ranges": [{"topic", "partition", "start", "end", "rows"}],
+               "holes": [{"topic", "partition", "start", "end"}], "dead_offsets": [{"topic", "partition", "offsets"}],
+               "windows": {"length_ms", "topics": {topic: {start in ms, or "none": records}}}}
+    """
+    rows = {r: count for one in landed for r, count in one.rows.items()}
+    all_holes = sorted([*holes, *(hole for one in landed for hole in one.holes)])
+    windows: dict[str, Counter[int | None]] = {}
+    dead: Counter[TopicPartition] = Counter()
+    for one in landed:
+        dead += one.dead_offsets
+        for topic, counts in one.windows.items():
+            windows.setdefault(topic, Counter()).update(counts)
+    return {
+        "position": end.to_json(),
+        "ranges": [{**_named(r), "rows": count} for r, count in sorted(rows.items())],
+        "holes": [_named(hole) for hole in all_holes],
+        "dead_offsets": [
+            {"topic": p.topic, "partition": p.partition, "offsets": count} for p, count in sorted(dead.items())
+        ],
+        "windows": {
+            "length_ms": WINDOW_MS,
+            "topics": {
+                topic: {"none" if start is None else str(start): count for start, count in counts.items()}
+                for topic, counts in sorted(windows.items())
+            },
+        },
+    }
+
+
+def _named(r: Range) -> dict[str, Any]:
+    return {"topic": r.partition.topic, "partition": r.partition.partition, "start": r.start, "end": r.end}
 
 
 def parse(arguments: Sequence[str] | None = None) -> JobConfig:
@@ -193,33 +228,85 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         description="Land all that topics hold now as Parquet, exactly once, and exit.",
     )
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT[,...]")
-    parser.add_argument("--topics", required=True, metavar="NAME[,...]")
+    parser.add_argument("--topics", required=True, metavar="NAME[,...]", type=_names)
     parser.add_argument("--lake", required=True, type=Path, metavar="DIR")
     parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="belongs to this lake alone")
     parser.add_argument("--master", default=DEFAULT_MASTER, help="Spark's master (default: %(default)s)")
     parser.add_argument(
-        "--max-offsets-per-batch", type=int, default=DEFAULT_OFFSETS_PER_BATCH, metavar="N",
-        help="offsets of one micro-batch (default: %(default)s)",
+        "--max-offsets-per-batch", type=_count, default=DEFAULT_OFFSETS_PER_COMMIT, metavar="N",
+        help="most offsets of one commit (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-offsets-per-task", type=_count, default=DEFAULT_OFFSETS_PER_TASK, metavar="N",
+        help="most offsets of one Spark task (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--allow-data-loss", action="store_true",
         help="go on behind offsets that retention deleted before they were read, instead of failing",
     )  # fmt: skip
+    parser.add_argument(
+        "--recreated", default=(), metavar="NAME[,...]", type=_names,
+        help="topics that may have been deleted and made again: read the new ones from their beginning",
+    )  # fmt: skip
+    parser.add_argument(
+        "--group", default=DEFAULT_GROUP, metavar="NAME",
+        help="consumer group that is told the offsets, for tools that watch lag; empty for none (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--every", type=float, metavar="SECONDS", help="go on loading with this pause between runs, until stopped"
+    )
+    parser.add_argument(
+        "--grace", type=float, default=DEFAULT_GRACE_S, metavar="SECONDS",
+        help="how long files that a compaction replaced stay (default: %(default)s)",
+    )  # fmt: skip
     given = parser.parse_args(arguments)
-    topics = tuple(filter(None, map(str.strip, given.topics.split(","))))
-    if not topics:
+    if not given.topics:
         parser.error("--topics names no topic")
-    if given.max_offsets_per_batch < 1:
-        parser.error(f"--max-offsets-per-batch is {given.max_offsets_per_batch}; a number from 1 is wanted")
+    if given.every is not None and given.every <= 0:
+        parser.error(f"--every is {given.every}; a number of seconds above 0 is wanted")
     return JobConfig(
         bootstrap=given.bootstrap,
-        topics=topics,
+        topics=given.topics,
         lake=given.lake.absolute(),
         checkpoint=given.checkpoint.absolute(),
         master=given.master,
         max_offsets_per_batch=given.max_offsets_per_batch,
+        max_offsets_per_task=given.max_offsets_per_task,
         fail_on_data_loss=not given.allow_data_loss,
+        recreated=frozenset(given.recreated),
+        group=given.group,
+        every_s=given.every,
+        grace_s=given.grace,
     )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is given; a number from 1 is wanted")
+    return int(text)
+
+
+def load_every(config: JobConfig, stopped: threading.Event) -> None:
+    """Load again and again until *stopped*; what one run could not reach, the next one tries.
+
+    Raises:
+        PylogError: as `run`; a service manager starts the job again, or a human reads why not.
+    """
+    assert config.every_s is not None, "the caller asked for it"
+    with Loader(config) as loader:
+        while not stopped.is_set():
+            began = time.monotonic()
+            _say(config, loader.load(), time.monotonic() - began)
+            stopped.wait(config.every_s)
+
+
+def _say(config: JobConfig, count: int, elapsed_s: float) -> None:
+    if count or config.every_s is None:
+        print(f"landed records={count} topics={','.join(config.topics)} elapsed_s={elapsed_s:.1f}", file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -227,12 +314,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     config = parse(arguments)
     began = time.monotonic()
     try:
-        count = run(config)
+        if config.every_s is None:
+            _say(config, run(config), time.monotonic() - began)
+        else:
+            stopped = threading.Event()
+            signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+            load_every(config, stopped)
     except PylogError as error:
         print(f"pylog ingest: {error} [{code_of(error)}]", file=sys.stderr)
         return 1
-    elapsed_s = time.monotonic() - began
-    print(f"landed records={count} topics={','.join(config.topics)} elapsed_s={elapsed_s:.1f}", file=sys.stderr)
     return 0
 
 

@@ -1,223 +1,490 @@
-"""The lake on disk: Parquet files that appear whole, once each, and a commit for every micro-batch.
+"""The lake on disk: Parquet files that appear whole, once each, and a log of commits that says which ones count.
 
-lake       => topic=<name>/date=<yyyy-mm-dd>/<batch>-<number>.parquet    what readers read
-              _staging/<batch>/data/…                                    being written
-              _staging/<batch>/publish.json                              all is written: these names go out
-              _commits/<batch>.json                                      these names are out
-              _lock                                                      held by the job that writes
-batch      => <first 8 digits of the query id>-<batch number, 8 digits>
-commit     => {"version": 1, "query_id": str, "batch_id": int, "position": where the batch ended,
-               "files": [{"path", "rows", "size_bytes"}]}
+lake       => _lake.json                                                   {"kind": "pylog lake", "version", "id"}
+              topic=<name>/date=<yyyy-mm-dd>/hour=<hh>/<unique>.parquet    what readers read
+              _dead_letters/topic=<name>/<unique>.parquet                  batches that do not decode, with the reason
+              _staging/<plan>-<kind>-<random>/<unique>.parquet             what one attempt is writing
+              _commits/<number>.json                                       1, 2, 3, ...; created, never changed
+              _snapshots/<number>.json                                     all commits up to there, added up
+commit     => {"version", "number", "kind": "load" | "compaction", "attempt": directory in _staging,
+               "files": [{"path", "rows", "size_bytes"}], "dead_letters": [the same],
+               "replaces": [path], and what the kind adds, "position" for a load}
 
-Killed before ``publish.json``, a batch leaves nothing but staging, which the next attempt throws away.  Killed after
-it, the next attempt moves the remaining files and commits: it never writes that batch again.  So a file in a topic's
-directory is whole, never changes, and no record is in two of them; readers need to know no more than that.
+An attempt writes below ``_staging`` under names nobody else uses, then creates the next commit; the file system lets
+one attempt win each number.  After that the files move out, each by one rename, done by whoever comes first: the driver
+that won, or after its death the next one.  An attempt that was planned as commit 7 may become any later number as long
+as no commit of its own kind came between, so loads and compactions do not disturb each other; otherwise what it was to
+do is done, and it stops.  Nobody needs a lock or a clock for that, so a driver may be paused at any point for any time.
 """
 
-import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
-
-import pyarrow.parquet as pq
+from uuid import uuid4
 
 from pylog.errors import PylogError, StorageError
+from pylog.ingest.plan import Position
 
-VERSION = 1
-_ID_DIGITS = 8
+KIND = "pylog lake"
+VERSION = 2
+
+DEAD_LETTERS = "_dead_letters"
+SNAPSHOT_EVERY = 100
+"""Commits between two snapshots: most files that are read to know the lake's state."""
+
+_MAX_TRIES = 1000
+# Other drivers' commits that one commit may meet before it gives up; each took its writer far longer than ours takes.
+
+_DIGITS = 10
+_SNAPSHOTS_KEPT = 3  # a reader that has just chosen the newest must still find it
+_EPOCH = date(1970, 1, 1).toordinal()
+_NO_HOUR = "__HIVE_DEFAULT_PARTITION__"
+# Hive's name for null, which Spark, DuckDB and pyarrow read as such.
 
 
 class LakeError(PylogError):
-    """The lake and the checkpoint contradict each other; the message says how to go on."""
+    """The directory is no lake of this kind, or contradicts itself; the message says how to go on."""
 
     fault = 308
 
 
+class Lost(LakeError):
+    """Another driver committed what this one was about to: nothing is lost, and this driver must stop."""
+
+
+class Kind(StrEnum):
+    """What a commit did."""
+
+    LOAD = "load"
+    COMPACTION = "compaction"
+
+
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Names one micro-batch of one streaming query, for ever.
+class File:
+    """One Parquet file; *path* is relative to the lake."""
 
-    Attributes:
-        query_id: Spark's id of the query, kept in its checkpoint.
-        batch_id: number of the micro-batch in that query.
-        position: where the batch ends, as the checkpoint has it; the same batch always ends there.
-    """
-
-    query_id: str
-    batch_id: int
-    position: Mapping[str, Any]
+    path: str
+    rows: int
+    size_bytes: int
 
     @property
-    def name(self) -> str:
-        """The name its files begin with."""
-        return f"{self.query_id[:_ID_DIGITS]}-{self.batch_id:08}"
+    def group(self) -> str:
+        """The directory of its topic and hour."""
+        return self.path.rpartition("/")[0]
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        return next(part for part in self.path.split("/") if part.startswith("topic=")).removeprefix("topic=")
+
+
+def path_of(topic: str, hour: int | None, name: str) -> str:
+    """Return where a file of *topic* lies.
+
+    Args:
+        topic: its name.
+        hour: hours since 1970, UTC; None for records without a usable timestamp.
+        name: of the file.
+    """
+    if hour is None:
+        return f"topic={topic}/date={_NO_HOUR}/hour={_NO_HOUR}/{name}"
+    days, hour_of_day = divmod(hour, 24)
+    return f"topic={topic}/date={date.fromordinal(_EPOCH + days).isoformat()}/hour={hour_of_day:02}/{name}"
+
+
+def dead_letter_path_of(topic: str, name: str) -> str:
+    """Return where undecodable batches of *topic* lie; plain readers of the lake pass over it."""
+    return f"{DEAD_LETTERS}/topic={topic}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the commits up to one number add up to.
+
+    Attributes:
+        number: of the last commit; 0 for none.
+        last: number of the last commit of each kind; 0 for none.
+        position: next offset to load of every partition.
+        files: by path, those that count.
+        dead_letters: by path.
+        replaced: by compaction's number, the paths it replaced; they are deleted after a grace time.
+    """
+
+    number: int = 0
+    last: Mapping[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
+    position: Position = field(default_factory=Position)
+    files: Mapping[str, File] = field(default_factory=dict)
+    dead_letters: Mapping[str, File] = field(default_factory=dict)
+    replaced: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def after(self, commit: Mapping[str, Any]) -> "State":
+        """Return the state with one more commit."""
+        number, kind = commit["number"], Kind(commit["kind"])
+        assert number == self.number + 1, f"commit {number} follows {self.number}"
+        gone = frozenset(commit["replaces"])
+        kept = {path: file for path, file in self.files.items() if path not in gone}
+        return State(
+            number,
+            {**self.last, kind: number},
+            Position.from_json(commit["position"]) if "position" in commit else self.position,
+            {**kept, **_files(commit["files"])},
+            {**self.dead_letters, **_files(commit["dead_letters"])},
+            {**self.replaced, number: tuple(commit["replaces"])} if gone else self.replaced,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as a snapshot keeps it."""
+        return {
+            "version": VERSION,
+            "number": self.number,
+            "last": dict(self.last),
+            "position": self.position.to_json(),
+            "files": [asdict(file) for file in self.files.values()],
+            "dead_letters": [asdict(file) for file in self.dead_letters.values()],
+            "replaced": {str(number): list(paths) for number, paths in self.replaced.items()},
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "State":
+        """Read what `to_json` wrote."""
+        return cls(
+            body["number"],
+            {Kind(kind): number for kind, number in body["last"].items()},
+            Position.from_json(body["position"]),
+            _files(body["files"]),
+            _files(body["dead_letters"]),
+            {int(number): tuple(paths) for number, paths in body["replaced"].items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One driver's try at a commit.
+
+    Attributes:
+        plan: the number its commit would have had when it was planned.
+        kind: of the commit.
+        directory: where its files are written, flat; nobody makes it again once it is gone.
+    """
+
+    plan: int
+    kind: Kind
+    directory: Path
+
+    def is_pointless(self, state: State) -> bool:
+        """Return whether what it was to do has been done by another; that never changes back."""
+        return state.last[self.kind] >= self.plan
 
 
 class Lake:
-    """One lake, written by one job at a time."""
+    """One lake; any number of drivers may write it, and each commit is made by one of them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._staging = root / "_staging"
         self._commits = root / "_commits"
+        self._snapshots = root / "_snapshots"
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Make the lake if need be and keep other writers out.
+    @classmethod
+    def create(cls, root: Path) -> "Lake":
+        """Return the lake at *root*, made there if need be.
 
         Raises:
             StorageError: it cannot be written.
-            LakeError: another job is writing it.
+            LakeError: something else is there.
         """
-        try:
-            for directory in (self._staging, self._commits):
+        lake = cls(root)
+        with _storage(root):
+            if not (root / "_lake.json").exists():
+                lake._refuse_others()
+            for directory in (lake._staging, lake._commits, lake._snapshots):
                 directory.mkdir(parents=True, exist_ok=True)
-            lock = (self.root / "_lock").open("w")
-        except OSError as error:
-            raise StorageError(f"lake {self.root} cannot be written: {error}") from error
-        with lock:
+            body = {"kind": KIND, "version": VERSION, "id": uuid4().hex}
+            temporary = lake._staging / f".{uuid4().hex}"
             try:
-                # The kernel drops the lock with the process, however that ends.
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise LakeError(f"another job is writing lake {self.root}: wait until it is done") from error
-            yield
+                _create(root / "_lake.json", body, temporary)
+            except FileExistsError:
+                temporary.unlink(missing_ok=True)
+                # So that a lake on a disk that has turned read-only is refused here and not by every task.
+                temporary.touch()
+                temporary.unlink()
+        lake.id()
+        return lake
 
-    def land(self, batch: Batch, write: Callable[[Path], None]) -> int:
-        """Put one micro-batch into the lake unless it is there; after a crash, finish what was begun.
-
-        Args:
-            batch: which.
-            write: fills a new directory with ``topic=…/date=…/*.parquet``.
-
-        Returns:
-            How many records this call landed; 0 when they were there already.
+    @classmethod
+    def open(cls, root: Path) -> "Lake":
+        """Return the lake at *root*, to be read.
 
         Raises:
-            StorageError: the disk refused, or a file that was promised is gone.
-            LakeError: the batch is there but ended elsewhere.
+            LakeError: there is none.
         """
-        staging = self._staging / batch.name
-        committed = self._read(self._commits / f"{batch.name}.json")
-        if committed is not None:
-            _check_same(batch, committed)
-            shutil.rmtree(staging, ignore_errors=True)
-            return 0
-        try:
-            promised = self._read(staging / "publish.json")
-            if promised is None:
-                promised = self._stage(batch, staging, write)
-            _check_same(batch, promised)
-            self._publish(staging, promised)
-            self._commit(batch, promised)
-        except OSError as error:
-            raise StorageError(f"lake {self.root} cannot be written: {error}") from error
-        shutil.rmtree(staging)
-        return sum(file["rows"] for file in promised["files"])
+        if not (root / "_lake.json").is_file():
+            raise LakeError(f"{root} is no lake: it has no _lake.json; name the directory the ingestion loads into")
+        lake = cls(root)
+        lake.id()
+        return lake
 
-    def check_checkpoint(self, query_id: str | None, last_batch_id: int | None) -> None:
-        """Refuse a checkpoint that is not this lake's: it would land records twice, or leave some out.
+    def id(self) -> str:
+        """Return what tells this lake from every other, for ever."""
+        body = _read(self.root / "_lake.json")
+        if body.get("kind") != KIND:
+            raise LakeError(f"{self.root}/_lake.json is of kind {body.get('kind')!r}; {KIND!r} is wanted")
+        return str(body["id"])
 
-        Args:
-            query_id: the checkpoint's query; None when the checkpoint is new.
-            last_batch_id: the last micro-batch it holds for done; None when there is none.
+    def state(self) -> State:
+        """Return what all commits add up to; the last one's files may still be on their way out of staging."""
+        state = self._snapshot()
+        for commit in self._commits_after(state.number):
+            state = state.after(commit)
+        return state
+
+    def visible(self) -> State:
+        """Return what all commits add up to whose files are where they belong: what readers may rely on."""
+        state = self._snapshot()
+        for commit in self._commits_after(state.number):
+            # Whoever makes a commit has seen to the one before, so only the last can be under way.
+            if (self._staging / commit["attempt"]).exists() and not all(
+                (self.root / path).exists() for path in _new_paths(commit)
+            ):
+                break
+            state = state.after(commit)
+        return state
+
+    def commit_of(self, number: int) -> dict[str, Any]:
+        """Return one commit as it is on disk.
 
         Raises:
-            LakeError: they do not belong together.
+            LakeError: there is none of that number.
         """
-        prefix = None if query_id is None else query_id[:_ID_DIGITS]
-        foreign = sorted(path for path in self._commits.glob("*.json") if path.name.split("-")[0] != prefix)
-        if foreign:
-            raise LakeError(
-                f"lake {self.root} was written with another checkpoint (its commit {foreign[0].name} is not of "
-                f"{'a new one' if prefix is None else prefix}): use that checkpoint, or an empty lake with this one"
-            )
-        if query_id is not None and last_batch_id is not None:
-            name = f"{Batch(query_id, last_batch_id, {}).name}.json"
-            if not (self._commits / name).exists():
-                raise LakeError(
-                    f"lake {self.root} lacks commit {name}, which the checkpoint holds for done: "
-                    "restore the lake, or start an empty one with a new checkpoint"
+        path = self._path(number)
+        if not path.exists():
+            raise LakeError(f"lake {self.root} has no commit {number}")
+        return _read(path)
+
+    def finish(self) -> State:
+        """Put out the files of the last commit if its driver died before it had; return the state."""
+        state = self.state()
+        if state.number and self._path(state.number).exists():
+            with _storage(self.root):
+                self._publish(_read(self._path(state.number)))
+        return state
+
+    def begin(self, kind: Kind, state: State) -> Attempt:
+        """Return a new attempt that builds on *state*."""
+        plan = state.number + 1
+        attempt = Attempt(plan, kind, self._staging / f"{plan:0{_DIGITS}}-{kind}-{uuid4().hex[:12]}")
+        with _storage(self.root):
+            attempt.directory.mkdir()
+        return attempt
+
+    def commit(
+        self,
+        attempt: Attempt,
+        files: Iterable[File],
+        *,
+        dead_letters: Iterable[File] = (),
+        replaces: Iterable[str] = (),
+        more: Mapping[str, Any],
+    ) -> State:
+        """Make what *attempt* wrote part of the lake, or find that another driver was faster.
+
+        Args:
+            attempt: from `begin`; its directory holds every new file under the last part of its path.
+            files: new Parquet files.
+            dead_letters: new files of batches that do not decode.
+            replaces: paths that no longer count.
+            more: what the kind adds to the commit.
+
+        Raises:
+            Lost: another driver did the same; this one's files are gone, and it must stop.
+            StorageError: the disk refused; what was committed is finished by the next driver.
+        """
+        body = {
+            "version": VERSION, "kind": attempt.kind, "attempt": attempt.directory.name,
+            "files": [asdict(file) for file in files], "dead_letters": [asdict(file) for file in dead_letters],
+            "replaces": sorted(replaces), **more,
+        }  # fmt: skip
+        for _ in range(_MAX_TRIES):
+            state = self.finish()
+            if attempt.is_pointless(state):
+                self.clean(state)
+                raise Lost(
+                    f"another driver made commit {state.last[attempt.kind]} of lake {self.root}, a {attempt.kind}, "
+                    "while this one worked: nothing is lost, and this one stops; run one driver a lake"
                 )
+            number = state.number + 1
+            if not self._is_created(number, {"number": number, **body}, attempt):
+                continue
+            state = self.finish()
+            if number % SNAPSHOT_EVERY == 0:
+                self._write_snapshot(number)
+            return state
+        raise LakeError(f"lake {self.root}: {_MAX_TRIES} other commits came between; run fewer drivers")
 
-    def _stage(self, batch: Batch, staging: Path, write: Callable[[Path], None]) -> dict[str, Any]:
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir()
-        data = staging / "data"
-        write(data)
-        files = []
-        for number, path in enumerate(sorted(data.rglob("*.parquet"))):
-            _sync(path)
-            files.append(
-                {
-                    "staged": str(path.relative_to(data)),
-                    "path": str(path.relative_to(data).with_name(f"{batch.name}-{number:05}.parquet")),
-                    "rows": pq.read_metadata(path).num_rows,
-                    "size_bytes": path.stat().st_size,
-                }
+    def clean(self, state: State) -> None:
+        """Delete what attempts left in staging that can no longer become a commit."""
+        with _storage(self.root):
+            for directory in self._staging.iterdir():
+                plan, _, kind = directory.name.rpartition("-")[0].partition("-")
+                if (
+                    plan.isdecimal()
+                    and kind in tuple(Kind)
+                    and Attempt(int(plan), Kind(kind), directory).is_pointless(state)
+                    and not self._is_under_way(state.number, directory.name)
+                ):
+                    shutil.rmtree(directory, ignore_errors=True)
+
+    def purge(self, state: State, grace_s: float, now_s: Callable[[], float] = time.time) -> int:
+        """Delete files that compactions replaced more than *grace_s* ago; return how many.
+
+        Args:
+            state: the lake's.
+            grace_s: how long a reader may take from listing the files to opening the last of them.
+            now_s: seconds since 1970.
+        """
+        purged = 0
+        with _storage(self.root):
+            for number, paths in state.replaced.items():
+                if now_s() - self._path(number).stat().st_mtime < grace_s:
+                    continue
+                for path in paths:
+                    try:
+                        (self.root / path).unlink()
+                        purged += 1
+                    except FileNotFoundError:
+                        pass
+        return purged
+
+    def staged(self) -> list[str]:
+        """Return the attempts that have something in staging: running ones, and what dead ones left."""
+        return sorted(path.name for path in self._staging.iterdir() if not path.name.startswith("."))
+
+    def _is_created(self, number: int, body: Mapping[str, Any], attempt: Attempt) -> bool:
+        """Create one commit; False when the number is taken, or even our directory was cleaned away."""
+        path = self._path(number)
+        with _storage(self.root):
+            try:
+                _create(path, body, attempt.directory / ".commit")
+            except FileNotFoundError:
+                return False
+            except FileExistsError:
+                # A network file system may repeat a link whose answer was lost, and then refuse its own.
+                return bool(_read(path)["attempt"] == attempt.directory.name)
+        return True
+
+    def _refuse_others(self) -> None:
+        strange = next(
+            (name for name in ("_lock", "_spark_metadata", "_delta_log") if (self.root / name).exists()), None
+        ) or next((path.name for path in self.root.glob("topic=*")), None)
+        if strange is None and any(self.root.glob("_commits/*")):
+            strange = "_commits"
+        if strange is not None:
+            raise LakeError(
+                f"{self.root} holds {strange} and no _lake.json: it was written by something else, or by an earlier "
+                "kind of job; load into an empty directory"
             )
-        promised = {
-            "version": VERSION,
-            "query_id": batch.query_id,
-            "batch_id": batch.batch_id,
-            "position": batch.position,
-            "files": files,
-        }
-        _write(staging / "publish.json", promised)
-        return promised
 
-    def _publish(self, staging: Path, promised: Mapping[str, Any]) -> None:
+    def _path(self, number: int) -> Path:
+        return self._commits / f"{number:0{_DIGITS}}.json"
+
+    def _commits_after(self, number: int) -> Iterator[dict[str, Any]]:
+        while (path := self._path(number := number + 1)).exists():
+            yield _read(path)
+
+    def _snapshot(self) -> State:
+        newest = max(self._snapshots.glob("[0-9]*.json"), default=None)
+        return State() if newest is None else State.from_json(_read(newest))
+
+    def _write_snapshot(self, number: int) -> None:
+        state = self._snapshot()
+        for commit in self._commits_after(state.number):
+            if state.number == number:
+                break
+            state = state.after(commit)
+        still = {n: tuple(p for p in paths if (self.root / p).exists()) for n, paths in state.replaced.items()}
+        state = State(
+            state.number, state.last, state.position, state.files, state.dead_letters,
+            {n: paths for n, paths in still.items() if paths},
+        )  # fmt: skip
+        temporary = self._snapshots / f".{uuid4().hex}"
+        with _storage(self.root):
+            try:
+                _create(self._snapshots / f"{number:0{_DIGITS}}.json", state.to_json(), temporary)
+            except FileExistsError:
+                temporary.unlink(missing_ok=True)
+            for old in sorted(self._snapshots.glob("[0-9]*.json"))[:-_SNAPSHOTS_KEPT]:
+                old.unlink(missing_ok=True)
+
+    def _is_under_way(self, number: int, attempt: str) -> bool:
+        """Return whether the last commit's files may still lie in *attempt*'s directory."""
+        path = self._path(number)
+        return path.exists() and _read(path)["attempt"] == attempt
+
+    def _publish(self, commit: Mapping[str, Any]) -> None:
+        staging = self._staging / commit["attempt"]
+        if not staging.exists():
+            return  # the directory goes last
         directories = {self.root}
-        for file in promised["files"]:
-            staged, final = staging / "data" / file["staged"], self.root / file["path"]
+        for path in _new_paths(commit):
+            final = self.root / path
             final.parent.mkdir(parents=True, exist_ok=True)
-            directories |= {final.parent, final.parent.parent}
-            if staged.exists():
-                staged.replace(final)
-            elif not final.exists():
-                raise StorageError(f"{final} was written and is gone: restore it, or start a new lake")
+            directories |= {parent for parent in final.parents if parent.is_relative_to(self.root)}
+            try:
+                (staging / final.name).replace(final)
+            except FileNotFoundError:
+                # Moved by another driver or before a crash; since then it may have been replaced and deleted, too.
+                if not final.exists() and not self._path(commit["number"] + 1).exists():
+                    raise StorageError(
+                        f"{final} was written and is gone, and so is its copy in {staging}: restore one of them"
+                    ) from None
         for directory in directories:
             _sync(directory)
-
-    def _commit(self, batch: Batch, promised: Mapping[str, Any]) -> None:
-        files = [{name: file[name] for name in ("path", "rows", "size_bytes")} for file in promised["files"]]
-        _write(self._commits / f"{batch.name}.json", {**promised, "files": files})
-
-    def _read(self, path: Path) -> dict[str, Any] | None:
-        try:
-            body: dict[str, Any] = json.loads(path.read_text())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{path} cannot be read: {error}") from error
-        if body.get("version") != VERSION:
-            raise LakeError(f"{path} has version {body.get('version')!r}; this release knows {VERSION}")
-        return body
+        shutil.rmtree(staging, ignore_errors=True)
 
 
-def _check_same(batch: Batch, found: Mapping[str, Any]) -> None:
-    if found["query_id"] != batch.query_id or found["position"] != batch.position:
-        raise LakeError(
-            f"batch {batch.name} is in the lake but ended elsewhere: the checkpoint was set back or copied. "
-            "Restore the checkpoint that belongs to the lake, or start an empty lake with a new one"
-        )
+@contextmanager
+def _storage(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"lake {root} cannot be written: {error}") from error
 
 
-def _write(path: Path, body: Mapping[str, Any]) -> None:
+def _new_paths(commit: Mapping[str, Any]) -> Iterator[str]:
+    return (file["path"] for name in ("files", "dead_letters") for file in commit[name])
+
+
+def _files(entries: Iterable[Mapping[str, Any]]) -> dict[str, File]:
+    return {entry["path"]: File(entry["path"], entry["rows"], entry["size_bytes"]) for entry in entries}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        body: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{path} cannot be read: {error}") from error
+    if body.get("version") != VERSION:
+        raise LakeError(f"{path} has version {body.get('version')!r}; this release knows {VERSION}")
+    return body
+
+
+def _create(path: Path, body: Mapping[str, Any], temporary: Path) -> None:
     """Create *path* whole or not at all, on disk when this returns; fails if it exists."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # after a kill it may be a second name of the file itself
-    with temporary.open("w") as file:
+    temporary.unlink(missing_ok=True)  # it may be a second name of another commit: never written through
+    with temporary.open("x") as file:
         json.dump(body, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
     os.link(temporary, path)  # unlike a rename, a link never replaces what another writer put there
-    temporary.unlink()
+    temporary.unlink(missing_ok=True)
     _sync(path.parent)
 
 

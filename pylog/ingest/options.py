@@ -1,6 +1,7 @@
 """The options of ``format("pylog")``, read once into types."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,16 +15,22 @@ NAMED_OFFSETS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 _FOR_SPARK = frozenset({"path", "serialization.format"})
 # Spark itself adds these to a table's options.
 
-_SYNONYMS = {"kafka.bootstrap.servers": "bootstrap", "subscribe": "topics", "topic": "topics"}
+_SYNONYMS = {
+    "kafka.bootstrap.servers": "bootstrap",
+    "subscribe": "topics",
+    "topic": "topics",
+    "subscribepattern": "topicpattern",
+}
 # Spark's own Kafka connector says it so; a query moves over by its format name alone.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingOffsets:
-    """Where to begin or end: at a named offset, or partition by partition.
+    """Where to begin or end: at a named offset, at a time, or partition by partition.
 
     Attributes:
-        default: `EARLIEST_TIMESTAMP` or `LATEST_TIMESTAMP`, for every partition not named.
+        default: for every partition not named: `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP`, or milliseconds since 1970
+            for the first record of that time or later.
         by_partition: topic -> partition -> offset; the two timestamps are allowed here too.
     """
 
@@ -37,13 +44,17 @@ class SourceOptions:
 
     Attributes:
         bootstrap: ``host:port``, several separated by commas.
-        topics: names, in order.
+        topics: names, in order; empty when a pattern is given.
+        topic_pattern: regular expression that the whole name of a topic must match; topics that come up while a stream
+            runs are read too, the brokers' own (``__…``) never.
         starting: where a first run begins.
         ending: where a batch query ends; a stream has no end.
         include_headers: adds the column ``headers``.
         fail_on_data_loss: whether offsets that are gone stop the query; otherwise it goes on behind the hole.
         max_offsets_per_trigger: most offsets of one micro-batch, over all partitions; None is no limit.
         max_records_per_partition: most offsets of one Spark task, so that one fat partition does not hold the job.
+        filter_pushdown: whether a batch query's filters on topic, partition, offset and timestamp choose what is
+            fetched; Spark wants ``spark.sql.python.filterPushdown.enabled`` set for it, and refuses it otherwise.
     """
 
     bootstrap: str
@@ -54,14 +65,20 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     max_offsets_per_trigger: int | None = None
     max_records_per_partition: int | None = None
+    topic_pattern: re.Pattern[str] | None = None
+    filter_pushdown: bool = False
 
 
 _KNOWN = frozenset(
     {
         "bootstrap",
         "topics",
+        "topicpattern",
         "startingoffsets",
         "endingoffsets",
+        "startingtimestamp",
+        "endingtimestamp",
+        "filterpushdown",
         "includeheaders",
         "failondataloss",
         "maxoffsetspertrigger",
@@ -84,22 +101,39 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
     unknown = given.keys() - _KNOWN - _FOR_SPARK
     if unknown:
         raise ConfigError(f"option {sorted(unknown)[0]!r} is unknown; known are {', '.join(sorted(_KNOWN))}")
-    topics = tuple(filter(None, (name.strip() for name in _required(given, "topics").split(","))))
-    if not topics:
-        raise ConfigError("option 'topics' names no topic")
+    topics, pattern = _topics(given)
     parse_bootstrap(_required(given, "bootstrap"))
-    if is_stream and "endingoffsets" in given:
-        raise ConfigError("option 'endingOffsets' is for batch queries; a stream has no end")
+    for name in ("endingOffsets", "endingTimestamp"):
+        if is_stream and name.lower() in given:
+            raise ConfigError(f"option {name!r} is for batch queries; a stream has no end")
     return SourceOptions(
         bootstrap=given["bootstrap"],
-        topics=tuple(dict.fromkeys(topics)),
-        starting=_offsets(given, "startingOffsets", "latest" if is_stream else "earliest"),
-        ending=_offsets(given, "endingOffsets", "latest"),
+        topics=topics,
+        topic_pattern=pattern,
+        starting=_offsets(given, "starting", "latest" if is_stream else "earliest"),
+        ending=_offsets(given, "ending", "latest"),
         include_headers=_boolean(given, "includeHeaders", default=False),
         fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
         max_offsets_per_trigger=_count(given, "maxOffsetsPerTrigger"),
         max_records_per_partition=_count(given, "maxRecordsPerPartition"),
+        filter_pushdown=_boolean(given, "filterPushdown", default=False),
     )
+
+
+def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
+    if "topicpattern" not in given:
+        topics = tuple(filter(None, (name.strip() for name in _required(given, "topics").split(","))))
+        if not topics:
+            raise ConfigError("option 'topics' names no topic")
+        return tuple(dict.fromkeys(topics)), None
+    if "topics" in given:
+        raise ConfigError("options 'topics' and 'topicPattern' exclude each other")
+    try:
+        return (), re.compile(_required(given, "topicPattern"))
+    except re.error as error:
+        raise ConfigError(
+            f"option 'topicPattern' is {given['topicpattern']!r}, which is no regular expression: {error}"
+        ) from error
 
 
 def _required(given: Mapping[str, str], name: str) -> str:
@@ -125,7 +159,14 @@ def _count(given: Mapping[str, str], name: str) -> int | None:
     return int(value)
 
 
-def _offsets(given: Mapping[str, str], name: str, default: str) -> StartingOffsets:
+def _offsets(given: Mapping[str, str], end: str, default: str) -> StartingOffsets:
+    name, timestamp = f"{end}Offsets", given.get(f"{end}timestamp")
+    if timestamp is not None:
+        if name.lower() in given:
+            raise ConfigError(f"options {name!r} and '{end}Timestamp' exclude each other")
+        if not timestamp.strip().isdecimal():
+            raise ConfigError(f"option '{end}Timestamp' is {timestamp!r}; milliseconds since 1970 are wanted")
+        return StartingOffsets(default=int(timestamp), by_partition={})
     value = given.get(name.lower(), default).strip()
     if value.lower() in NAMED_OFFSETS:
         return StartingOffsets(default=NAMED_OFFSETS[value.lower()], by_partition={})

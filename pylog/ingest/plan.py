@@ -4,14 +4,18 @@ position => {"version": 1, "topics": {topic: {"id": topic id, "partitions": {par
             (JSON in Spark's checkpoint, so partition numbers are text)
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from typing import Any, NamedTuple, Self
 
 from pylog.errors import PylogError
 from pylog.model import Offset, TopicPartition
 
 VERSION = 1
+
+MIN_TASK_OFFSETS = 50_000
+"""A smaller share is not worth a task and a file of its own: this many records take a tenth of a second."""
 
 
 class DataLoss(PylogError):
@@ -59,7 +63,7 @@ class Position:
             PositionError: the checkpoint was written by something else, or by a later release.
         """
         if body.get("version") != VERSION:
-            raise PositionError(f"the checkpoint's position has version {body.get('version')!r}; {VERSION} is known")
+            raise PositionError(f"the position of the last run has version {body.get('version')!r}; {VERSION} is known")
         topics = body["topics"]
         return cls(
             {
@@ -68,6 +72,20 @@ class Position:
                 for partition, offset in entry["partitions"].items()
             },
             {topic: entry["id"] for topic, entry in topics.items()},
+        )
+
+    def moved_to(self, target: Self) -> Self:
+        """Return this position with every partition that *target* knows moved there."""
+        return replace(
+            self, offsets={**self.offsets, **target.offsets}, topic_ids={**self.topic_ids, **target.topic_ids}
+        )
+
+    def without(self, topics: Collection[str]) -> Self:
+        """Return this position as if *topics* had never been read."""
+        return replace(
+            self,
+            offsets={p: offset for p, offset in self.offsets.items() if p.topic not in topics},
+            topic_ids={topic: i for topic, i in self.topic_ids.items() if topic not in topics},
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -97,7 +115,7 @@ def ranges_between(start: Position, end: Position, log_starts: Mapping[TopicPart
         if before != topic_id:
             raise PositionError(
                 f"topic {topic!r} was deleted and made again: its id was {before} and is {topic_id}; "
-                "start with a new checkpoint to read the new one from its beginning"
+                f"read the new one from its beginning with a new checkpoint (the load job: --recreated {topic})"
             )
     for partition, end_offset in sorted(end.offsets.items()):
         start_offset = start.offsets.get(partition, log_starts[partition])
@@ -111,6 +129,24 @@ def ranges_between(start: Position, end: Position, log_starts: Mapping[TopicPart
     return ranges
 
 
+def holes(ranges: list[Range], log_starts: Mapping[TopicPartition, Offset]) -> list[Range]:
+    """Return the parts of *ranges* that retention has deleted."""
+    return [
+        Range(r.partition, r.start, min(log_starts[r.partition], r.end))
+        for r in ranges
+        if log_starts[r.partition] > r.start
+    ]
+
+
+def lost(missing: list[Range]) -> DataLoss:
+    """Return the error that names *missing*."""
+    named = "; ".join(f"{r.partition} offsets {r.start} to {r.end - 1}" for r in missing)
+    return DataLoss(
+        f"retention deleted {named} before they were read; set failOnDataLoss=false (--allow-data-loss) to go on "
+        "behind the hole"
+    )
+
+
 def present(
     ranges: list[Range], log_starts: Mapping[TopicPartition, Offset], *, fail_on_data_loss: bool
 ) -> list[Range]:
@@ -119,16 +155,9 @@ def present(
     Raises:
         DataLoss: something was deleted and *fail_on_data_loss* is set; nothing is skipped in silence.
     """
-    lost = [
-        f"{r.partition} offsets {r.start} to {min(log_starts[r.partition], r.end) - 1}"
-        for r in ranges
-        if log_starts[r.partition] > r.start
-    ]
-    if lost and fail_on_data_loss:
-        raise DataLoss(
-            f"retention deleted {'; '.join(lost)} before they were read; "
-            "set failOnDataLoss=false to go on behind the hole"
-        )
+    missing = holes(ranges, log_starts)
+    if missing and fail_on_data_loss:
+        raise lost(missing)
     kept = (r._replace(start=max(r.start, log_starts[r.partition])) for r in ranges)
     return [r for r in kept if r.offset_count > 0]
 
@@ -139,6 +168,40 @@ def split(ranges: list[Range], max_count: int | None) -> Iterator[Range]:
         step = max_count or whole.offset_count
         for start in range(whole.start, whole.end, step):
             yield Range(whole.partition, start, min(start + step, whole.end))
+
+
+def pack(ranges: list[Range], task_count: int, max_count: int) -> list[list[Range]]:
+    """Return *ranges* as the shares of tasks: about equal, and none hardly worth its start.
+
+    Args:
+        ranges: what is to be read.
+        task_count: how many tasks run at once.
+        max_count: about the most offsets of one task; more tasks than run at once follow from it.
+    """
+    total = sum(r.offset_count for r in ranges)
+    if not total:
+        return []
+    size = min(max_count, max(MIN_TASK_OFFSETS, -(-total // task_count)))
+    shares: list[list[Range]] = [[] for _ in range(-(-total // size))]
+    filled = [(0, number) for number in range(len(shares))]
+    # Largest first, into the share that has least.  Halves of a share even out what whole ones cannot, as three equal
+    # partitions over two tasks.
+    for piece in sorted(split(ranges, -(-size // 2)), key=lambda r: (-r.offset_count, r)):
+        count, number = heappop(filled)
+        shares[number].append(piece)
+        heappush(filled, (count + piece.offset_count, number))
+    return [_joined(sorted(share)) for share in shares if share]
+
+
+def _joined(pieces: list[Range]) -> list[Range]:
+    """Return sorted *pieces* with neighbours of one partition as one."""
+    joined = pieces[:1]
+    for piece in pieces[1:]:
+        if (piece.partition, piece.start) == (joined[-1].partition, joined[-1].end):
+            joined[-1] = joined[-1]._replace(end=piece.end)
+        else:
+            joined.append(piece)
+    return joined
 
 
 def limited(start: Position, latest: Position, log_starts: Mapping[TopicPartition, Offset], max_count: int) -> Position:

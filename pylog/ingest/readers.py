@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pylog.errors import PylogError, StorageError
+from pylog.ingest.lake import Lake
+from pylog.ingest.landing import COLUMNS
 
 CURSOR_HEADER = "pylog.cursor"
 """Header in which the journal's shipper names an entry."""
@@ -95,11 +97,11 @@ def _kcat(bootstrap: str, topic: str, line_format: str) -> Iterator[IO[bytes]]:
 
 
 def _landed(lake: Path, topic: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    directory = lake / f"topic={topic}"
-    if not directory.is_dir():
-        return
+    # What lies there, not what the commits list: they are what is checked here.  They are only asked which files a
+    # compaction has replaced.
+    replaced = {lake / path for paths in Lake.open(lake).visible().replaced.values() for path in paths}
+    files = [str(path) for path in (lake / f"topic={topic}").rglob("*.parquet") if path not in replaced]
     try:
-        # The files themselves, not the lake's commits: the commits are what is checked here.
-        yield from ds.dataset(directory, format="parquet").to_batches(columns=columns)
+        yield from ds.dataset(files, format="parquet", schema=COLUMNS).to_batches(columns=columns)
     except (pa.ArrowException, OSError) as error:
-        raise StorageError(f"the Parquet files under {directory} cannot be read: {error}") from error
+        raise StorageError(f"the Parquet files of {topic} in {lake} cannot be read: {error}") from error

@@ -9,13 +9,14 @@ Source: pyspark.sql.datasource, Spark 4.2 and later (admission control, Availabl
 
 # ruff: noqa: N802  the methods' names are Spark's
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -24,11 +25,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pylog.client.raw import RawBatches, RawClient, RawConfig
-from pylog.errors import ApiError, CorruptRecords, ErrorCode
+from pylog.client.raw import RawClient, RawConfig
 from pylog.ingest import plan
-from pylog.ingest.decode import decode, whole_batches
-from pylog.ingest.options import SourceOptions, StartingOffsets, parse_options
+from pylog.ingest.decode import decode
+from pylog.ingest.fetch import Topics, offsets_at, positions, read_range, resolve
+from pylog.ingest.filters import Wanted, wanted_by
+from pylog.ingest.options import SourceOptions, parse_options
 from pylog.ingest.plan import Position, Range
 from pylog.model import Offset, TopicPartition
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -56,7 +58,8 @@ class PylogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "PylogReader":
         """Return the reader of a batch query."""
-        return PylogReader(parse_options(self.options, is_stream=False))
+        options = parse_options(self.options, is_stream=False)
+        return FilteringReader(options) if options.filter_pushdown else PylogReader(options)
 
     def streamReader(self, schema: StructType) -> "PylogStreamReader":
         """Return the reader of a stream."""
@@ -70,6 +73,7 @@ class TaskRange(InputPartition):
     range: Range
     bootstrap: str
     include_headers: bool
+    fail_on_data_loss: bool
 
 
 class _TaskReader:
@@ -81,13 +85,17 @@ class _TaskReader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of *partition*; runs in a task."""
         assert isinstance(partition, TaskRange), f"{partition!r} is not from our partitions()"
-        return read_range(partition)
+        return read_task(partition)
+
+    @property
+    def _topics(self) -> Topics:
+        return self._options.topic_pattern or self._options.topics
 
     def _tasks(self, ranges: list[Range], log_starts: dict[TopicPartition, Offset]) -> list[TaskRange]:
         options = self._options
         ranges = plan.present(ranges, log_starts, fail_on_data_loss=options.fail_on_data_loss)
         return [
-            TaskRange(piece, options.bootstrap, options.include_headers)
+            TaskRange(piece, options.bootstrap, options.include_headers, options.fail_on_data_loss)
             for piece in plan.split(ranges, options.max_records_per_partition)
         ]
 
@@ -98,11 +106,34 @@ class PylogReader(_TaskReader, DataSourceReader):
     def partitions(self) -> Sequence[TaskRange]:
         """Return the tasks."""
         with RawClient(self._options.bootstrap) as client:
-            log_starts = positions(client, self._options.topics, EARLIEST_TIMESTAMP)
-            start = resolve(client, self._options.topics, self._options.starting)
-            end = resolve(client, self._options.topics, self._options.ending)
-        ranges = plan.ranges_between(start, end, log_starts.offsets)
+            log_starts = positions(client, self._topics, EARLIEST_TIMESTAMP)
+            start = resolve(client, self._topics, self._options.starting)
+            end = resolve(client, self._topics, self._options.ending)
+            ranges = self._narrowed(client, plan.ranges_between(start, end, log_starts.offsets))
         return self._tasks(ranges, dict(log_starts.offsets))
+
+    def _narrowed(self, client: RawClient, ranges: list[Range]) -> list[Range]:
+        return ranges
+
+
+class FilteringReader(PylogReader):
+    """Fetches only what a query's filters on partition, offset and timestamp may want.
+
+    A class of its own, because Spark refuses every reader that has `pushFilters` unless the session allows pushdown.
+    """
+
+    _wanted = Wanted()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        """Take in what narrows the ranges; Spark applies all filters again, since batches are fetched whole."""
+        self._wanted = wanted_by(filters)
+        yield from filters
+
+    def _narrowed(self, client: RawClient, ranges: list[Range]) -> list[Range]:
+        # The ends are known by now, so a record that comes meanwhile cannot be left out by its time.
+        since_ms = self._wanted.since_ms
+        starts = {} if since_ms is None else offsets_at(client, [r.partition for r in ranges], since_ms)
+        return self._wanted.narrow(ranges, starts)
 
 
 class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -120,7 +151,7 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a first run begins; Spark asks again on each start and then prefers its checkpoint."""
-        return resolve(self._client, self._options.topics, self._options.starting).to_json()
+        return resolve(self._client, self._topics, self._options.starting).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return ``maxOffsetsPerTrigger`` in Spark's terms."""
@@ -155,72 +186,31 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
         return self._tasks(ranges, log_starts)
 
     def _latest(self) -> Position:
-        return positions(self._client, self._options.topics, LATEST_TIMESTAMP)
+        return positions(self._client, self._topics, LATEST_TIMESTAMP)
 
     def _log_starts(self) -> dict[TopicPartition, Offset]:
-        return dict(positions(self._client, self._options.topics, EARLIEST_TIMESTAMP).offsets)
+        return dict(positions(self._client, self._topics, EARLIEST_TIMESTAMP).offsets)
 
 
-def positions(client: RawClient, topics: Sequence[str], timestamp: int) -> Position:
-    """Return the position at *timestamp* in every partition that *topics* have now."""
-    found = client.topics(topics)
-    partitions = [TopicPartition(name, p) for name, topic in found.items() for p in topic.leaders]
-    ids = {name: str(topic.topic_id) for name, topic in found.items()}
-    return Position(client.list_offsets(partitions, timestamp), ids)
-
-
-def resolve(client: RawClient, topics: Sequence[str], wanted: StartingOffsets) -> Position:
-    """Return *wanted* as numbers.
-
-    Raises:
-        ApiError: UNKNOWN_TOPIC_OR_PARTITION, for an offset given to a partition that is not there.
-    """
-    base = positions(client, topics, wanted.default)
-    offsets = dict(base.offsets)
-    for topic, by_partition in wanted.by_partition.items():
-        for number, offset in by_partition.items():
-            partition = TopicPartition(topic, number)
-            if partition not in offsets:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"an offset is given for {partition}: no such one")
-            if offset < 0:
-                offset = client.list_offsets([partition], offset)[partition]
-            offsets[partition] = offset
-    return Position(offsets, base.topic_ids)
-
-
-def read_range(task: TaskRange) -> Iterator[pa.RecordBatch]:
+def read_task(task: TaskRange) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one range, fetch by fetch.
 
     Raises:
         plan.DataLoss: the partition ends before the range does.
     """
-    partition, position, end = task.range
-    # A first batch larger than the fetch's limit still comes whole, so every fetch that is not empty advances.
+    partition, _, end = task.range
     config = RawConfig()
     with RawClient(task.bootstrap, config) as client:
-        empty_fetches = 0
-        while position < end:
-            fetched = client.fetch({partition: position})[partition]
-            batches = whole_batches(fetched.records)
-            if not batches:
-                empty_fetches += 1
-                _refuse_to_wait(fetched, task.range, position, empty_fetches * config.max_wait_ms >= config.retry_ms)
-                continue
-            empty_fetches = 0
-            for rows in decode(fetched.records, batches, start=position, end=end, with_headers=task.include_headers):
+        on_hole = None if task.fail_on_data_loss else _pass_over
+        for fetched in read_range(client, task.range, config, on_hole):
+            for rows in decode(
+                fetched.records, fetched.batches, start=fetched.start, end=end, with_headers=task.include_headers
+            ):
                 yield with_partition(rows, partition)
-            position = batches[-1][1].last_offset + 1
 
 
-def _refuse_to_wait(fetched: RawBatches, wanted: Range, position: Offset, is_late: bool) -> None:
-    if len(fetched.records):
-        raise CorruptRecords(f"{wanted.partition} offset {position}: a fetch ends inside its first batch")
-    if is_late:
-        # A new leader may know less for a moment, never for as long as a client retries.
-        raise plan.DataLoss(
-            f"{wanted.partition} ends at {fetched.high_watermark}, before {wanted.end} where it ended when the "
-            f"query was planned: offsets {position} to {wanted.end - 1} are gone"
-        )
+def _pass_over(hole: Range) -> None:
+    print(f"pylog: retention deleted {hole.partition} offsets {hole.start} to {hole.end - 1}", file=sys.stderr)
 
 
 def with_partition(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:

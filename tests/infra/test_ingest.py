@@ -25,7 +25,7 @@ def spark_hosts(runner: AnsibleRunner) -> list[Host]:
 
 def landed(host: Host) -> int:
     """Return how many journal records lie in the lake."""
-    return int(host.check_output("%s -c %s %s", PYTHON, COUNT, f"{LAKE}/topic=host.journal/*/*.parquet"))
+    return int(host.check_output("%s -c %s %s", PYTHON, COUNT, f"{LAKE}/topic=host.journal/*/*/*.parquet"))
 
 
 @pytest.mark.readonly

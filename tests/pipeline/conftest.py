@@ -5,11 +5,12 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import SparkSession
 
 from pylog.ingest import job
+from pylog.ingest import spark as starting
 from pylog.testing import BrokerProcess
 
 Header = tuple[str, bytes | None]
@@ -26,7 +27,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = job.session("local[2]")
+    session = starting.session("local[2]")
     yield session
     session.stop()
 
@@ -45,6 +46,14 @@ class Topics:
 
     def delete(self, name: str) -> None:
         self._admin.delete_topics([name])[name].result(20)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        self._admin.create_partitions([NewPartitions(name, total)])[name].result(20)
+
+    def delete_records(self, name: str, partition: int, before: int) -> None:
+        """Move the log start, as retention does."""
+        end = TopicPartition(name, partition, before)
+        self._admin.delete_records([end])[end].result(20)
 
     def send(
         self,
@@ -79,7 +88,7 @@ def config(broker: BrokerProcess, tmp_path: Path) -> Callable[..., job.JobConfig
     """Makes the job's configuration over a lake and a checkpoint of this test's own."""
 
     def make(*names: str, **more: object) -> job.JobConfig:
-        given = {"lake": tmp_path / "lake", "checkpoint": tmp_path / "checkpoint", **more}
+        given = {"lake": tmp_path / "lake", "checkpoint": tmp_path / "checkpoint", "group": "", **more}
         return job.JobConfig(bootstrap=broker.bootstrap, topics=names, **given)  # type: ignore[arg-type]
 
     return make

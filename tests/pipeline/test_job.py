@@ -1,6 +1,5 @@
-"""The ingestion job against a real broker: everything once, whatever happens to it."""
+"""The load job against a real broker and a real Spark: everything once, whatever happens to it."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,81 +12,114 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
+from pylog.cli.app import run as pylog
+from pylog.client.groups import GroupAdmin
 from pylog.errors import PylogError
 from pylog.ingest import job
 from pylog.ingest.job import JobConfig
-from pylog.ingest.lake import Lake
+from pylog.ingest.lake import Lake, LakeError, Lost
+from pylog.model import TopicPartition
 from pylog.testing import BrokerProcess
 from tests.pipeline.conftest import Topics
 
 MakeConfig = Callable[..., JobConfig]
 _DAY_MS = 86_400_000
 _START_TIMEOUT_S = 300
-"""Spark starts in five to ten seconds on two idle cores, and much later beside other work."""
+"""Spark starts in a few seconds on two idle cores, and much later beside other work."""
 
 
-def landed(lake: Path) -> list[tuple[str, str, bytes]]:
-    """Topic, date and key of every record, as a plain reader of the directory sees them."""
-    table = ds.dataset(lake, format="parquet", partitioning="hive").to_table(columns=["topic", "date", "key"])
-    return sorted(zip(*(table[name].to_pylist() for name in ("topic", "date", "key")), strict=True))
+def landed(lake: Path) -> list[tuple[str, str, int, bytes]]:
+    """Topic, date, hour and key of every record, as a plain reader of the directory sees them."""
+    if not any(lake.glob("topic=*/*/*/*")):
+        return []
+    table = ds.dataset(lake, format="parquet", partitioning="hive").to_table(columns=["topic", "date", "hour", "key"])
+    return sorted(zip(*(table[name].to_pylist() for name in ("topic", "date", "hour", "key")), strict=True))
+
+
+def landed_keys(lake: Path) -> list[bytes]:
+    return [key for *_, key in landed(lake)]
 
 
 def keys(start: int, end: int) -> list[bytes]:
     return [b"%06d" % number for number in range(start, end)]
 
 
-def arguments(config: JobConfig) -> list[str]:
+def arguments(config: JobConfig, *more: str) -> list[str]:
     return [
         f"--bootstrap={config.bootstrap}", f"--topics={','.join(config.topics)}", f"--lake={config.lake}",
-        f"--checkpoint={config.checkpoint}", f"--max-offsets-per-batch={config.max_offsets_per_batch}",
+        f"--checkpoint={config.checkpoint}", f"--max-offsets-per-batch={config.max_offsets_per_batch}", *more,
     ]  # fmt: skip
 
 
-def test_topics_land_once_by_topic_and_day(spark: SparkSession, topics: Topics, config: MakeConfig) -> None:
+def start_job(config: JobConfig, *more: str) -> subprocess.Popen[str]:
+    # Its own process group: the JVM and the workers die with it, as they would with the host.
+    return subprocess.Popen(
+        [sys.executable, "-m", "pylog.ingest.job", *arguments(config, *more)],
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for_commit(process: subprocess.Popen[str], lake: Path, number: int) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while not (lake / "_commits" / f"{number:010}.json").exists():
+        assert process.poll() is None, "the job was done too early"
+        assert time.monotonic() < deadline, f"commit {number} was not made within {_START_TIMEOUT_S} s"
+        time.sleep(0.01)
+
+
+def test_topics_land_once_by_topic_and_hour(spark: SparkSession, topics: Topics, config: MakeConfig) -> None:
     logins, searches = topics.create(), topics.create()
     topics.send(logins, keys(0, 50), timestamp_ms=20_000 * _DAY_MS)
     topics.send(logins, keys(50, 60), timestamp_ms=20_001 * _DAY_MS - 1)
     topics.send(searches, keys(0, 30), timestamp_ms=20_001 * _DAY_MS, headers=lambda key: [("id", key)])
     both = config(logins, searches, max_offsets_per_batch=50)
     assert job.run(both) == 90
-    expected = [(logins, "2024-10-04", key) for key in keys(0, 60)]
-    expected += [(searches, "2024-10-05", key) for key in keys(0, 30)]
+    expected = [(logins, "2024-10-04", 0, key) for key in keys(0, 50)]
+    expected += [(logins, "2024-10-04", 23, key) for key in keys(50, 60)]
+    expected += [(searches, "2024-10-05", 0, key) for key in keys(0, 30)]
     assert landed(both.lake) == sorted(expected)
 
     assert job.run(both) == 0  # nothing new, nothing twice
-    topics.send(logins, keys(60, 65), timestamp_ms=20_000 * _DAY_MS)
+    topics.send(logins, keys(60, 65), timestamp_ms=20_000 * _DAY_MS)  # late records add a file to their hour
     assert job.run(both) == 5
-    expected += [(logins, "2024-10-04", key) for key in keys(60, 65)]
+    expected += [(logins, "2024-10-04", 0, key) for key in keys(60, 65)]
     assert landed(both.lake) == sorted(expected)
 
     headers = ds.dataset(both.lake / f"topic={searches}", format="parquet").to_table(columns=["key", "headers"])
     assert headers.to_pylist()[0]["headers"] == [{"key": "id", "value": headers.to_pylist()[0]["key"]}]
-    commits = [json.loads(path.read_text()) for path in sorted((both.lake / "_commits").glob("*.json"))]
-    listed = {file["path"] for commit in commits for file in commit["files"]}
-    assert listed == {str(path.relative_to(both.lake)) for path in both.lake.glob("topic=*/*/*.parquet")}
-    assert sum(file["rows"] for commit in commits for file in commit["files"]) == 95
+    lake = Lake.open(both.lake)
+    files = lake.visible().files
+    assert set(files) == {str(path.relative_to(both.lake)) for path in both.lake.glob("topic=*/*/*/*.parquet")}
+    assert sum(file.rows for file in files.values()) == 95
+    last = lake.commit_of(lake.visible().number)
+    assert sum(one["rows"] for one in last["ranges"]) == 5
+    assert last["windows"]["topics"] == {logins: {str(20_000 * _DAY_MS): 5}}
+    assert {entry["id"] for entry in last["position"]["topics"].values()} == set(
+        lake.visible().position.topic_ids.values()
+    )
 
 
-def test_a_job_that_fails_between_its_steps_lands_everything_once(
-    spark: SparkSession, topics: Topics, config: MakeConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_consumer_group_is_told_the_offsets(spark: SparkSession, topics: Topics, config: MakeConfig) -> None:
     topic = topics.create()
-    topics.send(topic, keys(0, 100))
-    given = config(topic)
-    for step in ("_stage", "_publish", "_commit"):
-        real = getattr(Lake, step)
+    topics.send(topic, keys(0, 7), partition=0)
+    topics.send(topic, keys(7, 10), partition=1)
+    given = config(topic, group="lake-watchers")
+    job.run(given)
+    assert GroupAdmin(given.bootstrap).committed("lake-watchers") == {
+        TopicPartition(topic, 0): 7, TopicPartition(topic, 1): 3,
+    }  # fmt: skip
 
-        def failing(self: Lake, *arguments: object, real: Callable[..., object] = real) -> None:
-            real(self, *arguments)
-            raise OSError(5, "Input/output error")
 
-        with monkeypatch.context() as patch:
-            patch.setattr(Lake, step, failing)
-            with pytest.raises(PylogError, match="Input/output error"):
-                job.run(given)
-    # The last failure came after the commit: the records are there, and Spark still has to hear of it.
-    assert job.run(given) == 0
-    assert [key for _, _, key in landed(given.lake)] == keys(0, 100)
+def test_a_partition_added_between_two_runs_is_read_from_its_beginning(
+    spark: SparkSession, topics: Topics, config: MakeConfig
+) -> None:
+    topic = topics.create(partitions=1)
+    topics.send(topic, keys(0, 5))
+    assert job.run(config(topic)) == 5
+    topics.add_partitions(topic, 3)
+    topics.send(topic, keys(5, 9), partition=2)
+    assert job.run(config(topic)) == 4
+    assert landed_keys(config(topic).lake) == keys(0, 9)
 
 
 def test_a_job_killed_while_it_writes_lands_everything_once(
@@ -96,23 +128,105 @@ def test_a_job_killed_while_it_writes_lands_everything_once(
     topic = topics.create()
     topics.send(topic, keys(0, 20_000), value=lambda key: bytes(100))
     given = config(topic, max_offsets_per_batch=5_000)
-    # Its own process group: the JVM and the workers die with it, as they would with the host.
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pylog.ingest.job", *arguments(given)], stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    process = start_job(given)
     try:
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while not list((given.lake / "_commits").glob("*.json")):  # one batch is in, others are on their way
-            assert process.poll() is None, "the job was done before it could be killed"
-            assert time.monotonic() < deadline, f"no batch landed within {_START_TIMEOUT_S} s"
-            time.sleep(0.01)
+        wait_for_commit(process, given.lake, 1)  # one is in, others are on their way
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    partly = landed(given.lake)  # readable, and without a copy
-    assert len({key for _, _, key in partly}) == len(partly)
+        process.communicate()
+    partly = landed_keys(given.lake)  # readable, and without a copy
+    assert len(set(partly)) == len(partly)
     job.run(given)
-    assert [key for _, _, key in landed(given.lake)] == keys(0, 20_000)
+    assert landed_keys(given.lake) == keys(0, 20_000)
+
+
+def test_of_two_drivers_at_once_one_stops_and_everything_lands_once(
+    spark: SparkSession, topics: Topics, config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create()
+    topics.send(topic, keys(0, 3_000))
+    given = config(topic)
+    commit = Lake.commit
+
+    def slow(self: Lake, *arguments: object, **more: object) -> object:
+        # The other driver comes, loads everything, more arrives, and it loads that too.
+        with monkeypatch.context() as patch:
+            patch.setattr(Lake, "commit", commit)
+            other = config(topic, checkpoint=tmp_path / "other")
+            assert job.run(other) == 3_000
+            topics.send(topic, keys(3_000, 3_100))
+            assert job.run(other) == 100
+        return commit(self, *arguments, **more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lake, "commit", slow)
+        with pytest.raises(Lost, match="this one stops"):
+            job.run(given)
+    assert job.run(given) == 0
+    assert landed_keys(given.lake) == keys(0, 3_100)
+
+
+def test_a_topic_made_again_is_refused_until_told_so(spark: SparkSession, topics: Topics, config: MakeConfig) -> None:
+    topic, other = topics.create(), topics.create()
+    topics.send(topic, keys(0, 10))
+    topics.send(other, keys(50, 60))
+    assert job.run(config(topic, other)) == 20
+    topics.delete(topic)
+    topics.create(name=topic)
+    topics.send(topic, keys(10, 40))
+    with pytest.raises(PylogError, match=rf"topic '{topic}' was deleted and made again.*--recreated {topic}"):
+        job.run(config(topic, other))
+    assert job.run(config(topic, other, recreated=frozenset({topic}))) == 30
+    assert job.run(config(topic, other, recreated=frozenset({topic}))) == 0  # it is a permission, not an order
+    assert landed_keys(config(topic).lake) == keys(0, 60)[:40] + keys(50, 60)
+
+
+def test_holes_that_retention_left_stop_the_job_or_are_written_down(
+    spark: SparkSession, topics: Topics, config: MakeConfig
+) -> None:
+    topic = topics.create(partitions=1)
+    topics.send(topic, keys(0, 10))
+    assert job.run(config(topic)) == 10
+    topics.send(topic, keys(10, 30))
+    topics.delete_records(topic, 0, before=25)
+    with pytest.raises(PylogError, match=f"retention deleted {topic}-0 offsets 10 to 24 before they were read"):
+        job.run(config(topic))
+    allowing = config(topic, fail_on_data_loss=False)
+    assert job.run(allowing) == 5
+    assert landed_keys(allowing.lake) == keys(0, 10) + keys(25, 30)
+    lake = Lake.open(allowing.lake)
+    assert lake.commit_of(2)["holes"] == [{"topic": topic, "partition": 0, "start": 10, "end": 25}]
+
+
+def test_retention_that_is_faster_than_a_task_stops_the_job_or_is_written_down(
+    spark: SparkSession, topics: Topics, config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create(partitions=1)
+    topics.send(topic, keys(0, 10))
+    pack, deleted = job.plan.pack, iter([4, 7])
+
+    def late(*arguments: object) -> object:
+        topics.delete_records(topic, 0, before=next(deleted))
+        return pack(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(job.plan, "pack", late)
+    with pytest.raises(PylogError, match=f"retention deleted {topic}-0 offsets 0 to 3 before they were read"):
+        job.run(config(topic))
+    assert job.run(config(topic, fail_on_data_loss=False)) == 3
+    (hole,) = Lake.open(config(topic).lake).commit_of(1)["holes"]
+    assert (hole["start"], hole["end"]) == (4, 7)
+
+
+def test_a_lake_that_is_not_there_any_more_is_refused(
+    spark: SparkSession, topics: Topics, config: MakeConfig, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, keys(0, 7))
+    given = config(topic)
+    job.run(given)
+    given.lake.rename(tmp_path / "unmounted")
+    with pytest.raises(LakeError, match="is the right file system mounted there"):
+        job.run(given)
 
 
 def test_the_command_ends_with_0_when_drained(
@@ -126,13 +240,49 @@ def test_the_command_ends_with_0_when_drained(
     assert f"landed records=7 topics={topic}" in said.err
 
 
+def test_the_command_lists_files_and_status(
+    spark: SparkSession, topics: Topics, config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = topics.create(partitions=1)
+    topics.send(topic, keys(0, 7))
+    lake = config(topic).lake
+    job.run(config(topic))
+    assert pylog(["lake", "files", str(lake)]) == 0
+    (path,) = capsys.readouterr().out.splitlines()
+    assert ds.dataset(path, format="parquet").count_rows() == 7
+    assert pylog(["lake", "status", str(lake), "--format", "wide"]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split()[:3] == [topic, "7", "1"]
+    assert pylog(["lake", "files", str(lake / "nothing")]) == 1
+    assert "is no lake" in capsys.readouterr().err
+
+
+def test_a_continuous_job_lands_what_comes_and_stops_when_told(topics: Topics, config: MakeConfig) -> None:
+    topic = topics.create()
+    topics.send(topic, keys(0, 7))
+    given = config(topic)
+    process = start_job(given, "--every=0.2")
+    try:
+        wait_for_commit(process, given.lake, 1)
+        topics.send(topic, keys(7, 9))
+        wait_for_commit(process, given.lake, 2)
+        process.terminate()
+        said = process.communicate(timeout=_START_TIMEOUT_S)[1]
+        assert process.returncode == 0, said
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert landed_keys(given.lake) == keys(0, 9)
+    assert "landed records=2" in said
+
+
 def test_an_unknown_topic_ends_the_command_with_1_before_spark_starts(
     config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delattr(job, "session")
+    monkeypatch.delattr(job, "context")
     given = config("no-such-topic")
     assert job.main(arguments(given)) == 1
-    assert capsys.readouterr().err == "pylog ingest: topic 'no-such-topic' does not exist\n"
+    assert capsys.readouterr().err == "pylog ingest: topic 'no-such-topic' does not exist [PYLOG-1003]\n"
     assert not given.lake.exists()
 
 
@@ -144,7 +294,7 @@ def test_with_nothing_new_spark_is_not_started(
     given = config(topic)
     assert job.run(given) == 7
     with monkeypatch.context() as patch:
-        patch.delattr(job, "session")
+        patch.delattr(job, "context")
         assert job.run(given) == 0
     topics.send(topic, keys(7, 8))
     assert job.run(given) == 1
@@ -163,14 +313,3 @@ def test_brokers_that_are_down_are_said(config: MakeConfig, monkeypatch: pytest.
     down = JobConfig(bootstrap=bootstrap, topics=("logins",), lake=tmp_path / "lake", checkpoint=tmp_path / "cp")
     with pytest.raises(PylogError, match=f"no broker of {bootstrap} answers"):
         job.run(down)
-
-
-def test_another_checkpoint_on_the_same_lake_is_refused(
-    spark: SparkSession, topics: Topics, config: MakeConfig, tmp_path: Path
-) -> None:
-    topic = topics.create()
-    topics.send(topic, keys(0, 7))
-    job.run(config(topic))
-    with pytest.raises(PylogError, match="written with another checkpoint"):
-        job.run(config(topic, checkpoint=tmp_path / "other"))
-    assert len(landed(config(topic).lake)) == 7

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 from pylog.client.raw import RawClient
-from pylog.ingest.job import cause_of
-from pylog.ingest.source import positions
+from pylog.ingest.fetch import positions
+from pylog.ingest.spark import cause_of
 from pylog.testing import BrokerProcess
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tests.pipeline.conftest import Topics

@@ -57,14 +57,24 @@ log4j.appender.out.layout.ConversionPattern=%d %p %c %m%n
 """
 
 
-def cache_dir() -> Path:
-    """Return where the jars are kept: ``$PYLOG_CACHE`` or ``.local/cache`` of this checkout."""
+def cache_dir(name: str = f"kafka-{KAFKA_VERSION}") -> Path:
+    """Return where jars are kept: ``$PYLOG_CACHE`` or ``.local/cache`` of this checkout."""
     root = os.environ.get("PYLOG_CACHE")
-    return (Path(root) if root else _CHECKOUT / ".local" / "cache") / f"kafka-{KAFKA_VERSION}"
+    return (Path(root) if root else _CHECKOUT / ".local" / "cache") / name
 
 
 def fetch() -> Path:
+    """Fill the cache with Apache Kafka's jars; see `fetch_jars`."""
+    return fetch_jars(f"kafka-{KAFKA_VERSION}", _ARTIFACTS)
+
+
+def fetch_jars(name: str, artifacts: Sequence[str], *, transitive: bool = True) -> Path:
     """Fill the cache through Maven unless it is full already.
+
+    Args:
+        name: directory in the cache.
+        artifacts: ``group:artifact:version`` of each.
+        transitive: whether what they depend on comes along.
 
     Returns:
         The directory that holds the jars.
@@ -72,29 +82,29 @@ def fetch() -> Path:
     Raises:
         RuntimeError: Maven is missing or failed; the message carries its last lines.
     """
-    target = cache_dir()
+    target = cache_dir(name)
     complete = target / "complete"
-    if complete.exists() and complete.read_text().split() == list(_ARTIFACTS):
+    if complete.exists() and complete.read_text().split() == list(artifacts):
         return target
     if shutil.which("mvn") is None:
-        raise RuntimeError("Maven (mvn) is needed once to fetch Apache Kafka's jars: apt-get install maven")
+        raise RuntimeError("Maven (mvn) is needed once to fetch jars: apt-get install maven")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     pom = target / "pom.xml"
-    pom.write_text(_pom())
-    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
-               f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+    pom.write_text(_pom(artifacts))
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}",
+               "-DincludeScope=runtime", f"-DexcludeTransitive={str(not transitive).lower()}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"Maven failed ({done.returncode}):\n{done.stdout[-2000:]}")
     # Written last, so that an interrupted fetch is never taken for a full cache.
-    complete.write_text("\n".join(_ARTIFACTS) + "\n")
+    complete.write_text("\n".join(artifacts) + "\n")
     return target
 
 
-def _pom() -> str:
+def _pom(artifacts: Sequence[str]) -> str:
     dependency = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
-    dependencies = "".join(dependency.format(*artifact.split(":")) for artifact in _ARTIFACTS)
+    dependencies = "".join(dependency.format(*artifact.split(":")) for artifact in artifacts)
     return ("<project><modelVersion>4.0.0</modelVersion><groupId>pylog</groupId><artifactId>peer</artifactId>"
             f"<version>1</version><dependencies>{dependencies}</dependencies></project>\n")
 

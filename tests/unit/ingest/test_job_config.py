@@ -1,63 +1,104 @@
-"""The ingestion job's command line, its reading of Spark's checkpoint, and what it makes of Spark's errors."""
+"""The load job's command line, what it remembers outside the lake, and what it makes of Spark's errors."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from pylog.ingest.job import Checkpoint, cause_of, parse
-from pylog.ingest.lake import Batch, LakeError
-from pylog.ingest.plan import Position
+from pylog.errors import StorageError
+from pylog.ingest.checkpoint import Checkpoint
+from pylog.ingest.job import parse, report
+from pylog.ingest.lake import Lake, LakeError, State
+from pylog.ingest.landing import Landed
+from pylog.ingest.plan import Position, Range
+from pylog.ingest.spark import cause_of
+from pylog.model import TopicPartition
 
 ARGUMENTS = ["--bootstrap", "h:9092", "--topics", "a, b", "--lake", "lake", "--checkpoint", "/cp"]
+P = TopicPartition("logins", 0)
 
 
 def test_the_command_line_is_read() -> None:
-    config = parse(ARGUMENTS)
+    config = parse([*ARGUMENTS, "--recreated", "a"])
     assert (config.topics, config.lake, config.checkpoint) == (("a", "b"), Path("lake").absolute(), Path("/cp"))
-    assert (config.master, config.fail_on_data_loss) == ("local[2]", True)
+    assert (config.master, config.fail_on_data_loss, config.group) == ("local[2]", True, "pylog-ingest")
+    assert (config.recreated, config.every_s) == ({"a"}, None)
 
 
-@pytest.mark.parametrize("more", [["--topics", ","], ["--max-offsets-per-batch", "0"], ["--unknown", "x"]])
+@pytest.mark.parametrize(
+    "more", [["--topics", ","], ["--max-offsets-per-batch", "0"], ["--every", "0"], ["--unknown", "x"]]
+)
 def test_a_wrong_command_line_ends_with_2(more: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse([*ARGUMENTS, *more])
     assert ended.value.code == 2
 
 
-def test_a_new_checkpoint_has_neither_query_nor_batch(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path / "none")
-    assert checkpoint.query_id() is None
-    assert checkpoint.last_batch_id() is None
-    assert checkpoint.position() is None
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.create(tmp_path / "lake")
 
 
-def test_a_checkpoint_is_read_as_spark_writes_it(tmp_path: Path) -> None:
-    position = {"version": 1, "topics": {}}
-    (tmp_path / "metadata").write_text('{"id":"61deed1f-c8e5"}')
-    for directory in ("commits", "offsets"):
-        (tmp_path / directory).mkdir()
-        for name in ("9", "10", ".10.crc"):
-            (tmp_path / directory / name).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(position)}')
-    checkpoint = Checkpoint(tmp_path)
-    assert checkpoint.last_batch_id() == 10
-    assert checkpoint.batch(10) == Batch("61deed1f-c8e5", 10, position)
-    assert checkpoint.position() == Position()
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    return Checkpoint(tmp_path / "checkpoint")
 
 
-def test_a_run_that_did_not_end_has_no_position(tmp_path: Path) -> None:
-    # Batch 11 was planned and not done: it must be run again before anybody may say that nothing is new.
-    (tmp_path / "metadata").write_text('{"id":"61deed1f-c8e5"}')
-    for name in ("commits/10", "offsets/10", "offsets/11"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text('v1\n{}\n{"version": 1, "topics": {}}')
-    assert Checkpoint(tmp_path).position() is None
+def test_a_new_checkpoint_goes_on_where_the_lake_is(lake: Lake, checkpoint: Checkpoint) -> None:
+    checkpoint.check(lake, State(number=7))
+    checkpoint.remember(lake, State(number=7))
+    checkpoint.check(lake, State(number=7))
+    checkpoint.check(lake, State(number=9))  # another driver went on
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
-    (tmp_path / "metadata").write_text("{")
-    with pytest.raises(LakeError, match=f"checkpoint {tmp_path} cannot be read"):
-        Checkpoint(tmp_path).query_id()
+def test_a_lake_that_was_set_back_is_refused(lake: Lake, checkpoint: Checkpoint) -> None:
+    checkpoint.remember(lake, State(number=7))
+    with pytest.raises(LakeError, match="ends at commit 6, and commit 7 was there before"):
+        checkpoint.check(lake, State(number=6))
+
+
+def test_the_checkpoint_of_another_lake_is_refused(lake: Lake, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    # Such as the empty directory that is there while the lake's file system is not mounted.
+    checkpoint.remember(lake, State(number=7))
+    with pytest.raises(LakeError, match=r"belongs to another lake than .*/other: is the right file system mounted"):
+        checkpoint.check(Lake.create(tmp_path / "other"), State(number=7))
+
+
+def test_a_checkpoint_of_another_kind_is_refused(lake: Lake, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    with pytest.raises(LakeError, match="holds offsets: it is the checkpoint of a Spark stream"):
+        checkpoint.check(lake, State())
+
+
+def test_a_checkpoint_of_a_later_release_is_refused(lake: Lake, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    checkpoint.remember(lake, State())
+    path = tmp_path / "checkpoint" / "lake.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
+    with pytest.raises(LakeError, match="of version 2; this release knows"):
+        checkpoint.check(lake, State())
+
+
+def test_a_damaged_checkpoint_is_named(lake: Lake, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "lake.json").write_text("{")
+    with pytest.raises(StorageError, match=r"checkpoint/lake\.json cannot be read"):
+        checkpoint.check(lake, State())
+
+
+def test_a_commit_reports_ranges_holes_and_windows() -> None:
+    one, other = Range(P, 5, 9), Range(P, 9, 12)
+    first = Landed(rows={one: 4}, windows={"logins": Counter({0: 3, None: 1})}, holes=[Range(P, 2, 5)])
+    second = Landed(rows={other: 2}, windows={"logins": Counter({0: 1, 600_000: 1})}, dead_offsets=Counter({P: 1}))
+    found = report([second, first], [Range(P, 0, 2)], Position({P: 12}, {"logins": "id-1"}))
+    place = {"topic": "logins", "partition": 0}
+    assert found["ranges"] == [
+        {**place, "start": 5, "end": 9, "rows": 4}, {**place, "start": 9, "end": 12, "rows": 2},
+    ]  # fmt: skip
+    assert found["holes"] == [{**place, "start": 0, "end": 2}, {**place, "start": 2, "end": 5}]
+    assert found["dead_offsets"] == [{**place, "offsets": 1}]
+    assert found["windows"] == {"length_ms": 600_000, "topics": {"logins": {"0": 4, "none": 1, "600000": 1}}}
+    assert found["position"]["topics"]["logins"] == {"id": "id-1", "partitions": {"0": 12}}
 
 
 def test_our_own_error_is_found_in_sparks_message() -> None:

@@ -1,225 +1,376 @@
-"""The lake's commits, with the writer killed at every step it takes on the disk."""
+"""The lake's commits, with drivers killed and paused at every step they take on the disk."""
 
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from pylog.errors import StorageError
-from pylog.ingest.lake import Batch, Lake, LakeError
+from pylog.ingest import lake as lake_module
+from pylog.ingest.lake import Attempt, File, Kind, Lake, LakeError, Lost, State, path_of
+from pylog.ingest.plan import Position
+from pylog.model import TopicPartition
 
-QUERY = "0123abcd-1111-2222-3333-444444444444"
+P = TopicPartition("logins", 0)
+HOUR = 490_000
 
 
 class Killed(BaseException):
     """Stands for kill -9: no handler of the code under test may run on it."""
 
 
-def batch(number: int, end: int = 10) -> Batch:
-    return Batch(QUERY, number, {"version": 1, "topics": {"logins": {"partitions": {"0": end}}}})
+def write(attempt: Attempt, name: str, offsets: list[int]) -> File:
+    path = attempt.directory / name
+    pq.write_table(pa.table({"offset": pa.array(offsets, pa.int64())}), path)
+    return File(path_of("logins", HOUR, name), len(offsets), path.stat().st_size)
 
 
-def writer(*offsets: int) -> Callable[[Path], None]:
-    """Write as Spark does: one file for each of two days, and its own markers beside them."""
+def load(root: Path, end: int) -> None:
+    """One driver: load logins-0 up to *end*, unless that is done."""
+    lake = Lake.create(root)
+    state = lake.finish()
+    lake.clean(state)
+    start = state.position.offsets.get(P, 0)
+    if start >= end:
+        return
+    attempt = lake.begin(Kind.LOAD, state)
+    name = f"{attempt.directory.name}.parquet"
+    position = Position({P: end}, {"logins": "id-1"})
+    lake.commit(attempt, [write(attempt, name, list(range(start, end)))], more={"position": position.to_json()})
 
-    def write(directory: Path) -> None:
-        for half, date in enumerate(("2026-01-01", "2026-01-02")):
-            day = directory / "topic=logins" / f"date={date}"
-            day.mkdir(parents=True)
-            rows = list(offsets)[half::2]
-            pq.write_table(pa.table({"offset": pa.array(rows, pa.int64())}), day / f"part-{half}.snappy.parquet")
-        (directory / "_SUCCESS").touch()
 
-    return write
+def compact(root: Path) -> None:
+    """One driver: make one file of all."""
+    lake = Lake.create(root)
+    state = lake.finish()
+    lake.clean(state)
+    lake.purge(state, 0)
+    if len(state.files) < 2:
+        return
+    attempt = lake.begin(Kind.COMPACTION, state)
+    offsets = [o for path in state.files for o in pq.read_table(root / path)["offset"].to_pylist()]
+    new = write(attempt, f"{attempt.directory.name}.parquet", sorted(offsets))
+    lake.commit(attempt, [new], replaces=state.files, more={})
 
 
-def offsets_in(root: Path) -> list[int]:
-    """What a plain reader of the directory sees; it fails on a torn file."""
-    if not any(root.glob("topic=*/*/*")):
-        return []
-    found = ds.dataset(root, format="parquet", partitioning="hive").to_table(columns=["offset"])
-    return sorted(found["offset"].to_pylist())
+def listed(root: Path) -> list[int]:
+    """What a reader of the manifest sees; it fails on a file that is not there or torn."""
+    files = Lake.open(root).visible().files
+    return sorted(o for path in files for o in pq.read_table(root / path)["offset"].to_pylist())
+
+
+def plain(root: Path) -> list[int]:
+    """What a reader of the directory sees."""
+    return sorted(o for path in root.glob("topic=*/*/*/*") for o in pq.read_table(path)["offset"].to_pylist())
+
+
+STEPS = (
+    (os, "fsync"), (os, "link"), (Path, "replace"), (Path, "unlink"), (Path, "mkdir"), (shutil, "rmtree"),
+    (pq, "write_table"),
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Still a step that a driver may die at; waiting for the disk thousands of times would only take long.
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
 @contextmanager
-def killed_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let *steps* calls that change the disk through, then kill; nothing runs after that."""
-    left = steps
+def at_each_step(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> Iterator[None]:
+    """Call *happens* before each call that changes the disk."""
 
-    def counting(call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            nonlocal left
-            if left <= 0:
-                raise Killed
-            left -= 1
+    def wrapped(call: Callable[..., Any]) -> Callable[..., Any]:
+        def stepping(*args: Any, **kwargs: Any) -> Any:
+            happens()
             return call(*args, **kwargs)
 
-        return counted
+        return stepping
 
     with monkeypatch.context() as patch:
-        for owner, name in (
-            (os, "fsync"), (os, "link"), (Path, "replace"), (Path, "unlink"), (Path, "mkdir"), (shutil, "rmtree"),
-            (pq, "read_metadata"),
-        ):  # fmt: skip
-            patch.setattr(owner, name, counting(getattr(owner, name)))
+        for owner, name in STEPS:
+            patch.setattr(owner, name, wrapped(getattr(owner, name)))
         yield
 
 
-def test_a_batch_lands_with_its_commit(tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    with lake.locked():
-        assert lake.land(batch(7), writer(1, 2, 3)) == 3
-    files = sorted(str(path.relative_to(lake.root)) for path in lake.root.rglob("*.parquet"))
-    assert files == [
-        "topic=logins/date=2026-01-01/0123abcd-00000007-00000.parquet",
-        "topic=logins/date=2026-01-02/0123abcd-00000007-00001.parquet",
-    ]
-    commit = json.loads((lake.root / "_commits" / "0123abcd-00000007.json").read_text())
-    assert [(file["path"], file["rows"]) for file in commit["files"]] == [(files[0], 2), (files[1], 1)]
-    assert all((lake.root / file["path"]).stat().st_size == file["size_bytes"] for file in commit["files"])
-    assert (commit["query_id"], commit["batch_id"], commit["position"]) == (QUERY, 7, batch(7).position)
-    assert list((lake.root / "_staging").iterdir()) == []
+def killed_at(step: int, monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> bool:
+    """Run *work* until its step number *step*; return whether it was done before."""
+    left = step
+
+    def happens() -> None:
+        nonlocal left
+        if left <= 0:
+            raise Killed
+        left -= 1
+
+    try:
+        with at_each_step(monkeypatch, happens):
+            work()
+    except Killed:
+        return False
+    return True
 
 
-def test_a_batch_without_records_is_committed_too(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    with lake.locked():
-        assert lake.land(batch(0), lambda directory: directory.mkdir()) == 0
-        lake.check_checkpoint(QUERY, 0)
+class Paused:
+    """A driver in a thread of its own, held before its step number *step*."""
 
+    def __init__(self, step: int, monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
+        self._left = step
+        self._work = work
+        self._monkeypatch = monkeypatch
+        self._reached, self._go_on = threading.Event(), threading.Event()
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
-def test_a_batch_lands_once(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    with lake.locked():
-        lake.land(batch(0), writer(1, 2))
-        assert lake.land(batch(0), writer(1, 2)) == 0
-    assert offsets_in(tmp_path) == [1, 2]
-
-
-def test_killed_at_any_step_it_lands_exactly_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = 0
-    while True:
-        lake = Lake(tmp_path / str(steps))
-        with lake.locked():
-            lake.land(batch(0), writer(1, 2))
-        is_done = False
+    def _run(self) -> None:
         try:
-            with killed_after(steps, monkeypatch), lake.locked():
-                lake.land(batch(1), writer(3, 4))
-                is_done = True
-        except Killed:
-            pass
-        # Between the kill and the next run a reader sees whole files, and nothing twice.
-        assert offsets_in(lake.root) in ([1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 3, 4])
-        with lake.locked():
-            lake.land(batch(1), writer(3, 4))
-            lake.land(batch(2), writer(5, 6))
-        assert offsets_in(lake.root) == [1, 2, 3, 4, 5, 6]
-        assert len(list((lake.root / "_commits").glob("*.json"))) == 3
-        assert list((lake.root / "_staging").iterdir()) == []
-        if is_done:
-            break
-        steps += 1
-    assert steps > 15  # or the steps were not those that are taken
+            self._work()
+        except BaseException as error:  # noqa: BLE001  whatever ended it is what the test looks at
+            self.error = error
+        self._reached.set()
+
+    def _happens(self) -> None:
+        if threading.current_thread() is not self._thread:
+            return
+        if self._left == 0:
+            self._reached.set()
+            assert self._go_on.wait(60)
+        self._left -= 1
+
+    def across(self, others: Callable[[], None]) -> bool:
+        """Run the driver, with *others* while it is paused; return whether it was done before."""
+        with at_each_step(self._monkeypatch, self._happens):
+            self._thread.start()
+            assert self._reached.wait(60)
+            was_done = not self._thread.is_alive() and self._left > 0
+            others()
+            self._go_on.set()
+            self._thread.join(60)
+        return was_done
 
 
-def test_killed_at_any_two_steps_it_lands_exactly_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for first in range(0, 24, 4):
-        for second in range(0, 24, 7):
-            lake = Lake(tmp_path / f"{first}-{second}")
-            for steps in (first, second):
-                try:
-                    with killed_after(steps, monkeypatch), lake.locked():
-                        lake.land(batch(0), writer(1, 2))
-                except Killed:
-                    pass
-            with lake.locked():
-                lake.land(batch(0), writer(1, 2))
-            assert offsets_in(lake.root) == [1, 2]
+def test_a_load_becomes_visible_with_its_commit(tmp_path: Path) -> None:
+    load(tmp_path, 3)
+    load(tmp_path, 5)
+    lake = Lake.open(tmp_path)
+    state = lake.visible()
+    assert (state.number, state.last) == (2, {Kind.LOAD: 2, Kind.COMPACTION: 0})
+    assert state.position == Position({P: 5}, {"logins": "id-1"})
+    assert all(path.startswith("topic=logins/date=2025-11-24/hour=16/0000") for path in state.files)
+    assert all((tmp_path / file.path).stat().st_size == file.size_bytes for file in state.files.values())
+    assert listed(tmp_path) == plain(tmp_path) == list(range(5))
+    assert lake.staged() == []
+    assert lake.commit_of(2)["kind"] == "load"
 
 
-def test_two_writers_keep_each_other_out(tmp_path: Path) -> None:
-    with Lake(tmp_path).locked(), pytest.raises(LakeError, match="another job is writing"), Lake(tmp_path).locked():
-        pass
-    with Lake(tmp_path).locked():  # free again
-        pass
+def test_a_load_killed_at_any_step_lands_exactly_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, is_done = 0, False
+    while not is_done:
+        root = tmp_path / str(step)
+        load(root, 2)
+        is_done = killed_at(step, monkeypatch, lambda root=root: load(root, 4))  # type: ignore[misc]
+        assert listed(root) in ([0, 1], [0, 1, 2, 3])  # a batch is visible as a whole or not at all
+        assert plain(root) in ([0, 1], [0, 1, 2, 3])
+        load(root, 4)
+        load(root, 6)
+        assert listed(root) == plain(root) == list(range(6))
+        assert Lake.open(root).staged() == []
+        step += 1
+    assert step > 10  # or the steps were not those that are taken
+
+
+def test_a_compaction_killed_at_any_step_changes_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, is_done = 0, False
+    while not is_done:
+        root = tmp_path / str(step)
+        load(root, 2)
+        load(root, 4)
+        is_done = killed_at(step, monkeypatch, lambda root=root: compact(root))  # type: ignore[misc]
+        assert listed(root) == [0, 1, 2, 3]
+        compact(root)
+        assert len(Lake.open(root).visible().files) == 1
+        load(root, 5)
+        compact(root)  # also deletes what the first replaced
+        assert listed(root) == [0, 1, 2, 3, 4]
+        step += 1
+    assert step > 10
+
+
+def test_killed_twice_it_lands_exactly_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for first in range(0, 20, 3):
+        for second in range(0, 20, 5):
+            root = tmp_path / f"{first}-{second}"
+            for step in (first, second):
+                killed_at(step, monkeypatch, lambda root=root: load(root, 2))  # type: ignore[misc]
+            load(root, 2)
+            assert listed(root) == plain(root) == [0, 1]
+
+
+@pytest.mark.parametrize("paused", [load, compact])
+def test_a_driver_paused_at_any_step_across_the_others_commit_and_compaction(
+    paused: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = set()
+    step, was_done = 0, False
+    while not was_done:
+        root = tmp_path / str(step)
+        load(root, 2)
+        load(root, 3)
+
+        def others(root: Path = root) -> None:
+            load(root, 5)
+            compact(root)
+            load(root, 6)
+            compact(root)  # grace time 0: what the first compaction replaced is deleted, too
+
+        arguments = (root, 4) if paused is load else (root,)
+        driver = Paused(step, monkeypatch, lambda arguments=arguments: paused(*arguments))  # type: ignore[misc]
+        was_done = driver.across(others)
+        ended.add(type(driver.error))
+        assert listed(root) == list(range(6))
+        load(root, 7)
+        compact(root)
+        compact(root)
+        assert listed(root) == plain(root) == list(range(7))
+        assert Lake.open(root).staged() == []
+        step += 1
+    assert step > 10
+    assert Lost in ended
+    # A directory that was cleaned away before the driver wrote into it fails the write; the rest is told.
+    assert ended <= {type(None), Lost, StorageError, FileNotFoundError}
+
+
+def test_loads_and_compactions_do_not_disturb_each_other(tmp_path: Path) -> None:
+    load(tmp_path, 2)
+    load(tmp_path, 4)
+    lake = Lake.open(tmp_path)
+    attempt = lake.begin(Kind.COMPACTION, state := lake.state())
+    load(tmp_path, 6)
+    after = lake.commit(attempt, [write(attempt, "all.parquet", [0, 1, 2, 3])], replaces=state.files, more={})
+    assert after.number == 4  # planned as 3, which the load took
+    assert listed(tmp_path) == list(range(6))
+    assert len(after.files) == 2
+
+
+def test_two_loads_of_the_same_offsets_land_once_and_the_slower_driver_stops(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path)
+    slower = lake.begin(Kind.LOAD, lake.state())
+    load(tmp_path, 3)
+    with pytest.raises(Lost, match="another driver made commit 1 of lake"):
+        lake.commit(slower, [File(path_of("logins", HOUR, "x"), 1, 1)], more={"position": Position().to_json()})
+    assert listed(tmp_path) == [0, 1, 2]
+    assert lake.staged() == []
+
+
+def test_replaced_files_stay_for_the_grace_time(tmp_path: Path) -> None:
+    load(tmp_path, 2)
+    load(tmp_path, 4)
+    compact(tmp_path)
+    lake = Lake.open(tmp_path)
+    made_s = (tmp_path / "_commits" / "0000000003.json").stat().st_mtime
+    assert lake.purge(lake.state(), 100, now_s=lambda: made_s + 99) == 0
+    assert plain(tmp_path) == [0, 0, 1, 1, 2, 2, 3, 3]  # a plain reader sees both generations meanwhile
+    assert lake.purge(lake.state(), 100, now_s=lambda: made_s + 100) == 2
+    assert plain(tmp_path) == listed(tmp_path) == [0, 1, 2, 3]
+
+
+def test_a_snapshot_says_what_the_commits_before_it_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_module, "SNAPSHOT_EVERY", 3)
+    for end in range(2, 16, 2):
+        load(tmp_path, end)
+        compact(tmp_path)
+    lake = Lake.open(tmp_path)
+    with_snapshot = lake.state()
+    assert len(list((tmp_path / "_snapshots").glob("*.json"))) == 3  # the oldest are gone
+    shutil.rmtree(tmp_path / "_snapshots")
+    without = State()
+    for commit in lake._commits_after(0):
+        without = without.after(commit)
+    assert (with_snapshot.files, with_snapshot.position, with_snapshot.last, with_snapshot.number) == (
+        without.files, without.position, without.last, without.number,
+    )  # fmt: skip
+    assert State.from_json(json.loads(json.dumps(without.to_json()))) == without
+
+
+def test_a_commit_whose_answer_was_lost_is_known_as_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = os.link
+
+    def link_twice(source: Path, target: Path) -> None:
+        link(source, target)
+        raise FileExistsError(17, "File exists")  # as NFS does when it repeats a request
+
+    Lake.create(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link_twice)
+        load(tmp_path, 2)
+    load(tmp_path, 3)
+    assert listed(tmp_path) == plain(tmp_path) == [0, 1, 2]
 
 
 def test_a_lake_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    lake = Lake(tmp_path / "file" / "lake")
-    with pytest.raises(StorageError, match=r"file/lake cannot be written: .*Not a directory"), lake.locked():
-        pass
+    with pytest.raises(StorageError, match=r"file/lake cannot be written: .*Not a directory"):
+        Lake.create(tmp_path / "file" / "lake")
 
 
-def test_a_disk_that_refuses_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = Lake(tmp_path)
-
+def test_a_disk_that_refuses_is_a_storage_error_and_the_next_driver_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(path: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    with lake.locked():
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "replace", refuse)
-            with pytest.raises(StorageError, match="No space left"):
-                lake.land(batch(0), writer(1, 2))
-        lake.land(batch(0), writer(1, 2))
-    assert offsets_in(tmp_path) == [1, 2]
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", refuse)
+        with pytest.raises(StorageError, match="No space left"):
+            load(tmp_path, 2)
+    assert listed(tmp_path) == []
+    load(tmp_path, 2)
+    assert listed(tmp_path) == plain(tmp_path) == [0, 1]
 
 
-def test_a_promised_file_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = Lake(tmp_path)
-
+def test_a_committed_file_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: object) -> None:
         raise Killed
 
-    with lake.locked():
-        with monkeypatch.context() as patch:
-            patch.setattr(lake, "_publish", killed)
-            with pytest.raises(Killed):
-                lake.land(batch(0), writer(1, 2))
-        next((tmp_path / "_staging").rglob("*.parquet")).unlink()
-        with pytest.raises(StorageError, match="is gone"):
-            lake.land(batch(0), writer(1, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(Killed):
+            load(tmp_path, 2)
+    next((tmp_path / "_staging").rglob("*.parquet")).unlink()
+    with pytest.raises(StorageError, match="was written and is gone"):
+        load(tmp_path, 2)
 
 
-def test_a_new_checkpoint_on_a_written_lake_is_refused(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    with lake.locked():
-        lake.land(batch(0), writer(1, 2))
-        lake.check_checkpoint(QUERY, 0)
-        with pytest.raises(LakeError, match="written with another checkpoint"):
-            lake.check_checkpoint(None, None)
-        with pytest.raises(LakeError, match="written with another checkpoint"):
-            lake.check_checkpoint("ffff0000-1", None)
+@pytest.mark.parametrize("name", ["_lock", "_commits/0123abcd-00000000.json", "_spark_metadata/0", "topic=logins/x"])
+def test_a_lake_of_another_kind_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(LakeError, match=r"it was written by something else, or by an earlier kind of job"):
+        Lake.create(tmp_path)
 
 
-def test_a_lake_that_lost_its_commits_is_refused(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    with lake.locked(), pytest.raises(LakeError, match="lacks commit 0123abcd-00000004"):
-        lake.check_checkpoint(QUERY, 4)
+def test_a_lake_of_a_later_release_is_refused(tmp_path: Path) -> None:
+    load(tmp_path, 2)
+    (tmp_path / "_commits" / "0000000002.json").write_text('{"version": 3}')
+    with pytest.raises(LakeError, match="version 3"):
+        load(tmp_path, 3)
 
 
-def test_a_checkpoint_set_back_is_refused(tmp_path: Path) -> None:
-    # Batch 1 of the older checkpoint would hold other offsets: skipping it would lose them, landing it double them.
-    lake = Lake(tmp_path)
-    with lake.locked():
-        lake.land(batch(1, end=10), writer(1, 2))
-        with pytest.raises(LakeError, match="set back or copied"):
-            lake.land(batch(1, end=15), writer(1, 2))
+def test_a_directory_that_is_no_lake_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match=r"is no lake: it has no _lake\.json"):
+        Lake.open(tmp_path)
 
 
-def test_a_commit_of_a_later_release_is_refused(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    with lake.locked():
-        (tmp_path / "_commits" / f"{batch(0).name}.json").write_text('{"version": 2}')
-        with pytest.raises(LakeError, match="version 2"):
-            lake.land(batch(0), writer(1))
+def test_paths_follow_the_hour_of_the_event() -> None:
+    assert path_of("logins", 0, "x") == "topic=logins/date=1970-01-01/hour=00/x"
+    assert path_of("logins", -1, "x") == "topic=logins/date=1969-12-31/hour=23/x"
+    assert path_of("logins", -17_259_888, "x") == "topic=logins/date=0001-01-01/hour=00/x"
+    assert path_of("logins", None, "x").startswith("topic=logins/date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE")

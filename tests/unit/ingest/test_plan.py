@@ -77,6 +77,48 @@ def test_without_a_limit_nothing_is_split() -> None:
     assert list(plan.split([Range(A, 0, 25)], None)) == [Range(A, 0, 25)]
 
 
+def test_holes_are_what_retention_deleted() -> None:
+    ranges = [Range(A, 2, 9), Range(B, 0, 3), Range(C, 6, 8)]
+    assert plan.holes(ranges, starts(5)) == [Range(A, 2, 5), Range(B, 0, 3)]
+
+
+def test_little_is_one_task() -> None:
+    ranges = [Range(A, 0, 20), Range(B, 0, 6)]
+    assert plan.pack(ranges, 8, 500_000) == [ranges]
+
+
+def test_a_fat_partition_does_not_hold_the_job() -> None:
+    shares = plan.pack([Range(A, 0, 900_000), Range(B, 0, 50_000), Range(C, 7, 50_007)], 2, 10_000_000)
+    sizes = [sum(r.offset_count for r in share) for share in shares]
+    assert len(shares) == 2
+    assert max(sizes) <= 550_000
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(1, 3_000_000)), max_size=12),
+    st.integers(1, 16),
+    st.integers(1, 1_000_000),
+)
+def test_shares_hold_everything_once_and_are_about_equal(
+    sizes: list[tuple[int, int]], task_count: int, max_count: int
+) -> None:
+    max_count = max(max_count, sum(size for _, size in sizes) // 200)
+    ranges = [Range(TopicPartition("logins", n), start, start + size) for n, (start, size) in enumerate(sizes)]
+    shares = plan.pack(ranges, task_count, max_count)
+    pieces = sorted(piece for share in shares for piece in share)
+    assert plan._joined(pieces) == ranges
+    total = sum(size for _, size in sizes)
+    share = min(max_count, max(plan.MIN_TASK_OFFSETS, -(-total // task_count)))
+    assert all(sum(r.offset_count for r in one) <= share * 3 / 2 + 1 for one in shares)
+
+
+def test_a_position_moves_and_forgets_a_topic() -> None:
+    other = TopicPartition("searches", 0)
+    position = at(a=3, b=4).moved_to(Position({A: 9, other: 1}, {"searches": "id-2"}))
+    assert position == Position({A: 9, B: 4, other: 1}, {**IDS, "searches": "id-2"})
+    assert position.without(["logins"]) == Position({other: 1}, {"searches": "id-2"})
+
+
 def test_a_limit_is_shared_by_what_is_left() -> None:
     assert plan.limited(at(a=0, b=0), at(a=900, b=100), starts(), 100) == at(a=90, b=10)
 

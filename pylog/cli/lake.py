@@ -1,0 +1,64 @@
+"""`pylog lake`: files, status."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pylog.cli.options import FormatOption, format_of, new_app
+from pylog.cli.output import Column, emit, table
+from pylog.ingest.lake import File, Lake
+
+app = new_app("See what the lake holds: the files that count, and how far it was loaded.")
+
+Directory = Annotated[Path, typer.Argument(metavar="LAKE", help="The directory the ingestion loads into.")]
+Topic = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
+
+
+@app.command(epilog="Example: pylog lake files /var/lib/pylog/lake --topic clicks")
+def files(lake: Directory, topic: Topic = None, format: FormatOption = None) -> None:
+    """List the Parquet files that count; each stays at least as long as the job's grace time."""
+    found = sorted(_of(topic, Lake.open(lake).visible().files.values()), key=lambda file: file.path)
+    rows = [{"path": str(lake / file.path), "rows": file.rows, "size_bytes": file.size_bytes} for file in found]
+    columns = [Column("path"), Column("rows", is_wide=True), Column("size_bytes", is_wide=True)]
+
+    def text(is_wide: bool) -> str:
+        return table(rows, columns, is_wide) if is_wide else "".join(f"{row['path']}\n" for row in rows)
+
+    emit(format_of(format), rows, text)
+
+
+@app.command(epilog="Example: pylog lake status /var/lib/pylog/lake --format wide")
+def status(lake: Directory, topic: Topic = None, format: FormatOption = None) -> None:
+    """Show per topic what was loaded, the next offset of each partition, and what did not decode."""
+    opened = Lake.open(lake)
+    state = opened.visible()
+    names = sorted({file.topic for file in [*state.files.values(), *state.dead_letters.values()]}
+                   | set(state.position.topic_ids))
+    rows = []
+    for name in names if topic is None else [topic]:
+        own = _of(name, state.files.values())
+        rows.append({
+            "topic": name, "records": sum(file.rows for file in own), "files": len(own),
+            "size_bytes": sum(file.size_bytes for file in own),
+            "dead_batches": sum(file.rows for file in _of(name, state.dead_letters.values())),
+            "topic_id": state.position.topic_ids.get(name),
+            "next_offsets": [f"{p.partition}:{offset}" for p, offset in sorted(state.position.offsets.items())
+                             if p.topic == name],
+        })
+    data = {"lake": str(lake), "id": opened.id(), "commit": state.number, "staged": opened.staged(),
+            "replaced_files": sum(map(len, state.replaced.values())), "topics": rows}
+    columns = [Column("topic"), Column("records"), Column("files"), Column("size_bytes"), Column("dead_batches"),
+               Column("topic_id", is_wide=True), Column("next_offsets", is_wide=True)]
+
+    def text(is_wide: bool) -> str:
+        staged = len(data["staged"])  # type: ignore[arg-type]
+        head = f"commit {state.number}, {data['replaced_files']} replaced files to be deleted, {staged} in staging\n"
+        return head + table(rows, columns, is_wide)
+
+    emit(format_of(format), data, text)
+
+
+def _of(topic: str | None, found: Iterable[File]) -> list[File]:
+    return [file for file in found if topic is None or file.topic == topic]

@@ -1,0 +1,140 @@
+"""What the brokers hold, asked for by topic and read by range; knows nothing of Spark or of the lake."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+from pylog.client.raw import RawBatches, RawClient, RawConfig
+from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange
+from pylog.ingest.decode import whole_batches
+from pylog.ingest.options import StartingOffsets
+from pylog.ingest.plan import DataLoss, Position, Range, lost
+from pylog.model import Offset, TopicPartition
+from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from pylog.wire.records import BatchHeader
+
+
+class Fetched(NamedTuple):
+    """One fetch's worth.
+
+    Attributes:
+        records: the bytes.
+        batches: (position, header) of every whole batch in them.
+        start: first offset that was asked for; the first batch may hold some before it, deleted ones among them.
+    """
+
+    records: memoryview
+    batches: list[tuple[int, BatchHeader]]
+    start: Offset
+
+
+Topics: TypeAlias = Sequence[str] | re.Pattern[str]
+"""Names, or what the whole name must match."""
+
+
+def positions(client: RawClient, topics: Topics, timestamp: int) -> Position:
+    """Return the position at *timestamp* in every partition that *topics* have now.
+
+    Args:
+        client: to ask.
+        topics: which; of a pattern's topics, the brokers' own (``__…``) are left out.
+        timestamp: EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, or milliseconds since 1970 for the first record of that time or
+            later; where none is that late, the position is the end.
+    """
+    if isinstance(topics, re.Pattern):
+        found = {
+            name: topic
+            for name, topic in client.topics().items()
+            if topics.fullmatch(name) and not name.startswith("__")
+        }
+    else:
+        found = client.topics(topics)
+    partitions = [TopicPartition(name, p) for name, topic in found.items() for p in topic.leaders]
+    ids = {name: str(topic.topic_id) for name, topic in found.items()}
+    return Position(offsets_at(client, partitions, timestamp), ids)
+
+
+def offsets_at(client: RawClient, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, Offset]:
+    """Return the offsets at *timestamp* as `positions` does, for known partitions."""
+    offsets = client.list_offsets(partitions, timestamp)
+    late = [partition for partition, offset in offsets.items() if offset < 0]
+    return {**offsets, **client.list_offsets(late, LATEST_TIMESTAMP)} if late else offsets
+
+
+def resolve(client: RawClient, topics: Topics, wanted: StartingOffsets) -> Position:
+    """Return *wanted* as numbers.
+
+    Raises:
+        ApiError: UNKNOWN_TOPIC_OR_PARTITION, for an offset given to a partition that is not there.
+    """
+    base = positions(client, topics, wanted.default)
+    offsets = dict(base.offsets)
+    for topic, by_partition in wanted.by_partition.items():
+        for number, offset in by_partition.items():
+            partition = TopicPartition(topic, number)
+            if partition not in offsets:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"an offset is given for {partition}: no such one")
+            if offset < 0:
+                offset = client.list_offsets([partition], offset)[partition]
+            offsets[partition] = offset
+    return Position(offsets, base.topic_ids)
+
+
+def read_range(
+    client: RawClient, wanted: Range, config: RawConfig, on_hole: Callable[[Range], None] | None = None
+) -> Iterator[Fetched]:
+    """Yield one range, fetch by fetch; the first batch may begin before it and the last may end after it.
+
+    Args:
+        client: to ask.
+        wanted: the range.
+        config: the client's own, for its waits.
+        on_hole: told of offsets that retention deleted since the range was planned; None refuses them.
+
+    Raises:
+        DataLoss: retention was faster and *on_hole* is None, or the partition ends before the range does.
+    """
+    partition, position, end = wanted
+    # A first batch larger than the fetch's limit still comes whole, so every fetch that is not empty advances.
+    empty_fetches = 0
+    while position < end:
+        try:
+            fetched = client.fetch({partition: position})[partition]
+        except OffsetOutOfRange:
+            position = _behind_hole(client, wanted, position, on_hole)
+            continue
+        batches = whole_batches(fetched.records)
+        if not batches:
+            empty_fetches += 1
+            _refuse_to_wait(fetched, wanted, position, empty_fetches * config.max_wait_ms >= config.retry_ms)
+            continue
+        empty_fetches = 0
+        yield Fetched(fetched.records, batches, position)
+        position = batches[-1][1].last_offset + 1
+
+
+def _behind_hole(client: RawClient, wanted: Range, position: Offset, on_hole: Callable[[Range], None] | None) -> Offset:
+    partition = wanted.partition
+    log_start = client.list_offsets([partition], EARLIEST_TIMESTAMP)[partition]
+    if log_start <= position:
+        raise _ended(wanted, position, "before")
+    hole = Range(partition, position, min(log_start, wanted.end))
+    if on_hole is None:
+        raise lost([hole])
+    on_hole(hole)
+    return log_start
+
+
+def _refuse_to_wait(fetched: RawBatches, wanted: Range, position: Offset, is_late: bool) -> None:
+    if len(fetched.records):
+        raise CorruptRecords(f"{wanted.partition} offset {position}: a fetch ends inside its first batch")
+    if is_late:
+        # A new leader may know less for a moment, never for as long as a client retries.
+        raise _ended(wanted, position, f"at {fetched.high_watermark}, before")
+
+
+def _ended(wanted: Range, position: Offset, where: str) -> DataLoss:
+    return DataLoss(
+        f"{wanted.partition} ends {where} {wanted.end} where it ended when this was planned: "
+        f"offsets {position} to {wanted.end - 1} are gone"
+    )

@@ -1,0 +1,302 @@
+"""What one Spark task of the load job does: fetch its ranges, decode them column-wise, write Parquet by hour.
+
+The hour is that of the record's own timestamp.  No record passes through the JVM, and none becomes a Python object.  A
+task that is run twice, by a retry or by speculation, writes two sets of files under names of their own; the driver
+commits those of the run whose report it got.
+
+columns => key: binary, value: binary, partition: int32, offset: int64, timestamp: timestamp[us, UTC],
+           headers: list<struct<key: string, value: binary>>
+dead letter => partition: int32, first_offset: int64, last_offset: int64, reason: string, batch: binary (as stored)
+"""
+
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from socket import gethostname
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pylog.client.raw import RawClient, RawConfig
+from pylog.errors import CorruptRecords, StorageError
+from pylog.ingest.decode import HEADERS, decode
+from pylog.ingest.fetch import Fetched, read_range
+from pylog.ingest.lake import File, dead_letter_path_of, path_of
+from pylog.ingest.plan import Range
+from pylog.model import Offset, TopicPartition
+
+HOUR_MS = 3_600_000
+
+COLUMNS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", HEADERS),
+    ]
+)
+DEAD_LETTER_COLUMNS = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("first_offset", pa.int64()),
+        ("last_offset", pa.int64()),
+        ("reason", pa.string()),
+        ("batch", pa.binary()),
+    ]
+)
+
+_BUFFER_BYTES = 64 << 20
+# Rows a task holds back so that row groups are worth reading; the largest hour goes to its file when this is full.
+
+_MAX_OPEN_FILES = 32
+# A backlog of years by hours would need thousands at once; the one longest unused is closed, and a late record opens
+# another file of its hour.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """What all tasks of one attempt share.
+
+    Attributes:
+        bootstrap: brokers.
+        directory: the attempt's, on a file system that every host of Spark sees.
+        prefix: begins the name of every file.
+        window_ms: length of the windows that are counted; divides an hour.
+        fail_on_data_loss: whether offsets that retention deletes under the task's hands end it.
+    """
+
+    bootstrap: str
+    directory: Path
+    prefix: str
+    window_ms: int
+    fail_on_data_loss: bool
+
+
+@dataclass(slots=True)
+class Landed:
+    """What one task did.
+
+    Attributes:
+        files: what it wrote, by their final paths.
+        dead_letters: files of batches that do not decode.
+        rows: records landed, by range.
+        dead_offsets: offsets in dead letters, by partition.
+        holes: offsets that retention deleted.
+        windows: records by topic and start of their window, in milliseconds; None for those without a usable time.
+    """
+
+    files: list[File] = field(default_factory=list)
+    dead_letters: list[File] = field(default_factory=list)
+    rows: dict[Range, int] = field(default_factory=dict)
+    dead_offsets: Counter[TopicPartition] = field(default_factory=Counter)
+    holes: list[Range] = field(default_factory=list)
+    windows: dict[str, Counter[int | None]] = field(default_factory=dict)
+
+
+def land(ranges: Sequence[Range], landing: Landing) -> Landed:
+    """Land *ranges*; runs in a task.
+
+    Raises:
+        DataLoss: offsets are gone.
+        StorageError: the lake cannot be written from here.
+    """
+    task = _Task(landing)
+    config = RawConfig()
+    with RawClient(landing.bootstrap, config) as client:
+        for wanted in ranges:
+            on_hole = None if landing.fail_on_data_loss else task.landed.holes.append
+            task.begin(wanted)
+            for fetched in read_range(client, wanted, config, on_hole):
+                task.take(fetched)
+    return task.end()
+
+
+class _Task:
+    def __init__(self, landing: Landing) -> None:
+        self.landed = Landed()
+        self._windows_per_hour = HOUR_MS // landing.window_ms
+        self._window_us = landing.window_ms * 1000
+        self._files = _Files(landing)
+        self._range: Range | None = None
+
+    def begin(self, wanted: Range) -> None:
+        self._range = wanted
+        self.landed.rows[wanted] = 0
+        self.landed.windows.setdefault(wanted.partition.topic, Counter())
+
+    def take(self, fetched: Fetched) -> None:
+        """Take in one fetch; batches that do not decode become dead letters."""
+        assert self._range is not None, "begin() comes first"
+        for rows in self._decoded(fetched, self._range.end):
+            self._add(rows)
+
+    def end(self) -> Landed:
+        self.landed.files, self.landed.dead_letters = self._files.close()
+        return self.landed
+
+    def _decoded(self, fetched: Fetched, end: Offset) -> Iterator[pa.RecordBatch]:
+        records, batches, position = fetched
+        try:
+            for rows in decode(records, batches, start=position, end=end, with_headers=True):
+                yield rows
+                position = rows["offset"][-1].as_py() + 1
+        except CorruptRecords:
+            # One of many batches is bad; which one shows when each is decoded alone.
+            for batch in batches:
+                if batch[1].last_offset < position or batch[1].base_offset >= end:
+                    continue
+                try:
+                    yield from list(decode(records, [batch], start=position, end=end, with_headers=True))
+                except CorruptRecords as error:
+                    self._bury(fetched, batch[0], max(batch[1].base_offset, position), batch[1].last_offset, str(error))
+
+    def _bury(self, fetched: Fetched, at: int, first: Offset, last: Offset, reason: str) -> None:
+        assert self._range is not None, "begin() comes first"
+        last = min(last, self._range.end - 1)
+        size = next(header.size_bytes for position, header in fetched.batches if position == at)
+        self._files.add_dead_letter(
+            self._range.partition, first, last, reason, bytes(fetched.records[at : at + size])
+        )  # fmt: skip
+        self.landed.dead_offsets[self._range.partition] += last - first + 1
+
+    def _add(self, rows: pa.RecordBatch) -> None:
+        assert self._range is not None, "begin() comes first"
+        partition = self._range.partition
+        self.landed.rows[self._range] += rows.num_rows
+        rows = _in_order(rows, partition.partition)
+        counts = self.landed.windows[partition.topic]
+        usable = rows["timestamp"].is_valid()
+        if rows["timestamp"].null_count:
+            unusable = rows.filter(pc.invert(usable))
+            counts[None] += unusable.num_rows
+            self._files.add(partition.topic, None, unusable)
+            rows = rows.filter(usable)
+        windows = rows["timestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False) // self._window_us
+        starts, sizes = np.unique(windows, return_counts=True)
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+            counts[start * self._window_us // 1000] += size
+        hours = np.unique(starts // self._windows_per_hour).tolist()
+        for hour in hours:
+            own = rows if len(hours) == 1 else rows.filter(pa.array(windows // self._windows_per_hour == hour))
+            self._files.add(partition.topic, hour, own)
+
+
+def _in_order(rows: pa.RecordBatch, partition: int) -> pa.RecordBatch:
+    own = pa.repeat(pa.scalar(partition, pa.int32()), rows.num_rows)
+    return pa.RecordBatch.from_arrays(
+        [own if name == "partition" else rows[name] for name in COLUMNS.names], schema=COLUMNS
+    )
+
+
+_Hour = tuple[str, int | None]  # topic and hour since 1970
+
+
+class _Files:
+    """Rows on their way into files, one an hour and topic."""
+
+    def __init__(self, landing: Landing) -> None:
+        self._landing = landing
+        self._held: dict[_Hour, list[pa.RecordBatch]] = {}
+        self._held_bytes: Counter[_Hour] = Counter()
+        self._open: OrderedDict[_Hour, _Writer] = OrderedDict()
+        self._dead: dict[str, _Writer] = {}
+        self._done: list[File] = []
+
+    def add(self, topic: str, hour: int | None, rows: pa.RecordBatch) -> None:
+        where = (topic, hour)
+        self._held.setdefault(where, []).append(rows)
+        self._held_bytes[where] += rows.nbytes
+        if self._held_bytes.total() > _BUFFER_BYTES:
+            self._write(self._held_bytes.most_common(1)[0][0])
+
+    def add_dead_letter(
+        self, partition: TopicPartition, first: Offset, last: Offset, reason: str, batch: bytes
+    ) -> None:
+        writer = self._dead.get(partition.topic)
+        if writer is None:
+            name = self._name()
+            path = dead_letter_path_of(partition.topic, name)
+            writer = self._dead[partition.topic] = _Writer(
+                path, self._landing.directory / name, DEAD_LETTER_COLUMNS
+            )  # fmt: skip
+        row = [[partition.partition], [first], [last], [reason], [batch]]
+        writer.write(
+            pa.Table.from_arrays(
+                [pa.array(v, f.type) for v, f in zip(row, DEAD_LETTER_COLUMNS, strict=True)], schema=DEAD_LETTER_COLUMNS
+            )
+        )
+
+    def close(self) -> tuple[list[File], list[File]]:
+        """Return the files with rows and those with dead letters, all of them on disk."""
+        for where in list(self._held):
+            self._write(where)
+        files = self._done + [writer.close() for writer in self._open.values()]
+        return files, [writer.close() for writer in self._dead.values()]
+
+    def _name(self) -> str:
+        return f"{self._landing.prefix}-{uuid4().hex[:16]}.parquet"
+
+    def _write(self, where: _Hour) -> None:
+        rows = self._held.pop(where)
+        del self._held_bytes[where]
+        writer = self._open.pop(where, None)
+        if writer is None:
+            if len(self._open) >= _MAX_OPEN_FILES:
+                self._done.append(self._open.popitem(last=False)[1].close())
+            name = self._name()
+            writer = _Writer(path_of(*where, name), self._landing.directory / name, COLUMNS)
+        self._open[where] = writer
+        writer.write(pa.Table.from_batches(rows, COLUMNS))
+
+
+class _Writer:
+    """One Parquet file in staging."""
+
+    def __init__(self, path: str, staged: Path, columns: pa.Schema) -> None:
+        self._path = path
+        self._staged = staged
+        self._rows = 0
+        if not staged.parent.is_dir():
+            raise StorageError(
+                f"{staged.parent} is not there on {gethostname()}: the lake must lie on a file system that all hosts "
+                "of Spark share under this path; or another driver was faster and cleaned it away"
+            )
+        try:
+            # Keys and values seldom repeat, and a dictionary of them would be built and thrown away.
+            self._writer = pq.ParquetWriter(
+                staged, columns, compression="snappy", use_dictionary=["partition", "reason"], store_schema=False
+            )  # fmt: skip
+        except OSError as error:
+            raise _unwritable(staged, error) from error
+
+    def write(self, rows: pa.Table) -> None:
+        """Append one row group."""
+        self._rows += rows.num_rows
+        try:
+            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        except OSError as error:
+            raise _unwritable(self._staged, error) from error
+
+    def close(self) -> File:
+        """Finish the file and wait until the disk has it."""
+        try:
+            self._writer.close()
+            fd = os.open(self._staged, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            return File(self._path, self._rows, self._staged.stat().st_size)
+        except OSError as error:
+            raise _unwritable(self._staged, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> StorageError:
+    return StorageError(f"{path} cannot be written on {gethostname()}: {error}")
