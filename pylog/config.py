@@ -5,6 +5,7 @@ silently ignored is how a cluster runs for a year without the setting its operat
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from pylog.errors import ConfigError
 
 if TYPE_CHECKING:
     from pylog.client.connection import Connection
+    from pylog.mirror.config import Cluster, MirrorConfig
     from pylog.registry.instance import RegistryConfig
 
 FORMAT_VERSION = 1
@@ -62,6 +64,57 @@ def load_registry_config(path: Path) -> "RegistryConfig":
     )
     reader.finish()
     return config
+
+
+def load_mirror_config(path: Path) -> "MirrorConfig":
+    """Read the file of an instance of a mirror.
+
+    Raises:
+        ConfigError: as of `load_broker_config`.
+    """
+    from pylog.mirror.config import MirrorConfig
+
+    reader, _ = _open(path)
+    reader.integer("version", 1, FORMAT_VERSION)
+    source, target = (_read_end(reader.section(name)) for name in ("source", "target"))
+    if source.name == target.name:
+        raise reader.fault("target", f"both clusters are named {source.name}: their records could not be told apart")
+    metrics = reader.text("metrics_listen", "")
+    config = MirrorConfig(
+        source=source,
+        target=target,
+        topics=_patterns(reader, "topics"),
+        exclude=_patterns(reader, "exclude") if reader.has("exclude") else (),
+        group=reader.text("group", f"pylog-mirror-{target.name}"),
+        replication_factor=reader.integer("replication_factor", -1, 100, -1),
+        internal_replication_factor=reader.integer("internal_replication_factor", 1, 100, 3),
+        metrics_listen=_split_address(metrics, reader, "metrics_listen") if metrics else None,
+        refresh_s=reader.integer("refresh_ms", 100, 3_600_000, 30_000) / 1000,
+        commit_s=reader.integer("commit_ms", 100, 600_000, 5_000) / 1000,
+        buffered_bytes=reader.integer("buffered_bytes", 1 << 20, 1 << 32, 64 << 20),
+        flush_s=reader.integer("flush_ms", 1_000, 3_600_000, 120_000) / 1000,
+        audit_topic=reader.text("audit_topic", "_audit") if reader.text("audit", "true") == "true" else None,
+    )
+    reader.finish()
+    return config
+
+
+def _read_end(reader: "_Section") -> "Cluster":
+    from pylog.mirror.config import Cluster
+
+    found = Cluster(reader.text("name"), _read_cluster(reader))
+    reader.finish()
+    return found
+
+
+def _patterns(reader: "_Section", name: str) -> tuple[str, ...]:
+    found = reader.texts(name)
+    for pattern in found:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise reader.fault(name, f"{pattern!r} is no pattern: {error}") from error
+    return found
 
 
 def _open(path: Path) -> tuple["_Section", bytes]:
@@ -225,6 +278,12 @@ class _Section:
         if not isinstance(node, yaml.ScalarNode) or not node.value:
             raise self.fault(name, "wanted a text")
         return str(node.value)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        node = self._required(name)
+        if not isinstance(node, yaml.SequenceNode) or not all(isinstance(one, yaml.ScalarNode) for one in node.value):
+            raise self.fault(name, "wanted a list of texts")
+        return tuple(str(one.value) for one in node.value)
 
     def integer(self, name: str, low: int, high: int, default: int | None = None) -> int:
         if default is not None and not self.has(name):

@@ -29,12 +29,12 @@ def wait_until(condition: Callable[[], object], what: Callable[[], str] | str, t
 class Program:
     """``pylog VERB --config FILE``, killed with the context if it still runs."""
 
-    def __init__(self, directory: Path, verb: str, config: Mapping[str, object], *more: str) -> None:
+    def __init__(self, directory: Path, verb: str, config: Mapping[str, object]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.config_path = directory / f"{verb}.yml"
+        self.config_path = directory / f"{verb.split()[0]}.yml"
         self.config_path.write_text(yaml.safe_dump({"version": 1, **config}))
-        self._log_path = directory / f"{verb}.log"
-        self._command = [sys.executable, "-m", "pylog", verb, *more, "--config", str(self.config_path)]
+        self._log_path = directory / f"{verb.split()[0]}.log"
+        self._command = [sys.executable, "-m", "pylog", *verb.split(), "--config", str(self.config_path)]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -1,0 +1,1 @@
+"""Topics of one cluster in another, partition for partition, in order, nothing left out."""

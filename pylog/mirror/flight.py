@@ -1,0 +1,48 @@
+"""Records of one partition on their way: up to where all of them have arrived.  Decides; waits for nothing."""
+
+from collections import deque
+
+from pylog.model import Offset
+
+
+class Flight:
+    """One partition's records, in the source's order.
+
+    Args:
+        start: the source offset of the first record to come.
+
+    Attributes:
+        next_source: every record below it has arrived, or was not to go.
+        next_target: behind the last that arrived; None before the first.
+
+    Invariant: acknowledgements of one partition come in the order of sending, as an idempotent producer keeps it.
+    """
+
+    def __init__(self, start: Offset) -> None:
+        self.next_source = start
+        self.next_target: Offset | None = None
+        self._under_way: deque[tuple[Offset, bool]] = deque()
+
+    def __len__(self) -> int:
+        """Return how many records have not arrived yet."""
+        return len(self._under_way)
+
+    def send(self, offset: Offset) -> None:
+        """Note that the record at *offset* was sent."""
+        self._under_way.append((offset, True))
+
+    def skip(self, offset: Offset) -> None:
+        """Note that the record at *offset* is not to go."""
+        self._under_way.append((offset, False))
+        self._settle()
+
+    def acknowledge(self, target: Offset) -> None:
+        """Note that the first record that was sent and has not arrived is at *target* now."""
+        offset, is_sent = self._under_way.popleft()
+        assert is_sent, f"offset {offset} was skipped and arrived at {target}"
+        self.next_source, self.next_target = offset + 1, target + 1
+        self._settle()
+
+    def _settle(self) -> None:
+        while self._under_way and not self._under_way[0][1]:
+            self.next_source = self._under_way.popleft()[0] + 1

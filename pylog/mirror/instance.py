@@ -1,0 +1,59 @@
+"""Runs an instance of a mirror: one session after the other."""
+
+import time
+from contextlib import ExitStack
+
+from pylog.daemon.notices import Notices
+from pylog.daemon.stop import Stop
+from pylog.daemon.web import WebServer, metrics_answerer
+from pylog.errors import PylogError
+from pylog.metrics import Metrics
+from pylog.mirror.config import MirrorConfig
+from pylog.mirror.meters import Meters
+from pylog.mirror.scout import Scout
+from pylog.mirror.session import Relay, Session
+
+_FIRST_BACKOFF_S = 0.5
+_LAST_BACKOFF_S = 30.0
+_GOOD_SESSION_S = 60.0
+_WAIT_S = 0.2
+
+
+def run(config: MirrorConfig, stop: Stop, notices: Notices, relay: Relay | None = None) -> None:
+    """Mirror until *stop*, through every failure of both clusters.
+
+    Args:
+        config: what and where.
+        stop: the end.
+        notices: told what an operator should know.
+        relay: what becomes of records; as `Relay` does it unless given.
+
+    Raises:
+        ConfigError: the address for metrics cannot be used.
+    """
+    metrics = Metrics()
+    meters = Meters(metrics)
+    sessions = metrics.counter("pylog_mirror_sessions_total", "Sessions begun; each but the first repeats records.")
+    backoff_s = _FIRST_BACKOFF_S
+    with ExitStack() as stack:
+        if config.metrics_listen is not None:
+            server = stack.enter_context(WebServer(*config.metrics_listen, metrics_answerer(metrics)))
+            notices.tell(time.monotonic(), "info", "ready", port=server.port)
+        scout = Scout(config, meters, notices)
+        scout.start()
+        stack.callback(scout.close)
+        while not (scout.is_ready or stop.wait(_WAIT_S)):
+            pass
+        while not stop.is_wanted:
+            sessions.add()
+            begun_s = time.monotonic()
+            try:
+                Session(config, relay or Relay(config.source.name, config.target.name), scout, meters, notices).run(
+                    stop
+                )
+            except PylogError as error:
+                if time.monotonic() - begun_s > _GOOD_SESSION_S:
+                    backoff_s = _FIRST_BACKOFF_S
+                notices.tell(time.monotonic(), "warning", "session_ended", reason=error, retry_s=backoff_s)
+                stop.wait(backoff_s)
+                backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)

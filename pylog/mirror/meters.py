@@ -1,0 +1,109 @@
+"""What a mirror tells of itself: counters, and each partition's lag."""
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Set
+from functools import partial
+
+from pylog.metrics import Metrics
+from pylog.mirror.lag import Lag
+from pylog.model import Offset, TopicPartition
+
+
+def now_ms() -> int:
+    """Return milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Meters:
+    """Counts, from two threads: the session's and the scout's."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._lags: dict[TopicPartition, Lag] = {}
+        self._lock = threading.Lock()
+        self._records: dict[str, Callable[[float], None]] = {}
+
+    def begin(self, partition: TopicPartition, next_source: Offset) -> None:
+        """Look after a partition from *next_source* on."""
+        with self._lock:
+            self._lags.setdefault(partition, Lag(now_ms())).reset(next_source)
+        labels = {"topic": partition.topic, "partition": str(partition.partition)}
+        self._metrics.gauge(
+            "pylog_mirror_lag_records",
+            "Records of the source that are not in the target; NaN while the source does not answer.",
+            partial(self._lag, partition, Lag.records),
+            **labels,
+        )
+        self._metrics.gauge(
+            "pylog_mirror_lag_seconds",
+            "Age of the newest moment of which everything is in the "
+            "target; NaN on instances that do not have the partition.",
+            partial(self._lag, partition, Lag.seconds),
+            **labels,
+        )
+
+    def end(self, partition: TopicPartition) -> None:
+        """Look after a partition no more."""
+        with self._lock:
+            self._lags.pop(partition, None)
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return what is looked after."""
+        with self._lock:
+            return list(self._lags)
+
+    def keep(self, partitions: Set[TopicPartition]) -> None:
+        """Look after these only."""
+        with self._lock:
+            for partition in self._lags.keys() - partitions:
+                del self._lags[partition]
+
+    def arrived(self, topic: str) -> None:
+        """Note one more record in the target."""
+        add = self._records.get(topic)
+        if add is None:
+            add = self._records[topic] = self._metrics.counter(
+                "pylog_mirror_records_total", "Records that the target acknowledged.", topic=topic
+            ).add
+        add(1)
+
+    def reached(self, partition: TopicPartition, next_source: Offset) -> None:
+        """Note that everything below *next_source* has arrived, or was not to go."""
+        with self._lock:
+            if (lag := self._lags.get(partition)) is not None:
+                lag.arrive(next_source)
+
+    def skipped(self, topic: str) -> None:
+        """Note a record that was first written in the target."""
+        self._metrics.counter(
+            "pylog_mirror_returned_total", "Records that are not sent back to where they came from.", topic=topic
+        ).add()
+
+    def lost(self, topic: str, count: int) -> None:
+        """Note records that the source forgot before they were read."""
+        self._metrics.counter(
+            "pylog_mirror_forgotten_total", "Offsets that the source deleted before they were mirrored.", topic=topic
+        ).add(count)
+
+    def saw_end(self, partition: TopicPartition, end: Offset, at_ms: int) -> None:
+        """Note the source's end of a partition."""
+        with self._lock:
+            if (lag := self._lags.get(partition)) is not None:
+                lag.see_end(end, at_ms)
+
+    def progress(self, source: str) -> Iterator[tuple[bytes, bytes]]:
+        """Yield for each partition a record that says up to when everything has arrived."""
+        with self._lock:
+            known = [(partition, lag.complete_ms) for partition, lag in self._lags.items()]
+        for partition, complete_ms in known:
+            if complete_ms is not None:
+                key = {"kind": "progress", "source": source, "topic": partition.topic, "partition": partition.partition}
+                yield (json.dumps(key).encode(), json.dumps({"version": 1, **key, "complete_ms": complete_ms}).encode())
+
+    def _lag(self, partition: TopicPartition, read: Callable[[Lag, int], float]) -> float:
+        with self._lock:
+            lag = self._lags.get(partition)
+            return math.nan if lag is None else read(lag, now_ms())

@@ -1,0 +1,126 @@
+"""Which offset of the target stands for which of the source.  Decides; waits for nothing.
+
+Offsets differ: the source's log may start above 0, compaction leaves holes, and a restart sends records again.  So the
+mirror notes pairs (source offset, target offset) as it commits.  A pair says: all records below the source offset have
+a copy below the target offset, and all from it on have a copy from the target offset on.
+
+A group that committed source offset g goes on at the target offset of the greatest pair not above g.  Whatever it had
+not read, from g on, then comes after; some of what it had read may come again.
+
+map key   => {"id": source topic's id, "partition": int}
+map value => {"version": 1, "topic": string, "target_id": target topic's id, "pairs": [[source offset, target offset]]}
+(JSON, one compacted record a partition; few pairs far back, many near the end)
+"""
+
+import bisect
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pylog.model import Offset
+
+MAP_TOPIC_PREFIX = "pylog.offsets."
+"""Of the topic in the target cluster that holds the maps of one source cluster, whose name follows."""
+
+_VERSION = 1
+_RECENT = 8
+_SPREAD = 2
+
+
+class Pair(NamedTuple):
+    """Below *source* is below *target*; from *source* on is from *target* on."""
+
+    source: Offset
+    target: Offset
+
+
+class MapKey(NamedTuple):
+    """A partition of one life of a topic: a topic that is deleted and made again gets another id."""
+
+    topic_id: str
+    partition: int
+
+    def encode(self) -> bytes:
+        """Return the record's key."""
+        return json.dumps({"id": self.topic_id, "partition": self.partition}, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "MapKey":
+        """Return what `encode` was given; raise ValueError if it is nothing like it."""
+        try:
+            body = json.loads(data)
+            return cls(str(body["id"]), int(body["partition"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{data!r} is no key of an offset map: {error!r}") from error
+
+
+class OffsetMap:
+    """The pairs of one partition.
+
+    Args:
+        topic: name, for people.
+        target_id: id of the target's topic; a map made with another one means nothing.
+        pairs: noted before.
+
+    Invariant: source offsets grow strictly, target offsets never fall.
+    """
+
+    def __init__(self, topic: str, target_id: str, pairs: Iterable[Pair] = ()) -> None:
+        self.topic, self.target_id = topic, target_id
+        self.pairs: list[Pair] = []
+        for pair in pairs:
+            self._append(pair)
+
+    def note(self, source: Offset, target: Offset) -> None:
+        """Note a pair; for a source offset that is known, the lower target offset stays."""
+        # After a restart the mirror passes once more what it had passed: what was noted then is as true and lower.
+        if self.pairs and source <= self.pairs[-1].source:
+            return
+        # The target lost what those pairs led to: an unclean election, or records that were deleted by hand.
+        while self.pairs and self.pairs[-1].target > target:
+            self.pairs.pop()
+        self._append(Pair(source, target))
+        self._thin()
+
+    def translate(self, source: Offset) -> Offset | None:
+        """Return where a group that committed *source* goes on; None means at the target's log start."""
+        place = bisect.bisect_right(self.pairs, source, key=lambda pair: pair.source)
+        return self.pairs[place - 1].target if place else None
+
+    def encode(self) -> bytes:
+        """Return the record's value."""
+        return json.dumps(
+            {"version": _VERSION, "topic": self.topic, "target_id": self.target_id, "pairs": self.pairs},
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "OffsetMap":
+        """Return what `encode` was given; raise ValueError if it is nothing like it, or of a later release."""
+        try:
+            body = json.loads(data)
+            if body["version"] != _VERSION:
+                raise ValueError(f"offset map of version {body['version']!r}; {_VERSION} is known")
+            pairs = [Pair(int(source), int(target)) for source, target in body["pairs"]]
+            return cls(str(body["topic"]), str(body["target_id"]), pairs)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{data[:200]!r} is no offset map: {error!r}") from error
+
+    def _append(self, pair: Pair) -> None:
+        if self.pairs:
+            last = self.pairs[-1]
+            if pair.source <= last.source or pair.target < last.target:
+                raise ValueError(f"{pair} after {last}: offsets of a partition only grow")
+        self.pairs.append(pair)
+
+    def _thin(self) -> None:
+        """Keep the last pairs, and before them ever fewer: each about twice as far back as the one after it."""
+        newest = self.pairs[-1].source
+        kept: list[Pair] = []
+        for pair in reversed(self.pairs):
+            if len(kept) < _RECENT or newest - pair.source >= _SPREAD * (newest - kept[-1].source):
+                kept.append(pair)
+        # The first pair stays: below it there is only the log start, and everything would be read again.
+        if kept[-1] != self.pairs[0]:
+            kept.append(self.pairs[0])
+        self.pairs = kept[::-1]

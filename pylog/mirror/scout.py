@@ -1,0 +1,74 @@
+"""Looks at both clusters from a thread of its own, so that one that does not answer holds nothing up."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from pylog.client.admin import Admin
+from pylog.daemon.notices import Notices
+from pylog.errors import PylogError
+from pylog.mirror import follow
+from pylog.mirror.config import MirrorConfig
+from pylog.mirror.meters import Meters, now_ms
+
+_LOOK_S = 1.0
+
+
+class Scout:
+    """Follows topics and looks at the source's ends, for as long as the mirror runs.
+
+    Attributes:
+        is_ready: whether both clusters have answered once.
+        topics: names to mirror, as the source had them last; the target has each of them.
+        ids: of those topics at the source.
+        batch_bytes: most that each of those topics takes in one batch.
+        has_audit: whether the target has the topic that is told of progress.
+    """
+
+    def __init__(self, config: MirrorConfig, meters: Meters, notices: Notices) -> None:
+        self.is_ready = False
+        self.topics: list[str] = []
+        self.ids: dict[str, str] = {}
+        self.batch_bytes = follow.MAX_BATCH_BYTES
+        self.has_audit = False
+        self._config, self._meters, self._notices = config, meters, notices
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scout", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        followed_s = -self._config.refresh_s
+        while not self._end.is_set():
+            if not self.is_ready or time.monotonic() - followed_s >= self._config.refresh_s:
+                self._try(self._follow)
+                followed_s = time.monotonic()
+            self._try(self._look)
+            self._end.wait(_LOOK_S)
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except PylogError as error:
+            self._notices.tell(time.monotonic(), "warning", "cannot_look", reason=error)
+
+    def _look(self) -> None:
+        asked_ms = now_ms()
+        for partition, end in Admin(self._config.source.connection).ends(self._meters.partitions()).items():
+            self._meters.saw_end(partition, end, asked_ms)
+
+    def _follow(self) -> None:
+        follow.ensure_map_topic(self._config)
+        topics = follow.follow(self._config)
+        self.batch_bytes = follow.batch_bytes(self._config, topics)
+        self.ids = follow.topic_ids(self._config.source, topics) if topics else {}
+        self.has_audit = self._config.audit_topic in Admin(self._config.target.connection).cluster().topics
+        self.topics = topics
+        self.is_ready = True

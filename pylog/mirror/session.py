@@ -1,0 +1,372 @@
+"""One consumer in the source, one producer in the target, the records between them.
+
+Whatever goes wrong ends the session; the next one begins where the last commit says, so records come twice rather
+than not at all.  Order in a partition is kept: one consumer reads it, an idempotent producer writes it, and before a
+partition is given away everything under way has arrived or the wait for it was given up.
+"""
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer as _Consumer
+from confluent_kafka import Producer as _Producer
+from confluent_kafka import TopicPartition as _TopicPartition
+
+from pylog.client.connection import error_of, translate
+from pylog.daemon.notices import Notices
+from pylog.daemon.stop import Stop
+from pylog.errors import PylogError
+from pylog.mirror import follow
+from pylog.mirror.config import MirrorConfig
+from pylog.mirror.flight import Flight
+from pylog.mirror.meters import Meters
+from pylog.mirror.offsets import MapKey, OffsetMap
+from pylog.mirror.plan import ORIGIN_HEADER
+from pylog.mirror.scout import Scout
+from pylog.model import TopicPartition
+
+Headers: TypeAlias = list[tuple[str, str | bytes | None]]  # a text, because the stub of `produce` wants it so
+
+_READ = 1000
+_READ_S = 0.1
+_ANSWER_S = 20.0
+_TRIED_FLUSH_S = 0.2
+_NO_COMMIT = (
+    KafkaError._NO_OFFSET,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError._ASSIGNMENT_LOST,
+)
+
+
+class SessionFailed(PylogError):
+    """Records cannot be delivered as things are; begin again from what was committed."""
+
+
+class Relay:
+    """What becomes of a record on its way: which copies go out, with which headers.
+
+    Args:
+        source: the cluster that records come from.
+        target: the cluster they go to.
+    """
+
+    def __init__(self, source: str, target: str) -> None:
+        self._origin = (ORIGIN_HEADER, source.encode())
+        self._target = target.encode()
+
+    def outgoing(self, record: Message) -> Sequence[Headers]:
+        """Return the headers of each copy that goes out: one, or none for a record that was first written there."""
+        headers: Headers = record.headers() or []  # type: ignore[assignment]  # the stub says what `produce` takes
+        for name, value in headers:
+            if name == ORIGIN_HEADER:
+                return () if value == self._target else (headers,)
+        headers.append(self._origin)
+        return (headers,)
+
+
+class Session:
+    """Mirrors what its group gives it, until it is stopped or fails.
+
+    Args:
+        config: what and where.
+        relay: says what goes out.
+        scout: knows which topics there are.
+        meters: told of everything.
+        notices: told what an operator should know.
+    """
+
+    def __init__(self, config: MirrorConfig, relay: Relay, scout: Scout, meters: Meters, notices: Notices) -> None:
+        self._config, self._relay, self._meters, self._notices = config, relay, meters, notices
+        self._flights: dict[TopicPartition, Flight] = {}
+        self._maps: dict[TopicPartition, tuple[MapKey, OffsetMap]] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._ids: dict[str, str] = {}
+        self._waiting: deque[tuple[Message, Headers]] = deque()
+        self._failure: PylogError | None = None
+        self._topics: list[str] = []
+        self._is_paused = False
+        self._checkpoint_s = time.monotonic()
+        self._scout = scout
+        self._batch_bytes = scout.batch_bytes
+        self._producer = _Producer(
+            config.target.connection.librdkafka(
+                acks="all",
+                enable__idempotence=True,
+                compression__type="lz4",
+                linger__ms=20,
+                message__timeout__ms=0,
+                batch__size=self._batch_bytes,
+                queue__buffering__max__kbytes=max(1, config.buffered_bytes >> 10),
+                queue__buffering__max__messages=200_000,
+                message__max__bytes=1_000_000_000,
+                on_delivery=self._delivered,
+            )
+        )
+        self._consumer = _Consumer(
+            config.source.connection.librdkafka(
+                group__id=config.group,
+                enable__auto__commit=False,
+                enable__auto__offset__store=False,
+                auto__offset__reset="error",
+                partition__assignment__strategy="range",
+                session__timeout__ms=15_000,
+                # Its only use is a rebalance while the target is away: waiting for acknowledgements is worth it.
+                max__poll__interval__ms=int(config.flush_s * 1000) + 180_000,
+                fetch__wait__max__ms=100,
+                queued__max__messages__kbytes=max(1024, config.buffered_bytes >> 10),
+                check__crcs=True,
+                **config.properties,
+            )
+        )
+
+    def run(self, stop: Stop) -> None:
+        """Mirror until *stop*, then wait for what is under way and commit.
+
+        Raises:
+            PylogError: this session cannot go on; another may.
+        """
+        try:
+            while not stop.is_wanted:
+                self._subscribe()
+                self._pump()
+                if time.monotonic() - self._checkpoint_s >= self._config.commit_s:
+                    self._checkpoint(asynchronous=True)
+            self._let_go(list(self._flights), flush_s=min(20.0, self._config.flush_s))
+        except KafkaException as exception:
+            raise translate(error_of(exception), self._config.source.connection) from exception
+        finally:
+            self._forget(list(self._flights))
+            # What is still under way may arrive: it is sent again, and counted as a copy.
+            self._producer.purge()
+            self._consumer.close()
+
+    # --- records ------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Move some records, or wait a moment for them."""
+        self._producer.poll(0)
+        if self._failure is not None:
+            raise SessionFailed(str(self._failure))
+        self._send_waiting()
+        self._pause(bool(self._waiting))
+        for record in self._consumer.consume(_READ, _READ_S):
+            error = record.error()
+            if error is None:
+                self._take(record)
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                self._jump(record)
+            elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                pass  # deleted at the source; the scout tells when the list changes
+            elif error.fatal() or not error.retriable():
+                raise translate(error, self._config.source.connection)
+
+    def _take(self, record: Message) -> None:
+        partition = TopicPartition(str(record.topic()), int(record.partition() or 0))
+        flight = self._flights.get(partition)
+        if flight is None:
+            return  # given away since it was fetched
+        copies = self._relay.outgoing(record)
+        if not copies:
+            self._meters.skipped(partition.topic)
+            flight.skip(int(record.offset() or 0))
+            self._meters.reached(partition, flight.next_source)
+        for headers in copies:
+            if self._waiting or not self._send(record, headers):
+                self._waiting.append((record, headers))
+
+    def _send(self, record: Message, headers: Headers) -> bool:
+        """Hand one record over, or return False while the buffer is full."""
+        topic, partition, offset = str(record.topic()), int(record.partition() or 0), int(record.offset() or 0)
+        try:
+            self._producer.produce(
+                topic, record.value(), record.key(), partition, headers=headers, timestamp=max(0, record.timestamp()[1])
+            )
+        except BufferError:
+            return False
+        self._flights[TopicPartition(topic, partition)].send(offset)
+        return True
+
+    def _send_waiting(self) -> None:
+        while self._waiting and self._send(*self._waiting[0]):
+            self._waiting.popleft()
+
+    def _pause(self, is_wanted: bool) -> None:
+        """Read nothing while the producer takes nothing; its answers still come, and so do rebalances."""
+        if is_wanted == self._is_paused:
+            return
+        self._is_paused = is_wanted
+        assignment = self._consumer.assignment()
+        (self._consumer.pause if is_wanted else self._consumer.resume)(assignment)
+
+    def _delivered(self, error: KafkaError | None, record: Message) -> None:
+        if error is not None:
+            if error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+                self._failure = self._failure or translate(error, self._config.target.connection)
+            return
+        partition = TopicPartition(str(record.topic()), int(record.partition() or 0))
+        flight = self._flights.get(partition)
+        if flight is not None:
+            flight.acknowledge(int(record.offset() or 0))
+            self._meters.arrived(partition.topic)
+            self._meters.reached(partition, flight.next_source)
+
+    def _jump(self, record: Message) -> None:
+        """Have the next session go on at the source's log start; what was below it is gone, said and counted."""
+        partition = TopicPartition(str(record.topic()), int(record.partition() or 0))
+        flight = self._flights.get(partition)
+        if flight is None:
+            return
+        self._flush(list(self._flights), self._config.flush_s)
+        self._checkpoint(asynchronous=False)
+        start, end = self._consumer.get_watermark_offsets(_TopicPartition(*partition), timeout=_ANSWER_S)
+        wanted = flight.next_source
+        self._meters.lost(partition.topic, max(0, start - wanted))
+        self._notices.tell(
+            time.monotonic(),
+            "error",
+            "source_forgot",
+            partition=partition,
+            wanted=wanted,
+            missing=max(0, start - wanted),
+            goes_on_at=start,
+            end=end,
+        )
+        self._consumer.commit(
+            offsets=[_TopicPartition(*partition, start, self._ids[partition.topic])], asynchronous=False
+        )
+        raise SessionFailed(f"{partition}: offset {wanted} is outside what the source holds, {start} to {end}")
+
+    # --- partitions ---------------------------------------------------------------------------------------------
+
+    def _subscribe(self) -> None:
+        """Take the scout's news: other topics, or topics that were made again."""
+        if self._scout.batch_bytes < self._batch_bytes:
+            raise SessionFailed(f"a topic takes only {self._scout.batch_bytes} bytes in one batch")
+        topics, ids = self._scout.topics, self._scout.ids
+        again = [name for name in self._ids if ids.get(name, self._ids[name]) != self._ids[name]]
+        if again:
+            # Its offsets begin at 0 once more, and what is committed belongs to the one that is gone.
+            raise SessionFailed(f"topic {', '.join(again)} was deleted and made again at the source")
+        if topics != self._topics:
+            self._topics = list(topics)
+            if topics:
+                self._consumer.subscribe(
+                    self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+                )
+            else:
+                self._consumer.unsubscribe()
+
+    def _assigned(self, consumer: _Consumer, partitions: list[_TopicPartition]) -> None:
+        """Begin with partitions: the target has them, and where to begin is known."""
+        self._is_paused = False
+        self._meters.keep({TopicPartition(one.topic, one.partition) for one in partitions})
+        names = sorted({one.topic for one in partitions})
+        if not names:
+            return
+        follow.follow(self._config)  # partitions that were added a moment ago
+        self._ids |= follow.topic_ids(self._config.source, names)
+        target_ids = follow.topic_ids(self._config.target, names)
+        maps = follow.load_maps(self._config)
+        starts = []
+        for one in consumer.committed(partitions, timeout=_ANSWER_S):
+            partition, topic_id = TopicPartition(one.topic, one.partition), self._ids[one.topic]
+            is_same = one.offset >= 0 and one.metadata in (None, "", topic_id)
+            key = MapKey(topic_id, one.partition)
+            found = maps.get(key)
+            if found is None or found.target_id != target_ids[one.topic]:
+                found = OffsetMap(one.topic, target_ids[one.topic])
+            self._maps[partition] = key, found
+            start = one.offset if is_same else self._log_start(consumer, partition)
+            self._begin(partition, start)
+            starts.append(_TopicPartition(one.topic, one.partition, start))
+        consumer.assign(starts)
+        self._notices.tell(time.monotonic(), "info", "assigned", partitions=len(starts))
+
+    def _log_start(self, consumer: _Consumer, partition: TopicPartition) -> int:
+        found = consumer.get_watermark_offsets(_TopicPartition(*partition), timeout=_ANSWER_S)
+        return int(found[0]) if found is not None and found[0] >= 0 else OFFSET_BEGINNING
+
+    def _begin(self, partition: TopicPartition, start: int) -> None:
+        self._flights[partition] = Flight(start)
+        self._committed[partition] = start
+        self._meters.begin(partition, start)
+
+    def _revoked(self, consumer: _Consumer, partitions: list[_TopicPartition]) -> None:
+        self._let_go([TopicPartition(one.topic, one.partition) for one in partitions], flush_s=self._config.flush_s)
+
+    def _lost(self, consumer: _Consumer, partitions: list[_TopicPartition]) -> None:
+        """Drop partitions that another may have by now; what was sent comes again.
+
+        Their lag goes on being told: where the link to the source is cut, nobody else has them.
+        """
+        self._forget([TopicPartition(one.topic, one.partition) for one in partitions])
+
+    def _let_go(self, partitions: list[TopicPartition], flush_s: float) -> None:
+        """Wait for what is under way, commit what arrived, then give up the partitions."""
+        self._waiting.clear()
+        self._flush(partitions, flush_s)
+        self._checkpoint(asynchronous=False)
+        self._producer.flush(_ANSWER_S)
+        self._forget(partitions)
+        for one in partitions:
+            self._meters.end(one)
+
+    def _flush(self, partitions: list[TopicPartition], flush_s: float) -> None:
+        deadline = time.monotonic() + flush_s
+        while any(len(self._flights[one]) for one in partitions if one in self._flights):
+            if time.monotonic() > deadline or self._failure is not None:
+                break
+            self._producer.flush(_TRIED_FLUSH_S)
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for one in partitions:
+            self._flights.pop(one, None)
+            self._maps.pop(one, None)
+            self._committed.pop(one, None)
+        self._waiting = deque(
+            (record, headers)
+            for record, headers in self._waiting
+            if TopicPartition(str(record.topic()), int(record.partition() or 0)) in self._flights
+        )
+
+    # --- progress -----------------------------------------------------------------------------------------------
+
+    def _checkpoint(self, *, asynchronous: bool) -> None:
+        """Write down what has arrived: the pairs of offsets in the target, then the offsets in the source."""
+        self._checkpoint_s = time.monotonic()
+        offsets = []
+        for partition, flight in self._flights.items():
+            if flight.next_source <= self._committed[partition]:
+                continue
+            if flight.next_target is not None:
+                key, found = self._maps[partition]
+                found.note(flight.next_source, flight.next_target)
+                self._note(self._config.map_topic, key.encode(), found.encode())
+            self._committed[partition] = flight.next_source
+            offsets.append(_TopicPartition(*partition, flight.next_source, self._ids[partition.topic]))
+        if self._config.audit_topic is not None and self._scout.has_audit:
+            for key_, value in self._meters.progress(self._config.source.name):
+                self._note(self._config.audit_topic, key_, value)
+        if offsets:
+            try:
+                if asynchronous:
+                    self._consumer.commit(offsets=offsets, asynchronous=True)
+                else:
+                    self._consumer.commit(offsets=offsets, asynchronous=False)
+            except KafkaException as exception:
+                if error_of(exception).code() not in _NO_COMMIT:
+                    raise
+
+    def _note(self, topic: str, key: bytes, value: bytes) -> None:
+        with contextlib.suppress(BufferError):  # the next checkpoint says more
+            self._producer.produce(topic, value, key, 0, on_delivery=self._noted)
+
+    def _noted(self, error: KafkaError | None, _record: Message) -> None:
+        if error is not None:
+            self._notices.tell(time.monotonic(), "warning", "not_noted", reason=error.str())

@@ -1,0 +1,276 @@
+"""Mirrors as processes between two clusters: kills, cuts, growth, groups that move."""
+
+import json
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from confluent_kafka import TopicPartition as _TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from pylog.client.configs import ConfigAdmin, Holder
+from pylog.client.groups import GroupAdmin
+from pylog.client.partitions import PartitionAdmin
+from pylog.model import TopicPartition
+from tests.programs.conftest import Datacenter, first_copies
+from tests.programs.program import Program, scrape, wait_until
+from tests.servers.zookeeper import free_ports
+
+HISTORY = 12
+"""Records below the source's log start."""
+
+
+class Mirror(Program):
+    def __init__(self, directory: Path, source: Datacenter, target: Datacenter, *topics: str, **more: object) -> None:
+        [self.port] = free_ports(1)
+        super().__init__(
+            directory,
+            "mirror run",
+            {
+                "source": {**source.end(), "properties": {"session.timeout.ms": "6000"}},
+                "target": target.end(),
+                "topics": list(topics),
+                "refresh_ms": 300,
+                "commit_ms": 300,
+                "internal_replication_factor": 1,
+                "metrics_listen": f"127.0.0.1:{self.port}",
+                "group": f"mirror-{topics[0].replace('.', '').replace('*', '')}",
+                **more,
+            },
+        )
+
+    def sample(self, name: str, topic: str, partition: int | None = None) -> float:
+        labels = f'topic="{topic}"' if partition is None else f'partition="{partition}",topic="{topic}"'
+        return scrape(self.port).get(f"{name}{{{labels}}}", math.nan)
+
+    def has_caught_up(self, topic: str, partitions: int = 2) -> bool:
+        return all(self.sample("pylog_mirror_lag_records", topic, one) == 0 for one in range(partitions))
+
+
+def numbered(start: int, end: int) -> list[bytes]:
+    return [b"%06d" % number for number in range(start, end)]
+
+
+def pylog(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "pylog", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def start_above_zero(live: Datacenter, topic: str) -> None:
+    """Leave a topic whose log begins above 0, so that no offset is the same in the target."""
+    live.send(topic, numbered(900_000, 900_000 + 2 * HISTORY), keys=HISTORY)
+    admin = AdminClient({"bootstrap.servers": live.bootstrap})
+    for future in admin.delete_records([_TopicPartition(topic, one, HISTORY) for one in (0, 1)]).values():
+        future.result(20)
+
+
+def test_records_arrive_in_order_with_everything_about_them(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    live.create(topic, compression__type="zstd")
+    start_above_zero(live, topic)
+    live.send(topic, numbered(0, 500), keys=3)
+    with Mirror(tmp_path, live, offline, topic) as mirror:
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        assert mirror.stop() == 0
+    sources, copies = live.records(topic), offline.records(topic)
+    for partition, expected in sources.items():
+        found = copies[partition]
+        assert [(one.key, one.value, one.timestamp_ms) for one in found] == [
+            (one.key, one.value, one.timestamp_ms) for one in expected
+        ]
+        assert [one.offset for one in expected] == [one.offset + HISTORY for one in found]
+        assert all(one.headers == [("pylog.origin", b"live")] for one in found)
+    assert offline.admin.topic_config(topic)["compression.type"].value == "zstd"
+
+
+def test_a_group_moves_and_skips_nothing_where_no_offset_is_equal(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    """A log start above 0, a compacted topic with holes, and copies from kills of the mirror."""
+    live.create(topic, segment__bytes="8192", min__cleanable__dirty__ratio="0.01")
+    offline.create(topic)
+    offline.send(topic, [b"somebody else"] * 6)
+    start_above_zero(live, topic)
+    ConfigAdmin(live.bootstrap).alter(Holder.TOPIC, topic, {"cleanup.policy": "compact"})
+    # One commit and many kills: every kill after the first commit sends records again.
+    mirror = Mirror(tmp_path, live, offline, topic, commit_ms=700)
+    try:
+        for part in range(3):
+            live.send(topic, numbered(part * 400, part * 400 + 400), keys=100)
+            before = sum(offline.ends(topic))
+            mirror.start()
+            wait_until(lambda before=before: sum(offline.ends(topic)) >= before + 400, lambda: mirror.log)  # type: ignore[misc]
+            mirror.kill()
+        wait_until(lambda: len(live.records(topic)[0]) < 500, "the cleaner leaves holes")
+        mirror.start()
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        assert mirror.stop() == 0
+    finally:
+        if not mirror.has_ended:
+            mirror.kill()
+    sources, copies = live.records(topic), offline.records(topic)
+    assert sum(offline.ends(topic)) - 6 > sum(live.ends(topic)) - 2 * HISTORY, "nothing came twice"
+    group = GroupAdmin(live.bootstrap)
+    for share in (0, 3, 5, 10):
+        offsets = {
+            partition: records[min(len(records) - 1, len(records) * share // 10)].offset + (share == 10)
+            for partition, records in sources.items()
+        }
+        group.commit("readers", {TopicPartition(topic, one): offset for one, offset in offsets.items()})
+        moved = json.loads(
+            pylog("mirror", "move", "readers", f"--config={mirror.config_path}", "--execute", "--format=json")
+        )
+        committed = GroupAdmin(offline.bootstrap).committed("readers")
+        for row in moved:
+            partition = row["partition"]
+            place = committed[TopicPartition(topic, partition)]
+            assert row["target_offset"] == place
+            # The source's cleaner may have taken more by now than the mirror saw; what is left must come.
+            unread = [one.value for one in sources[partition] if one.offset >= offsets[partition]]
+            reread = [one.value for one in copies[partition] if one.offset >= place]
+            assert set(unread) <= set(reread)
+            if share == 10:
+                assert (unread, row["mapped"]) == ([], True)
+    standing = json.loads(pylog("mirror", "status", f"--config={mirror.config_path}", "--format=json"))
+    assert [row["lag"] for row in standing] == [0, 0]
+
+
+def test_new_topics_partitions_and_settings_follow(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    live.create(topic, partitions=1)
+    with Mirror(tmp_path, live, offline, f"{topic}.*") as mirror:
+        live.send(topic, numbered(0, 10), partitions=1)
+        wait_until(lambda: mirror.has_caught_up(topic, 1), lambda: mirror.log)
+        live.create(f"{topic}-later", partitions=3)
+        PartitionAdmin(live.bootstrap).add_partitions(topic, 3)
+        ConfigAdmin(live.bootstrap).alter(Holder.TOPIC, topic, {"retention.ms": "123456789"})
+        live.send(f"{topic}-later", numbered(0, 30), partitions=3)
+        live.send(topic, numbered(10, 40), partitions=3)
+        for name in (topic, f"{topic}-later"):
+            wait_until(
+                lambda name=name: (
+                    name in offline.admin.cluster().topics  # type: ignore[misc]
+                    and sum(offline.ends(name)) >= sum(live.ends(name))
+                ),
+                lambda: mirror.log,
+            )
+            assert {one: first_copies(values) for one, values in offline.values(name).items()} == live.values(name)
+        wait_until(lambda: offline.admin.topic_config(topic)["retention.ms"].value == "123456789", lambda: mirror.log)
+
+
+def test_nothing_returns_to_where_it_came_from(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    for one in (live, offline):
+        one.create(topic)
+    live.send(topic, [b"from live"] * 20)
+    offline.send(topic, [b"from offline"] * 20)
+    with (
+        Mirror(tmp_path / "there", live, offline, topic) as there,
+        Mirror(tmp_path / "back", offline, live, topic) as back,
+    ):
+        for mirror, end in ((there, offline), (back, live)):
+            wait_until(lambda end=end: sum(end.ends(topic)) >= 40, lambda mirror=mirror: mirror.log)  # type: ignore[misc]
+        for mirror in (there, back):
+            wait_until(lambda mirror=mirror: mirror.has_caught_up(topic), lambda mirror=mirror: mirror.log)  # type: ignore[misc]
+            assert mirror.sample("pylog_mirror_returned_total", topic) == 20
+    assert sum(live.ends(topic)) == sum(offline.ends(topic)) == 40
+
+
+def test_instances_share_the_work_and_hand_over_without_a_copy(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    live.create(topic, partitions=4)
+    sent = 0
+
+    def send(count: int) -> None:
+        nonlocal sent
+        live.send(topic, numbered(sent, sent + count), partitions=4)
+        sent += count
+
+    def arrived() -> bool:
+        return sum(offline.ends(topic)) >= sent
+
+    def share(mirror: Mirror) -> int:
+        return sum(not math.isnan(mirror.sample("pylog_mirror_lag_seconds", topic, one)) for one in range(4))
+
+    with Mirror(tmp_path / "1", live, offline, topic) as one, Mirror(tmp_path / "2", live, offline, topic) as two:
+        send(2000)
+        wait_until(arrived, lambda: one.log + two.log)
+        wait_until(lambda: share(one) == share(two) == 2, lambda: f"{share(one)} {share(two)} {one.log} {two.log}")
+        send(2000)
+        assert two.stop() == 0  # in the middle of it
+        send(2000)
+        wait_until(lambda: share(one) == 4 and one.has_caught_up(topic, 4), lambda: one.log)
+    assert offline.values(topic) == live.values(topic)
+
+
+def test_t27_mirror_link_cut_1h(tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str) -> None:
+    """A source that answers nothing, then a target that takes nothing: late, in order, nothing left out."""
+    live.create(topic)
+    live.send(topic, numbered(0, 1000))
+    with Mirror(tmp_path, live, offline, topic, buffered_bytes=1 << 20) as mirror:
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        live.broker_signal(signal.SIGSTOP)
+        try:
+            seen = []
+            wait_until(
+                lambda: seen.append(mirror.sample("pylog_mirror_lag_seconds", topic, 0)) or seen[-1] > 16,
+                lambda: f"{seen[-5:]} {mirror.log}",
+            )
+            assert all(one >= 0 for one in seen)
+            assert len(set(seen)) > 5, "the lag stood still"
+            assert math.isnan(mirror.sample("pylog_mirror_lag_records", topic, 0))
+        finally:
+            live.broker_signal(signal.SIGCONT)
+        live.send(topic, numbered(1000, 2000))
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        offline.broker_signal(signal.SIGSTOP)
+        try:
+            live.send(topic, [b"%07d" % number + bytes(1000) for number in range(8000)])  # far more than it may keep
+            wait_until(lambda: mirror.sample("pylog_mirror_lag_records", topic, 0) >= 3000, lambda: mirror.log)
+        finally:
+            offline.broker_signal(signal.SIGCONT)
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        wait_until(lambda: mirror.sample("pylog_mirror_lag_seconds", topic, 0) < 5, lambda: mirror.log)
+    assert {one: first_copies(values) for one, values in offline.values(topic).items()} == live.values(topic)
+
+
+def test_a_topic_that_is_made_again_begins_again(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    live.create(topic)
+    live.send(topic, numbered(0, 100))
+    with Mirror(tmp_path, live, offline, topic) as mirror:
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        live.admin.delete_topic(topic)
+        live.create(topic)
+        live.send(topic, numbered(100, 400))
+        wait_until(
+            lambda: len({value for values in offline.values(topic).values() for value in values}) == 400,
+            lambda: mirror.log,
+        )
+
+
+def test_what_the_source_forgot_is_said_and_counted(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    live.create(topic)
+    live.send(topic, numbered(0, 20))
+    mirror = Mirror(tmp_path, live, offline, topic)
+    with mirror:
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        mirror.stop()
+        live.send(topic, numbered(20, 40))
+        admin = AdminClient({"bootstrap.servers": live.bootstrap})
+        admin.delete_records([_TopicPartition(topic, 0, 15)])[_TopicPartition(topic, 0, 15)].result(20)
+        mirror.start()
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        wait_until(lambda: mirror.sample("pylog_mirror_forgotten_total", topic) == 5, lambda: mirror.log)
+    assert "event=source_forgot" in mirror.log
+    assert offline.values(topic) == {0: numbered(0, 20)[::2] + numbered(30, 40)[::2], 1: numbered(0, 40)[1::2]}

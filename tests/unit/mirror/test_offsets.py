@@ -1,0 +1,101 @@
+"""The offset map: wherever a group stands, a move skips nothing."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pylog.mirror.flight import Flight
+from pylog.mirror.offsets import MapKey, OffsetMap, Pair
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_a_move_never_skips_whatever_was_doubled_or_left_out(seed: int) -> None:
+    """A source with holes and a start above 0; passes that die anywhere and begin again at what they committed."""
+    chance = random.Random(seed)
+    start = chance.randrange(1000)
+    offsets = [start]
+    while len(offsets) < chance.randrange(2, 80):
+        offsets.append(offsets[-1] + chance.choice([1, 1, 1, 2, 7]))
+    target: list[int | None] = [None] * chance.randrange(20)  # records of somebody else, before
+    found = OffsetMap("t", "id")
+    committed = offsets[0]
+    while committed <= offsets[-1]:
+        flight = Flight(committed)
+        # More are sent than arrive, more arrive than are committed, and not every pair gets written.
+        for offset in [offset for offset in offsets if offset >= committed][: chance.randrange(1, 40)]:
+            flight.send(offset)
+            target.append(offset)
+            flight.acknowledge(len(target) - 1)
+            if chance.random() < 0.3:
+                committed = flight.next_source
+                assert flight.next_target is not None
+                if chance.random() < 0.7:
+                    found.note(committed, flight.next_target)
+                    found = OffsetMap.decode(found.encode())
+        target += [None] * chance.randrange(3)
+    for group in range(start, offsets[-1] + 2):
+        place = found.translate(group)
+        after = set(target[0 if place is None else place :])
+        assert {offset for offset in offsets if offset >= group} <= after
+
+
+def test_records_that_the_target_lost_take_their_pairs_with_them() -> None:
+    found = OffsetMap("t", "id")
+    for offset in (10, 20, 30):
+        found.note(offset, offset)
+    found.note(40, 15)
+    assert found.pairs == [Pair(10, 10), Pair(40, 15)]
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=400))
+def test_a_map_stays_small_and_keeps_its_first_and_last_pair(steps: list[int]) -> None:
+    found = OffsetMap("t", "id")
+    source = target = 0
+    for step in steps:
+        source, target = source + step, target + step
+        found.note(source, target)
+    assert len(found.pairs) <= 8 + 1 + source.bit_length()
+    assert found.pairs[-1] == Pair(source, target)
+    assert found.pairs[0] == Pair(steps[0], steps[0])
+    assert found.translate(source + 5) == target
+    assert found.translate(steps[0] - 1) is None
+
+
+def test_a_pass_that_is_repeated_leaves_the_lower_target_offset() -> None:
+    found = OffsetMap("t", "id")
+    found.note(10, 5)
+    found.note(20, 15)
+    found.note(20, 25)
+    found.note(15, 30)
+    assert found.translate(20) == 15
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"3",
+        b'{"version":2}',
+        b'{"version":1,"topic":"t","target_id":"i","pairs":[[1]]}',
+        b'{"version":1,"topic":"t","target_id":"i","pairs":[[5,1],[4,2]]}',
+    ],
+)
+def test_what_is_no_map_is_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        OffsetMap.decode(data)
+    with pytest.raises(ValueError):
+        MapKey.decode(data)
+
+
+def test_skipped_records_move_the_position_only_behind_what_was_sent() -> None:
+    flight = Flight(3)
+    flight.skip(3)
+    flight.send(5)
+    flight.skip(6)
+    assert (flight.next_source, flight.next_target) == (4, None)
+    flight.acknowledge(40)
+    assert (flight.next_source, flight.next_target, len(flight)) == (7, 41, 0)
