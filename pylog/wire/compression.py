@@ -2,6 +2,7 @@
 
 snappy comes in two shapes: a raw block (librdkafka), or Java's framing of
 `header: 16 bytes, (size: int32, raw block)*` (Java, kafka-python).  Both are read; the framed one is written.
+lz4 is a frame of independent blocks: `header: 7 bytes, (size: uint32 little-endian, block)*, zero: uint32`.
 """
 
 import struct
@@ -24,6 +25,14 @@ _SNAPPY_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _SNAPPY_BLOCK_BYTES = 32 * 1024
 _INT32 = struct.Struct(">i")
 
+# Magic; version 1 with independent blocks; blocks of 64 KiB; checksum of these two bytes.  The blocks of the library's
+# own frames depend on each other, which Java's reader refuses.
+_LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_SIZE = struct.Struct("<I")
+_LZ4_STORED = 1 << 31
+_LZ4_END = bytes(4)
+
 
 def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
     """Return *data* compressed with the codec numbered *codec*, 0 to 4."""
@@ -31,6 +40,8 @@ def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
         return bytes(data)
     if codec == CODECS["snappy"]:
         return _compress_snappy(memoryview(data))
+    if codec == CODECS["lz4"]:
+        return _compress_lz4(memoryview(data))
     return bytes(_module(codec).compress(data))
 
 
@@ -80,6 +91,19 @@ def _compress_snappy(data: memoryview) -> bytes:
         out += _INT32.pack(len(block))
         out += bytes(block)
     return bytes(out)
+
+
+def _compress_lz4(data: memoryview) -> bytes:
+    out = bytearray(_LZ4_HEADER)
+    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
+        plain = data[start : start + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            out += _LZ4_SIZE.pack(len(block)) + block
+        else:
+            out += _LZ4_SIZE.pack(len(plain) | _LZ4_STORED)
+            out += plain
+    return bytes(out + _LZ4_END)
 
 
 def _decompress_snappy(data: memoryview, max_bytes: int) -> memoryview:

@@ -53,6 +53,9 @@ class Broker(Protocol):
     def start(self) -> None:
         """Start it over the data it has."""
 
+    def stop(self) -> object:
+        """Stop it cleanly."""
+
     def kill(self) -> None:
         """End it with SIGKILL."""
 

@@ -11,6 +11,7 @@ from tests.interop.clients import Confluent, Record
 from tests.interop.clients.client import CODECS
 from tests.interop.conftest import PEER, Broker, create_topic
 from tests.interop.frames import Connection
+from tests.servers.dump import COMPLAINT, dump
 
 RECORDS = [Record(b"key", b"value " * 50, (("header", b"1"),), 1_500_000_000_000 + number) for number in range(20)]
 
@@ -24,6 +25,7 @@ def test_batches_are_stored_in_the_topic_s_codec_and_read_back(broker: Broker, w
         client.produce(broker.bootstrap, name, RECORDS, codec=codec, idempotent=True)
     [segment] = (broker.data_dir / f"{name}-0").glob("*.log")
     assert set(compressions(segment.read_bytes())) == {"none" if wanted == "uncompressed" else wanted}
+    assert not COMPLAINT.search(dump([segment], "--deep-iteration").replace("isvalid: true", "")), "Java cannot read it"
     read = client.consume(broker.bootstrap, name, count=len(RECORDS) * len(CODECS))
     assert [(one.key, one.value, one.headers, one.timestamp_ms) for one in read] == [
         (one.key, one.value, one.headers, one.timestamp_ms) for _ in CODECS for one in RECORDS

@@ -8,12 +8,11 @@ import pytest
 from tests.interop.clients import CLIENTS, Confluent, Record
 from tests.interop.clients.client import CODECS
 from tests.interop.conftest import Broker, create_topic, run_broker
-from tests.servers.kafka import DUMP_LOG_SEGMENTS, java_tool
+from tests.servers.dump import COMPLAINT, dump
 
 RECORDS = [Record(b"key %d" % number, b"value %d " % number * 30, (("header", b"%d" % number),),
                   1_500_000_000_000 + number) for number in range(300)]
-# Words that the tool prints when it finds fault; a sound file shows none of them.
-_COMPLAINT = re.compile(r"(?i)mismatch|invalid|isvalid: false|error|exception|corrupt|non-consecutive|not found")
+
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +42,10 @@ def _files(directory: Path, suffix: str) -> list[Path]:
     return files
 
 
-def _dump(files: list[Path], *options: str) -> str:
-    # It ends with 0 whatever it finds; what it found wrong it says on standard error.
-    output = java_tool(DUMP_LOG_SEGMENTS, *options, "--files", ",".join(map(str, files)), with_stderr=True).decode()
-    assert output.count("Dumping ") == len(files)
-    return output
-
-
 def test_segments_read_to_their_end(directory: Path) -> None:
     files = _files(directory, "log")
-    output = _dump(files, "--deep-iteration", "--print-data-log")
-    assert not _COMPLAINT.search(output.replace("isvalid: true", "")), output[-3000:]
+    output = dump(files, "--deep-iteration", "--print-data-log")
+    assert not COMPLAINT.search(output.replace("isvalid: true", "")), output[-3000:]
     batches = re.findall(r"baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .* size: (\d+) ", output)
     assert [int(first) for first, *_ in batches] == [0, *(int(last) + 1 for _, last, *_ in batches[:-1])]
     assert sum(int(size) for *_, size in batches) == sum(path.stat().st_size for path in files)
@@ -70,17 +62,17 @@ def test_indexes_are_sound(directory: Path, suffix: str, check: str) -> None:
     files = _files(directory, suffix)
     filled = sum(path.stat().st_size > 0 for path in files)
     assert filled > 2, "empty indexes would be sound and useless"
-    output = _dump(files, check)
+    output = dump(files, check)
     if check == "--index-sanity-check":
         assert (output.count("passed sanity check."), output.count("is empty.")) == (filled, len(files) - filled)
     else:
-        assert not _COMPLAINT.search(output), output
+        assert not COMPLAINT.search(output), output
 
 
 def test_index_entries_point_at_batches(directory: Path) -> None:
     """Printed in full: each entry's position is where a batch with that last offset starts."""
     segment = _files(directory, "log")[0]
-    batches = dict(re.findall(r"lastOffset: (\d+) .* position: (\d+) ", _dump([segment])))
-    entries = re.findall(r"^offset: (\d+) position: (\d+)$", _dump([segment.with_suffix(".index")]), re.M)
+    batches = dict(re.findall(r"lastOffset: (\d+) .* position: (\d+) ", dump([segment])))
+    entries = re.findall(r"^offset: (\d+) position: (\d+)$", dump([segment.with_suffix(".index")]), re.M)
     assert len(entries) > 2
     assert {offset: batches.get(offset) for offset, _ in entries} == dict(entries)

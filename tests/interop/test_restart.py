@@ -12,6 +12,7 @@ from tests.interop.batches import Batch
 from tests.interop.clients import Confluent, Record
 from tests.interop.conftest import Broker, create_topic, run_broker
 from tests.interop.frames import Connection
+from tests.servers.dump import check_all
 
 SEGMENT_BYTES = 64 << 10
 RECORDS = [Record(b"%d" % number, b"record %d " % number * 20, (("n", b"%d" % number),), 1_500_000_000_000 + number)
@@ -57,3 +58,5 @@ def test_everything_is_still_there(tmp_path: Path, again: Callable[[Broker], Non
                 assert frames.produce_result(connection.ask(frames.produce("deduplicated", batch))) == (frames.NONE, 0)
                 more = frames.produce("kept", Batch(values=(b"after",)).encode())
                 assert frames.produce_result(connection.ask(more)) == (frames.NONE, end)
+        broker.stop()
+        check_all(broker.data_dir)

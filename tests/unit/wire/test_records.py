@@ -4,6 +4,7 @@ import contextlib
 import struct
 
 import cramjam
+import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,6 +72,17 @@ def test_zip_bomb_is_refused_at_the_cap(codec: str) -> None:
 def test_raw_snappy_of_librdkafka_is_read() -> None:
     data = b"pylog " * 100
     assert compression.decompress(2, bytes(cramjam.snappy.compress_raw(data))) == data
+
+
+@given(st.binary(max_size=300), st.integers(1, 900))
+@settings(max_examples=60, deadline=None)
+def test_lz4_frames_are_read_by_another_implementation_and_back(data: bytes, times: int) -> None:
+    data = data * times
+    packed = compression.compress(3, data)
+    assert packed[:7] == bytes.fromhex("04224d18604082"), "independent blocks, or Java refuses them"
+    assert lz4.frame.decompress(packed) == data
+    assert compression.decompress(3, packed) == data
+    assert compression.decompress(3, lz4.frame.compress(data)) == data
 
 
 @given(st.binary(max_size=400), st.sampled_from([1, 2, 3, 4]))
