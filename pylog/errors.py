@@ -130,6 +130,12 @@ class ProtocolError(PylogError):
     fault = 102
 
 
+class Unreachable(PylogError):
+    """No broker answered in time: try again, or look at the brokers."""
+
+    fault = 100
+
+
 class StorageError(PylogError):
     """The disk failed: the partition goes offline, and after a failed flush nothing more is written."""
 

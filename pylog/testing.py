@@ -41,6 +41,7 @@ class BrokerProcess:
         port: int = 0,
         config_file: Path | None = None,
         env: Mapping[str, str] | None = None,
+        module: str = "pylog",
     ) -> None:
         """Describe a broker; entering the context starts it.
 
@@ -51,6 +52,7 @@ class BrokerProcess:
             port: port to listen on; 0 takes a free one, which a restart keeps.
             config_file: start it as one of a cluster, from this file, which then says address and settings.
             env: added to the environment.
+            module: what Python runs; one of a test's own may change what the broker does.
         """
         self.data_dir = directory / "data"
         self.log_path = directory / "broker.log"
@@ -59,6 +61,7 @@ class BrokerProcess:
         self._host = host
         self._port = port
         self._env = dict(env or {})
+        self._module = module
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -109,7 +112,7 @@ class BrokerProcess:
         said = len(self.log)
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pylog", "broker", *self._options()],
+                [sys.executable, "-m", self._module, "broker", *self._options()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

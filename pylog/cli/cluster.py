@@ -24,9 +24,8 @@ from pylog.cli.options import (
 from pylog.cli.output import Column, emit, note, table
 from pylog.client.admin import Admin, ClusterView
 from pylog.client.admin_socket import ask, socket_of
-from pylog.client.connection import Unreachable
 from pylog.client.health import Problem, Wanted, judge
-from pylog.errors import PylogError
+from pylog.errors import PylogError, Unreachable
 from pylog.model import NodeAddress, TopicPartition
 
 app = new_app("Is the cluster healthy, and what is it made of?")

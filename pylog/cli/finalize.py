@@ -10,8 +10,7 @@ from pylog.cli.failure import Failure, failure_of
 from pylog.cli.options import FormatOption, format_of
 from pylog.cli.output import emit
 from pylog.client.admin_socket import ask, socket_of
-from pylog.client.connection import Unreachable
-from pylog.errors import ApiError, ErrorCode
+from pylog.errors import ApiError, ErrorCode, Unreachable
 
 _TIMEOUT_S = 60
 

@@ -14,8 +14,7 @@ from pylog.cli.failure import Failure
 from pylog.cli.options import Format, FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, note, table
 from pylog.client.admin_socket import RUN_DIR, ask
-from pylog.client.connection import Unreachable
-from pylog.errors import PylogError
+from pylog.errors import PylogError, Unreachable
 from pylog.log import offline
 from pylog.log.checkpoint import write_atomically
 from pylog.metrics import Metrics

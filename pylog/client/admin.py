@@ -19,9 +19,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     ResourceType,
 )
 
-from pylog.client.connection import Connection, Unreachable, as_connection, error_of, translate
+from pylog.client.connection import Connection, as_connection, error_of, translate
 from pylog.client.reassignment import Reassignment, list_reassignments, reassign
-from pylog.errors import ApiError, ErrorCode, PylogError
+from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
 from pylog.model import NO_LEADER, NodeAddress, Offset, TopicPartition
 
 _METADATA_TRY_S = 0.5

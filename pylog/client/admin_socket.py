@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pylog.client.connection import Unreachable
+from pylog.errors import Unreachable
 
 RUN_DIR = Path("/run/pylog")
 """Where brokers that run as services put their sockets."""

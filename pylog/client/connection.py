@@ -9,18 +9,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from pylog.errors import ApiError, ErrorCode, PylogError
+from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
 
 _UNREACHABLE = frozenset({
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE,
     KafkaError._MSG_TIMED_OUT, KafkaError._WAIT_COORD,
 })
-
-
-class Unreachable(PylogError):
-    """No broker answered in time: try again, or look at the brokers."""
-
-    fault = 100
 
 
 class ClientError(PylogError):

@@ -11,7 +11,8 @@ from confluent_kafka import Consumer as _Consumer
 from confluent_kafka import TopicPartition as _TopicPartition
 
 from pylog.client.admin import Admin
-from pylog.client.connection import Connection, Unreachable, as_connection, error_of, translate
+from pylog.client.connection import Connection, as_connection, error_of, translate
+from pylog.errors import Unreachable
 from pylog.model import Offset, TopicPartition
 
 _MAX_READ = 10_000

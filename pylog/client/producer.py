@@ -1,23 +1,37 @@
 """Sends records and knows when they are safe."""
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias, overload
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Message as _Record
 from confluent_kafka import Producer as _Producer
 
-from pylog.client.connection import Connection, as_connection, error_of, translate
-from pylog.errors import PylogError
+from pylog.client.connection import ClientError, Connection, as_connection, error_of, translate
+from pylog.client.message import Message, MessageSet
+from pylog.client.partitioner import Partitioner
+from pylog.errors import ConfigError, PylogError, Unreachable
 
 OnDelivery: TypeAlias = Callable[[PylogError | None], None]
 """Hears how one record ended: None when it is acknowledged, else why it is not written."""
+
+Serializer: TypeAlias = Callable[[Any], bytes | None]
+"""Makes the bytes of a message's payload."""
+
+ACKS: Final = {"none": "0", "leader": "1", "all": "all", "0": "0", "1": "1", "-1": "all"}
+"""Who has a record before it counts as sent: nobody says, the leader, or every in-sync replica."""
 
 _BatchRecord: TypeAlias = dict[str, object]
 """What `produce_batch` takes: ``key``, ``value``; it adds ``_error`` to those it refuses."""
 
 _FULL_QUEUE_WAIT_S = 0.1
+_NEW_TOPIC_WAIT_S = 0.1
+
+PARTITION_COUNT_AGE_S = 60.0
+"""How long a partition function works with a topic's number of partitions before it is asked for again."""
 
 
 class Producer:
@@ -27,12 +41,17 @@ class Producer:
 
     Args:
         cluster: a `Connection`, or just ``host:port``.
-        acks: "all" (every in-sync replica has it), "1" (the leader has it) or "0" (nobody says).
+        acks: "all" (every in-sync replica has it), "leader" or "none" (nobody says); Kafka's "1" and "0" will do.
         compression: none, gzip, snappy, lz4 or zstd.
         linger_ms: how long a record may wait for company in its batch.
         delivery_timeout_ms: after which an unacknowledged record counts as failed; 0 waits for ever.
         buffered_bytes: records in memory at most; `send` waits at the limit.
         reports_success: whether *on_delivery* of `send` hears of success too; that costs a call for each record.
+        sync: whether `send` returns only when all it was given is acknowledged, and raises if something was not;
+            otherwise it returns at once and sends in the background.
+        partitioner: chooses among a topic's partitions where the sender does not (`pylog.client.partitioner`); by
+            default the key's hash does as in Apache Kafka's own clients, or chance.
+        serializer: makes the bytes of each `Message`'s payload.
 
     Attributes:
         failed_count: records that were refused or timed out.
@@ -42,15 +61,22 @@ class Producer:
     def __init__(
         self, cluster: Connection | str, *, acks: str = "all", compression: str = "none", linger_ms: float = 5,
         delivery_timeout_ms: int = 120_000, buffered_bytes: int = 256 << 20, reports_success: bool = False,
+        sync: bool = False, partitioner: Partitioner | None = None, serializer: Serializer | None = None,
         **properties: object,
     ) -> None:
+        if acks not in ACKS:
+            raise ConfigError(f"acks: {acks!r}; wanted one of {', '.join(ACKS)}")
         self._cluster = as_connection(cluster)
+        self._is_sync = sync
+        self._partitioner = partitioner
+        self._serializer = serializer
+        self._partition_counts: dict[str, tuple[int, float]] = {}
         self.failed_count = 0
         self.first_error: PylogError | None = None
         own: dict[str, object] = {
-            "acks": acks,
+            "acks": ACKS[acks],
             # Idempotence keeps order and drops the duplicates of retries; the protocol allows it with acks=all only.
-            "enable__idempotence": acks == "all",
+            "enable__idempotence": ACKS[acks] == "all",
             "compression__type": compression,
             "linger__ms": linger_ms,
             "message__timeout__ms": delivery_timeout_ms,
@@ -80,27 +106,89 @@ class Producer:
         """Return how many records wait for their acknowledgement."""
         return len(self._producer)
 
+    @overload
+    def send(self, topic: str, value: Message | MessageSet, *, on_delivery: OnDelivery | None = None) -> None: ...
+
+    @overload
     def send(
         self, topic: str, value: bytes | None, key: bytes | None = None, *, partition: int = -1,
         headers: Sequence[tuple[str, bytes | None]] = (), timestamp_ms: int = 0, on_delivery: OnDelivery | None = None,
+    ) -> None: ...
+
+    def send(
+        self, topic: str, value: Message | MessageSet | bytes | None, key: bytes | None = None, *, partition: int = -1,
+        headers: Sequence[tuple[str, bytes | None]] = (), timestamp_ms: int = 0, on_delivery: OnDelivery | None = None,
     ) -> None:
-        """Hand over one record; waits only while the buffer is full.
+        """Hand over one record, a message or a set of messages; unless *sync*, waits only while the buffer is full.
 
         Args:
             topic: where to.
-            value: payload; None deletes the key from a compacted topic.
+            value: payload, where None deletes the key from a compacted topic; or messages, which say the rest.
             key: decides the partition, unless *partition* does.
-            partition: -1 lets the key, or chance, decide.
+            partition: -1 lets the partitioner, the key, or chance, decide.
             headers: names and values.
             timestamp_ms: since 1970; 0 is now.
-            on_delivery: told from `poll` or `flush` how it ended.
+            on_delivery: told from `poll` or `flush` how each record ended.
 
         Raises:
-            ClientError: the record cannot be sent at all, for instance because it is too large.
+            ClientError: a record cannot be sent at all, for instance because it is too large.
+            PylogError: only with *sync*: what became of the first record that failed; the others may be written.
         """
+        failures: list[PylogError] = []
+        told = partial(_note_failure, failures, on_delivery) if self._is_sync else on_delivery
+        if isinstance(value, Message | MessageSet):
+            for message in (value,) if isinstance(value, Message) else value:
+                self._send_message(topic, message, told)
+        else:
+            self._send_record(topic, value, key, partition, headers, timestamp_ms, told)
+        if self._is_sync:
+            self.flush()
+            if failures:
+                raise failures[0]
+
+    def _send_message(self, topic: str, message: Message, on_delivery: OnDelivery | None) -> None:
+        payload = message.payload() if self._serializer is None else self._serializer(message.payload())
+        if not isinstance(payload, bytes | None):
+            found = type(payload).__name__
+            raise ConfigError(f"payload of type {found}; wanted bytes, or a producer with a serializer")
+        named = message.partition()
+        self._send_record(
+            topic, payload, message.key(), -1 if named is None else named, message.headers(), 0, on_delivery)
+
+    def _send_record(
+        self, topic: str, value: bytes | None, key: bytes | None, partition: int,
+        headers: Sequence[tuple[str, bytes | None]], timestamp_ms: int, on_delivery: OnDelivery | None,
+    ) -> None:
+        if partition < 0 and self._partitioner is not None:
+            partition = self._choose(self._partitioner, topic, key)
         while not self.send_nowait(topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms,
                                    on_delivery=on_delivery):
             self.poll(_FULL_QUEUE_WAIT_S)
+
+    def _choose(self, partitioner: Partitioner, topic: str, key: bytes | None) -> int:
+        count = self._partition_count(topic)
+        partition = partitioner(key, count)
+        if not 0 <= partition < count:
+            raise ClientError(f"partition function chose {partition} of topic {topic!r}; wanted 0 to {count - 1}")
+        return partition
+
+    def _partition_count(self, topic: str) -> int:
+        count, asked_s = self._partition_counts.get(topic, (0, 0.0))
+        now_s = time.monotonic()
+        if count and now_s < asked_s + PARTITION_COUNT_AGE_S:
+            return count
+        while True:
+            try:
+                found = self._producer.list_topics(topic, self._cluster.timeout_s).topics[topic]
+            except KafkaException as exception:
+                raise translate(error_of(exception), self._cluster) from exception
+            if found.partitions:
+                self._partition_counts[topic] = (len(found.partitions), now_s)
+                return len(found.partitions)
+            # The broker may just be making it.
+            if time.monotonic() > now_s + self._cluster.timeout_s:
+                raise Unreachable(f"{self._cluster.bootstrap}: topic {topic!r} has no partition: {found.error}")
+            time.sleep(_NEW_TOPIC_WAIT_S)
 
     def send_nowait(
         self, topic: str, value: bytes | None, key: bytes | None = None, *, partition: int = -1,
@@ -149,11 +237,12 @@ class Producer:
         if self.first_error is not None:
             raise self.first_error
 
-    def _told(self, on_delivery: OnDelivery, error: KafkaError | None, record: Message) -> None:
-        self._delivered(error, record)
+    def _told(self, on_delivery: OnDelivery, error: KafkaError | None, record: _Record) -> None:
+        if not self._is_sync:  # there `send` has raised it
+            self._delivered(error, record)
         on_delivery(None if error is None else translate(error, self._cluster))
 
-    def _delivered(self, error: KafkaError | None, _record: Message | None) -> None:
+    def _delivered(self, error: KafkaError | None, _record: _Record | None) -> None:
         if error is not None:
             self.failed_count += 1
             self.first_error = self.first_error or translate(error, self._cluster)
@@ -170,3 +259,10 @@ class Producer:
             else:
                 self._delivered(error, None)
         return again
+
+
+def _note_failure(failures: list[PylogError], on_delivery: OnDelivery | None, error: PylogError | None) -> None:
+    if error is not None:
+        failures.append(error)
+    if on_delivery is not None:
+        on_delivery(error)

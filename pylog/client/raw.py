@@ -24,8 +24,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Self, TypeVar
 from uuid import UUID
 
-from pylog.client.connection import Unreachable
-from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, ProtocolError
+from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, ProtocolError, Unreachable
 from pylog.model import NodeAddress, Offset, TopicPartition
 from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

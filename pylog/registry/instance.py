@@ -4,11 +4,11 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from pylog.client.connection import Connection, Unreachable
+from pylog.client.connection import Connection
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.daemon.web import WebServer
-from pylog.errors import ApiError
+from pylog.errors import ApiError, Unreachable
 from pylog.metrics import Metrics
 from pylog.registry.api import Api
 from pylog.registry.avro import Level

@@ -5,10 +5,10 @@ import time
 from dataclasses import dataclass
 
 from pylog.client.admin import Admin
-from pylog.client.connection import Connection, Unreachable
+from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.daemon.notices import Notices
-from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, PylogError
+from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, PylogError, Unreachable
 from pylog.model import Offset, TopicPartition
 from pylog.registry.records import WRITER_HEADER, Stamp, decode_key, decode_value
 from pylog.registry.state import Registry

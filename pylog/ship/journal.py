@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from pylog.client.admin import Admin
-from pylog.client.connection import Connection, Unreachable
+from pylog.client.connection import Connection
 from pylog.client.producer import Producer
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
-from pylog.errors import ApiError, ErrorCode, PylogError
+from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
 from pylog.ship.cursor import CursorWindow
 from pylog.ship.entry import fit
 from pylog.ship.follower import Follower, JournalEnded, journalctl_command

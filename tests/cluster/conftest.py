@@ -18,7 +18,7 @@ Brokers = dict[int, BrokerProcess]
 
 
 def write_config(
-    directory: Path, broker_id: int, zookeeper: ZooKeeper, secret: bytes = b"hush", **settings: object
+    directory: Path, broker_id: int, zookeeper: ZooKeeper, secret: bytes = b"hush", chroot: str = "", **settings: object
 ) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     client, internal = free_ports(2)
@@ -32,7 +32,7 @@ def write_config(
         },
         "data_dir": str(directory / "data"),
         "admin_socket": str(directory / "data" / "admin.sock"),
-        "store": {"kind": "zookeeper", "hosts": zookeeper.hosts, "session_timeout_ms": 2000},
+        "store": {"kind": "zookeeper", "hosts": zookeeper.hosts + chroot, "session_timeout_ms": 2000},
         "cluster_secret_file": str(directory / "secret"),
         "config": {"num.partitions": 6, "replica.lag.time.max.ms": 3000, **settings},
     }

@@ -1,6 +1,7 @@
 """A broker with short sessions, and members of its groups as processes."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -102,6 +103,14 @@ class MemberProcess:
         """Kill it, as a crash would."""
         self._process.kill()
         self._process.wait()
+
+    def freeze(self) -> None:
+        """Stop it in the middle of whatever it does."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """Have it leave its group and end."""

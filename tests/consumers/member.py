@@ -116,11 +116,37 @@ async def _aiokafka(bootstrap: str, group: str, topic: str, options: Mapping[str
     await consumer.stop()
 
 
+def run_streams(bootstrap: str, group: str, topic: str, options: Mapping[str, str]) -> None:
+    """Be a consumer of the paper's kind; its options are `ConsumerConnector`'s, and ``linger_s`` before each next."""
+    import logging
+    import time
+
+    from pylog.client import ConsumerConnector
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    own: dict[str, Any] = {"start": "smallest", "auto_commit_interval_ms": 200, "session_timeout_ms": 2_000,
+                           **{name: int(text) if text.isdigit() else text for name, text in options.items()}}
+    linger_s = own.pop("linger_ms", 0) / 1000
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with ConsumerConnector(bootstrap, own.pop("zookeeper"), group, **own) as consumer:
+            [stream] = consumer.createMessageStreams(topic, 1)
+            emit(consumer_id=consumer.consumer_id)
+            for message in stream:
+                emit(partition=message.partition(), offset=message.offset(), value=message.payload().decode())
+                time.sleep(linger_s)
+    except KeyboardInterrupt:
+        pass
+    emit(ended=True)
+
+
 def _text(value: bytes | None) -> str:
     return (value or b"").decode()
 
 
-RUNS = {"confluent": run_confluent, "kafka-python": run_kafka_python, "aiokafka": run_aiokafka}
+RUNS = {"confluent": run_confluent, "kafka-python": run_kafka_python, "aiokafka": run_aiokafka,
+        "streams": run_streams}
 
 
 def main(arguments: list[str]) -> None:

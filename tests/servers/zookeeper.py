@@ -58,6 +58,17 @@ def zk_cli(hosts: str, *command: str, timeout_s: float = 30.0) -> str:
     return done.stdout
 
 
+def zk_shell(hosts: str, *commands: str, timeout_s: float = 30.0) -> list[str]:
+    """Run commands in one of ZooKeeper's own shells, which take a second to start; return the answers' lines."""
+    done = subprocess.run(
+        java_command(_CLI_MAIN, "-server", hosts, jvm=["-Dlog4j.rootLogger=OFF"]), input="\n".join([*commands, ""]),
+        capture_output=True, text=True, timeout=timeout_s, check=False)
+    greeting, connected, answers = done.stdout.partition("state:SyncConnected type:None path:null\n")
+    if done.returncode or not connected:
+        raise RuntimeError(f"zkCli ended with {done.returncode}:\n{greeting}{answers}{done.stderr}")
+    return answers.splitlines()
+
+
 class ZooKeeperServer:
     """One server of an ensemble.
 

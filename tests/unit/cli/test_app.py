@@ -12,8 +12,7 @@ import typer
 from pylog import __version__, faults
 from pylog.cli.app import VERBS, run
 from pylog.cli.failure import Exit, Failure, failure_of
-from pylog.client.connection import Unreachable
-from pylog.errors import ApiError, ConfigError, ErrorCode
+from pylog.errors import ApiError, ConfigError, ErrorCode, Unreachable
 
 
 @pytest.mark.parametrize("verb", VERBS)

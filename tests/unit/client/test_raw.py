@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest as KafkaPythonFetchRequest
 
-from pylog.client.connection import Unreachable
 from pylog.client.raw import RawClient, RawConfig, encode_fetch, frame, parse_bootstrap, parse_fetched
-from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, ProtocolError
+from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, ProtocolError, Unreachable
 from pylog.model import TopicPartition
 from pylog.wire import fetch as server_side
 from pylog.wire.api import ApiKey, RequestHeader, encode_response, parse_request_header
