@@ -73,7 +73,7 @@ interop: ## other people's clients against a broker
 molecule: ## one Molecule scenario at full length: SCENARIO=cluster, rolling_upgrade, bad_release, resume
 	@FULL=1 local/molecule.sh $(SCENARIO)
 
-bench: ## benchmarks; results go to docs/results
+bench: ## a benchmark, BENCH=paper unless told; results go to docs/bench and docs/results
 	@local/bench.sh
 
 wheelhouse: setup ## build the wheels that the hosts install, into .local/wheelhouse

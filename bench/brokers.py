@@ -22,6 +22,10 @@ class Broker(Protocol):
     def pid(self) -> int:
         """Its process."""
 
+    @property
+    def data_dir(self) -> Path:
+        """What grows with the messages."""
+
 
 @contextmanager
 def run_broker(system: str, work_dir: Path, cpus: frozenset[int] | None) -> Iterator[Broker]:

@@ -1,6 +1,5 @@
 """The librdkafka client that drives the broker, and topics for it."""
 
-import re
 import shutil
 import subprocess
 import time
@@ -37,13 +36,6 @@ def build_rdk_client(work_dir: Path = WORK_DIR) -> Path:
     if done.returncode:
         raise RuntimeError(f"cannot build {_SOURCE.name} (apt-get install librdkafka-dev):\n{done.stderr}")
     return binary
-
-
-def rate_of(output: str) -> float:
-    """Return the messages per second that `rdk_client` printed."""
-    found = re.search(r"^rate=(\d+)", output, re.MULTILINE)
-    assert found, f"no rate in {output!r}"
-    return float(found[1])
 
 
 def run(command: Sequence[str], cpus: frozenset[int] | None, timeout_s: float) -> str:

@@ -31,7 +31,7 @@ from pylog.ingest.plan import Range
 from pylog.ingest.spark import DEFAULT_MASTER, session
 from pylog.testing import BrokerProcess
 from pylog.wire.api.offsets import LATEST_TIMESTAMP
-from tests.servers.kafka import fetch_jars
+from tests.servers.maven import jars
 
 TOPIC = "events"
 PARTITIONS = 8
@@ -135,8 +135,8 @@ def query(way: str, bootstrap: str, directory: Path) -> None:
     """Drain the topic with one of the two sources; runs in a process of its own."""
     options = {"startingOffsets": "earliest"}
     if way == "connector":
-        jars = fetch_jars("spark-kafka", CONNECTOR, transitive=False)
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, sorted(jars.glob('*.jar'))))} pyspark-shell"
+        found = sorted(jars("spark-kafka", CONNECTOR, transitive=False).glob("*.jar"))
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, found))} pyspark-shell"
         options |= {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC}
     else:
         options |= {"bootstrap": bootstrap, "topic": TOPIC}

@@ -1,15 +1,8 @@
 """One run of one row: what it moved, how fast, and what it cost the broker."""
 
 import csv
-import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-
-from bench import process
-from bench.brokers import Broker
-from bench.clients import Topics, rate_of, run
-
-TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,36 +66,6 @@ class Sample:
     def other_cores(self) -> float:
         """How many cores something else kept busy meanwhile."""
         return self.other_cpu_s / self.wall_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """A broker, its topics and the client that drives it."""
-
-    system: str
-    broker: Broker
-    topics: Topics
-    client: Path
-    client_cpus: frozenset[int] | None
-    size: int
-
-    def measure(self, row: Row, topic: str, count: int, round_number: int) -> Sample:
-        """Run *row* once on *topic*, which a producing row expects to be empty."""
-        command = row.command(self.client, self.broker.bootstrap, topic, count, self.size)
-        before, start = process.usage(self.broker.pid), time.monotonic()
-        output = run(command, self.client_cpus, TIMEOUT_S)
-        end_time, lost = time.monotonic(), 0
-        if row.acks is not None:
-            end, since = self.topics.wait_end(topic, count)
-            lost, end_time = count - end, max(end_time, since)
-        used = process.usage(self.broker.pid) - before
-        # What an acks=0 client calls sent may still be on its way, so only arrivals count.
-        rate = (count - lost) / (end_time - start) if row.acks == 0 else rate_of(output)
-        return Sample(
-            round=round_number, system=self.system, label=row.label, count=count, size=self.size, rate=round(rate),
-            wall_s=round(end_time - start, 2), broker_cpu_s=round(used.broker_cpu_s, 2),
-            client_cpu_s=round(used.clients_cpu_s, 2), other_cpu_s=round(used.other_cpu_s, 2), lost=lost,
-            rss_mb=round(process.rss_mb(self.broker.pid), 1))
 
 
 def write_samples(path: Path, samples: list[Sample]) -> None:

@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.brokers import run_broker
-from bench.clients import WORK_DIR, Topics, build_rdk_client
-from bench.measure import Bench, Row, Sample, write_samples
+from bench.clients import WORK_DIR
+from bench.contenders import Contender, contender, measure
+from bench.measure import Row, Sample, write_samples
 from bench.report import NOISY_CORES, memory, noisy, table
 from tests.servers.kafka import KAFKA_VERSION
 
@@ -81,43 +81,42 @@ class Plan:
 
 def run(plan: Plan) -> list[Sample]:
     """Carry out *plan* and return every run's figures, in the order they were taken."""
-    client = build_rdk_client(plan.work_dir)
-    broker_cpus, client_cpus = _split_cpus() if plan.is_pinned else (None, None)
+    broker_cpus, client_cpus = split_cpus() if plan.is_pinned else (None, None)
     samples: list[Sample] = []
     with ExitStack() as stack:
-        benches = []
-        for system in plan.systems:
-            broker = stack.enter_context(run_broker(system, plan.work_dir, broker_cpus))
-            topics = Topics(broker.bootstrap)
-            stack.callback(topics.close)
-            benches.append(Bench(system=system, broker=broker, topics=topics, client=client, client_cpus=client_cpus,
-                                 size=SIZE_BYTES))
+        both = [stack.enter_context(contender(system, plan.work_dir, broker_cpus)) for system in plan.systems]
         # Not counted: a Java machine compiles meanwhile, and every broker opens its first files.
-        _round(benches, replace(plan, batched=min(plan.batched, 2_000_000), single=min(plan.single, 50_000)), 0)
+        warm_up = replace(plan, batched=min(plan.batched, 2_000_000), single=min(plan.single, 50_000))
+        _round(both, warm_up, client_cpus, 0)
         for number in range(1, plan.rounds + 1):
-            samples += _round(benches if number % 2 else benches[::-1], plan, number)
+            samples += _round(both if number % 2 else both[::-1], plan, client_cpus, number)
     return samples
 
 
-def _round(benches: Sequence[Bench], plan: Plan, number: int) -> list[Sample]:
+def _round(
+    contenders: Sequence[Contender], plan: Plan, client_cpus: frozenset[int] | None, number: int
+) -> list[Sample]:
     """Give every row to every broker in turn; a consumer reads the topic that the row before it filled."""
     samples: list[Sample] = []
     topics: list[str] = []
     for row in ROWS:
         if row.acks is not None:
             topics.append(f"paper-{number}-{row.label}")
-            for bench in benches:
-                bench.topics.create(topics[-1])
-        for bench in benches:
-            samples.append(bench.measure(row, topics[-1], plan.count(row), number))
-            print(samples[-1], flush=True)
-    for bench in benches:
+            for one in contenders:
+                one.begin(topics[-1])
+        for one in contenders:
+            sample = measure(one, row, topics[-1], plan.count(row), SIZE_BYTES, client_cpus, number)
+            assert sample is not None, f"{one.name} has every row"
+            samples.append(sample)
+            print(sample, flush=True)
+    for one in contenders:
         for topic in topics:
-            bench.topics.delete(topic)
+            one.end(topic)
     return samples
 
 
-def _split_cpus() -> tuple[frozenset[int], frozenset[int]]:
+def split_cpus() -> tuple[frozenset[int], frozenset[int]]:
+    """Return a core for the broker and another for its client."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         raise SystemExit("pinning wants two cores; --no-pin measures without")

@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.brokers import run_broker
-from bench.clients import WORK_DIR, Topics, build_rdk_client
-from bench.measure import Bench, Row
+from bench.clients import WORK_DIR
+from bench.contenders import Contender, contender, measure
+from bench.measure import Row
 from bench.paper import ROWS, SIZE_BYTES
 
 _RATE_HZ = 500
@@ -27,7 +27,7 @@ _MAIN = "pylog/broker/broker.py"
 """On the stack of the thread that serves, and of no other."""
 
 
-def record(bench: Bench, row: Row, count: int, output: Path, is_native: bool) -> None:
+def record(broker: Contender, row: Row, count: int, output: Path, is_native: bool) -> None:
     """Run *row* once and keep the broker's stacks meanwhile in *output* (py-spy's raw format).
 
     Raises:
@@ -37,15 +37,16 @@ def record(bench: Bench, row: Row, count: int, output: Path, is_native: bool) ->
     if py_spy is None:
         raise RuntimeError("py-spy is needed: uv tool install py-spy")
     topic = "profiled"
-    bench.topics.create(topic)
+    broker.begin(topic)
     if row.acks is None:
-        print(bench.measure(Row(label="fill", batch=row.batch, acks=1), topic, count, 0))
-    command = [py_spy, "record", "--pid", str(bench.broker.pid), "--format", "raw", "--rate", str(_RATE_HZ),
+        fill = Row(label="fill", batch=row.batch, acks=1)
+        print(measure(broker, fill, topic, count, SIZE_BYTES, None, 0))
+    command = [py_spy, "record", "--pid", str(broker.pid), "--format", "raw", "--rate", str(_RATE_HZ),
                "--output", str(output), "--duration", "unlimited"]
     spy = subprocess.Popen([*command, "--native"] if is_native else command, stdout=subprocess.DEVNULL,
                            stderr=subprocess.DEVNULL)
     try:
-        print(bench.measure(row, topic, count, 0))
+        print(measure(broker, row, topic, count, SIZE_BYTES, None, 0))
     finally:
         spy.send_signal(signal.SIGINT)
         spy.wait(60)
@@ -87,12 +88,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--work-dir", type=Path, default=WORK_DIR)
     options = parser.parse_args(arguments)
     output = options.work_dir / f"profile-{options.row}.txt"
-    client = build_rdk_client(options.work_dir)
-    with run_broker("pylog", options.work_dir, None) as broker:
-        topics = Topics(broker.bootstrap)
-        bench = Bench(system="pylog", broker=broker, topics=topics, client=client, client_cpus=None, size=SIZE_BYTES)
-        record(bench, rows[options.row], options.count, output, options.native)
-        topics.close()
+    with contender("pylog", options.work_dir, None) as broker:
+        record(broker, rows[options.row], options.count, output, options.native)
     own, total = shares(output.read_text())
     show("line running", own, own.total(), options.top)
     show("function and what it called", total, own.total(), options.top)

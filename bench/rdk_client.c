@@ -2,9 +2,10 @@
  *
  *   cc -O2 -o rdk_client rdk_client.c -lrdkafka        (Debian: librdkafka-dev)
  *   rdk_client -P -b HOST:PORT -t TOPIC -c COUNT [-p PARTITION] [-s SIZE] [-X property=value]...
- *   rdk_client -C -b HOST:PORT -t TOPIC -c COUNT [-p PARTITION] [-X property=value]...
+ *   rdk_client -C -b HOST:PORT -t TOPIC -c COUNT [-p PARTITION] [-o OFFSET] [-X property=value]...
  *
- * Without -p a producer spreads over all partitions and a consumer reads partition 0.  The only line it prints is
+ * Without -p a producer spreads over all partitions and a consumer reads partition 0, from the beginning unless -o says
+ * where; below 0 it counts from the end.  The only line it prints is
  * rate=MESSAGES_PER_SECOND ok=COUNT failed=COUNT; a producer's clock stops at its last delivery report, a consumer's
  * runs from its first message to its last. */
 #include <librdkafka/rdkafka.h>
@@ -21,6 +22,7 @@ struct job {
     int partition;
     long count;
     size_t size;
+    int64_t offset;
 };
 
 static long ok, failed;
@@ -83,7 +85,8 @@ static double produce(rd_kafka_t *rk, const struct job *job) {
 static double consume(rd_kafka_t *rk, const struct job *job) {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
     int partition = job->partition < 0 ? 0 : job->partition;
-    rd_kafka_topic_partition_list_add(list, job->topic, partition)->offset = RD_KAFKA_OFFSET_BEGINNING;
+    int64_t offset = job->offset < 0 ? RD_KAFKA_OFFSET_TAIL(-job->offset) : job->offset;
+    rd_kafka_topic_partition_list_add(list, job->topic, partition)->offset = offset;
     rd_kafka_assign(rk, list);
     rd_kafka_queue_t *queue = rd_kafka_queue_get_consumer(rk);
     rd_kafka_message_t **messages = malloc(BATCH * sizeof *messages);
@@ -107,13 +110,13 @@ static double consume(rd_kafka_t *rk, const struct job *job) {
 
 int main(int argc, char **argv) {
     const char *usage = "usage: see the head of rdk_client.c";
-    struct job job = {NULL, RD_KAFKA_PARTITION_UA, 0, 200};
+    struct job job = {NULL, RD_KAFKA_PARTITION_UA, 0, 200, 0};
     int option, is_producer = -1;
     char error[256];
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     set(conf, "queue.buffering.max.messages", "500000");
     set(conf, "queued.min.messages", "1000000");
-    while ((option = getopt(argc, argv, "PCb:t:p:c:s:X:")) != -1)
+    while ((option = getopt(argc, argv, "PCb:t:p:c:s:o:X:")) != -1)
         switch (option) {
         case 'P': is_producer = 1; break;
         case 'C': is_producer = 0; break;
@@ -122,6 +125,7 @@ int main(int argc, char **argv) {
         case 'p': job.partition = atoi(optarg); break;
         case 'c': job.count = atol(optarg); break;
         case 's': job.size = (size_t)atol(optarg); break;
+        case 'o': job.offset = atoll(optarg); break;
         case 'X': set_pair(conf, optarg); break;
         default: die(usage);
         }

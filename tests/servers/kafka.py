@@ -9,8 +9,6 @@ Usage::
         java_tool(TOPIC_COMMAND, "--bootstrap-server", broker.bootstrap, "--list")
 """
 
-import os
-import shutil
 import signal
 import socket
 import struct
@@ -22,13 +20,14 @@ from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
+from tests.servers.maven import classpath, jars
+
 KAFKA_VERSION = "3.9.2"
 _ARTIFACTS = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
     "org.slf4j:slf4j-reload4j:1.7.36",
 )
-_CHECKOUT = Path(__file__).resolve().parents[2]
 
 CONSOLE_PRODUCER = "kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -57,67 +56,18 @@ log4j.appender.out.layout.ConversionPattern=%d %p %c %m%n
 """
 
 
-def cache_dir(name: str = f"kafka-{KAFKA_VERSION}") -> Path:
-    """Return where jars are kept: ``$PYLOG_CACHE`` or ``.local/cache`` of this checkout."""
-    root = os.environ.get("PYLOG_CACHE")
-    return (Path(root) if root else _CHECKOUT / ".local" / "cache") / name
-
-
 def fetch() -> Path:
-    """Fill the cache with Apache Kafka's jars; see `fetch_jars`."""
-    return fetch_jars(f"kafka-{KAFKA_VERSION}", _ARTIFACTS)
-
-
-def fetch_jars(name: str, artifacts: Sequence[str], *, transitive: bool = True) -> Path:
-    """Fill the cache through Maven unless it is full already.
-
-    Args:
-        name: directory in the cache.
-        artifacts: ``group:artifact:version`` of each.
-        transitive: whether what they depend on comes along.
-
-    Returns:
-        The directory that holds the jars.
-
-    Raises:
-        RuntimeError: Maven is missing or failed; the message carries its last lines.
-    """
-    target = cache_dir(name)
-    complete = target / "complete"
-    if complete.exists() and complete.read_text().split() == list(artifacts):
-        return target
-    if shutil.which("mvn") is None:
-        raise RuntimeError("Maven (mvn) is needed once to fetch jars: apt-get install maven")
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    pom = target / "pom.xml"
-    pom.write_text(_pom(artifacts))
-    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}",
-               "-DincludeScope=runtime", f"-DexcludeTransitive={str(not transitive).lower()}"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"Maven failed ({done.returncode}):\n{done.stdout[-2000:]}")
-    # Written last, so that an interrupted fetch is never taken for a full cache.
-    complete.write_text("\n".join(artifacts) + "\n")
-    return target
-
-
-def _pom(artifacts: Sequence[str]) -> str:
-    dependency = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
-    dependencies = "".join(dependency.format(*artifact.split(":")) for artifact in artifacts)
-    return ("<project><modelVersion>4.0.0</modelVersion><groupId>pylog</groupId><artifactId>peer</artifactId>"
-            f"<version>1</version><dependencies>{dependencies}</dependencies></project>\n")
+    """Return the directory of Kafka's jars; see `tests.servers.maven`."""
+    return jars(f"kafka-{KAFKA_VERSION}", _ARTIFACTS)
 
 
 def java_command(main_class: str, *args: str, jvm: Sequence[str] = _TOOL_JVM, log_level: str = "ERROR") -> list[str]:
     """Return the command that runs *main_class* of Kafka's jars, fetching them first if need be."""
-    jars = fetch()
-    properties = jars / f"log4j-{log_level.lower()}.properties"
+    directory = fetch()
+    properties = directory / f"log4j-{log_level.lower()}.properties"
     if not properties.exists():
         properties.write_text(_LOG4J.format(level=log_level))
-    # logback comes along as a dependency of a dependency; with it slf4j would find two backends.
-    classpath = ":".join(str(jar) for jar in sorted(jars.glob("*.jar")) if not jar.name.startswith("logback"))
-    return ["java", *jvm, f"-Dlog4j.configuration=file:{properties}", "-cp", classpath, main_class, *args]
+    return ["java", *jvm, f"-Dlog4j.configuration=file:{properties}", "-cp", classpath(directory), main_class, *args]
 
 
 def java_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float = 60.0,
