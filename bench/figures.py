@@ -48,7 +48,8 @@ CPU s/M: the broker's CPU seconds per million messages. How each system is set u
 - RabbitMQ: one durable classic queue, persistent messages, PerfTest; acks=1 is publisher confirms, a thousand of them
   outstanding; the consumer acknowledges automatically. It has no batches.
 - ActiveMQ: one queue over KahaDB, flushed now and then as in the paper, its Java client; acks=0 is asynchronous
-  sending, with acks=1 each message waits for its answer, since the client knows nothing between the two. No batches either.
+  sending, with acks=1 each message waits for its answer, since the client knows nothing between the two. It has no
+  batches either.
 
 Again: `make bench BENCH=figures`.
 """

@@ -22,6 +22,7 @@ from pylog.broker.coordinator import SWEEP_S, GroupCoordinator
 from pylog.broker.fetch import FetchHandler
 from pylog.broker.partitions import Partitions
 from pylog.broker.produce import ProduceHandler
+from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
@@ -93,7 +94,7 @@ async def _broker(directory: Path) -> tuple[Requests, GroupCoordinator]:
     groups.image_applied(changed)
     await asyncio.sleep(0.2)  # empty partitions are loaded at once
     cluster = SimpleNamespace(broker_id=0, partitions=partitions, settings=settings, groups=groups)
-    return Requests(cast(Any, cluster), produce, fetch, metrics), groups
+    return Requests(cast(Any, cluster), produce, fetch, Quotas(metrics, _now_ms), metrics), groups
 
 
 async def _member(groups: GroupCoordinator, group_id: str) -> JoinGroupResponse:

@@ -21,6 +21,7 @@ from pylog.broker.acks import Acknowledgements
 from pylog.broker.fetch import FetchHandler
 from pylog.broker.partitions import Partitions
 from pylog.broker.produce import ProduceHandler
+from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
@@ -68,7 +69,7 @@ def _requests(directory: Path) -> Requests:
     produce = ProduceHandler(
         partitions, metrics, now_ms=now_ms, appended=fetch.changed, acknowledgements=acks
     )
-    return Requests(cast(Any, None), produce, fetch, metrics)
+    return Requests(cast(Any, None), produce, fetch, Quotas(metrics, now_ms), metrics)
 
 
 def _best_us(run: Callable[[], None], count: int) -> float:

@@ -67,7 +67,9 @@ def java_command(main_class: str, *args: str, jvm: Sequence[str] = _TOOL_JVM, lo
     properties = directory / f"log4j-{log_level.lower()}.properties"
     if not properties.exists():
         properties.write_text(_LOG4J.format(level=log_level))
-    return ["java", *jvm, f"-Dlog4j.configuration=file:{properties}", "-cp", classpath(directory), main_class, *args]
+    # It comes along as a dependency of a dependency; with it slf4j would find two backends.
+    path = classpath(directory, without="logback")
+    return ["java", *jvm, f"-Dlog4j.configuration=file:{properties}", "-cp", path, main_class, *args]
 
 
 def java_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float = 60.0,

@@ -47,10 +47,10 @@ def jars(name: str, artifacts: Sequence[str], *, transitive: bool = True) -> Pat
     return target
 
 
-def classpath(directory: Path) -> str:
-    """Return all jars of *directory*."""
-    # logback comes along as a dependency of a dependency; with it slf4j would find two backends.
-    return ":".join(str(jar) for jar in sorted(directory.glob("*.jar")) if not jar.name.startswith("logback"))
+def classpath(directory: Path, *, without: str | None = None) -> str:
+    """Return the jars of *directory*, except those whose names begin with *without*."""
+    found = sorted(directory.glob("*.jar"))
+    return ":".join(str(jar) for jar in found if without is None or not jar.name.startswith(without))
 
 
 def _pom(artifacts: Sequence[str]) -> str:
