@@ -25,6 +25,7 @@ from pylog.broker.produce import ProduceHandler
 from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
 from pylog.broker.settings import parse_broker_settings
+from pylog.broker.throttles import Throttles
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.group.records import TOPIC
 from pylog.log.directory import LogDirectory
@@ -85,7 +86,8 @@ async def _broker(directory: Path) -> tuple[Requests, GroupCoordinator]:
     metrics = Metrics()
     acknowledgements = Acknowledgements(partitions, _now_ms)
     fetch = FetchHandler(
-        partitions, metrics, max_bytes=55 << 20, now_ms=_now_ms, advanced=acknowledgements.changed)
+        partitions, metrics, max_bytes=55 << 20, now_ms=_now_ms, advanced=acknowledgements.changed,
+        throttles=Throttles(0, settings, partitions, _now_ms))
     produce = ProduceHandler(
         partitions, metrics, now_ms=_now_ms, appended=fetch.changed, acknowledgements=acknowledgements)
     groups = GroupCoordinator(

@@ -24,6 +24,7 @@ from pylog.broker.produce import ProduceHandler
 from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
 from pylog.broker.settings import parse_broker_settings
+from pylog.broker.throttles import Throttles
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
@@ -65,7 +66,10 @@ def _requests(directory: Path) -> Requests:
         return time.time_ns() // 1_000_000
 
     acks = Acknowledgements(partitions, now_ms)
-    fetch = FetchHandler(partitions, metrics, max_bytes=55 << 20, now_ms=now_ms, advanced=acks.changed)
+    fetch = FetchHandler(
+        partitions, metrics, max_bytes=55 << 20, now_ms=now_ms, advanced=acks.changed,
+        throttles=Throttles(0, settings, partitions, now_ms),
+    )
     produce = ProduceHandler(
         partitions, metrics, now_ms=now_ms, appended=fetch.changed, acknowledgements=acks
     )
