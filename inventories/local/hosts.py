@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+ENSEMBLES = ("live1", "live2", "live3", "offline1")
 STATE_FILE = Path(os.environ.get("PYLOG_HOSTS_FILE") or ROOT / ".local" / "hosts.json")
 
 
@@ -37,7 +38,8 @@ def inventory(state: dict[str, Any]) -> dict[str, Any]:
         "all": {"vars": {"pylog_apt_proxy": state.get("apt_proxy") or ""}},
         "live": {"hosts": live},
         "offline": {"hosts": offline},
-        "pylog_zookeeper": {"hosts": hosts},
+        # Hosts that join later bring brokers; the ensemble stays odd.
+        "pylog_zookeeper": {"hosts": [host for host in hosts if host in ENSEMBLES]},
         "pylog_broker": {"hosts": hosts},
         "pylog_ship": {"hosts": hosts},
         "pylog_spark": {"hosts": offline},

@@ -25,6 +25,7 @@ from pylog.cli.output import Column, emit, note, table
 from pylog.client.admin import Admin, ClusterView
 from pylog.client.admin_socket import ask, socket_of
 from pylog.client.health import Problem, Wanted, judge
+from pylog.client.partitions import PartitionAdmin
 from pylog.errors import PylogError, Unreachable
 from pylog.model import NodeAddress, TopicPartition
 
@@ -54,7 +55,7 @@ def health(
         raise Failure(faults.OPTIONS_CONFLICT, "an option is missing", where=option, wanted="--broker ID with it")
     found = settings(bootstrap, timeout, property)
     wanted = Wanted(broker_count=brokers, broker=broker, is_leading=leading or elect)
-    probe = _Probe(Admin(connection(found)), wanted, is_electing=elect)
+    probe = _Probe(PartitionAdmin(connection(found)), wanted, is_electing=elect)
     deadline = float("inf") if exit_when_healthy and not wait else time.monotonic() + wait
     _wait_healthy(probe, consecutive, deadline, interval)
     _show_health(format_of(format), probe)
@@ -89,7 +90,7 @@ def info(
 class _Probe:
     """Takes readings of a cluster and keeps the last one."""
 
-    def __init__(self, admin: Admin, wanted: Wanted, *, is_electing: bool = False) -> None:
+    def __init__(self, admin: PartitionAdmin, wanted: Wanted, *, is_electing: bool = False) -> None:
         self._admin = admin
         self._wanted = wanted
         self._is_electing = is_electing
@@ -116,7 +117,7 @@ class _Probe:
     def _elect(self) -> None:
         """Have the wanted broker lead what prefers it; the next reading shows whether it does."""
         try:
-            refused = self._admin.elect_preferred([
+            results = self._admin.elect([
                 TopicPartition(topic.name, p.partition)
                 for topic in self.view.topics.values()
                 for p in topic.partitions
@@ -125,6 +126,7 @@ class _Probe:
         except PylogError as error:
             note(f"waiting: no election: {error}")
             return
+        refused = {partition: reason for partition, reason in results.items() if reason is not None}
         for partition, reason in list(refused.items())[:1]:
             note(f"waiting: no election of {len(refused)} partitions, first {partition}: {reason}")
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import ElectionType, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as _TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export what its docs name
     AdminClient,
@@ -163,23 +163,6 @@ class Admin:
                 [name], operation_timeout=self._cluster.timeout_s,
                 request_timeout=self._cluster.timeout_s)[name].result(
                 self._cluster.timeout_s + 1)
-
-    def elect_preferred(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
-        """Let each partition's first replica lead it again, where it is in sync.
-
-        Returns:
-            Partition -> why its leader stays as it is, for those where it does.
-        """
-        if not partitions:
-            return {}
-        with self._translated():
-            # No time-out goes in: confluent-kafka 2.16 cannot parse either of the two it documents.
-            answer = self._client.elect_leaders(
-                ElectionType.PREFERRED, [_TopicPartition(p.topic, p.partition) for p in partitions]
-            ).result(self._cluster.timeout_s + 1)
-        needless = KafkaError.ELECTION_NOT_NEEDED
-        return {TopicPartition(p.topic, p.partition): error.str()
-                for p, error in answer.items() if error is not None and error.code() != needless}
 
     def topic_config(self, name: str) -> dict[str, ConfigValue]:
         """Return the topic's effective settings by Kafka's names."""

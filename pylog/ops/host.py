@@ -55,6 +55,7 @@ OWN_PATHS = (
     "/opt/pylog/spark/bases/*/requirements.lock",
     "/opt/pylog/spark/releases/*/requirements.lock",
     "/var/lib/pylog/lake",
+    "/var/lib/pylog-former.json",
 )
 OWN_USERS = ("pylog", "pylog-zookeeper")
 CURRENT = Path("/opt/pylog/current")

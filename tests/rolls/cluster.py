@@ -74,6 +74,32 @@ def bootstrap() -> str:
     )
 
 
+def old_bootstrap(without: str) -> str:
+    """Return the addresses of all brokers but those of the host *without*."""
+    addresses = {target.address for target in targets() if target.name == without}
+    return ",".join(one for one in bootstrap().split(",") if one.rsplit(":", 1)[0] not in addresses)
+
+
+def hosts(*arguments: str) -> None:
+    """Run `local/hosts.py` on the scenario's set of hosts."""
+    command = [str(ROOT / "local" / "hosts.py"), "--set", os.environ.get("PYLOG_HOSTS_SET", "main"), *arguments]
+    subprocess.run(command, check=True)
+
+
+def add(name: str) -> None:
+    """Bring up one more host."""
+    hosts("up", name)
+
+
+def lose(name: str) -> None:
+    """Destroy a host with all that is on it, and put a bare one in its place."""
+    state = json.loads(Path(os.environ.get("PYLOG_HOSTS_FILE", ROOT / ".local" / "hosts.json")).read_text())
+    subprocess.run(["podman", "rm", "--force", "--time", "0", state["hosts"][name]["container"]], check=True)
+    for disk in state["hosts"][name]["disks"]:
+        subprocess.run(["wipefs", "--all", "--quiet", disk], check=True)
+    hosts("up", name)
+
+
 def command(name: str, extra: Mapping[str, Any] | None = None) -> list[str]:
     """Return how an operator runs the playbook *name*."""
     program = str(Path(sys.executable).with_name("ansible-playbook"))
@@ -122,12 +148,13 @@ class Load:
 
 
 @contextmanager
-def loaded(name: str) -> Iterator[Load]:
-    """Keep both clients producing during the block."""
+def loaded(name: str, addresses: str = "") -> Iterator[Load]:
+    """Keep both clients producing during the block; they know *addresses*, or all brokers."""
     found = Load()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        runs = [stack.enter_context(_client(client, name, directory)) for client in CLIENTS]
+        known = addresses or bootstrap()
+        runs = [stack.enter_context(_client(client, name, known, directory)) for client in CLIENTS]
         time.sleep(3)  # both have found their leaders and send
         yield found
         for run in runs:
@@ -138,9 +165,9 @@ def loaded(name: str) -> Iterator[Load]:
 
 
 @contextmanager
-def _client(client: str, name: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _client(client: str, name: str, known: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
     topic, result = f"roll-{name}-{client}-{time.time_ns()}", directory / f"{client}.json"
-    arguments = [sys.executable, "-m", "tests.infra.load", client, bootstrap(), topic, str(result)]
+    arguments = [sys.executable, "-m", "tests.infra.load", client, known, topic, str(result)]
     run = subprocess.Popen(arguments, cwd=ROOT)
     try:
         yield run

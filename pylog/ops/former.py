@@ -1,0 +1,136 @@
+"""What a host was like before pylog, and how it gets so again: one program, sent over SSH, that prints JSON.
+
+    python3 - record  '{"sysctls": ["vm.swappiness"]}'       note what is there now, unless it was noted before
+    python3 - restore '{"users": true}'                      put back what was noted, and forget it
+
+The record lies in ``/var/lib/pylog-former.json``::
+
+    {"sysctls": {name: value}, "hugepages": "madvise", "read_ahead_kib": {"sda": 128}, "users": [name], "fstab": [line]}
+
+The standard library is all it needs.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RECORD = Path("/var/lib/pylog-former.json")
+PROC = Path("/proc/sys")
+SYS = Path("/sys")
+ETC = Path("/etc")
+OWN_USERS = ("pylog", "pylog-zookeeper")
+HUGEPAGES = "kernel/mm/transparent_hugepage/enabled"
+
+
+def read(path: Path) -> str:
+    """Return what a file holds without the last line's end; empty where it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def sysctl_path(name: str) -> Path:
+    """Return where the kernel shows a setting."""
+    return PROC / name.replace(".", "/")
+
+
+def hugepages() -> str:
+    """Return the mode of transparent huge pages that is in force; the kernel puts it in brackets."""
+    found = re.search(r"\[(\w+)\]", read(SYS / HUGEPAGES))
+    return found[1] if found else ""
+
+
+def read_aheads() -> dict[str, int]:
+    """Return block device -> read-ahead in KiB."""
+    return {path.parent.parent.name: int(read(path) or 0) for path in SYS.glob("block/*/queue/read_ahead_kb")}
+
+
+def users() -> list[str]:
+    """Return those of `OWN_USERS` that exist."""
+    names = {line.split(":")[0] for line in read(ETC / "passwd").splitlines()}
+    return sorted(names & {*OWN_USERS})
+
+
+def is_container() -> bool:
+    """Say whether the kernel belongs to the machine around this host; nothing of it is ours to put back then."""
+    return subprocess.run(["systemd-detect-virt", "--quiet", "--container"], check=False).returncode == 0
+
+
+def noted() -> dict[str, Any]:
+    """Return the record; empty where there is none."""
+    found: dict[str, Any] = json.loads(read(RECORD) or "{}")
+    return found
+
+
+def record(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Note what is there now.  What was noted before stays: it is older, and the rest is our own doing since."""
+    before = noted()
+    now = {
+        "hugepages": hugepages(),
+        "read_ahead_kib": read_aheads(),
+        "users": users(),
+        "fstab": read(ETC / "fstab").splitlines(),
+    }
+    sysctls = {name: read(sysctl_path(name)) for name in wanted["sysctls"]}
+    after = now | before | {"sysctls": sysctls | before.get("sysctls", {})}
+    if after != before:
+        part = RECORD.with_suffix(".part")
+        part.write_text(json.dumps(after, sort_keys=True) + "\n")
+        part.replace(RECORD)
+    return {"changed": after != before}
+
+
+def restore(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Put back what was noted.  What the kernel refuses is named and stays."""
+    former = noted()
+    restored, refused = [], []
+    for path, value in () if is_container() else targets(former):
+        if read(path) == value or (path.name == "enabled" and hugepages() == value):
+            continue
+        try:
+            path.write_text(f"{value}\n")
+            restored.append(str(path))
+        except OSError as error:
+            refused.append(f"{path}: {error.strerror}")
+    gone = list(remove_users(former)) if wanted.get("users") and former else []
+    RECORD.unlink(missing_ok=True)
+    return {"restored": restored, "refused": refused, "users": gone, "changed": bool(restored or gone or former)}
+
+
+def targets(former: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """Yield each file of the kernel with the value it had."""
+    for name, value in former.get("sysctls", {}).items():
+        yield sysctl_path(name), value
+    if former.get("hugepages"):
+        yield SYS / HUGEPAGES, former["hugepages"]
+    for device, kib in former.get("read_ahead_kib", {}).items():
+        path = SYS / "block" / device / "queue" / "read_ahead_kb"
+        if path.exists():
+            yield path, str(kib)
+
+
+def remove_users(former: Mapping[str, Any]) -> Iterator[str]:
+    """Remove those of our users that were not there before; yield their names."""
+    for name in users():
+        if name not in former["users"]:
+            subprocess.run(["userdel", name], check=True, capture_output=True)
+            yield name
+
+
+VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"record": record, "restore": restore}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry out one verb."""
+    verb, wanted = arguments
+    print(json.dumps(VERBS[verb](json.loads(wanted)), sort_keys=True))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

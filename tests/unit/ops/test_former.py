@@ -1,0 +1,98 @@
+"""What a host was like before: recorded once, put back from the record."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pylog.ops import former
+
+WANTED = {"sysctls": ["vm.swappiness", "vm.dirty_ratio"]}
+
+
+class Machine:
+    """The files of a kernel below a directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.swappiness = path / "proc" / "vm" / "swappiness"
+        self.dirty = path / "proc" / "vm" / "dirty_ratio"
+        self.hugepages = path / "sys" / former.HUGEPAGES
+        self.read_ahead = path / "sys" / "block" / "vda" / "queue" / "read_ahead_kb"
+        self.passwd = path / "etc" / "passwd"
+        self.fstab = path / "etc" / "fstab"
+        for file, text in (
+            (self.swappiness, "60"), (self.dirty, "20"), (self.hugepages, "[always] madvise never"),
+            (self.read_ahead, "128"), (self.passwd, "root:x:0:0::/root:/bin/bash"), (self.fstab, "# none"),
+        ):  # fmt: skip
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{text}\n")
+
+    def tune(self) -> None:
+        self.swappiness.write_text("1\n")
+        self.hugepages.write_text("always [madvise] never\n")
+        self.read_ahead.write_text("1024\n")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine(tmp_path)
+    for name, place in (("RECORD", "record.json"), ("PROC", "proc"), ("SYS", "sys"), ("ETC", "etc")):
+        monkeypatch.setattr(former, name, tmp_path / place)
+    monkeypatch.setattr(former, "is_container", lambda: False)
+    return found
+
+
+def test_what_was_before_comes_back(machine: Machine) -> None:
+    assert former.record(WANTED) == {"changed": True}
+    machine.tune()
+    done = former.restore({})
+    assert machine.swappiness.read_text() == "60\n"
+    assert machine.dirty.read_text() == "20\n"
+    assert machine.hugepages.read_text() == "always\n"
+    assert machine.read_ahead.read_text() == "128\n"
+    assert (len(done["restored"]), done["refused"]) == (3, [])
+
+
+def test_a_second_run_does_not_take_our_own_values_for_the_former_ones(machine: Machine) -> None:
+    former.record(WANTED)
+    machine.tune()
+    assert former.record(WANTED) == {"changed": False}
+    former.restore({})
+    assert machine.swappiness.read_text() == "60\n"
+
+
+def test_a_setting_that_comes_later_is_noted_beside_the_others(machine: Machine) -> None:
+    former.record({"sysctls": ["vm.swappiness"]})
+    machine.tune()
+    machine.dirty.write_text("10\n")
+    assert former.record(WANTED) == {"changed": True}
+    assert former.noted()["sysctls"] == {"vm.swappiness": "60", "vm.dirty_ratio": "10"}
+
+
+def test_what_the_kernel_refuses_is_named(machine: Machine) -> None:
+    former.record(WANTED)
+    machine.tune()
+    machine.swappiness.unlink()
+    machine.swappiness.mkdir()
+    assert former.restore({})["refused"] == [f"{machine.swappiness}: Is a directory"]
+
+
+def test_in_a_container_the_kernel_is_left_alone(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    former.record(WANTED)
+    machine.tune()
+    monkeypatch.setattr(former, "is_container", lambda: True)
+    assert former.restore({})["restored"] == []
+    assert machine.swappiness.read_text() == "1\n"
+
+
+def test_nothing_is_touched_without_a_record(machine: Machine) -> None:
+    machine.tune()
+    assert former.restore({"users": True})["changed"] is False
+    assert machine.swappiness.read_text() == "1\n"
+
+
+def test_a_user_who_was_there_before_stays(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.passwd.write_text("pylog:x:999:999::/:/bin/false\n")
+    assert former.main(["record", json.dumps(WANTED)]) == 0
+    assert former.main(["restore", '{"users": true}']) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["users"] == []
