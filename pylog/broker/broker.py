@@ -32,7 +32,7 @@ from pylog.broker.watchdog import Watchdog, notify
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import ClusterImage
 from pylog.cluster.topics import ClusterConfig
-from pylog.cluster.znodes import BrokerRegistration
+from pylog.cluster.znodes import BrokerRegistration, consumer_ids_path, is_node_name
 from pylog.errors import ApiError, ErrorCode, PylogError
 from pylog.faults import FILE_UNREADABLE, code_of
 from pylog.log.directory import LogDirectory
@@ -40,7 +40,7 @@ from pylog.metrics import Metrics
 from pylog.model import NodeAddress, TopicPartition
 from pylog.net.connection import FrameHandler
 from pylog.net.listener import Listener
-from pylog.store.base import SessionState, Store
+from pylog.store.base import SessionState, Store, StoreError
 from pylog.wire import internal
 from pylog.wire.api import Message
 from pylog.wire.api.message import Request
@@ -119,6 +119,7 @@ class Broker:
             wall_ms=wall_ms,
             appended=self._fetch.changed,
             acknowledgements=self.acknowledgements,
+            is_used_elsewhere=self._has_own_consumers if config.store.kind == "zookeeper" else None,
         )
         self._quotas = Quotas(self.metrics, steady_ms)
         self._requests = Requests(self, self._produce, self._fetch, self._quotas, self.metrics)
@@ -272,6 +273,17 @@ class Broker:
         return await self._link.new_producer_id()
 
     # -- the cluster ---------------------------------------------------------------------------------------------
+
+    async def _has_own_consumers(self, group_id: str) -> bool:
+        """Return whether consumers have registered under *group_id* in ZooKeeper; False while nobody can tell."""
+        if self._store is None or not is_node_name(group_id):
+            return False
+        try:
+            [ids] = await asyncio.to_thread(self._store.children_many, [consumer_ids_path(group_id)])
+        except StoreError as error:
+            _logger.info("consumers not known group=%s reason=%s", group_id, error)
+            return False
+        return bool(ids)
 
     def _join(self, client: NodeAddress, peers: NodeAddress) -> None:
         config = self.config

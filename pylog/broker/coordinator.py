@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -91,8 +91,13 @@ class GroupCoordinator:
         wall_ms: Callable[[], int],
         appended: Callable[[tuple[str, int]], None],
         acknowledgements: Acknowledgements,
+        is_used_elsewhere: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
-        """Make it; *appended* is told every partition that grew, *now_ms* is steady, *wall_ms* goes into records."""
+        """Make it; *appended* is told every partition that grew, *now_ms* is steady, *wall_ms* goes into records.
+
+        *is_used_elsewhere* says whether a group id has consumers that coordinate without a broker.
+        """
+        self._is_used_elsewhere = is_used_elsewhere
         self._partitions = partitions
         self._acknowledgements = acknowledgements
         self._now_ms = now_ms
@@ -208,6 +213,7 @@ class GroupCoordinator:
         names = (request.group_instance_id or "", request.protocol_type, *(one.name for one in request.protocols))
         if max(map(len, names)) > MAX_NAME_CHARACTERS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"a name of more than {MAX_NAME_CHARACTERS} characters")
+        await self._refuse_if_used_elsewhere(request.group_id)
         shard = self._shard_of(request.group_id)
         group = shard.groups.get(request.group_id)
         if group is None:
@@ -221,6 +227,15 @@ class GroupCoordinator:
         self._carry_out(shard, group, group.join(request, joiner, waiting, self._now_ms()))
         self._forget_unused(shard, group)
         return await waiting
+
+    async def _refuse_if_used_elsewhere(self, group_id: str) -> None:
+        group = self._shard_of(group_id).groups.get(group_id)
+        if self._is_used_elsewhere is None or (group is not None and group.state is not State.EMPTY):
+            return
+        if await self._is_used_elsewhere(group_id):
+            # Not retriable: the two kinds would both read everything, and overwrite each other's offsets.
+            raise ApiError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} has consumers that coordinate in ZooKeeper")
 
     async def sync(self, request: SyncGroupRequest) -> Message:
         """Return the member's assignment, once its leader has brought it."""

@@ -33,7 +33,6 @@ from pylog.client.registries import (
     check_group,
     encode_subscription,
     id_path,
-    ids_path,
     read_snapshot,
 )
 from pylog.client.stream import MessageStream
@@ -406,7 +405,7 @@ class ConsumerConnector:
         stat = self._store.exists(path)
         if stat is not None and stat.ephemeral_owner == self._store.session_id:
             return
-        self._store.ensure(ids_path(self._group), znodes.BROKER_IDS, znodes.TOPICS)
+        self._store.ensure(znodes.consumer_ids_path(self._group), znodes.BROKER_IDS, znodes.TOPICS)
         data = encode_subscription(self._subscription, int(time.time() * 1000))
         # One that was killed and started again finds its own last registration.
         deadline_s = time.monotonic() + 2 * self._store.session_timeout_ms / 1000

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pylog.cluster import znodes
+from pylog.cluster.znodes import CONSUMERS, consumer_ids_path
 from pylog.errors import ConfigError, ProtocolError
 from pylog.model import INTERNAL_TOPICS, Offset, TopicPartition
 from pylog.store.base import Create, Delete, NoNode, NotEmpty, Operation, Set, Store, Watch
 
-ROOT = "/consumers"
 STATIC = "static"
 WHITE_LIST = "white_list"
 
@@ -64,24 +64,19 @@ def check_group(group: str) -> str:
     return group
 
 
-def ids_path(group: str) -> str:
-    """Return the path above the group's consumers."""
-    return f"{ROOT}/{group}/ids"
-
-
 def id_path(group: str, consumer_id: str) -> str:
     """Return the path of a consumer's registration."""
-    return f"{ROOT}/{group}/ids/{consumer_id}"
+    return f"{consumer_ids_path(group)}/{consumer_id}"
 
 
 def owner_path(group: str, partition: TopicPartition) -> str:
     """Return the path that names who owns *partition*."""
-    return f"{ROOT}/{group}/owners/{partition.topic}/{partition.partition}"
+    return f"{CONSUMERS}/{group}/owners/{partition.topic}/{partition.partition}"
 
 
 def offset_path(group: str, partition: TopicPartition) -> str:
     """Return the path of the offset to read next."""
-    return f"{ROOT}/{group}/offsets/{partition.topic}/{partition.partition}"
+    return f"{CONSUMERS}/{group}/offsets/{partition.topic}/{partition.partition}"
 
 
 def encode_subscription(subscription: Subscription, now_ms: int) -> bytes:
@@ -125,7 +120,7 @@ def read_snapshot(store: Store, group: str, watch: Watch) -> GroupSnapshot:
         ProtocolError: some consumer's node is not readable: nobody can know what it counts on.
     """
     store.children(znodes.BROKER_IDS, watch)
-    ids = store.children(ids_path(group), watch)
+    ids = store.children(consumer_ids_path(group), watch)
     topics = store.children(znodes.TOPICS, watch)
     nodes = zip(ids, store.get_many(id_path(group, each) for each in ids), strict=True)
     members = {each: decode_subscription(node[0]).of(topics) for each, node in nodes if node is not None}
@@ -146,7 +141,7 @@ def reset_offsets(store: Store, group: str, offsets: Mapping[TopicPartition, Off
         ConfigError: the group has consumers; stop them first.
     """
     check_group(group)
-    ids = ids_path(group)
+    ids = consumer_ids_path(group)
     paths = {partition: offset_path(group, partition) for partition in offsets}
     store.ensure(ids, *paths.values())
     # Only a node without children can be deleted, so this is done to a group without consumers or not at all.

@@ -44,11 +44,12 @@ BROKER_CONFIGS = "/config/brokers"
 CLIENT_CONFIGS = "/config/clients"
 USER_CONFIGS = "/config/users"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+CONSUMERS = "/consumers"
 DELETED_TOPICS = "/pylog/deleted_topics"
 """One node for each topic incarnation whose data some replica still has to delete."""
 
 BASE_PATHS = (
-    "/consumers",
+    CONSUMERS,
     BROKER_IDS,
     TOPICS,
     CONFIG_CHANGES,
@@ -91,6 +92,16 @@ def partition_path(topic: str, partition: int) -> str:
 def state_path(topic: str, partition: int) -> str:
     """Return the path of a partition's state."""
     return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def consumer_ids_path(group: str) -> str:
+    """Return the path above the registrations of a group's consumers that coordinate through ZooKeeper."""
+    return f"{CONSUMERS}/{group}/ids"
+
+
+def is_node_name(name: str) -> bool:
+    """Return whether *name* can be a node's without being changed."""
+    return bool(name) and "/" not in name and "\0" not in name and name not in {".", ".."}
 
 
 def topic_config_path(topic: str) -> str:

@@ -1,0 +1,112 @@
+"""The library's producer against a real broker: acknowledgements, partitions, serializers."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from pylog.client import Message, MessageSet, Producer
+from pylog.client.admin import Admin
+from pylog.client.connection import ClientError, Connection
+from pylog.client.consumer import Consumer
+from pylog.client.partitioner import RoundRobin, by_key
+from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError
+from pylog.testing import BrokerProcess
+
+PARTITIONS = 5
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, broker: BrokerProcess) -> str:
+    name = "".join(char if char.isalnum() else "-" for char in request.node.name)
+    Admin(broker.bootstrap).create_topic(name, partitions=PARTITIONS)
+    return name
+
+
+def read(broker: BrokerProcess, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
+    with Consumer(broker.bootstrap) as consumer:
+        consumer.assign_topic(topic)
+        return [(one.partition, one.key, one.value) for one in consumer.records_to_end()]
+
+
+@pytest.mark.parametrize("acks", ["none", "leader", "all"])
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+def test_a_set_arrives_with_any_acknowledgement(broker: BrokerProcess, topic: str, acks: str, sync: bool) -> None:
+    sent = [Message(b"%d" % number, key=b"k") for number in range(100)]
+    with Producer(broker.bootstrap, acks=acks, sync=sync) as producer:
+        producer.send(topic, MessageSet(sent))
+        assert not sync or len(producer) == 0
+    if acks == "none":  # nobody said when it had arrived
+        Admin(Connection(bootstrap=broker.bootstrap)).cluster()
+    assert [value for _, _, value in read(broker, topic)] == [b"%d" % number for number in range(100)]
+
+
+def test_sync_raises_what_became_of_the_message(broker: BrokerProcess, topic: str) -> None:
+    producer = Producer(broker.bootstrap, sync=True)
+    with pytest.raises(PylogError, match=r"[Uu]nknown partition"):
+        producer.send(topic, Message(b"nowhere", partition=77))
+    producer.send(topic, Message(b"somewhere", partition=1))
+    producer.close()
+    assert read(broker, topic) == [(1, None, b"somewhere")]
+
+
+def test_keys_land_where_librdkafka_and_java_put_them(broker: BrokerProcess, topic: str) -> None:
+    keys = [b"key-%d" % number for number in range(50)]
+    with Producer(broker.bootstrap) as theirs, Producer(broker.bootstrap, partitioner=by_key) as ours:
+        for key in keys:
+            theirs.send(topic, b"theirs", key)
+            ours.send(topic, Message(b"ours", key=key))
+    placed = {(key, value): partition for partition, key, value in read(broker, topic)}
+    assert [placed[key, b"theirs"] for key in keys] == [placed[key, b"ours"] for key in keys]
+    assert [placed[key, b"ours"] for key in keys] == [by_key(key, PARTITIONS) for key in keys]
+
+
+def test_round_robin_and_a_function_of_ones_own(broker: BrokerProcess, topic: str) -> None:
+    with Producer(broker.bootstrap, partitioner=RoundRobin()) as producer:
+        producer.send(topic, MessageSet([b"turn"] * 20))
+    with Producer(broker.bootstrap, partitioner=lambda key, count: (key or b"\0")[0] % count) as producer:
+        producer.send(topic, Message(b"own", key=b"\x08"))
+        producer.send(topic, Message(b"named", key=b"\x08", partition=4))
+    found = read(broker, topic)
+    turns = Counter(partition for partition, _, value in found if value == b"turn")
+    assert turns == dict.fromkeys(range(PARTITIONS), 4)
+    assert {value: partition for partition, _, value in found if value != b"turn"} == {b"own": 3, b"named": 4}
+
+
+def test_a_partition_function_that_is_wrong_is_told(broker: BrokerProcess, topic: str) -> None:
+    producer = Producer(broker.bootstrap, partitioner=lambda _key, count: count)
+    with pytest.raises(ClientError, match=r"chose 5 of topic .*; wanted 0 to 4"):
+        producer.send(topic, b"x")
+
+
+def test_a_topic_that_is_just_made_has_partitions_soon(broker: BrokerProcess) -> None:
+    with Producer(broker.bootstrap, partitioner=RoundRobin()) as producer:
+        producer.send("made-by-sending", MessageSet([b"a", b"b"]))
+    assert len(read(broker, "made-by-sending")) == 2
+
+
+def test_a_serializer_makes_the_bytes(broker: BrokerProcess, topic: str) -> None:
+    with Producer(broker.bootstrap, serializer=lambda number: b"%d" % number) as producer:
+        producer.send(topic, MessageSet(Message(7)))
+    assert [value for _, _, value in read(broker, topic)] == [b"7"]
+    with pytest.raises(ConfigError, match="payload of type int; wanted bytes"):
+        Producer(broker.bootstrap).send(topic, Message(7))
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(ConfigError, match="acks: 'some'; wanted one of none, leader, all"):
+        Producer("localhost:1", acks="some")
+    with pytest.raises(ConfigError, match="partition -1"):
+        Message(b"", partition=-1)
+
+
+def test_too_large_a_message_is_refused(broker: BrokerProcess, topic: str) -> None:
+    with pytest.raises((ApiError, ClientError)) as caught:
+        Producer(broker.bootstrap, sync=True).send(topic, Message(b"x" * 2_000_000))
+    assert isinstance(caught.value, ClientError) or caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
