@@ -384,10 +384,11 @@ class Broker:
         return await self._link.alter_isr(wanted)
 
     async def _answer_peer(self, request: InternalRequest) -> bytes:
-        assert self._link is not None
-        assert self._agent is not None
+        # First: peers that remember this broker as the controller ask it again before it has joined.
         if self._controller is None or self._controller.broker_id != self.broker_id:
             raise ApiError(ErrorCode.NOT_CONTROLLER, f"broker {self.broker_id} is not the controller")
+        assert self._link is not None
+        assert self._agent is not None
         if request.key is InternalKey.FORWARD:
             return await self._link.execute_forwarded(request.body)
         if request.key is InternalKey.TAKE_IDS:

@@ -66,11 +66,15 @@ def read_lines(path: Path) -> list[str] | None:
         StorageError: the file contradicts itself; it was not written by this module.
     """
     try:
-        lines = path.read_text().splitlines()
+        text = path.read_text()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: {error}") from error
+    if not text.endswith("\n"):
+        # Torn inside a number it would still count right: "4 1" is what is left of "4 164".
+        raise StorageError(f"{path}: its last line has no end")
+    lines = text.splitlines()
     if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
         raise StorageError(f"{path}: wanted version {_VERSION} and a count of {len(lines) - 2}, found {lines[:2]}")
     return lines[2:]

@@ -36,6 +36,8 @@ class LeaderEpochs:
         try:
             for line in checkpoint.read_lines(self._path) or ():
                 epoch, start = map(int, line.split(" "))
+                if self._epochs and (epoch <= self._epochs[-1] or start <= self._starts[-1]):
+                    raise ValueError(f"epoch {epoch} at {start} after {self._epochs[-1]} at {self._starts[-1]}")
                 self._add(epoch, start)
         except (StorageError, ValueError):
             self._epochs, self._starts = [], []

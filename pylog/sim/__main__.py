@@ -2,9 +2,13 @@
 
 import argparse
 import os
+import re
+import subprocess
 import sys
 import time
 from collections import Counter
+
+from pylog.sim.mutants import MUTANTS, install
 
 HASH_SEED = "0"
 LAST_EVENTS = 60
@@ -17,6 +21,10 @@ def main() -> int:
         command = [sys.executable, "-m", "pylog.sim", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": HASH_SEED})
     arguments = _arguments()
+    if arguments.mutants:
+        return run_mutants(arguments)
+    if arguments.mutant is not None:
+        install(arguments.mutant)
     from pylog.sim.seeds import run_seeds
 
     is_replay = arguments.seed is not None
@@ -42,10 +50,35 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def run_mutants(arguments: argparse.Namespace) -> int:
+    """Run the simulator against every mutant; print a row for each, and return 1 if one was not found."""
+    missed: list[str] = []
+    print("| fault | seeds needed | found by | seconds |\n|---|---|---|---|")
+    for mutant in MUTANTS:
+        started_s = time.monotonic()
+        mutant.applied()
+        command = [sys.executable, "-m", "pylog.sim", "--mutant", mutant.name, "--events", "0"]
+        command += ["--first", str(arguments.first), "--seeds", str(arguments.seeds), "--jobs", str(arguments.jobs)]
+        found = re.search(
+            r"^FAILED seed=(\d+): ([^:]+)", subprocess.run(command, capture_output=True, text=True).stdout
+        )
+        took_s = time.monotonic() - started_s
+        if found is None:
+            missed.append(mutant.name)
+        needed, by = (int(found[1]) - arguments.first + 1, found[2]) if found else (f"> {arguments.seeds}", "nothing")
+        print(f"| {mutant.name} | {needed} | {by} | {took_s:.0f} |", flush=True)
+    print(
+        f"\n{len(MUTANTS)} faults, {len(missed)} not found within {arguments.seeds} seeds {' '.join(missed)}".rstrip()
+    )
+    return 1 if missed else 0
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m pylog.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--mutant", help="with this fault in the code")
+    parser.add_argument("--mutants", action="store_true", help="with each known fault, until it is found")
     parser.add_argument("--seed", type=int, help="replay this one, with its events")
     parser.add_argument("--events", type=int, default=LAST_EVENTS, help="how many events of a failure to print")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")

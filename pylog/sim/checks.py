@@ -57,6 +57,7 @@ class Checks:
         self.counts = {"acknowledged": 0, "served": 0, "committed": 0, "elections": 0}
         self.states: dict[TopicPartition, PartitionImage] = {}
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
+        self._moving: dict[str, bool] = {}
         self._highest_controller_epoch = 0
         self._promised: dict[TopicPartition, dict[int, Batch | None]] = {}
         self._promises: dict[TopicPartition, list[int]] = {}  # their base offsets, as they came
@@ -161,7 +162,9 @@ class Checks:
         if parts[1:3] != ["brokers", "topics"]:
             return
         if len(parts) == 4:
-            for number, replicas in znodes.decode_assignment(node.data).replicas.items():
+            assignment = znodes.decode_assignment(node.data)
+            self._moving[parts[3]] = bool(assignment.moves)
+            for number, replicas in assignment.replicas.items():
                 self._replicas[TopicPartition(parts[3], number)] = replicas
         if parts[-1] != "state":
             return
@@ -319,10 +322,10 @@ class Checks:
     def is_settled(self) -> bool:
         """Whether every partition has a leader, all replicas in sync, and equal logs."""
         for key, state in self.states.items():
-            if state.leader == NO_LEADER or len(state.isr) != len(state.replicas):
+            if state.leader == NO_LEADER or set(state.isr) != set(self._replicas[key]) or self._moving[key.topic]:
                 return False
             ends = set()
-            for broker_id in state.replicas:
+            for broker_id in state.isr:
                 host = self._cluster.hosts[broker_id]
                 partition = host.broker.partitions.get(*key) if host.broker is not None else None
                 if partition is None or partition.log is None or partition.log.offline is not None:
@@ -339,7 +342,7 @@ class Checks:
             host.damaged.clear()
         self.look(None)
         for key, known in self.values.items():
-            for broker_id in self.states[key].replicas:
+            for broker_id in self.states[key].isr:
                 host = self._cluster.hosts[broker_id]
                 assert host.broker is not None
                 partition = host.broker.partitions.get(*key)

@@ -27,7 +27,16 @@ from pylog.wire.api.group_offsets import (
 )
 from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pylog.wire.api.partitions import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from pylog.wire.api.producers import InitProducerIdRequest, InitProducerIdResponse
+from pylog.wire.api.table import is_flexible
 from pylog.wire.api.topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -51,8 +60,10 @@ _VERSIONS: Mapping[ApiKey, int] = {
     ApiKey.FIND_COORDINATOR: 2,
     ApiKey.OFFSET_COMMIT: 7,
     ApiKey.OFFSET_FETCH: 5,
+    ApiKey.ELECT_LEADERS: 1,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
 }
-"""The last ones without tagged fields."""
+"""The last ones without tagged fields, where there are any."""
 
 
 class Witness(Protocol):
@@ -124,8 +135,9 @@ class Client:
     async def call(self, broker_id: int, request: Request, response: type[MessageT]) -> MessageT:
         """Ask with a message and return the message that answers."""
         version = _VERSIONS[request.api_key]
-        body = await self.ask(broker_id, request.api_key, version, request.encode(version))
-        return response.decode(version, body)
+        tags = b"\0" if is_flexible(request.api_key, version) else b""  # none, in the header
+        body = await self.ask(broker_id, request.api_key, version, tags + request.encode(version))
+        return response.decode(version, body[len(tags) :])
 
     def some_broker(self) -> int:
         """Return any broker's id."""
@@ -332,6 +344,31 @@ async def commit(
         if not is_done:
             coordinator = -1
         await client.pause()
+
+
+async def operate(
+    client: Client, keys: list[TopicPartition], broker_ids: list[int], may_go_on: Callable[[], bool]
+) -> None:
+    """Move partitions to other brokers, call moves off, and give preferred leaders back."""
+    chance = client.world.random
+    while may_go_on():
+        await asyncio.sleep(chance.uniform(0.1, 2.5))
+        key = chance.choice(keys)
+        replicas = chance.sample(broker_ids, 3) if chance.random() < 0.8 else None
+        try:
+            if chance.random() < 0.3:
+                wish = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=500)
+                await client.call(client.some_broker(), wish, ElectLeadersResponse)
+                continue
+            part = ReassignablePartition(partition_index=key.partition, replicas=replicas)
+            move = AlterPartitionReassignmentsRequest(
+                topics=[ReassignableTopic(name=key.topic, partitions=[part])], timeout_ms=500
+            )
+            answer = await client.call(client.some_broker(), move, AlterPartitionReassignmentsResponse)
+            error = answer.error_code or answer.responses[0].partitions[0].error_code
+            client.world.note("move", key, replicas, ErrorCode(error).name)
+        except Unanswered:
+            await client.pause()
 
 
 async def _commit_one(

@@ -25,6 +25,7 @@ class Faults:
         self._checks = checks
         self._is_flushing = is_flushing
         self._open = 0
+        self._is_mended = False
 
     async def run(self, until_s: float) -> None:
         """Do harm until *until_s*."""
@@ -56,6 +57,7 @@ class Faults:
     def mend(self) -> None:
         """End every fault."""
         self._world.note("mend")
+        self._is_mended = True
         self._cluster.network.heal()
         self._cluster.network.weather = Weather()
         self._cluster.ensemble.is_up = True
@@ -68,6 +70,22 @@ class Faults:
                 if host.process.is_paused:
                     self._world.resume(host.process)
         self.start_dead()
+
+    def keep_one_away(self) -> Host | None:
+        """Kill a broker that the others can do without, and do not start it again; None if there is none such."""
+        hosts, states = self._cluster.hosts, self._checks.states.values()
+
+        def is_spare(host: Host) -> bool:
+            others = {one for one, other in hosts.items() if other is not host and other.process is not None}
+            return self._may_hurt(host) and all(others & set(state.isr) for state in states)
+
+        spare = [host for host in hosts.values() if is_spare(host)]
+        if not spare or self._world.random.random() < 0.3:
+            return None
+        host = self._world.random.choice(spare)
+        self._cluster.kill(host)
+        host.is_held_down = True
+        return host
 
     def start_dead(self) -> None:
         """Start what ended by itself, as systemd does."""
@@ -223,6 +241,8 @@ class Faults:
 
     def _fill_disk(self) -> None:
         host = self._host()
+        if not self._may_hurt(host):
+            return
         self._world.note("disk_full", host.name)
         self._cluster.disks.full.add(host.name)
         self._begin(0.2, 3.0, lambda: self._cluster.disks.full.discard(host.name))
@@ -239,7 +259,7 @@ class Faults:
         self._cut([(other, leader.name) for other in others])
 
         def kill() -> None:
-            if leader.process is not None and self._may_hurt(leader):
+            if not self._is_mended and leader.process is not None and self._may_hurt(leader):
                 self._cluster.kill(leader)
                 self._start_later(leader)
 

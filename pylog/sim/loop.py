@@ -5,6 +5,7 @@ Every callback belongs to the process in whose context it was made: a paused pro
 
 import asyncio
 import contextvars
+import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -65,12 +66,12 @@ class SimLoop(asyncio.AbstractEventLoop):
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     def create_future(self) -> "asyncio.Future[Any]":
-        return asyncio.Future(loop=self)
+        return _Future(loop=self)
 
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: contextvars.Context | None = None
     ) -> "asyncio.Task[Any]":
-        return asyncio.Task(coro, loop=self, name=name or "task", context=context)
+        return _Task(coro, loop=self, name=name or "task", context=context)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., Any], *args: Any
@@ -156,6 +157,31 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._world.fail(error)
         elif "never retrieved" not in message and "was destroyed" not in message:
             self._world.fail(AssertionError(message))
+
+
+_numbers = itertools.count()
+
+
+class _Future(asyncio.Future[Any]):
+    """A future that stands at the same place of a set in every run."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._number = next(_numbers)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Task(asyncio.Task[Any]):
+    """A task that stands at the same place of a set in every run."""
+
+    _number = -1
+
+    def __hash__(self) -> int:
+        if self._number < 0:
+            self._number = next(_numbers)
+        return self._number
 
 
 def _settle(future: "asyncio.Future[Any]", result: object, error: BaseException | None) -> None:

@@ -22,10 +22,16 @@ FAULTS_S = 12.0
 SETTLE_S = 60.0
 """How long a healed cluster may take to have every replica in sync."""
 
+ABSENCE_S = 4.0
+"""How long one broker stays away when everything else is well again; the others must do without it."""
+
 OLD_MS = 400 * 86_400_000
 """How old the records of one producer are, as when history is copied."""
 
-BROKERS = 3
+REPLICAS = BROKERS = 3
+MOVING_SHARE = 0.3
+"""Runs with one broker more and an operator who moves partitions about."""
+
 TOPIC = "orders"
 PARTITIONS = 2
 
@@ -73,7 +79,8 @@ class Run:
         chance = self.world.random
         self._is_flushing = chance.random() < 0.35
         settings = {"log.flush.interval.messages": "1"} if self._is_flushing else {}
-        self._cluster = Cluster(self.world, directory, BROKERS, settings)
+        self._is_moving = chance.random() < MOVING_SHARE
+        self._cluster = Cluster(self.world, directory, BROKERS + self._is_moving, settings)
         self._checks = Checks(self._cluster)
         self._faults = Faults(self._cluster, self._checks, is_flushing=self._is_flushing)
         self._keys = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
@@ -85,18 +92,18 @@ class Run:
         """Run to the end; never raises for what the run is about."""
         world = self.world
         result = Result(world.seed)
-        world.note("begin", world.seed, "flushing", self._is_flushing)
+        world.note("begin", world.seed, "flushing", self._is_flushing, "moving", self._is_moving)
         world.after_step = self._checks.look
         for host in self._cluster.hosts.values():
             self._cluster.start(host)
         self._cluster.spawn(Process("nemesis"), self._story)
         try:
-            world.run(lambda: self._is_over, until_s=FAULTS_S + SETTLE_S + 60)
+            world.run(lambda: self._is_over, until_s=FAULTS_S + 2 * SETTLE_S + 60)
             self._checks.check_end()
         except Violation as violation:
             result.invariant, result.detail = violation.invariant, str(violation)
         except BaseException as error:
-            result.invariant = f"no bug: {type(error).__name__}"
+            result.invariant = "no exception"
             result.detail = "".join(traceback.format_exception(error))
         result.fingerprint, result.virtual_s, result.events = world.fingerprint, world.now_s, world.events
         result.counts, result.trace = dict(self._checks.counts), list(world.trace)
@@ -105,20 +112,28 @@ class Run:
     async def _story(self) -> None:
         world = self.world
         client = self._client("maker")
-        await clients.create_topics(client, {TOPIC: (PARTITIONS, BROKERS, {})})
+        await clients.create_topics(client, {TOPIC: (PARTITIONS, REPLICAS, {})})
         begun_s = world.now_s
         self._start_clients()
         await self._faults.run(begun_s + FAULTS_S)
         self._faults.mend()
+        absent = self._faults.keep_one_away()
+        await asyncio.sleep(ABSENCE_S if absent is not None else 0.0)
         self._may_write = False
-        deadline_s = world.now_s + SETTLE_S
-        while self._busy or not self._checks.is_settled():
-            if world.now_s > deadline_s:
-                waits = f"{self._busy} clients wait" if self._busy else "replicas are not in sync"
-                raise Violation("progress", f"{SETTLE_S:g} s after the last fault {waits}: {self._checks.states}")
+        await self._wait_until(lambda: not self._busy, "clients wait")
+        if absent is not None:
+            absent.is_held_down = False
+        await self._wait_until(self._checks.is_settled, "replicas are not in sync")
+        self._is_over = True
+
+    async def _wait_until(self, is_done: Callable[[], bool], otherwise: str) -> None:
+        deadline_s = self.world.now_s + SETTLE_S
+        while not is_done():
+            if self.world.now_s > deadline_s:
+                detail = f"{SETTLE_S:g} s after the last fault {otherwise}: {self._checks.states}"
+                raise Violation("progress", detail)
             await asyncio.sleep(0.1)
             self._faults.start_dead()
-        self._is_over = True
 
     def _start_clients(self) -> None:
         """Two producers that write each record once, one that may double, one that does not care, readers, a group."""
@@ -146,6 +161,9 @@ class Run:
         producer("careless", 1, False)
         for key in keys:
             self._spawn(f"reader-{key.partition}", partial(self._consume, key))
+        if self._is_moving:
+            ids = sorted(self._cluster.hosts)
+            self._spawn("operator", lambda client: clients.operate(client, keys, ids, may_go_on))
         self._spawn("group", lambda client: clients.commit(client, self._checks, "readers", keys, may_go_on))
 
     async def _consume(self, key: TopicPartition, client: Client) -> None:
@@ -180,7 +198,7 @@ class _LogHandler(logging.Handler):
         line = f"{record.levelname.lower()} {record.getMessage()}"
         if record.exc_info:
             line += "\n" + logging.Formatter().formatException(record.exc_info)
-            self._world.fail(Violation("no bug", line))
+            self._world.fail(Violation("no exception", line))
         self._world.trace.append(f"{self._world.now_s:10.6f} {process.host if process else '-':<9}   {line}")
 
 

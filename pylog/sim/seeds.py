@@ -18,23 +18,28 @@ def run_seeds(seeds: Sequence[int], jobs: int, *, trace: bool = False) -> Iterat
     gc.freeze()
     running: list[tuple[int, int, int]] = []  # seed, process, pipe
     waiting = list(reversed(seeds))
+    root = Path(tempfile.mkdtemp(prefix="pylog-sim-", dir=MEMORY if MEMORY.is_dir() else None))
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(_fork(waiting.pop(), trace))
+                seed = waiting.pop()
+                running.append(_fork(seed, root / str(seed), trace))
             seed, pid, fd = running.pop(0)
             with os.fdopen(fd, "rb") as pipe:
                 data = pipe.read()
             _, status = os.waitpid(pid, 0)
-            yield pickle.loads(data) if data else Result(seed, "no bug", f"the run's process died, status {status}")
+            yield (
+                pickle.loads(data) if data else Result(seed, "no exception", f"the run's process died, status {status}")
+            )
     finally:
         for _, pid, fd in running:
             os.kill(pid, 9)
             os.close(fd)
             os.waitpid(pid, 0)
+        shutil.rmtree(root, ignore_errors=True)
 
 
-def _fork(seed: int, trace: bool) -> tuple[int, int, int]:
+def _fork(seed: int, directory: Path, trace: bool) -> tuple[int, int, int]:
     """Run one seed in a child, which ends without cleaning up: what a killed broker left behind must do nothing."""
     reader, writer = os.pipe()
     pid = os.fork()
@@ -44,8 +49,8 @@ def _fork(seed: int, trace: bool) -> tuple[int, int, int]:
     end_process, write = os._exit, os.write
     os.close(reader)
     gc.disable()
-    directory = Path(tempfile.mkdtemp(prefix=f"pylog-sim-{seed}-", dir=MEMORY if MEMORY.is_dir() else None))
     try:
+        directory.mkdir()
         data = pickle.dumps(Run(seed, directory, trace=trace).go())
         while data:
             data = data[write(writer, data) :]

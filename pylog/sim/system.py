@@ -13,7 +13,9 @@ from typing import NoReturn
 
 from pylog.broker import agent as agent_module
 from pylog.broker import broker as broker_module
+from pylog.log.log import Log
 from pylog.net import listener as listener_module
+from pylog.net.connection import Connection
 from pylog.sim.disk import Disks
 from pylog.sim.loop import SimLoop
 from pylog.sim.network import Network
@@ -104,6 +106,9 @@ def install(
     _replace(agent_module, queue=threads, threading=threads, Future=threads.Future)
     _replace(listener_module, socket=network)
     _replace(broker_module, AdminServer=_NoAdmin, Watchdog=_NoWatchdog, _open_store=lambda config: open_store())
+    # Sets come in the order of their members' addresses otherwise.
+    Log.__hash__ = lambda log: hash(log.topic_partition)  # type: ignore[method-assign,assignment]
+    Connection.__hash__ = lambda connection: connection._fd  # type: ignore[method-assign,assignment]
     asyncio._set_running_loop(loop)
 
 

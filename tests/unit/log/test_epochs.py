@@ -41,7 +41,11 @@ def test_the_file_is_kafka_s(epochs: LeaderEpochs, tmp_path: Path) -> None:
     assert again.latest == 7
 
 
-@pytest.mark.parametrize("content", ["", "0\n", "1\n0\n", "0\n2\n1 0\n", "0\n1\nx y\n", "0\n1\n1\n"])
+@pytest.mark.parametrize(
+    "content",
+    ["", "0\n", "1\n0\n", "0\n2\n1 0\n", "0\n1\nx y\n", "0\n1\n1\n",
+     "0\n2\n1 0\n2 1", "0\n2\n1 5\n2 5\n", "0\n2\n2 0\n2 5\n"],
+)
 def test_a_damaged_file_is_not_believed(tmp_path: Path, content: str) -> None:
     (tmp_path / "leader-epoch-checkpoint").write_text(content)
     epochs = LeaderEpochs(tmp_path)

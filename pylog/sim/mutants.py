@@ -1,0 +1,269 @@
+"""Faults of one line, put into production modules as they are imported: each must be found by the simulator.
+
+A simulator that finds nothing proves nothing until it is known what it would find.  A pattern that no longer stands in
+its module exactly once is an error: the code has moved on, and the fault has to follow it.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One fault: *old*, which stands once in *file*, becomes *new*."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+    @property
+    def module(self) -> str:
+        """The module's name."""
+        return "pylog." + self.file.removesuffix(".py").replace("/", ".")
+
+    def applied(self) -> str:
+        """Return the module's source with the fault in it.
+
+        Raises:
+            ValueError: the pattern does not stand there once.
+        """
+        source = (PACKAGE / self.file).read_text()
+        if source.count(self.old) != 1:
+            found = source.count(self.old)
+            raise ValueError(f"mutant {self.name}: its pattern stands {found} times in pylog/{self.file}, not once")
+        return source.replace(self.old, self.new)
+
+
+MUTANTS: Sequence[Mutant] = (
+    # -- who has a record ------------------------------------------------------------------------------------------
+    Mutant(
+        "acknowledge-before-the-isr-has-it",
+        "replica/leader.py",
+        "return max(current, lowest)",
+        "return log_end_offset",
+    ),
+    Mutant(
+        "forget-the-maximal-isr",
+        "replica/leader.py",
+        "for member in self._maximal_isr():",
+        "for member in self.isr:",
+    ),
+    Mutant(
+        "unknown-progress-is-no-obstacle",
+        "replica/leader.py",
+        "            if member != self._broker_id:\n",
+        "            if member != self._broker_id and self._followers[member].log_end_offset != UNKNOWN:\n",
+    ),
+    Mutant(
+        "join-the-isr-without-catching-up",
+        "replica/leader.py",
+        "return is_fetching and follower.log_end_offset >= max(high_watermark, self._epoch_start)",
+        "return is_fetching",
+    ),
+    Mutant(
+        "name-the-dead-in-an-isr-change",
+        "replica/leader.py",
+        "is_fetching = now_ms - follower.fetched_ms <= self._lag_ms",
+        "is_fetching = True",
+    ),
+    Mutant(
+        "count-progress-of-another-epoch",
+        "broker/fetch.py",
+        "if part.current_leader_epoch != partition.leader_epoch or self._diverging(partition.log, part):",
+        "if self._diverging(partition.log, part):",
+    ),
+    Mutant(
+        "count-progress-of-a-diverging-log",
+        "broker/fetch.py",
+        "if part.current_leader_epoch != partition.leader_epoch or self._diverging(partition.log, part):",
+        "if part.current_leader_epoch != partition.leader_epoch:",
+    ),
+    Mutant(
+        "acknowledge-in-another-epoch",
+        "broker/acks.py",
+        "partition.leading is None or partition.leader_epoch != appended.leader_epoch:",
+        "partition.leading is None:",
+    ),
+    Mutant(
+        "acknowledge-before-the-flush",
+        "log/log.py",
+        "return self.recovery_point if self.is_flushing else self.log_end_offset",
+        "return self.log_end_offset",
+    ),
+    Mutant(
+        "report-progress-before-the-flush",
+        "broker/replication.py",
+        "            await self._owner.synced(partitions.values())\n",
+        "",
+    ),
+    # -- followers -------------------------------------------------------------------------------------------------
+    Mutant(
+        "truncate-by-high-watermark",
+        "broker/replication.py",
+        "log.truncate_to(max(offset, log.log_start_offset))",
+        "log.truncate_to(log.high_watermark)",
+    ),
+    Mutant(
+        "never-truncate",
+        "broker/fetch.py",
+        "                result.diverging = self._diverging(log, part)\n",
+        "",
+    ),
+    Mutant(
+        "take-a-stale-answer",
+        "broker/replication.py",
+        "log.offline is not None or not is_ours or log.log_end_offset != asked.fetch_offset:",
+        "log.offline is not None:",
+    ),
+    Mutant(
+        "tell-the-leaders-high-watermark",
+        "broker/replication.py",
+        "high_watermark = min(result.high_watermark, log.log_end_offset)",
+        "high_watermark = result.high_watermark",
+    ),
+    Mutant(
+        "keep-an-epoch-without-records",
+        "log/log.py",
+        "                self.epochs.truncate_end(self.log_end_offset)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "keep-epochs-of-what-was-cut",
+        "log/log.py",
+        "        self.epochs.truncate_end(end_offset)\n",
+        "",
+    ),
+    # -- elections and the controller --------------------------------------------------------------------------------
+    Mutant(
+        "elect-outside-the-isr",
+        "cluster/election.py",
+        "leader = partition.leader if partition.leader in isr else _first(partition.replicas, isr)",
+        "leader = partition.leader if partition.leader in isr else _first(partition.replicas, staying)",
+    ),
+    Mutant(
+        "forget-the-leader-epoch",
+        "cluster/election.py",
+        "    return replace(partition, leader=leader, isr=isr, leader_epoch=partition.leader_epoch + 1)\n\n\n"
+        "def elect_doubtful",
+        "    return replace(partition, leader=leader, isr=isr)\n\n\ndef elect_doubtful",
+    ),
+    Mutant(
+        "write-without-the-fence",
+        "store/tree.py",
+        "check = Check(znodes.CONTROLLER_EPOCH, fence.version)",
+        "check = Check(znodes.CONTROLLER_EPOCH, -1)",
+    ),
+    Mutant(
+        "hide-an-unclean-stop",
+        "broker/broker.py",
+        "directory.cluster_id, directory.was_clean",
+        "directory.cluster_id, True",
+    ),
+    Mutant(
+        "count-the-unclean-as-in-sync",
+        "cluster/controller.py",
+        "unclean = {broker_id for broker_id, broker in brokers.items() if not broker.is_clean}",
+        "unclean: set[int] = set()",
+    ),
+    Mutant(
+        "apply-a-stale-image",
+        "broker/images.py",
+        "if image is None or image.order <= self.current.order:",
+        "if image is None:",
+    ),
+    Mutant(
+        "change-an-isr-that-has-changed",
+        "cluster/controller.py",
+        "elif state.partition_epoch != wanted.partition_epoch:",
+        "elif state.partition_epoch < wanted.partition_epoch:",
+    ),
+    Mutant(
+        "shut-everybody-out-after-a-full-disk",
+        "broker/replication.py",
+        "                if log is None or log.offline is not None:\n                    continue\n",
+        "                continue\n",
+    ),
+    Mutant(
+        "rest-by-the-clock-on-the-wall",
+        "broker/clock.py",
+        "return int(time.monotonic() * 1000)",
+        "return time.time_ns() // 1_000_000",
+    ),
+    # -- producers and groups ----------------------------------------------------------------------------------------
+    Mutant(
+        "store-a-batch-twice",
+        "log/producers.py",
+        "                    return batch\n",
+        "                    return None\n",
+    ),
+    Mutant(
+        "age-producers-by-their-records",
+        "log/log.py",
+        "self.producers.note(header, header.base_offset, UNKNOWN)",
+        "self.producers.note(header, header.base_offset, header.max_timestamp)",
+    ),
+    Mutant(
+        "commit-offsets-on-one-replica",
+        "broker/coordinator.py",
+        "return Appended(result.last_offset, partition.leader_epoch)",
+        "return ErrorCode.NONE",
+    ),
+    Mutant(
+        "load-groups-to-the-high-watermark",
+        "broker/coordinator.py",
+        "offset, end = log.log_start_offset, log.log_end_offset",
+        "offset, end = log.log_start_offset, log.high_watermark",
+    ),
+)
+
+
+class _Loader(SourceFileLoader):
+    """Loads one module with the fault in it, and never from a cache."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        super().__init__(mutant.module, str(PACKAGE / mutant.file))
+        self._source = mutant.applied()
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self._source, self.path, "exec", dont_inherit=True)
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, mutant: Mutant) -> None:
+        self._module = mutant.module
+        self._loader = _Loader(mutant)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._module:
+            return None
+        return importlib.util.spec_from_file_location(fullname, self._loader.path, loader=self._loader)
+
+
+def find(name: str) -> Mutant:
+    """Return the mutant of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    for mutant in MUTANTS:
+        if mutant.name == name:
+            return mutant
+    raise ValueError(f"no mutant {name!r}; known: {', '.join(mutant.name for mutant in MUTANTS)}")
+
+
+def install(name: str) -> None:
+    """Let imports from now on find the fault in its module."""
+    mutant = find(name)
+    assert mutant.module not in sys.modules, f"{mutant.module} is imported already"
+    sys.meta_path.insert(0, _Finder(mutant))
