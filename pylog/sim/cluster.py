@@ -60,6 +60,11 @@ class Host:
     skew_ms: int = 0
     signals: dict[int, Callable[[], object]] = field(default_factory=dict)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a broker runs on it and has joined the cluster."""
+        return self.broker is not None and self.broker._state == "running"
+
 
 class Cluster:
     """All of it.

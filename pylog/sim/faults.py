@@ -76,7 +76,8 @@ class Faults:
         hosts, states = self._cluster.hosts, self._checks.states.values()
 
         def is_spare(host: Host) -> bool:
-            others = {one for one, other in hosts.items() if other is not host and other.process is not None}
+            # One that still waits to register is in an ISR only until its last session is over.
+            others = {one for one, other in hosts.items() if other is not host and other.is_running}
             return self._may_hurt(host) and all(others & set(state.isr) for state in states)
 
         spare = [host for host in hosts.values() if is_spare(host)]

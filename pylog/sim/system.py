@@ -107,8 +107,8 @@ def install(
     _replace(listener_module, socket=network)
     _replace(broker_module, AdminServer=_NoAdmin, Watchdog=_NoWatchdog, _open_store=lambda config: open_store())
     # Sets come in the order of their members' addresses otherwise.
-    Log.__hash__ = lambda log: hash(log.topic_partition)  # type: ignore[method-assign,assignment]
-    Connection.__hash__ = lambda connection: connection._fd  # type: ignore[method-assign,assignment]
+    _replace(Log, __hash__=lambda log: hash(log.topic_partition))
+    _replace(Connection, __hash__=lambda connection: connection._fd)
     asyncio._set_running_loop(loop)
 
 

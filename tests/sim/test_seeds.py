@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+from pylog.sim.mutants import MUTANTS
+
 SEEDS = 20
 
 
@@ -24,3 +28,18 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert first == second
     assert first[0].split()[1] != first[1].split()[1], "two seeds, one run"
 
+
+def test_every_fault_still_has_its_place_in_the_code() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 15
+    for mutant in MUTANTS:
+        assert mutant.applied()
+
+
+@pytest.mark.parametrize("name", ["acknowledge-before-the-isr-has-it", "join-the-isr-without-catching-up"])
+def test_a_fault_in_the_code_is_found_and_replays(name: str) -> None:
+    found = simulate("--mutant", name, "--seeds", "50")
+    assert found.returncode == 1, found.stdout + found.stderr
+    seed = found.stdout.partition("FAILED seed=")[2].partition(":")[0]
+    again = simulate("--mutant", name, "--seed", seed, "--events", "0")
+    wanted = [line for line in found.stdout.splitlines() if line.startswith("FAILED")]
+    assert [line for line in again.stdout.splitlines() if line.startswith("FAILED")] == wanted
