@@ -11,6 +11,7 @@ from typing import Any
 
 from pylog.broker.partitions import Partitions
 from pylog.broker.produce import ProduceHandler
+from pylog.broker.retention_clock import RetentionClock
 from pylog.broker.settings import Value
 from pylog.errors import CorruptRecords, StorageError
 from pylog.faults import code_of
@@ -18,6 +19,7 @@ from pylog.log.compaction import CompactionJob, plan
 from pylog.log.directory import LogDirectory
 from pylog.log.jobs import Job
 from pylog.log.log import Log
+from pylog.log.scrub import ScrubJob, checked_ms, due_segment
 from pylog.metrics import Metrics
 
 _logger = logging.getLogger(__name__)
@@ -26,6 +28,9 @@ TICK_S = 0.05
 """How soon a job that a log handed out is started."""
 
 DISK_LOOK_S = 2.0
+SCRUB_LOOK_S = 5.0
+"""How often it is looked for a segment to be read again; one at a time is."""
+
 RETENTION_S = 300.0
 """How often a standalone broker applies retention; in a cluster cron does, see the role `retention`."""
 
@@ -49,13 +54,17 @@ class Maintenance:
         self._produce = produce
         self._settings = settings
         self._now_ms = now_ms
+        self._clock = RetentionClock(now_ms)
         self._is_retention_ours = is_retention_ours
         self._uncompactable: set[Log] = set()
+        self._scrubbing: ScrubJob | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._running: set[asyncio.Future[None]] = set()
         self._disk_used = metrics.gauge("pylog_disk_used_ratio", "Share of the data disk in use, 0 to 1.")
         self._deleted_bytes = metrics.counter("pylog_retention_deleted_bytes_total", "Bytes retention deleted.")
         self._compactions = metrics.counter("pylog_compactions_total", "Passes of compaction over a log.")
+        self._scrubbed_bytes = metrics.counter("pylog_scrubbed_bytes_total", "Bytes of closed segments read again.")
+        self._damaged = metrics.counter("pylog_scrub_damaged_total", "Segments in which that found damage.")
         metrics.gauge("pylog_partitions", "Partitions hosted.", read=lambda: len(partitions))
         metrics.gauge(
             "pylog_partitions_offline",
@@ -77,6 +86,8 @@ class Maintenance:
             (interval_ms / 1000, self._checkpoint),
             (int(self._settings["log.cleaner.backoff.ms"]) / 1000, self._compact),
         ]
+        if int(self._settings["log.scrub.interval.ms"]) >= 0:
+            duties.append((SCRUB_LOOK_S, self._scrub))
         if self._is_retention_ours:
             duties.append((RETENTION_S, self._retain))
         self._look_at_disk()
@@ -85,6 +96,8 @@ class Maintenance:
 
     async def stop(self) -> None:
         """Stop, and wait for the jobs that run."""
+        if self._scrubbing is not None:
+            self._scrubbing.is_cancelled = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -95,12 +108,15 @@ class Maintenance:
         """Delete the expired segments of every partition, or only say which; return what the admin socket answers."""
         deleted: list[dict[str, str | int]] = []
         freed = 0
+        now_ms = self._clock.now_ms()
+        if self._clock.jumped_ms:
+            _logger.warning("the clock was set ahead by_ms=%d retention does not follow yet", self._clock.jumped_ms)
         for partition in list(self._partitions):
             log = partition.log
             if log is None or partition.is_offline:
                 continue
             try:
-                found = log.delete_expired(self._now_ms(), dry_run)
+                found = log.delete_expired(now_ms, dry_run)
             except StorageError as error:
                 _logger.error("retention failed partition=%s reason=%s", partition.key, error)
                 continue
@@ -174,6 +190,26 @@ class Maintenance:
             if job is not None:
                 await self._start_job(job)
         self._directory.jobs.append(self._directory.checkpoint_job())
+
+    async def _scrub(self) -> None:
+        """Read the closed segment again that was checked longest ago, if it is due."""
+        now_ms, interval_ms = self._now_ms(), int(self._settings["log.scrub.interval.ms"])
+        due = [
+            (checked_ms(segment), log, segment)
+            for partition in self._partitions
+            if (log := partition.log) is not None and (segment := due_segment(log, now_ms, interval_ms)) is not None
+        ]
+        if not due:
+            return
+        _, log, segment = min(due, key=lambda one: one[0])
+        job = self._scrubbing = ScrubJob(log, segment)
+        future = asyncio.get_running_loop().run_in_executor(None, job.run)
+        self._running.add(future)
+        future.add_done_callback(self._running.discard)
+        await asyncio.shield(future)
+        job.finish(self._now_ms())
+        self._scrubbed_bytes.value += segment.size_bytes
+        self._damaged.value += job.error is not None
 
     async def _compact(self) -> None:
         """Compact the logs that ask for it, the dirtiest first and one at a time."""

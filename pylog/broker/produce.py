@@ -54,6 +54,7 @@ class ProduceHandler:
         self._batches = metrics.counter("pylog_produce_batches_total", "Record batches appended.")
         self._records = metrics.counter("pylog_produce_records_total", "Records appended.")
         self._bytes = metrics.counter("pylog_produce_bytes_total", "Bytes of record batches appended.")
+        self._metrics = metrics
         self._refused = metrics.counter("pylog_produce_refused_total", "Record batches answered with an error.")
 
     def handle(
@@ -96,6 +97,10 @@ class ProduceHandler:
             return self._append(request, version, topic, partition, batch)
         except ApiError as error:
             self._refused.value += 1
+            if error.code is ErrorCode.INVALID_TIMESTAMP:
+                # Somebody's clock is wrong, and whoever reads the topic wants to know whose records are missing.
+                name, doc = "pylog_produce_bad_timestamps_total", "Record batches refused for their time, by topic."
+                self._metrics.counter(name, doc, topic=topic).value += 1
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR and not self.is_disk_full:
                 self._let_another_lead(topic, partition)
             return ProduceResult(topic, partition, error.code, message=str(error))

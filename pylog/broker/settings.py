@@ -177,6 +177,12 @@ SETTINGS: Mapping[str, Setting] = _table(
         high=_MAX_INT32,
     ),
     Setting(
+        "log.scrub.interval.ms",
+        Kind.LONG,
+        168 * _HOUR_MS,
+        "How often a closed segment is read again to find damage; -1 for never.",
+    ),
+    Setting(
         "log.segment.bytes", Kind.INT, 1 << 30, "Size at which a segment is closed.", "segment.bytes", 1024, _MAX_INT32
     ),
     Setting("log.roll.ms", Kind.LONG, 168 * _HOUR_MS, "Age at which a segment is closed.", "segment.ms", 1),

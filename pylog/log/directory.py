@@ -28,6 +28,9 @@ from pylog.log.offline import encode_policies, read_policies
 from pylog.log.retention import DeletedSegment
 from pylog.model import Offset, TopicPartition
 
+MIN_FREE_BYTES = 1 << 20
+"""Without room for checkpoints, the lock and indexes of what a crash left, a start would fail later and elsewhere."""
+
 MAX_NAME_BYTES = 255
 """File systems stop there; the topic's part of a renamed directory is cut to fit, as Kafka does."""
 
@@ -89,6 +92,7 @@ class LogDirectory:
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
+            _check_space(path)
             lock_fd = lock(path)
             try:
                 cluster_id = _claimed_by(path, broker_id)
@@ -444,6 +448,14 @@ class _RemoveJob:
     def finish(self) -> None:
         if self._path.exists():
             _logger.warning("cannot remove directory=%s", self._path)
+
+
+def _check_space(path: Path) -> None:
+    """Refuse a start that would end half way, before anything is changed."""
+    found = os.statvfs(path)
+    free_bytes = found.f_bavail * found.f_frsize
+    if free_bytes < MIN_FREE_BYTES:
+        raise StorageError(f"{path}: {free_bytes} bytes are free, a start needs {MIN_FREE_BYTES}")
 
 
 def _known_policies(path: Path) -> dict[str, LogConfig]:

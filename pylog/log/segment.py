@@ -45,13 +45,14 @@ class Segment:
             the first batch that has it.
         first_timestamp: largest timestamp of the first batch, from which the age of the segment counts.
         indexed_timestamp: timestamp of the time index's last entry.
+        scrubbed_ms: when all of it was last known to be sound, 0 if nobody asked yet.
         generation: grows when bytes that a slice may cover are cut off; see `FileSlice.is_current`.
     """
 
     __slots__ = (
         "base_offset", "bytes_since_index", "fd", "first_timestamp", "generation", "index", "indexed_timestamp",
         "is_active", "max_timestamp", "max_timestamp_offset", "next_offset", "path", "recent_offsets",
-        "recent_positions", "references", "size_bytes", "time_index",
+        "recent_positions", "references", "scrubbed_ms", "size_bytes", "time_index",
     )  # fmt: skip
 
     def __init__(self, directory: Path, base_offset: int) -> None:
@@ -68,6 +69,7 @@ class Segment:
         self.index = OffsetIndex(stem.with_suffix(".index"))
         self.time_index = TimeIndex(stem.with_suffix(".timeindex"))
         self.is_active = False
+        self.scrubbed_ms = 0
         self.generation = 0
         self.references = 1  # the log's own
         self.recent_offsets = array("q")

@@ -1,12 +1,15 @@
 """Traps of the protocol, by hand over a socket; the whole list with its tests stands in docs/traps.md."""
 
 import struct
+import time
+from pathlib import Path
 
 import pytest
 
+from pylog.testing import BrokerProcess
 from tests.interop import frames
 from tests.interop.batches import Batch
-from tests.interop.conftest import Broker, create_topic
+from tests.interop.conftest import PEER, Broker, create_topic
 from tests.interop.frames import Connection
 
 UNKNOWN_LEADER_EPOCH = 76 - 1  # 75
@@ -33,6 +36,18 @@ def test_trap_13_zstd_needs_version_7(broker: Broker, topic: str, version: int, 
     with Connection(broker.bootstrap) as connection:
         answer = connection.ask(request[:6] + struct.pack(">h", version) + request[8:])
     assert frames.produce_result(answer)[0] == error
+
+
+@pytest.mark.skipif(PEER != "pylog", reason="reads pylog's counters")
+def test_t17_a_time_ahead_is_refused_and_counted_by_topic(tmp_path: Path) -> None:
+    ahead_ms = time.time_ns() // 1_000_000 + 2 * 3_600_000  # an hour is allowed
+    with BrokerProcess(tmp_path) as broker, Connection(broker.bootstrap) as connection:
+        create_topic(broker.bootstrap, "timed")
+        batch = Batch(timestamp_ms=ahead_ms).encode()
+        error, _ = frames.produce_result(connection.ask(frames.produce("timed", batch)))
+        assert error == frames.INVALID_TIMESTAMP
+        assert frames.listed_offset(connection.ask(frames.list_offsets("timed"))) == 0
+        assert 'pylog_produce_bad_timestamps_total{topic="timed"} 1' in broker.admin("GET", "/metrics")[1]
 
 
 def fetch_of(topics: list[str], max_bytes: int, *, version: int = 4, leader_epoch: int = -1) -> bytes:

@@ -12,6 +12,8 @@ from confluent_kafka import Producer
 
 from pylog import __version__
 from pylog.testing import BrokerProcess
+from tests.interop import frames
+from tests.interop.frames import Connection
 
 
 def produce(broker: BrokerProcess, topic: str, count: int, size: int = 100) -> None:
@@ -100,6 +102,26 @@ def test_a_killed_broker_keeps_what_it_acknowledged(tmp_path: Path) -> None:
         broker.kill()
         broker.start()
         assert broker.admin("GET", "/status")[1]["partitions"][0]["log_end_offset"] == 500
+
+
+def test_t9_damage_in_a_closed_segment_takes_the_partition_offline_before_it_is_read(tmp_path: Path) -> None:
+    settings = {"log.segment.bytes": 4096, "log.scrub.interval.ms": 0}
+    with BrokerProcess(tmp_path, config=settings) as broker:
+        produce(broker, "events", 100, size=200)
+        produce(broker, "others", 1)
+        segment = broker.data_dir / "events-0" / f"{0:020d}.log"
+        content = bytearray(segment.read_bytes())
+        content[1000] ^= 1
+        segment.write_bytes(content)
+        deadline_s = time.monotonic() + 60
+        while "damage found partition=events-0" not in broker.log:
+            assert time.monotonic() < deadline_s, broker.log
+            time.sleep(0.1)
+        assert str(segment) in broker.log
+        with Connection(broker.bootstrap) as connection:
+            body = connection.ask(frames.fetch("events", 0))
+            assert int.from_bytes(body[8 + 2 + 6 + 8 : 8 + 2 + 6 + 10]) == 56  # KAFKA_STORAGE_ERROR
+            assert frames.listed_offset(connection.ask(frames.list_offsets("others"))) == 1
 
 
 def test_a_stopped_process_goes_on_after_a_pause_longer_than_the_hang_limit(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pylog.errors import ConfigError, StorageError
 from pylog.log import checkpoint
-from pylog.log.directory import LogDirectory
+from pylog.log.directory import MIN_FREE_BYTES, LogDirectory
 from pylog.log.log import Log
 from pylog.model import TopicPartition
 
@@ -117,7 +117,7 @@ def test_rule_2_another_cluster_or_broker_is_refused_by_name(tmp_path: Path) -> 
     opened(tmp_path).close()
     directory = LogDirectory.open(tmp_path, broker_id=1)
     assert directory.cluster_id == "cluster-a"
-    with pytest.raises(ConfigError, match=r"cluster-a.*cluster-b.*pylog cluster adopt"):
+    with pytest.raises(ConfigError, match=r"cluster-a.*cluster-b.*another cluster"):
         directory.join("cluster-b")
     directory.close()
     with pytest.raises(ConfigError, match=r"broker\.id=1"):
@@ -245,3 +245,20 @@ def test_rule_7_a_full_disk_keeps_the_old_checkpoints_and_the_broker(
     else:
         job.finish()
     assert checkpoint.read_offsets(tmp_path / checkpoint.HIGH_WATERMARKS) == {CLICKS: 0}
+
+
+def test_t13_a_start_on_a_full_disk_says_what_it_needs_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LogDirectory.open(tmp_path, broker_id=1).close()
+    before = sorted(tmp_path.iterdir())
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    full = os.statvfs(tmp_path)
+    monkeypatch.setattr("os.statvfs", lambda path: os.statvfs_result((*full[:4], 3, *full[5:])))
+    with pytest.raises(StorageError, match=f"{3 * full.f_frsize} bytes are free, a start needs {MIN_FREE_BYTES}"):
+        LogDirectory.open(tmp_path, broker_id=1)
+    assert sorted(tmp_path.iterdir()) == before
+    monkeypatch.undo()
+    directory = LogDirectory.open(tmp_path, broker_id=1)
+    assert directory.was_clean
+    directory.close()

@@ -1,0 +1,80 @@
+"""Clocks that are set, and what retention makes of it."""
+
+from pathlib import Path
+
+from pylog.broker.retention_clock import JUMP_MS, TRUST_AFTER_MS, RetentionClock
+from pylog.log.config import LogConfig
+from pylog.log.log import Log
+from pylog.model import TopicPartition
+from tests.unit.log.batches import append
+
+DAY_MS = 24 * 3_600_000
+BEGIN_MS = 1_700_000_000_000
+
+
+class Machine:
+    """A wall clock that may be set, and the time that passes."""
+
+    def __init__(self) -> None:
+        self.passed_ms = 0
+        self.set_ahead_ms = 0
+        self.clock = RetentionClock(lambda: BEGIN_MS + self.passed_ms + self.set_ahead_ms, lambda: self.passed_ms)
+
+    def after(self, duration_ms: int) -> int:
+        self.passed_ms += duration_ms
+        return self.clock.now_ms()
+
+
+def test_time_passes() -> None:
+    machine = Machine()
+    assert machine.after(0) == BEGIN_MS
+    assert machine.after(DAY_MS) == BEGIN_MS + DAY_MS
+
+
+def test_a_jump_ahead_is_believed_only_after_it_lasted() -> None:
+    machine = Machine()
+    machine.set_ahead_ms = DAY_MS
+    assert machine.after(1000) == BEGIN_MS + 1000
+    assert machine.clock.jumped_ms == DAY_MS
+    assert machine.after(TRUST_AFTER_MS - 1) == BEGIN_MS + 1000 + TRUST_AFTER_MS - 1
+    assert machine.after(1) == BEGIN_MS + 1000 + TRUST_AFTER_MS + DAY_MS
+    assert machine.clock.jumped_ms == 0
+
+
+def test_a_jump_that_is_taken_back_leaves_no_trace() -> None:
+    machine = Machine()
+    machine.set_ahead_ms = DAY_MS
+    machine.after(1000)
+    machine.set_ahead_ms = 0
+    assert machine.after(1000) == BEGIN_MS + 2000
+    assert machine.clock.jumped_ms == 0
+
+
+def test_small_corrections_and_steps_back_are_followed() -> None:
+    machine = Machine()
+    machine.set_ahead_ms = JUMP_MS
+    assert machine.after(0) == BEGIN_MS + JUMP_MS
+    machine.set_ahead_ms = -DAY_MS
+    assert machine.after(0) == BEGIN_MS - DAY_MS
+
+
+def test_t16_a_clock_that_jumps_deletes_nothing_early_and_keeps_nothing_for_ever(tmp_path: Path) -> None:
+    machine = Machine()
+    config = LogConfig(segment_bytes=1024, retention_ms=DAY_MS // 2)
+    log = Log.open(tmp_path, TopicPartition("t", 0), config, now_ms=BEGIN_MS, clean=True)
+    for _ in range(30):
+        append(log, timestamp=machine.after(1000))
+    machine.set_ahead_ms = DAY_MS
+    assert log.delete_expired(machine.after(60_000)) == []
+    # Records of the time ahead, then the clock is set right: offsets go on, and those records do not stay for ever.
+    for _ in range(30):
+        append(log, timestamp=machine.after(1000) + DAY_MS)
+    machine.set_ahead_ms = 0
+    for _ in range(30):
+        append(log, timestamp=machine.after(1000))
+    assert log.log_end_offset == 90
+    assert log.delete_expired(machine.after(60_000)) == []
+    later_ms = machine.after(3 * DAY_MS)
+    assert len(log.delete_expired(later_ms)) > 5
+    assert log.log_end_offset == 90
+    log.abandon()
