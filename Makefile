@@ -70,7 +70,7 @@ fuzz: ## bytes at random for requests and files, EFFORT times what `make test` t
 interop: ## other people's clients against a broker
 	@local/pytest.sh interop tests/interop
 
-molecule: ## one Molecule scenario at full length: SCENARIO=cluster, rolling_upgrade, bad_release, resume
+molecule: ## one Molecule scenario at full length: SCENARIO=cluster (see docs/handbook.md)
 	@FULL=1 local/molecule.sh $(SCENARIO)
 
 bench: ## a benchmark, BENCH=paper unless told; results go to docs/bench and docs/results

@@ -19,7 +19,7 @@ export PYLOG_HOSTS_FILE="$STATE/$PYLOG_HOSTS_SET/hosts.json"
 export PYLOG_JUNIT_XML="$STATE/results/molecule-$scenario.xml"
 log="$STATE/results/molecule-$scenario.log"
 mkdir -p "$STATE/results"
-rm -f "$PYLOG_JUNIT_XML"
+rm -f "$PYLOG_JUNIT_XML" "$STATE/results/$scenario.json"
 
 finish() {
   local status=$?
@@ -55,3 +55,19 @@ molecule test --scenario-name "$scenario" --destroy=never 2>&1 | tee "$log" || d
 tested=$("$VENV/bin/python" local/molecule_log.py "$log" "$PYLOG_JUNIT_XML" "$(<"$directory/min_tests")") ||
   die "Molecule ended well without having tested enough"
 say "$tested"
+
+# The last full run stays in the repository, for whoever wants to know before running it.
+if [[ -n "${FULL:-}" ]]; then
+  {
+    printf '# Scenario %s\n\n' "$scenario"
+    printf '| commit | date | seconds | cores, load at the end | tested |\n|---|---|---|---|---|\n'
+    printf '| %s | %s | %s | %s, %s | %s |\n' "$(git describe --always --dirty --abbrev=10)" "$(date -u +%F)" "$SECONDS" \
+      "$(nproc)" "$(cut -d ' ' -f 1 /proc/loadavg)" "${tested#tested: }"
+    numbers="$STATE/results/$scenario.json"
+    if [[ -f "$numbers" ]]; then
+      echo
+      sed 's/^/    /' "$numbers"
+    fi
+  } >"docs/results/molecule-$scenario.md"
+  say "kept as docs/results/molecule-$scenario.md"
+fi
