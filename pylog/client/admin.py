@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as _TopicPartition
@@ -20,9 +20,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from pylog.client.connection import Connection, as_connection, error_of, translate
-from pylog.client.reassignment import Reassignment, list_reassignments, reassign
 from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
 from pylog.model import NO_LEADER, NodeAddress, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    # At run time only where partitions are moved: it brings the protocol's messages, a tenth of a short command's time.
+    from pylog.client.reassignment import Reassignment
 
 _METADATA_TRY_S = 0.5
 _REFUSED_WAIT_S = 2.0
@@ -204,10 +207,14 @@ class Admin:
         Raises:
             ApiError: the cluster refuses all of it, UNSUPPORTED_VERSION before `pylog cluster finalize`.
         """
+        from pylog.client.reassignment import reassign
+
         return reassign(self._cluster.bootstrap, wanted, self._cluster.timeout_s)
 
-    def reassignments(self, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, Reassignment]:
+    def reassignments(self, partitions: Sequence[TopicPartition] | None = None) -> "dict[TopicPartition, Reassignment]":
         """Return what is on the move, of these partitions or of all."""
+        from pylog.client.reassignment import list_reassignments
+
         return list_reassignments(self._cluster.bootstrap, partitions, self._cluster.timeout_s)
 
     def _list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Offset]:

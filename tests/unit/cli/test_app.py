@@ -37,7 +37,7 @@ def test_help_lists_the_verbs_and_the_exit_codes(capsys: pytest.CaptureFixture[s
 
 
 def test_help_waits_for_no_heavy_import() -> None:
-    heavy = "{'confluent_kafka', 'yaml', 'rich', 'kafka', 'kazoo'}"
+    heavy = "{'confluent_kafka', 'pydantic', 'yaml', 'rich', 'kafka', 'kazoo'}"
     code = f"import sys; from pylog.cli.app import run; run(['--help']); sys.exit(str({heavy} & set(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.stderr.strip() == "set()"
