@@ -520,7 +520,10 @@ async def _run(config: BrokerConfig) -> int:
     except (PylogError, OSError) as error:
         broker.exit_code = _cannot_run(error)
     finally:
-        await broker.stop()
+        try:
+            await broker.stop()
+        except (PylogError, OSError) as error:  # the disk fails at the end: the next start checks the logs
+            broker.exit_code = _cannot_run(error)
     return broker.exit_code
 
 

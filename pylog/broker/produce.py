@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from pylog.broker.acks import Acknowledgements, Appended
+from pylog.broker.clock import steady_ms
 from pylog.broker.partitions import Partitions
 from pylog.broker.quotas import Meter
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
@@ -137,7 +138,13 @@ class ProduceHandler:
         if log.is_looking_inside:
             batch, header = take_in(batch, header, log.config)
         now_ms = self._now_ms()
-        result = log.append_as_leader(batch, header, partition.leader_epoch, now_ms)
+        try:
+            result = log.append_as_leader(batch, header, partition.leader_epoch, now_ms)
+        except ApiError as error:
+            if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not leading.is_in_touch(steady_ms()):
+                # A producer gives up at that error.  What we lack another leader may have, after a pause of ours.
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"not in touch with the replicas; {error}") from error
+            raise
         if not result.is_duplicate:
             if leading.cannot_write:
                 leading.cannot_write = False  # there is room again

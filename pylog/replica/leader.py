@@ -15,6 +15,9 @@ from pylog.model import Offset
 UNKNOWN: Offset = -1
 """Log end of a follower that has not fetched in this leader epoch; it holds the high watermark where it is."""
 
+TOUCH_MS = 2_000
+"""A follower fetches every half second, so one that is silent for so long has another leader, or is in trouble."""
+
 
 @dataclass(slots=True)
 class Progress:
@@ -172,6 +175,11 @@ class Leader:
     def is_under_min_isr(self) -> bool:
         """Whether acks=all must be refused."""
         return len(self.isr) < self._min_isr
+
+    def is_in_touch(self, now_ms: int) -> bool:
+        """Whether every other member of the ISR has fetched lately; one of them may lead by now otherwise."""
+        others = [self._followers[member] for member in self.isr if member != self._broker_id]
+        return all(now_ms - follower.fetched_ms <= TOUCH_MS for follower in others)
 
     def wanted_change(self, high_watermark: Offset, log_end_offset: Offset, now_ms: int) -> IsrChange | None:
         """Return the change to ask for, or None; the caller sends it after `sent`."""

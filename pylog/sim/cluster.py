@@ -14,9 +14,9 @@ from pylog.model import TopicPartition
 from pylog.sim.disk import Disks
 from pylog.sim.loop import SimLoop
 from pylog.sim.network import Network
-from pylog.sim.system import ProcessEnded, install
+from pylog.sim.system import install
 from pylog.sim.threads import Turns
-from pylog.sim.world import CURRENT, Process, World
+from pylog.sim.world import CURRENT, Process, ProcessEnded, World
 from pylog.sim.zookeeper import HOST as ZOOKEEPER
 from pylog.sim.zookeeper import Ensemble
 
@@ -124,10 +124,7 @@ class Cluster:
         code = await broker_module._run(self._config(host))
         self.world.note("exit", host.name, code)
         if host.process is process:
-            process.is_alive = False
-            self.network.forget(process)
-            self.disks.forget(process)
-            host.process = host.broker = None
+            self._bury(host, process)
 
     def _task_ended(self, task: "asyncio.Task[Any]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ProcessEnded):
@@ -155,11 +152,19 @@ class Cluster:
         if process is None:
             return
         self.world.note("kill", host.name)
+        self._bury(host, process)
+
+    def _bury(self, host: Host, process: Process) -> None:
+        """Take from a process what the operating system gave it."""
         process.kept += [host.broker, host.signals]
         process.is_alive = False
         host.process = host.broker = None
         self.network.forget(process)
         self.disks.forget(process)
+        if host.name in self.disks.failing:
+            # The kernel has dropped what it could not write.
+            self.disks.failing.discard(host.name)
+            self.world.note("dropped", host.name, self.disks.cut_power(host.data_dir))
 
     def cut_power(self, host: Host) -> None:
         """Switch the machine off; what was not synced may be gone."""
@@ -169,7 +174,9 @@ class Cluster:
         self.world.note("power", host.name, "lost_bytes", lost_bytes)
 
     def _ended(self, process: Process) -> None:
-        self.kill(self._host_of(process))
+        host = self._host_of(process)
+        self.world.note("ended_itself", host.name)
+        self.kill(host)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

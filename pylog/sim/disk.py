@@ -43,12 +43,14 @@ class Disks:
 
     Attributes:
         full: hosts whose disk takes nothing more.
+        failing: hosts whose disk fails every sync, and drops what was not synced.
     """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._safe: dict[int, _Safe] = {}
         self.full: set[str] = set()
+        self.failing: set[str] = set()
 
     # -- stand in for functions of `os` -----------------------------------------------------------------------------
 
@@ -89,6 +91,9 @@ class Disks:
 
     def fsync(self, fd: int) -> None:
         """Make what the file holds now safe."""
+        process = CURRENT.get()
+        if process is not None and process.host in self.failing:
+            raise OSError(errno.EIO, "Input/output error")
         found = os.fstat(fd)
         if stat.S_ISDIR(found.st_mode):
             return

@@ -43,6 +43,7 @@ class Faults:
             (2, self._change_weather),
             (1, self._turn_clock),
             (1, self._fill_disk),
+            (1, self._fail_syncs),
             (1, self._kill_leader_behind_a_cut),
         ]
         # Each run likes some kinds and knows nothing of others: that reaches further than a bit of everything.
@@ -64,6 +65,8 @@ class Faults:
         self._cluster.ensemble.drop = 0.0
         self._cluster.disks.full.clear()
         for host in self._cluster.hosts.values():
+            if host.name in self._cluster.disks.failing:
+                self._cluster.kill(host)  # its next sync would do so
             host.skew_ms = 0
             if host.process is not None:
                 host.process.skew_ms = 0
@@ -127,8 +130,7 @@ class Faults:
             return
         if not self._is_flushing and not self._may_forget(host):
             return
-        if not self._is_flushing:
-            host.damaged = {key for key, state in self._checks.states.items() if host.broker_id in state.isr}
+        self._damage(host)
         self._cluster.cut_power(host)
         self._start_later(host)
 
@@ -247,6 +249,19 @@ class Faults:
         self._world.note("disk_full", host.name)
         self._cluster.disks.full.add(host.name)
         self._begin(0.2, 3.0, lambda: self._cluster.disks.full.discard(host.name))
+
+    def _fail_syncs(self) -> None:
+        """Let the next sync fail: the broker must end itself, for what it wrote is gone."""
+        host = self._host()
+        if host.process is None or (not self._is_flushing and not self._may_forget(host)):
+            return
+        self._damage(host)
+        self._world.note("syncs_fail", host.name)
+        self._cluster.disks.failing.add(host.name)
+
+    def _damage(self, host: Host) -> None:
+        if not self._is_flushing:
+            host.damaged = {key for key, state in self._checks.states.items() if host.broker_id in state.isr}
 
     def _kill_leader_behind_a_cut(self) -> None:
         """Cut a leader's followers off, let it write alone for a moment, then kill it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from pylog.sim.network import Network
 from pylog.sim.threads import Turns
-from pylog.sim.world import CURRENT, World
+from pylog.sim.world import CURRENT, ProcessEnded, World
 
 THREAD_DELAYS_S = (0.0001, 0.002)
 """How long a job given to a thread waits before it runs."""
@@ -153,6 +153,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         """End the run: an exception nobody caught is a bug."""
         error = context.get("exception")
         message = context.get("message", "")
+        if isinstance(error, ProcessEnded):
+            return
         if isinstance(error, BaseException):
             self._world.fail(error)
         elif "never retrieved" not in message and "was destroyed" not in message:

@@ -20,15 +20,11 @@ from pylog.sim.disk import Disks
 from pylog.sim.loop import SimLoop
 from pylog.sim.network import Network
 from pylog.sim.threads import Threading, Turns
-from pylog.sim.world import CURRENT, Process, World
+from pylog.sim.world import CURRENT, Process, ProcessEnded, World
 from pylog.store.base import Store
 
 STATVFS = SimpleNamespace(f_blocks=1 << 30, f_bfree=1 << 29, f_bavail=1 << 29)
 """A disk half full, whatever this machine's is."""
-
-
-class ProcessEnded(BaseException):
-    """A process ended itself; nothing of it runs any more."""
 
 
 class _NoAdmin:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Generic, TypeVar
 
-from pylog.sim.world import CURRENT, Process, World
+from pylog.sim.world import CURRENT, Process, ProcessEnded, World
 
 T = TypeVar("T")
 
@@ -118,6 +118,8 @@ class SimThread:
         CURRENT.set(self.process)
         try:
             self._work()
+        except ProcessEnded:
+            pass
         except BaseException as error:
             self._turns.world.fail(error)
         self.is_done = True

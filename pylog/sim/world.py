@@ -29,6 +29,10 @@ class Violation(Exception):
         self.invariant = invariant
 
 
+class ProcessEnded(BaseException):
+    """A process ended itself; nothing of it runs any more."""
+
+
 @dataclass(eq=False, slots=True)
 class Process:
     """One process of the run: a broker from start to end, or a client.

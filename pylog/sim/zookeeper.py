@@ -112,6 +112,7 @@ class SimStore(Store):
             self._as_process(self.suspend)
 
     def _expire(self) -> None:
+        assert self._inner.session_id, "a session that nobody has"
         self._world.note("expired", self._process.host, self._inner.session_id)
         self._is_expired = True
         self._ensemble.tree.end_session(self._inner.session_id)
@@ -132,7 +133,7 @@ class SimStore(Store):
         if self._wanted and self._has_session and not self._is_suspended:
             self._is_suspended = True
             self._world.note("suspended", self._process.host)
-            self._inner.suspend()
+            _as(None, self._inner.suspend)
 
     def _reconnect(self) -> None:
         if not self._wanted or not self._is_suspended:
@@ -140,9 +141,9 @@ class SimStore(Store):
         self._is_suspended = False
         if self._is_expired:
             self._world.note("session_lost", self._process.host)
-            self._inner.expire()
+            _as(None, self._inner.expire)
             self._is_expired = False
-            self._inner.connect()
+            _as(None, self._inner.connect)
         else:
             self._inner.resume()
         self._heard_s = self._world.now_s
@@ -156,16 +157,18 @@ class SimStore(Store):
                 raise NotConnected(message="no session in time")
             self._sleep(0.2)
         self._sleep(self._delay_s())
-        self._inner.connect()
+        _as(None, self._inner.connect)
         self._has_session, self._is_expired, self._is_suspended = True, False, False
         self._heard_s = self._world.now_s
 
     def close(self) -> None:
         """End the session; without a connection it ends by its time-out."""
         self._wanted = False
+        if self._is_expired:
+            self._has_session = False
         if self._ensemble.reaches(self._process.host):
-            self._inner.close()
             self._has_session, self.is_over = False, True
+            _as(None, self._inner.close)
 
     def renew(self) -> None:
         """Accept one loss."""
@@ -226,7 +229,7 @@ class SimStore(Store):
         if session_id != self._inner.session_id:
             raise SessionLost(message="the session is another one")
         try:
-            result: T | None = verb()
+            result: T | None = _as(None, verb)
             error: Exception | None = None
         except (NotConnected, SessionLost):
             raise
@@ -271,9 +274,10 @@ class SimStore(Store):
         thread.park(delay_s)
 
 
-def _as(process: Process, step: Callable[[], None]) -> None:
+def _as(process: Process | None, step: Callable[[], T]) -> T:
+    """Do a step as another process; the ensemble's own disk and files are no broker's."""
     token = CURRENT.set(process)
     try:
-        step()
+        return step()
     finally:
         CURRENT.reset(token)

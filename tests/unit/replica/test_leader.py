@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pylog.replica.leader import IsrChange, Leader
+from pylog.replica.leader import TOUCH_MS, IsrChange, Leader
 
 LAG_MS = 1_000
 
@@ -127,6 +127,16 @@ def test_a_follower_that_fetches_no_more_does_not_join() -> None:
     change = one.wanted_change(0, 10, now_ms=LAG_MS + 2)
     assert change is not None
     assert change.isr == ((1, -1), (2, 20))
+
+
+def test_a_leader_whose_followers_are_silent_is_not_in_touch() -> None:
+    """Found by the simulator: after a pause a deposed leader told producers that they had skipped a batch."""
+    one = leader(isr=(1, 2))
+    assert not one.is_in_touch(TOUCH_MS + 1)
+    one.fetched(2, 20, 0, 10, now_ms=5_000)
+    assert one.is_in_touch(5_000 + TOUCH_MS)
+    assert not one.is_in_touch(5_001 + TOUCH_MS)
+    assert leader(isr=(1,)).is_in_touch(TOUCH_MS + 1)
 
 
 def test_a_resignation_names_the_others_in_sync() -> None:
