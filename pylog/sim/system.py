@@ -8,7 +8,6 @@ import os
 import random
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import NoReturn
 
 from pylog.broker import agent as agent_module
@@ -23,7 +22,7 @@ from pylog.sim.threads import Threading, Turns
 from pylog.sim.world import CURRENT, Process, ProcessEnded, World
 from pylog.store.base import Store
 
-STATVFS = SimpleNamespace(f_blocks=1 << 30, f_bfree=1 << 29, f_bavail=1 << 29)
+STATVFS = os.statvfs_result((4096, 4096, 1 << 30, 1 << 29, 1 << 29, 1 << 20, 1 << 20, 1 << 20, 0, 255))
 """A disk half full, whatever this machine's is."""
 
 
