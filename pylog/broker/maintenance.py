@@ -226,6 +226,14 @@ class Maintenance:
             if work is None:
                 continue
             job = CompactionJob(log, work, self._now_ms())
+            # After a crash a gap above the recovery point is a loss, one below it is compaction's: so that point is
+            # on disk before there are gaps.
+            checkpoint = self._directory.checkpoint_job()
+            await self._start_job(checkpoint)
+            if checkpoint.error is not None:
+                job.error = checkpoint.error
+                job.finish()
+                return
             await self._start_job(job)
             if job.error is None:
                 self._compactions.value += 1

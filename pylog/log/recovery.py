@@ -313,7 +313,8 @@ def _check(loaded: LoadedLog, segment: Segment, config: LogConfig, recovery_poin
         _replay(loaded, header)
     row = loaded.segments.index(segment)
     following = loaded.segments[row + 1] if row + 1 < len(loaded.segments) else None
-    if damage is None and following is not None and not _follows(segment, following, config):
+    # Compaction leaves gaps only below the recovery point that was written down before it put anything in place.
+    if damage is None and following is not None and segment.next_offset != following.base_offset:
         damage = Damage(size_bytes, f"next is offset {segment.next_offset}, not {following.base_offset}")
     if damage is None:
         if following is not None:
@@ -323,12 +324,6 @@ def _check(loaded: LoadedLog, segment: Segment, config: LogConfig, recovery_poin
         raise StorageError(f"{segment.path}: damaged at {damage.position}, below the recovery point: {damage.reason}")
     _cut(loaded, row, size_bytes, damage)
     return False
-
-
-def _follows(segment: Segment, following: Segment, config: LogConfig) -> bool:
-    if "compact" in config.cleanup_policy:
-        return segment.next_offset <= following.base_offset
-    return segment.next_offset == following.base_offset
 
 
 def _start_check(segment: Segment, recovery_point: Offset) -> None:

@@ -93,6 +93,18 @@ def test_a_hole_between_two_unsynced_segments_is_cut(tmp_path: Path) -> None:
     assert open_log(tmp_path).log_end_offset == last.base_offset
 
 
+def test_a_hole_between_two_unsynced_segments_of_a_compacted_log_is_cut_too(tmp_path: Path) -> None:
+    config = replace(SMALL, cleanup_policy="compact")
+    log = open_log(tmp_path, config)
+    append(log)
+    log.roll()
+    append(log)
+    crash(log)
+    os.truncate(segment_files(tmp_path)[0], 0)
+    # Whoever took the gap for compaction's would claim offset 0, and as a follower in sync never fetch it again.
+    assert open_log(tmp_path, config).log_end_offset == 0
+
+
 @pytest.mark.parametrize("where", ["length", "magic", "crc", "records"])
 def test_damage_below_the_recovery_point_names_file_and_position(tmp_path: Path, where: str) -> None:
     log = open_log(tmp_path, ONE_SEGMENT)
