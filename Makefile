@@ -13,7 +13,7 @@ FIRST ?= 1
 EFFORT ?= 50
 
 .PHONY: help setup doctor image hosts up status logs shell down distclean \
-        test check sim sim-mutants unit fuzz interop molecule bench wheelhouse
+        test check sim sim-mutants unit fuzz interop suites molecule bench wheelhouse
 
 help: ## print this list
 	@printf 'pylog: a distributed log, deployed by Ansible\n\n'
@@ -69,6 +69,9 @@ fuzz: ## bytes at random for requests and files, EFFORT times what `make test` t
 
 interop: ## other people's clients against a broker
 	@local/pytest.sh interop tests/interop
+
+suites: ## integration suites of other projects; the result goes to docs/results
+	@local/suites.sh
 
 molecule: ## one Molecule scenario at full length: SCENARIO=cluster (see docs/handbook.md)
 	@FULL=1 local/molecule.sh $(SCENARIO)
