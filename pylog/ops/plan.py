@@ -1,13 +1,16 @@
 """What a deployment would do, before it does it: `site` in check mode, read by a program.
 
-    python -m pylog.ops.plan INVENTORY [--limit HOSTS] [--extra-vars JSON] [--json FILE]
+    python -m pylog.ops.plan INVENTORY [--limit HOSTS] [--extra-vars JSON] [--json FILE] [--against FILE]
 
 Changes nothing.  Prints the changes of each host, which instances would restart with the named reason and in which
 order, and how long that should take; ``--json`` writes the same for programs::
 
     {"hosts": {name: [{"task", "subject", "added", "removed"}]}, "restarts": [step], "blockers": [...], "expected_s"}
 
-Exit code 0: nothing would change; 2: something would; 3: nothing may happen now, the blockers say why; 1: it failed.
+``--against`` compares with a plan that somebody approved earlier.
+
+Exit code 0: nothing would change; 2: something would; 3: nothing may happen now, the blockers say why; 4: the approved
+plan is stale; 1: it failed.
 """
 
 import argparse
@@ -24,7 +27,7 @@ from typing import Any
 from pylog.ops.table import aligned
 
 ROOT = Path(__file__).resolve().parents[2]
-NOTHING, FAILED, CHANGES, BLOCKED = 0, 1, 2, 3
+NOTHING, FAILED, CHANGES, BLOCKED, STALE = 0, 1, 2, 3, 4
 # The task of the roles whose answer is the plan of restarts.
 _DECISION = "Decide which"
 _MAX_SUBJECT = 60
@@ -73,13 +76,15 @@ def changes_of(task: str, result: Mapping[str, Any]) -> Iterator[Change]:
         if not one.get("changed"):
             continue
         item = one.get("item", one.get("instance", ""))
-        subject = str(one.get("dest") or one.get("path") or one.get("name") or one.get("msg") or item)
         texts = [diff for diff in diffs_of(one) if isinstance(diff.get("before"), str)]
-        header = next((str(d["after_header"]).split(" ")[0] for d in texts if d.get("after_header")), "")
+        # What stands after it is where the text came from, which may be another temporary file each time.
+        header = next((str(diff["before_header"]) for diff in texts if diff.get("before_header")), "")
+        named = (one.get(key) for key in ("dest", "path", "name", "msg"))
+        subject = next(filter(None, (header, *named)), item)
         pairs = [changed_lines(diff["before"], str(diff.get("after", ""))) for diff in texts]
         yield Change(
             task=task,
-            subject=(subject or header)[:_MAX_SUBJECT],
+            subject=str(subject)[:_MAX_SUBJECT],
             added=tuple(line for added, _ in pairs for line in added),
             removed=tuple(line for _, removed in pairs for line in removed),
         )
@@ -101,6 +106,26 @@ def summary(run: Mapping[str, Any]) -> dict[str, Any]:
                 elif changes := [asdict(change) for change in changes_of(name, result)]:
                     hosts.setdefault(host, []).extend(changes)
     return found
+
+
+def differences(approved: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what would happen now and was not approved, and what was approved and would not happen."""
+    pairs = [
+        (words, _said(plan)) for words, plan in (("approved, and would not happen", approved), ("not approved", now))
+    ]
+    for index, (words, said) in enumerate(pairs):
+        yield from (f"{words}: {one}" for one in sorted(said - pairs[1 - index][1]))
+
+
+def _said(plan: Mapping[str, Any]) -> set[str]:
+    changes = {
+        f"{host}: {change['subject'] or change['task']}: +{list(change['added'])} -{list(change['removed'])}"
+        for host, changes in plan["hosts"].items()
+        for change in changes
+    }
+    return changes | {
+        f"{step['host']}: restart of {step['unit']}: {list(step['reasons'])}" for step in plan["restarts"]
+    }
 
 
 def failures(run: Mapping[str, Any]) -> Iterator[str]:
@@ -162,15 +187,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--limit", default="")
     parser.add_argument("--extra-vars", default="")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--against", type=Path)
     options = parser.parse_args(arguments)
     try:
+        approved = json.loads(options.against.read_text()) if options.against else None
         plan = summary(check(options.inventory, options.limit, options.extra_vars))
-    except PlanError as error:
+    except (PlanError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return FAILED
     print("\n".join(lines(plan)))
     if options.json:
         options.json.write_text(json.dumps(plan, indent=2, sort_keys=True) + "\n")
+    if approved is not None and (found := list(differences(approved, plan))):
+        print("\n".join(["", f"{options.against} is stale:", *found, "make and approve a new plan"]))
+        return STALE
     if plan["blockers"]:
         return BLOCKED
     return CHANGES if plan["hosts"] or plan["restarts"] else NOTHING

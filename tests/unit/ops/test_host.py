@@ -104,6 +104,37 @@ def test_waiting_wants_good_readings_in_a_row(ready: list[bool], is_well: bool, 
     assert len(ready) == left
 
 
+def test_waiting_ends_early_for_a_process_that_crashes_again_and_again() -> None:
+    read = [{"is_ready": False, "is_hopeless": False}, {"is_ready": False, "is_hopeless": True}]
+    assert not host.wait(lambda _: read.pop(0), {"wait_s": 3600, "interval_s": 0})["is_well"]
+    assert read == []
+
+
+def test_reading_the_log_after_a_crash_does_not_count_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_s = [0.0]
+    monkeypatch.setattr(host.time, "monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(host.time, "sleep", lambda seconds: clock_s.append(clock_s.pop() + seconds))
+
+    def read(_: object) -> dict[str, bool]:
+        return {"is_ready": clock_s[0] >= 1000, "is_recovering": clock_s[0] < 999}
+
+    assert host.wait(read, {"wait_s": 5, "interval_s": 1})["is_well"]
+    assert clock_s[0] == 1000
+
+
+def test_what_a_process_started_with_is_read_from_its_record(tmp_path: Path) -> None:
+    record = tmp_path / "started"
+    record.write_text("aa  /etc/pylog/broker-1.yml\nbb  /opt/pylog/current/requirements.lock\n")
+    wanted = {"/etc/pylog/broker-1.yml": "aa", "/opt/pylog/current/requirements.lock": "bb"}
+    assert host.started_with(str(record)) == wanted
+    assert host.started_with(str(tmp_path / "none")) == {}
+
+
+def test_free_space_of_a_directory_that_is_not_there_yet_is_all_of_it(tmp_path: Path) -> None:
+    assert host.free_percent(str(tmp_path / "none")) == 100
+    assert 0 <= host.free_percent(str(tmp_path)) <= 100
+
+
 def test_os_release_is_read_with_and_without_quotes() -> None:
     assert host.os_release('ID=debian\nVERSION_ID="12"\n\n') == {"ID": "debian", "VERSION_ID": "12"}
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from pylog.ops.plan import failures, lines, summary
+from pylog.ops.plan import differences, failures, lines, summary
 
+GONE = "approved, and would not happen"
 CONFIG = "/etc/pylog/broker-1.yml"
 STEP = {"host": "h1", "unit": "pylog-broker@1.service", "action": "restart", "reasons": [f"{CONFIG} aa, wanted bb"]}
 
@@ -58,6 +59,28 @@ def test_restarts_come_from_the_roles_own_decision() -> None:
 def test_blockers_are_part_of_the_plan() -> None:
     found = summary(run(Decide_which_brokers_restart={"h1": decided(blockers=("broker 2 is not well",))}))
     assert "blocked: broker 2 is not well" in list(lines(found))
+
+
+def test_a_plan_that_still_holds_has_no_differences() -> None:
+    found = summary(run(Write={"h1": written("a: 1\n", "a: 2\n", dest=CONFIG)}, Decide_which={"h1": decided(STEP)}))
+    assert list(differences(json.loads(json.dumps(found)), found)) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (run(Write={"h1": written("a: 1\n", "a: 3\n", dest=CONFIG)}), [GONE, "not approved"]),
+        (run(Write={"h2": written("a: 1\n", "a: 2\n", dest=CONFIG)}), [GONE, "not approved"]),
+        (run(Write={"h1": {"changed": False}}), [GONE]),
+        (run(Write={"h1": written("a: 1\n", "a: 2\n", dest=CONFIG)}, Decide_which={"h1": decided(STEP)}),
+         ["not approved"]),
+    ],
+)  # fmt: skip
+def test_a_stale_plan_is_named_with_what_differs(now: dict[str, Any], said: list[str]) -> None:
+    approved = summary(run(Write={"h1": written("a: 1\n", "a: 2\n", dest=CONFIG)}))
+    found = list(differences(approved, summary(now)))
+    assert [one.split(":")[0] for one in found] == said
+    assert all("h1" in one or "h2" in one for one in found)
 
 
 @pytest.mark.parametrize("result", [{"failed": True, "msg": "no"}, {"unreachable": True, "msg": "no"}])
