@@ -18,7 +18,7 @@ test_stage 'unit and property' 300 local/pytest.sh unit tests/unit
 test_stage 'fuzzing' 120 local/pytest.sh fuzz tests/fuzz
 test_stage 'connections' 180 local/pytest.sh net tests/net
 test_stage 'simulation' 90 local/pytest.sh sim tests/sim
-test_stage 'cluster tests' 300 local/pytest.sh cluster tests/cluster
+test_stage 'cluster tests' 660 local/pytest.sh cluster tests/cluster
 test_stage 'consumers' 300 local/pytest.sh consumers tests/consumers
 test_stage 'programs' 480 local/pytest.sh programs tests/programs
 test_stage 'interop' 240 local/pytest.sh interop tests/interop

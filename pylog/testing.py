@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -42,6 +42,7 @@ class BrokerProcess:
         config_file: Path | None = None,
         env: Mapping[str, str] | None = None,
         module: str = "pylog",
+        prefix: Sequence[str] = (),
     ) -> None:
         """Describe a broker; entering the context starts it.
 
@@ -53,6 +54,7 @@ class BrokerProcess:
             config_file: start it as one of a cluster, from this file, which then says address and settings.
             env: added to the environment.
             module: what Python runs; one of a test's own may change what the broker does.
+            prefix: command that runs the broker's own, such as ``ip netns exec NAME``.
         """
         self.data_dir = directory / "data"
         self.log_path = directory / "broker.log"
@@ -62,6 +64,7 @@ class BrokerProcess:
         self._port = port
         self._env = dict(env or {})
         self._module = module
+        self._prefix = list(prefix)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -112,7 +115,7 @@ class BrokerProcess:
         said = len(self.log)
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self._module, "broker", *self._options()],
+                [*self._prefix, sys.executable, "-m", self._module, "broker", *self._options()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -406,6 +406,8 @@ class ClusterAgent:
                 "correct `store`; if the store of a standalone broker is lost: pylog cluster adopt --data DIR"
             )
         self.cluster_id = found or self._tree.give_cluster_id(topic_id_text(uuid.uuid4()))
+        # From now on it is ours: a store that is wiped under a running broker must not look like a first start.
+        self._registration = replace(self._registration, cluster_id=self.cluster_id)
         check_level(self._tree.level())
 
     def _check_stale(self, host: str) -> None:

@@ -52,7 +52,7 @@ DEFAULT_HANG_LIMIT_S = 6.0
 """How long the loop may hang before the process ends itself, where no session time-out says otherwise."""
 
 IMAGE_TIMEOUT_S = 10.0
-"""How long a start waits for its first image before it goes on unready; a controller may be still electing."""
+"""How long a start waits for an image, and then for one that counts on this broker, before it says so."""
 
 
 HAND_OVER_RETRY_S = 0.2
@@ -189,8 +189,11 @@ class Broker:
         self._state = "recovering"
         if not self._directory.was_clean:
             self._recovery = self._loop.create_task(self._recover())
+        # Clients would be told of a cluster without us; some never look for us again then.
+        while not await self.images.wait_until(self.partitions.knows_us, IMAGE_TIMEOUT_S):
+            _logger.warning("no cluster image has this broker yet; not serving clients retry_s=%d", IMAGE_TIMEOUT_S)
         if not await self.images.wait_until(self._is_accepted, IMAGE_TIMEOUT_S):
-            _logger.warning("no cluster image yet, or none that counts on this broker after_s=%d", IMAGE_TIMEOUT_S)
+            _logger.warning("partitions wait for what others have, after an unclean stop waited_s=%d", IMAGE_TIMEOUT_S)
         self._maintenance.start()
         self._replication.start()
         self.groups.start()

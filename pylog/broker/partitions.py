@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import UUID
 
 from pylog.broker.clock import steady_ms, wall_ms
-from pylog.broker.settings import Value, log_config, topic_settings
+from pylog.broker.settings import Value, log_config, topic_setting
 from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode, StorageError
@@ -287,7 +287,7 @@ class Partitions:
         if partition.log is not None:
             partition.log.configure(log_config(self._settings, topic.configs))
         if partition.leading is not None:
-            partition.leading.want_isr(int(topic_settings(self._settings, topic.configs)["min.insync.replicas"].value))
+            partition.leading.want_isr(int(topic_setting(self._settings, topic.configs, "min.insync.replicas")))
             self.advance(partition)
 
     def advance(self, partition: Partition) -> bool:
@@ -321,7 +321,7 @@ class Partitions:
             partition_epoch=state.partition_epoch,
             epoch_start=log.log_end_offset if log is not None else 0,
             lag_ms=int(self._settings["replica.lag.time.max.ms"]),
-            min_isr=int(topic_settings(self._settings, topic.configs)["min.insync.replicas"].value),
+            min_isr=int(topic_setting(self._settings, topic.configs, "min.insync.replicas")),
             now_ms=steady_ms(),
         )
         self.advance(partition)

@@ -30,6 +30,9 @@ MAX_WAIT_MS = 500
 MAX_BYTES = 8 << 20
 FETCH_TIMEOUT_S = 10.0
 BACKOFF_S = 0.2
+FIRST_REST_S = 0.01
+"""How long a partition rests after its first error, twice as long after each next one up to `BACKOFF_S`.  Mostly the
+leader has not heard yet that it leads, and all who write with acks=all wait for us."""
 ISR_TICK_S = 0.1
 ISR_TIMEOUT_S = 5.0
 ISR_REST_MS = 1_000
@@ -306,15 +309,21 @@ class _Fetcher:
         self._address: NodeAddress | None = None
         self._partitions: dict[Key, Partition] = {}
         self._resting: dict[Key, float] = {}
+        self._rests_s: dict[Key, float] = {}
+        self._asked: frozenset[Key] = frozenset()
+        self._fetch: asyncio.Task[list[FetchResult[memoryview]]] | None = None
         self._wake = asyncio.Event()
         self._is_stopped = False
 
     def assign(self, address: NodeAddress, partitions: dict[Key, Partition]) -> None:
-        """Fetch *partitions* from *address* from now on."""
+        """Fetch *partitions* from *address* from now on; a fetch that waits for others is given up for a new one."""
         self._address = address
         self._partitions = partitions
         self._resting = {key: until for key, until in self._resting.items() if key in partitions}
+        self._rests_s = {key: rest for key, rest in self._rests_s.items() if key in partitions}
         self._wake.set()
+        if self._fetch is not None and partitions.keys() - self._asked - self._resting.keys():
+            self._fetch.cancel()
 
     def stop(self) -> None:
         """Ask for nothing more."""
@@ -332,27 +341,44 @@ class _Fetcher:
             self._resting = {key: until for key, until in self._resting.items() if until > now_s}
             partitions = {key: one for key, one in self._partitions.items() if key not in self._resting}
             await self._owner.synced(partitions.values())
+            # None of those that rest waits longer because the others have no news.
+            rest_s = min((until - now_s for until in self._resting.values()), default=BACKOFF_S)
             request = self._owner.request_for(partitions.values())
+            if self._resting:
+                request.max_wait_ms = min(request.max_wait_ms, int(rest_s * 1000))
             if not request.partitions or self._address is None or self._owner.broker_epoch < 0:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), BACKOFF_S if self._partitions else None)
+                    await asyncio.wait_for(self._wake.wait(), min(rest_s, BACKOFF_S) if self._partitions else None)
                 continue
             try:
-                results = await self._client.fetch(self._address, self._owner.broker_epoch, request, FETCH_TIMEOUT_S)
+                results = await self._ask(self._address, request)
             except ApiError as error:
                 if not self._is_stopped:
                     _logger.warning("fetch failed leader=%d reason=%s", self._address.node_id, error)
                     await asyncio.sleep(BACKOFF_S)
                 continue
-            self._take(partitions, request, results, now_s)
+            if results is not None:
+                self._take(partitions, request, results)
             await asyncio.sleep(0)
+
+    async def _ask(self, address: NodeAddress, request: FetchRequest) -> list[FetchResult[memoryview]] | None:
+        """Return the leader's answer, or None if we were given more to ask for meanwhile."""
+        self._asked = frozenset((part.topic, part.partition) for part in request.partitions)
+        work = self._client.fetch(address, self._owner.broker_epoch, request, FETCH_TIMEOUT_S)
+        self._fetch = asyncio.get_running_loop().create_task(work)
+        try:
+            # Not awaited itself: whether it or we were cancelled could not be told apart then.
+            await asyncio.wait([self._fetch])
+            return None if self._fetch.cancelled() else self._fetch.result()
+        finally:
+            self._fetch.cancel()
+            self._fetch = None
 
     def _take(
         self,
         partitions: dict[Key, Partition],
         request: FetchRequest,
         results: list[FetchResult[memoryview]],
-        now_s: float,
     ) -> None:
         asked = {(part.topic, part.partition): part for part in request.partitions}
         for result in results:
@@ -360,8 +386,12 @@ class _Fetcher:
             partition = partitions.get(key)
             if partition is None or self._partitions.get(key) is not partition:
                 continue
-            if not self._owner.take(partition, asked[key], result):
-                self._resting[key] = now_s + BACKOFF_S
+            if self._owner.take(partition, asked[key], result):
+                self._rests_s.pop(key, None)
+            else:
+                rest_s = self._rests_s.get(key, FIRST_REST_S)
+                self._resting[key] = asyncio.get_running_loop().time() + rest_s
+                self._rests_s[key] = min(2 * rest_s, BACKOFF_S)
 
 
 def _is_under_replicated(partition: Partition) -> bool:

@@ -473,6 +473,12 @@ def topic_settings(broker: Mapping[str, Value], configs: Mapping[str, str]) -> d
     return found
 
 
+def topic_setting(broker: Mapping[str, Value], configs: Mapping[str, str], name: str) -> Value:
+    """Return one setting of a topic, by its name there; see `topic_settings`."""
+    setting = _BY_TOPIC_NAME[name]
+    return setting.parse(configs[name]) if name in configs else broker[setting.name]
+
+
 def broker_settings(
     broker: Mapping[str, Value], dynamic: Mapping[str, Mapping[str, str]], broker_id: int
 ) -> dict[str, Effective]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pylog.broker.partitions import Partition, Partitions
+from pylog.model import NO_LEADER
 
 
 def describe_partition(partition: Partition) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def describe_partition(partition: Partition) -> dict[str, Any]:
 
 
 def readiness(partitions: Partitions, broker_id: int, *, is_registered: bool, has_image: bool) -> Mapping[str, Any]:
-    """Return what /ready answers: ready only with every hosted partition in its in-sync set."""
+    """Return what /ready answers: ready only with every hosted partition led, and in sync here."""
     image = partitions.image
     reason = ""
     if not is_registered:
@@ -44,8 +45,16 @@ def readiness(partitions: Partitions, broker_id: int, *, is_registered: bool, ha
             for number, state in topic.partitions.items()
             if broker_id in state.replicas and not _is_in_sync(partitions, broker_id, topic.name, number, state.isr)
         ]
+        leaderless = [
+            f"{topic.name}-{number}"
+            for topic in image.topics.values()
+            for number, state in topic.partitions.items()
+            if state.leader == NO_LEADER and broker_id in state.replicas
+        ]
         if lacking:
             reason = f"{len(lacking)} partitions not in sync, first {lacking[0]}"
+        elif leaderless:
+            reason = f"{len(leaderless)} partitions without leader, first {leaderless[0]}"
     return {"ready": not reason, "reason": reason}
 
 

@@ -50,8 +50,10 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start: Offset, *, save: bool = True) -> None:
         """Note that *epoch* begins at *start*; an epoch not above the latest one changes nothing."""
-        if self._add(epoch, start) and save:
-            self.save()
+        if self._add(epoch, start):
+            self.is_saved = False
+            if save:
+                self.save()
 
     def end_offset(self, epoch: int, log_end_offset: Offset) -> tuple[int, Offset]:
         """Return (largest known epoch not above *epoch*, offset after its last record); (-1, -1) if none is known.

@@ -271,14 +271,37 @@ class Log:
         """
         if self.offline is not None:
             raise self.offline
-        base_offset = self.log_end_offset
-        for position, header in iter_batches(batches):
-            batch = batches[position : position + header.size_bytes]
-            check_stored_batch(batch)
-            if header.base_offset < self.log_end_offset and not self._begins_inside(header):
-                raise CorruptRecords(f"leader sent offset {header.base_offset}, {self.log_end_offset} is next")
-            self._append_stored(batch, header)
+        base_offset = end_offset = self.log_end_offset
+        run: list[BatchHeader] = []
+        begin = end = 0  # of the run in *batches*
+        try:
+            for position, header in iter_batches(batches):
+                check_stored_batch(batches, position)
+                if header.base_offset < end_offset and (run or not self._begins_inside(header)):
+                    raise CorruptRecords(f"leader sent offset {header.base_offset}, {end_offset} is next")
+                if run and not (self._has_room(run[0], 0) and self._has_room(header, end - begin)):
+                    done, run = run, []
+                    self._append_stored(batches[begin:end], done)
+                if not run:
+                    begin = position
+                run.append(header)
+                end, end_offset = position + header.size_bytes, header.last_offset + 1
+        finally:
+            # Also what stands before a damaged batch.
+            if run and self.offline is None:
+                self._append_stored(batches[begin:end], run)
         return AppendResult(base_offset, self.log_end_offset - 1)
+
+    def _has_room(self, header: BatchHeader, before_bytes: int) -> bool:
+        """Whether a batch that comes so many bytes behind the log end is of the active segment."""
+        segment = self._active
+        if not segment.size_bytes and before_bytes:
+            return False  # its age counts from its first batch, which must be there before the next is compared
+        return (
+            segment.size_bytes + before_bytes + header.size_bytes <= self._roll_bytes
+            and header.max_timestamp <= self._roll_timestamp
+            and header.last_offset <= self._last_possible_offset
+        )
 
     def _begins_inside(self, header: BatchHeader) -> bool:
         """Whether an empty log gets the batch that holds its first offset, after DeleteRecords cut into it."""
@@ -289,26 +312,25 @@ class Log:
         self.log_start_offset = log_start_offset
         return True
 
-    def _append_stored(self, batch: memoryview, header: BatchHeader) -> None:
-        segment, last_offset = self._active, header.last_offset
-        if (
-            segment.size_bytes + len(batch) > self._roll_bytes
-            or header.max_timestamp > self._roll_timestamp
-            or last_offset > self._last_possible_offset
-        ):
+    def _append_stored(self, batches: memoryview, headers: Sequence[BatchHeader]) -> None:
+        """Append batches of one segment, the active one or, if the first has no room there, the next."""
+        segment = self._active
+        if not self._has_room(headers[0], 0):
             # Named for the log end, not for a batch after a gap: then a hole between two files is damage.
             segment = self._make_room(self.log_end_offset)
-        if header.partition_leader_epoch > self._leader_epoch:
-            self._begin_epoch(header.partition_leader_epoch, header.base_offset)
-        self._write_rest(segment, batch, 0)
-        if not segment.size_bytes:
-            self._begin_segment(header.max_timestamp, header.max_timestamp)
-        if header.base_offset > segment.next_offset:
-            segment.skip_to(header.base_offset)
-        segment.add(last_offset, len(batch), header.max_timestamp, self._config.index_interval_bytes)
-        self.log_end_offset = last_offset + 1
-        if header.producer_id >= 0:
-            self.producers.note(header, header.base_offset, UNKNOWN)
+        for header in headers:
+            if header.partition_leader_epoch > self._leader_epoch:
+                self._begin_epoch(header.partition_leader_epoch, header.base_offset)
+        self._write_rest(segment, batches, 0)
+        for header in headers:
+            if not segment.size_bytes:
+                self._begin_segment(header.max_timestamp, header.max_timestamp)
+            if header.base_offset > segment.next_offset:
+                segment.skip_to(header.base_offset)
+            segment.add(header.last_offset, header.size_bytes, header.max_timestamp, self._config.index_interval_bytes)
+            self.log_end_offset = header.last_offset + 1
+            if header.producer_id >= 0:
+                self.producers.note(header, header.base_offset, UNKNOWN)
 
     def _treat_time(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
         """Apply what the topic says about timestamps; return the log append time or -1."""
@@ -335,14 +357,15 @@ class Log:
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Note that this broker leads under *leader_epoch* from the log end on.
 
-        Raises:
-            StorageError: the disk refuses.
+        It is written down with its first batch: until then nothing on any disk is of it, and a broker that takes over
+        thousands of partitions has no time for thousands of files.
         """
-        if leader_epoch > self._leader_epoch:
-            self._begin_epoch(leader_epoch)
+        self.epochs.assign(leader_epoch, self.log_end_offset, save=False)
 
     def _begin_epoch(self, leader_epoch: int, start_offset: Offset | None = None) -> None:
-        self.epochs.assign(leader_epoch, self.log_end_offset if start_offset is None else start_offset)
+        self.epochs.assign(leader_epoch, self.log_end_offset if start_offset is None else start_offset, save=False)
+        if not self.epochs.is_saved:
+            self.epochs.save()
         self._leader_epoch = leader_epoch
 
     def _begin_segment(self, max_timestamp: int, now_ms: int) -> None:

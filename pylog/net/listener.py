@@ -46,7 +46,10 @@ class Listener:
         self._sock: socket.socket | None = None
 
     def open(self, host: str, port: int) -> int:
-        """Bind and listen; return the port, which differs from *port* when that is 0.
+        """Bind; return the port, which differs from *port* when that is 0.
+
+        Until `start` a connection is refused at once.  One that is taken and not answered would keep clients waiting
+        for as long as a broker starts, and some of them take it for a broker of another protocol then.
 
         Raises:
             OSError: the address is taken or not ours; the message names it.
@@ -56,7 +59,6 @@ class Listener:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((host, port))
-            sock.listen(_BACKLOG)
         except OSError as error:
             sock.close()
             raise OSError(error.errno, f"cannot listen on {host}:{port} ({self.name}): {error.strerror}") from error
@@ -65,8 +67,9 @@ class Listener:
         return bound
 
     def start(self) -> None:
-        """Begin to accept, on the running loop."""
+        """Listen and accept, on the running loop."""
         assert self._sock is not None, "open comes first"
+        self._sock.listen(_BACKLOG)
         asyncio.get_running_loop().add_reader(self._sock.fileno(), self._on_acceptable)
 
     def close(self) -> None:

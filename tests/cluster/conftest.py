@@ -4,10 +4,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata  # type: ignore[attr-defined]
 
 from pylog.testing import BrokerProcess
 from tests.servers.zookeeper import ZooKeeper, free_ports
@@ -18,7 +19,16 @@ Brokers = dict[int, BrokerProcess]
 
 
 def write_config(
-    directory: Path, broker_id: int, zookeeper: ZooKeeper, secret: bytes = b"hush", chroot: str = "", **settings: object
+    directory: Path,
+    broker_id: int,
+    zookeeper: ZooKeeper,
+    secret: bytes = b"hush",
+    chroot: str = "",
+    *,
+    rack: str | None = None,
+    host: str = "127.0.0.1",
+    session_timeout_ms: int = 2000,
+    **settings: Any,
 ) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     client, internal = free_ports(2)
@@ -27,28 +37,32 @@ def write_config(
         "version": 1,
         "broker_id": broker_id,
         "listeners": {
-            "client": {"host": "127.0.0.1", "port": client},
-            "internal": {"host": "127.0.0.1", "port": internal},
+            "client": {"host": host, "port": client},
+            "internal": {"host": host, "port": internal},
         },
         "data_dir": str(directory / "data"),
         "admin_socket": str(directory / "data" / "admin.sock"),
-        "store": {"kind": "zookeeper", "hosts": zookeeper.hosts + chroot, "session_timeout_ms": 2000},
+        "store": {"kind": "zookeeper", "hosts": zookeeper.hosts + chroot, "session_timeout_ms": session_timeout_ms},
         "cluster_secret_file": str(directory / "secret"),
         "config": {"num.partitions": 6, "replica.lag.time.max.ms": 3000, **settings},
     }
+    if rack is not None:
+        config["rack"] = rack
     path = directory / "broker.yml"
     path.write_text(yaml.safe_dump(config))
     return path
 
 
 @contextmanager
-def running(directory: Path, zookeeper: ZooKeeper, **settings: object) -> Iterator[Brokers]:
+def running(
+    directory: Path, zookeeper: ZooKeeper, *, session_timeout_ms: int = 2000, **settings: Any
+) -> Iterator[Brokers]:
     """Three brokers, started one after the other and stopped in any state."""
     with ExitStack() as stack:
         found: Brokers = {}
         for broker_id in (1, 2, 3):
             home = directory / str(broker_id)
-            config = write_config(home, broker_id, zookeeper, **settings)
+            config = write_config(home, broker_id, zookeeper, session_timeout_ms=session_timeout_ms, **settings)
             found[broker_id] = stack.enter_context(BrokerProcess(home, config_file=config))
         yield found
 

@@ -54,6 +54,36 @@ def test_t1_kill9_leader_acks_all(brokers: Brokers, is_controller: bool) -> None
     assert not any(history.failed.values())
 
 
+@pytest.mark.parametrize("acks", [1, 0])
+def test_t2_kill9_acks1_acks0(brokers: Brokers, acks: int) -> None:
+    """What only the dead leader had may be lost, and can be told by number; nothing else is, nor turned round."""
+    topic = f"kill-acks{acks}"
+    create(brokers[1], topic, 3, 3)
+    wait_for(all_in_sync(brokers, topic), "all replicas are in sync")
+    give_back_leaders(brokers, topic)
+    led = leaders(brokers, topic)
+    victim = min(led.values(), key=lambda one: one == controller_of(brokers[1]))
+    with Load(bootstrap(brokers), topic, 3, acks=acks) as load:
+        time.sleep(1)
+        brokers[victim].kill()
+        survivors = {one: broker for one, broker in brokers.items() if one != victim}
+        wait_for(lambda: victim not in leaders(survivors, topic).values(), "others lead")
+        before = load.acknowledged
+        wait_for(lambda: load.acknowledged > before + 300, "writes go on without the killed leader")
+        brokers[victim].start()
+        wait_for(all_in_sync(brokers, topic), "the killed broker is in sync again")
+    history = load.read_back()
+    assert not history.invented()
+    assert not history.reordered()
+    lost = history.lost()
+    print(f"acks={acks}: lost {({number: len(rows) for number, rows in lost.items()})}")
+    assert all(led[number] == victim for number in lost), "other leaders lose nothing"
+    for number, rows in lost.items():
+        acknowledged = history.acknowledged[number]
+        where = [acknowledged.index(row) for row in rows]
+        assert where[-1] - where[0] + 1 == len(where), "one gap: what was under way when the leader died"
+
+
 def test_t3_pause_leader_sigstop(brokers: Brokers) -> None:
     create(brokers[1], "pause", 3, 3, min_insync_replicas="2")
     wait_for(all_in_sync(brokers, "pause"), "all replicas are in sync")

@@ -17,6 +17,30 @@ AWAY_S = 12.0
 """Six session time-outs: to the brokers as good as ten minutes."""
 
 
+def test_t20_zk_rolling_restart(tmp_path: Path) -> None:
+    """Servers of an ensemble are killed and started one after the other: no session ends, no write waits for it."""
+    with (
+        ZooKeeper(tmp_path / "zookeeper", servers=3) as zookeeper,
+        running(tmp_path / "brokers", zookeeper, session_timeout_ms=6000) as brokers,
+    ):
+        create(brokers[1], "rolling", 3, 3, min_insync_replicas="2")
+        wait_for(all_in_sync(brokers, "rolling"), "all replicas are in sync")
+        with Load(bootstrap(brokers), "rolling", 3, **{"enable.idempotence": True}) as load:
+            wait_for(lambda: load.acknowledged > 300, "some records")
+            for server in zookeeper.servers:
+                server.kill()
+                before = load.acknowledged
+                wait_for(lambda before=before: load.acknowledged > before + 300, "writes go on")
+                server.start()
+                server.wait_serving()
+            wait_for(all_in_sync(brokers, "rolling"), "all replicas are in sync")
+        create(brokers[2], "afterwards", 1, 3)
+        history = load.read_back()
+        check(history)
+        assert not any(history.failed.values())
+        assert not history.doubled(), "the producer is idempotent"
+
+
 def test_t19_zookeeper_gone_for_six_session_timeouts(tmp_path: Path) -> None:
     with ZooKeeper(tmp_path / "zookeeper") as zookeeper, running(tmp_path / "brokers", zookeeper) as brokers:
         create(brokers[1], "away", 3, 3, min_insync_replicas="2")

@@ -77,8 +77,11 @@ class ZooKeeperServer:
         log_path: what the server printed.
     """
 
-    def __init__(self, directory: Path, port: int, settings: Sequence[str], myid: int | None, heap_mb: int) -> None:
+    def __init__(
+        self, directory: Path, port: int, settings: Sequence[str], myid: int | None, heap_mb: int, host: str
+    ) -> None:
         self.port = port
+        self._host = host
         self.log_path = directory / "server.log"
         self._config = directory / "zoo.cfg"
         self._heap_mb = heap_mb
@@ -89,7 +92,7 @@ class ZooKeeperServer:
         if myid is not None:
             (data / "myid").write_text(f"{myid}\n")
         self._log4j.write_text(_LOG4J)
-        own = [f"dataDir={data}", f"clientPort={port}", "clientPortAddress=127.0.0.1"]
+        own = [f"dataDir={data}", f"clientPort={port}", f"clientPortAddress={host}"]
         self._config.write_text("\n".join([*own, *settings]) + "\n")
 
     @property
@@ -122,7 +125,7 @@ class ZooKeeperServer:
     def four_letters(self, word: str) -> str:
         """Return the answer to a four-letter command, "" while nobody listens."""
         try:
-            with closing(socket.create_connection(("127.0.0.1", self.port), timeout=2.0)) as connection:
+            with closing(socket.create_connection((self._host, self.port), timeout=2.0)) as connection:
                 connection.sendall(word.encode())
                 parts = iter(lambda: connection.recv(4096), b"")
                 return b"".join(parts).decode(errors="replace")
@@ -150,9 +153,13 @@ class ZooKeeper:
         servers: 1 or 3.
         tick_ms: the servers' clock; sessions last 2 to 20 ticks, whatever a client asks for.
         heap_mb: of each server.
+        host: where clients reach them.
     """
 
-    def __init__(self, directory: Path, *, servers: int = 1, tick_ms: int = 500, heap_mb: int = 96) -> None:
+    def __init__(
+        self, directory: Path, *, servers: int = 1, tick_ms: int = 500, heap_mb: int = 96, host: str = "127.0.0.1"
+    ) -> None:
+        self._host = host
         ports = free_ports(3 * servers)
         client_ports, peer_ports = ports[:servers], ports[servers:]
         settings = [
@@ -165,14 +172,16 @@ class ZooKeeper:
                 for index in range(servers)
             ]
         self.servers = [
-            ZooKeeperServer(directory / f"zk{1 + index}", port, settings, 1 + index if servers > 1 else None, heap_mb)
+            ZooKeeperServer(
+                directory / f"zk{1 + index}", port, settings, 1 + index if servers > 1 else None, heap_mb, host
+            )
             for index, port in enumerate(client_ports)
         ]
 
     @property
     def hosts(self) -> str:
         """Connect string with every server."""
-        return ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+        return ",".join(f"{self._host}:{server.port}" for server in self.servers)
 
     def start(self) -> None:
         """Start all servers and wait until each serves."""

@@ -653,8 +653,17 @@ def test_configs_that_another_tool_changes_are_seen_by_its_notice(cluster: Clust
     store.set("/config/topics/t", b'{"version":1,"config":{"retention.ms":"7"}}')
     store.create("/config/brokers/<default>", b'{"version":1,"config":{"a":"b"}}')
     store.create("/config/changes/config_change_", b'{"version":2,"entity_path":"topics/t"}', sequence=True)
-    one.wait(lambda: one.images[-1].topics["t"].configs == {"retention.ms": "7"})
-    one.wait(lambda: one.images[-1].broker_configs == {"<default>": {"a": "b"}})
+    image = one.wait_image(lambda image: image.topics["t"].configs == {"retention.ms": "7"})
+    assert image.broker_configs == {"<default>": {"a": "b"}}
+
+
+def test_rule_2_a_store_that_lost_the_cluster_is_not_joined_anew(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    cluster.outsider().delete("/cluster/id")
+    cluster.expire(one.store)
+    failure = one.wait(lambda: next((told for told in one.told if isinstance(told, PylogError)), None))
+    assert f"is of cluster {one.agent.cluster_id}, but the store names no cluster" in str(failure)
+    assert cluster.outsider().exists("/cluster/id") is None
 
 
 def test_data_of_this_cluster_is_welcome(cluster: Cluster) -> None:
