@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs do not re-export it
 
 from pylog.client.raw import RawClient, RawConfig
 from pylog.ingest.decode import decode, whole_batches
