@@ -41,7 +41,7 @@ from pylog.wire.api.table import ApiKey, is_flexible
 TOPIC = "storm"
 VERSIONS = {
     ApiKey.JOIN_GROUP: 7, ApiKey.SYNC_GROUP: 5, ApiKey.HEARTBEAT: 4, ApiKey.LEAVE_GROUP: 4,
-    ApiKey.OFFSET_COMMIT: 8, ApiKey.OFFSET_FETCH: 7,
+    ApiKey.OFFSET_COMMIT: 8, ApiKey.OFFSET_FETCH: 7, ApiKey.FIND_COORDINATOR: 4,
 }
 SESSION_MS = 1_000
 REBALANCE_MS = 3_000
