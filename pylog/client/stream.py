@@ -157,6 +157,8 @@ class MessageStream:
         """
         with self._between_takes():
             going = set(partitions) & self._ends.keys()
+            if not going:
+                return {}
             self._take_back(going)
             self._transport.unassign(going)
             hand = self._hand_before

@@ -155,6 +155,7 @@ class TestSamples:
                 thread.start()
             assert sorted(int(got.get(timeout=30)) for _ in range(20)) == list(range(20))
             assert Counter(consumer.owned().values()) == {stream.name: 2 for stream in streams["topic2"]}
+            assert set(consumer.commit().values()) <= set(range(21))
         for thread in threads:
             thread.join(30)
             assert not thread.is_alive()
@@ -336,9 +337,11 @@ class TestOffsets:
 
 
 class TestFaults:
-    def test_t21_rebalance_storm(self, broker: BrokerProcess, topic: str, connect: Connect) -> None:
+    def test_t21_rebalance_storm(self, broker: BrokerProcess, connect: Connect) -> None:
         """Consumers come and go in good order, so that every record comes once: two owners would show as two copies."""
-        values = numbered("storm", 4_000)
+        topic, partitions = "storm-of-streams", 40
+        create_topic(broker.bootstrap, topic, partitions)
+        values = numbered("storm", 100 * 60)
         chance = random.Random(21)
         running: list[tuple[ConsumerConnector, Reader]] = []
         readers: list[Reader] = []
@@ -349,20 +352,18 @@ class TestFaults:
             running.append((consumer, reader))
             readers.append(reader)
 
-        join()
-        for first in range(0, len(values), 200):
-            produce(broker.bootstrap, topic, values[first : first + 200])
-            if len(running) < 6 and chance.random() < 0.6:
-                join()
-            elif len(running) > 1:
+        for first in range(0, len(values), 100):
+            produce(broker.bootstrap, topic, values[first : first + 100], partitions)
+            join()
+            for _ in range(chance.randrange(3) if len(running) > 5 else 0):
                 running.pop(chance.randrange(len(running)))[0].close()
         wait_until(lambda: sum(len(one.got) for one in readers) >= len(values), lambda: repr(Counter(
             len(one.got) for one in readers)))
         each_once(readers, values)  # type: ignore[arg-type]
-        assert len(readers) > 8
+        assert len(readers) == 60
         alive = [consumer for consumer, _ in running]
-        wait_until(lambda: sum(len(one.owned()) for one in alive) == PARTITIONS, "every partition is owned")
-        assert len({partition for one in alive for partition in one.owned()}) == PARTITIONS
+        wait_until(lambda: sum(len(one.owned()) for one in alive) == partitions, "every partition is owned")
+        assert len({partition for one in alive for partition in one.owned()}) == partitions
 
     def test_t22_consumer_crash_between_process_and_commit(
         self, broker: BrokerProcess, topic: str, start: Callable[..., MemberProcess], store: ZooKeeperStore
