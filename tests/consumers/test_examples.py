@@ -1,4 +1,4 @@
-"""Every example runs, and prints what it says."""
+"""Every example runs, and prints what it says; the Spark ones run in tests/pipeline."""
 
 import subprocess
 import sys
@@ -13,7 +13,10 @@ from tests.consumers.conftest import CONFIG
 from tests.servers.zookeeper import ZooKeeper
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-ELSEWHERE = {"quickstart": "tests/net/test_cli_cluster.py"}
+ELSEWHERE = {
+    "quickstart": "tests/net/test_cli_cluster.py", "spark_batch": "tests/pipeline/test_examples.py",
+    "spark_stream": "tests/pipeline/test_examples.py",
+}
 PRINTED = {
     "plain_client": ["0 record 0", "1 record 1", "2 record 2"],
     "streams": [f"page {number}" for number in range(5)],
