@@ -17,6 +17,7 @@ from pylog.broker.settings import parse_broker_settings
 from pylog.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pylog.audit.counter import CounterConfig
     from pylog.client.connection import Connection
     from pylog.mirror.config import Cluster, MirrorConfig
     from pylog.registry.instance import RegistryConfig
@@ -94,6 +95,36 @@ def load_mirror_config(path: Path) -> "MirrorConfig":
         buffered_bytes=reader.integer("buffered_bytes", 1 << 20, 1 << 32, 64 << 20),
         flush_s=reader.integer("flush_ms", 1_000, 3_600_000, 120_000) / 1000,
         audit_topic=reader.text("audit_topic", "_audit") if reader.text("audit", "true") == "true" else None,
+    )
+    reader.finish()
+    return config
+
+
+def load_counter_config(path: Path) -> "CounterConfig":
+    """Read the file of a reader that counts one tier.
+
+    Raises:
+        ConfigError: as of `load_broker_config`.
+    """
+    from pylog.audit.counter import CounterConfig
+    from pylog.audit.reports import Tier
+
+    reader, _ = _open(path)
+    reader.integer("version", 1, FORMAT_VERSION)
+    tier = reader.text("tier")
+    if tier not in (Tier.LIVE, Tier.MIRROR):
+        raise reader.fault("tier", f"{tier}: wanted {Tier.LIVE} or {Tier.MIRROR}")
+    metrics = reader.text("metrics_listen", "")
+    config = CounterConfig(
+        tier=Tier(tier),
+        cluster=_read_cluster(reader),
+        topics=_patterns(reader, "topics"),
+        exclude=_patterns(reader, "exclude") if reader.has("exclude") else (),
+        window_ms=reader.integer("window_ms", 1_000, 86_400_000, 60_000),
+        report_s=reader.integer("report_ms", 100, 3_600_000, 10_000) / 1000,
+        refresh_s=reader.integer("refresh_ms", 100, 3_600_000, 30_000) / 1000,
+        replication_factor=reader.integer("replication_factor", 1, 100, 3),
+        metrics_listen=_split_address(metrics, reader, "metrics_listen") if metrics else None,
     )
     reader.finish()
     return config

@@ -35,6 +35,7 @@ VERBS = {
     "log": "Read segment files of a stopped or running broker.",
     "retention": "Have the brokers of this host delete expired segments; say what that freed, here and to syslog.",
     "zk": "Read what the cluster keeps in ZooKeeper.",
+    "audit": "Count what passes each tier, and say what is missing where.",
     "mirror": "Run a mirror of another cluster; see how far it is; move groups over.",
     "registry": "Run the schema registry.",
     "ship": "Send this host's own logs to a topic.",

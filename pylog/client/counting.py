@@ -4,14 +4,28 @@ A count alone hides one loss beside one duplicate.  So every reader also adds up
 identity; the sum does not depend on the order, needs eight bytes, and the sums of parts add up to the sum of the whole.
 
 report => {topic: {"count": int, "key_hash": 16 hex digits}}      (JSON)
+
+Records that carry a *stamp* are counted more closely: by producer and window of time, each sequence number once, so
+that a comparison names what is missing and what came twice.
+
+header pylog.audit => producer instance, sequence number, milliseconds since 1970, host: text with blanks between
 """
 
 import json
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from pylog.client.sequences import Sequences
+
+STAMP_HEADER = "pylog.audit"
+
+MAX_RANGES = 5_000
+"""Of one report's window; a producer whose numbers arrive in more pieces is counted, but not number by number."""
 
 _MASK = (1 << 64) - 1
 _NULL_KEY_HASH = 0x9E37_79B9_7F4A_7C15
@@ -71,6 +85,84 @@ class Counter:
         """Return what was counted so far, each key once: equal at both ends of an at-least-once path."""
         distinct = set(self._hashes)
         return Count(len(distinct), sum(distinct) & _MASK, len(self._hashes) - len(distinct))
+
+
+class Stamp(NamedTuple):
+    """Who made a record, and when.
+
+    Attributes:
+        producer: one life of one producer.
+        sequence: number of the record among those of this producer and topic, from 0.
+        timestamp_ms: of the record; decides its window.
+        host: the server's name.
+    """
+
+    producer: str
+    sequence: int
+    timestamp_ms: int
+    host: str
+
+    def encode(self) -> bytes:
+        """Return the header's value."""
+        return f"{self.producer} {self.sequence} {self.timestamp_ms} {self.host}".encode()
+
+
+def read_stamp(value: bytes | str | None) -> Stamp | None:
+    """Return what `Stamp.encode` was given; None for anything else."""
+    text = value if isinstance(value, str) else (value or b"").decode(errors="replace")
+    parts = text.split(" ", 3)
+    try:
+        found = Stamp(parts[0], int(parts[1]), int(parts[2]), parts[3])
+    except (IndexError, ValueError):
+        return None
+    return found if 0 <= found.sequence < 1 << 62 and 0 <= found.timestamp_ms < 1 << 62 else None
+
+
+@dataclass(slots=True)
+class WindowCount:
+    """What one reader saw of one producer in one window of one topic.
+
+    Attributes:
+        host: of the producer.
+        count: records, copies included.
+        content: sum over the numbers in `sequences` of a checksum of each record, modulo 2^64; None if unknown.
+        sequences: each number once.
+    """
+
+    host: str
+    count: int = 0
+    content: int | None = 0
+    sequences: Sequences = field(default_factory=Sequences)
+
+    def add(self, sequence: int, content: int) -> None:
+        """Count one record; *content* is `checksum` of it."""
+        self.count += 1
+        if self.sequences.add(sequence) and self.content is not None:
+            self.content = (self.content + content) & _MASK
+
+    def merge(self, other: "WindowCount") -> None:
+        """Add what was counted elsewhere; copies across the two leave the content unknown."""
+        self.count += other.count
+        copies = self.sequences.update(other.sequences)
+        if copies or self.content is None or other.content is None:
+            self.content = None
+        else:
+            self.content = (self.content + other.content) & _MASK
+
+    @property
+    def doubled(self) -> int:
+        """Copies beyond each number's first."""
+        return self.count - len(self.sequences)
+
+
+def checksum(sequence: int, value: bytes | None) -> int:
+    """Return a checksum of a record's number and value, for the sum of a window."""
+    return crc32(value or b"", sequence & 0xFFFF_FFFF)
+
+
+def window_of(timestamp_ms: int, window_ms: int) -> int:
+    """Return when the window that *timestamp_ms* falls into begins."""
+    return timestamp_ms - timestamp_ms % window_ms
 
 
 def write_report(path: Path, counts: Mapping[str, Count]) -> None:

@@ -93,5 +93,5 @@ def scrape(port: int) -> dict[str, float]:
             text = answer.read().decode()
     except (urllib.error.URLError, ConnectionError):
         return {}
-    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
     return {name: float(value) for name, _, value in lines}

@@ -1,0 +1,178 @@
+"""Is everything there, and if not, what is missing where.  Decides; waits for nothing, time comes in.
+
+A window is judged at a tier once the tier has everything that was there when the window was over, and the lateness
+after it, and the producer said what it had sent in it.  Until then it is *pending*: a mirror that is behind, or a link
+that is cut, is late and loses nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pylog.audit.ledger import Ledger
+from pylog.audit.reports import Tier
+from pylog.client.counting import WindowCount
+from pylog.client.sequences import Range, Sequences
+
+MAX_NAMED_RANGES = 10
+
+
+class Kind(StrEnum):
+    """What is the matter."""
+
+    LOST = "lost"
+    DOUBLED = "doubled"
+    ALTERED = "altered"
+    UNKNOWN = "unknown"
+    """The producer never said what it sent in the window, so nobody can say that it is complete."""
+
+
+ALARMS = frozenset({Kind.LOST, Kind.ALTERED, Kind.UNKNOWN})
+"""Copies are what at-least-once promises: told, but no alarm."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """Something that is not as it should be.
+
+    Attributes:
+        window_ms: when the window begins.
+        topic: which.
+        tier: the first tier at which it shows.
+        producer: instance.
+        host: of the producer.
+        kind: what.
+        count: how many records.
+        ranges: the first of their numbers.
+    """
+
+    window_ms: int
+    topic: str
+    tier: Tier
+    producer: str
+    host: str
+    kind: Kind
+    count: int
+    ranges: tuple[Range, ...] = ()
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether somebody should be woken."""
+        return self.kind in ALARMS
+
+
+@dataclass(slots=True)
+class WindowRow:
+    """One window of a topic, all producers together.
+
+    Attributes:
+        window_ms: when it begins.
+        produced: records the producers say they sent.
+        arrived: distinct records by tier.
+        doubled: copies by tier.
+        pending: tiers that cannot be judged yet.
+    """
+
+    window_ms: int
+    produced: int = 0
+    arrived: dict[Tier, int] = field(default_factory=dict)
+    doubled: dict[Tier, int] = field(default_factory=dict)
+    pending: set[Tier] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Judgement:
+    """All windows of all topics."""
+
+    at_ms: int
+    window_ms: int
+    rows: dict[str, list[WindowRow]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def alarms(self) -> list[Finding]:
+        """The findings that somebody should be woken for."""
+        return [one for one in self.findings if one.is_alarm]
+
+
+def judge(ledger: Ledger, now_ms: int, window_ms: int, lateness_ms: int) -> Judgement:
+    """Compare every tier with those before it.
+
+    Args:
+        ledger: all reports.
+        now_ms: the time.
+        window_ms: how long a window is.
+        lateness_ms: how much later than its window a record, or a clock, may be.
+    """
+    result = Judgement(now_ms, window_ms)
+    for topic in ledger.topics():
+        rows: dict[int, WindowRow] = {}
+        for (producer, window), seen in sorted(_everything(ledger, topic).items(), key=lambda one: one[0][::-1]):
+            row = rows.setdefault(window, WindowRow(window))
+            end_ms = window + window_ms + lateness_ms
+            result.findings += _judge_window(ledger, topic, producer, window, seen, row, end_ms, window_ms, now_ms)
+        result.rows[topic] = [row for _, row in sorted(rows.items())]
+    result.findings.sort()
+    return result
+
+
+def _everything(ledger: Ledger, topic: str) -> dict[tuple[str, int], dict[Tier, WindowCount]]:
+    found: dict[tuple[str, int], dict[Tier, WindowCount]] = {}
+    for tier in ledger.tiers(topic):
+        for key, count in ledger.counts(topic, tier).windows.items():
+            found.setdefault(key, {})[tier] = count
+    return found
+
+
+def _judge_window(
+    ledger: Ledger,
+    topic: str,
+    producer: str,
+    window: int,
+    seen: Mapping[Tier, WindowCount],
+    row: WindowRow,
+    end_ms: int,
+    window_ms: int,
+    now_ms: int,
+) -> Iterator[Finding]:
+    """Yield what is wrong with one producer's window, and add it to the row."""
+    host = next(iter(seen.values())).host
+    state = ledger.producers(topic).get(producer)
+    known_ms = None if state is None else state.known_ms(window + window_ms)
+    base = seen.get(Tier.PRODUCER) if known_ms is not None else None
+    if known_ms is None and now_ms >= end_ms:
+        counted = max((len(one.sequences) for one in seen.values()), default=0)
+        yield Finding(window, topic, Tier.PRODUCER, producer, host, Kind.UNKNOWN, counted)
+    if base is not None:
+        row.produced += len(base.sequences)
+    upstream = Sequences(base.sequences.ranges()) if base is not None else Sequences()
+    doubled = 0
+    for tier in ledger.tiers(topic):
+        if tier is Tier.PRODUCER:
+            continue
+        count = seen.get(tier) or WindowCount(host)
+        row.arrived[tier] = row.arrived.get(tier, 0) + len(count.sequences)
+        row.doubled[tier] = row.doubled.get(tier, 0) + count.doubled
+        if ledger.complete_ms(topic, tier) < max(end_ms, known_ms or 0):
+            row.pending.add(tier)
+            continue
+        missing = upstream.without(count.sequences)
+        if len(missing):
+            yield Finding(window, topic, tier, producer, host, Kind.LOST, len(missing), _named(missing.ranges()))
+        if count.doubled > doubled:
+            yield Finding(window, topic, tier, producer, host, Kind.DOUBLED, count.doubled - doubled)
+        if base is not None and _is_altered(base, count):
+            yield Finding(window, topic, tier, producer, host, Kind.ALTERED, len(count.sequences))
+            base = None
+        # A record whose producer had no answer may have arrived all the same; from here on it must be everywhere.
+        doubled = max(doubled, count.doubled)
+        upstream = Sequences(count.sequences.ranges())
+
+
+def _is_altered(base: WindowCount, count: WindowCount) -> bool:
+    known = base.content is not None and count.content is not None
+    return known and base.sequences == count.sequences and base.content != count.content
+
+
+def _named(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    return tuple(one for one, _ in zip(ranges, range(MAX_NAMED_RANGES), strict=False))

@@ -1,0 +1,151 @@
+"""`pylog audit`: count, lake, report."""
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pylog import faults
+from pylog.cli.failure import Failure
+from pylog.cli.options import Bootstrap, Format, FormatOption, Properties, Timeout, connection, format_of, new_app
+from pylog.cli.options import settings as load_given
+from pylog.cli.output import emit, note
+from pylog.cli.target import parse_duration_ms
+
+app = new_app("Count what passes each tier, and say what is missing where.")
+
+
+@app.command(epilog="Example: pylog audit count --config /etc/pylog/audit-live.yml")
+def count(
+    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="Tier, cluster and topics.")],
+    check: Annotated[bool, typer.Option("--check", help="Read the file, and change nothing.")] = False,
+) -> None:
+    """Count the records of one tier until SIGTERM or SIGINT, and report them to `_audit`."""
+    from pylog.config import load_counter_config
+
+    loaded = load_counter_config(config)
+    if check:
+        note(f"{config}: good, for tier {loaded.tier}")
+        return
+    from pylog.audit import counter
+    from pylog.daemon.notices import Notices
+    from pylog.daemon.stop import Stop
+    from pylog.daemon.web import WebServer, metrics_answerer
+    from pylog.metrics import Metrics
+
+    stop, metrics = Stop(), Metrics()
+    stop.on_signals()
+    with ExitStack() as stack:
+        if loaded.metrics_listen is not None:
+            stack.enter_context(WebServer(*loaded.metrics_listen, metrics_answerer(metrics)))
+        counter.run(loaded, stop, Notices(), metrics)
+
+
+@app.command(epilog="Example: pylog audit lake /var/lib/pylog/lake --bootstrap log-b1:9092")
+def lake(
+    directory: Annotated[Path, typer.Argument(metavar="LAKE", help="The directory the ingestion loads into.")],
+    since: Annotated[str, typer.Option(metavar="DURATION", help="Count hours from so long ago on.")] = "26h",
+    window_ms: Annotated[int, typer.Option("--window-ms", min=1000, help="How long a window is.")] = 60_000,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+) -> None:
+    """Count the rows of a lake's Parquet files, and report them to `_audit` of the cluster it is loaded from."""
+    from pylog.audit import lake as counting
+    from pylog.audit import load
+    from pylog.client.admin import Admin
+    from pylog.ingest.lake import Lake
+
+    cluster = connection(load_given(bootstrap, timeout, property))
+    state = Lake.open(directory).visible()
+    now_ms = time.time_ns() // 1_000_000
+    from_ms = now_ms - parse_duration_ms(since)
+    from_ms -= from_ms % 3_600_000
+    admin, reports = Admin(cluster), []
+    for topic in sorted(state.position.topic_ids):
+        loaded = {one.partition: offset for one, offset in state.position.offsets.items() if one.topic == topic}
+        # Asked before the files are read: what they hold is then at least as much.
+        complete_ms = counting.complete_ms(admin, topic, loaded, now_ms)
+        files = [directory / path for path, file in state.files.items() if file.topic == topic]
+        reports.append(
+            counting.count(topic, files, window_ms, from_ms=from_ms, now_ms=now_ms, complete_ms=complete_ms, warn=note)
+        )
+    load.write(cluster, reports)
+    note(f"reported {sum(len(one.windows) for one in reports)} windows of {len(reports)} topics")
+
+
+@app.command(epilog="Example: pylog audit report --ledger log-a1:9092 --ledger log-b1:9092 --since 2h --format wide")
+def report(
+    ledger: Annotated[
+        list[str],
+        typer.Option(
+            "--ledger", metavar="HOST:PORT,..", help="Brokers of a cluster that has an `_audit`; once for each cluster."
+        ),
+    ],
+    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this; may be repeated.")] = None,
+    since: Annotated[str, typer.Option(metavar="DURATION", help="Judge windows from so long ago on.")] = "24h",
+    window_ms: Annotated[int, typer.Option("--window-ms", min=1000, help="How long a window is.")] = 60_000,
+    lateness_ms: Annotated[
+        int | None, typer.Option("--lateness-ms", min=0, help="How late a record or a clock may be [one window].")
+    ] = None,
+    picture: Annotated[Path | None, typer.Option(metavar="DIR", help="Write an SVG for each topic there.")] = None,
+    metrics: Annotated[Path | None, typer.Option(metavar="FILE", help="Write Prometheus metrics there.")] = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
+) -> None:
+    """Compare what was produced with what arrived at each tier; exit code 1 if something is missing."""
+    from pylog.audit import judge as judging
+    from pylog.audit import load, render
+
+    now_ms = time.time_ns() // 1_000_000
+    from_ms = now_ms - parse_duration_ms(since)
+    from_ms -= from_ms % window_ms
+    clusters = [connection(load_given(one, timeout, property)) for one in ledger]
+    found = judging.judge(
+        load.load(clusters, from_ms, note), now_ms, window_ms, window_ms if lateness_ms is None else lateness_ms
+    )
+    if topic:
+        found.rows = {name: rows for name, rows in found.rows.items() if name in topic}
+        found.findings = [one for one in found.findings if one.topic in topic]
+    if picture is not None:
+        picture.mkdir(parents=True, exist_ok=True)
+        for name in found.rows:
+            (picture / f"{name}.svg").write_text(render.as_picture(found, name))
+    if metrics is not None:
+        _write_metrics(found, metrics)
+    emit(
+        format_of(format) if format is not None else Format.TEXT,
+        render.as_data(found),
+        lambda is_wide: render.as_text(found, is_wide=is_wide),
+    )
+    if found.alarms:
+        first = found.alarms[0]
+        raise Failure(
+            faults.COUNTS_DIFFER,
+            f"{len(found.alarms)} windows are not complete",
+            where=f"topic {first.topic}, tier {first.tier}, window {render.moment(first.window_ms)}",
+            found=f"{first.count} records {first.kind}, of producer {first.producer} on {first.host}",
+            next="pylog audit report with --format wide, and the journal of that tier's program",
+        )
+
+
+def _write_metrics(found: object, path: Path) -> None:
+    from pylog.audit.judge import Judgement, Kind
+    from pylog.log.checkpoint import write_atomically
+    from pylog.metrics import Metrics
+
+    assert isinstance(found, Judgement)
+    metrics = Metrics()
+    metrics.gauge("pylog_audit_judged_timestamp_seconds", "When the last report was made.").value = found.at_ms / 1000
+    for name in found.rows:
+        for kind in Kind:
+            metrics.gauge(
+                "pylog_audit_findings",
+                "Records that are missing, doubled, altered or of unknown number.",
+                topic=name,
+                kind=kind,
+            ).value = sum(one.count for one in found.findings if (one.topic, one.kind) == (name, kind))
+    write_atomically(path, metrics.render())

@@ -1,0 +1,84 @@
+"""Sets of sequence numbers that mostly follow each other, in little memory.
+
+ranges => [[first, last], ...]    in order, both ends inside, never touching
+"""
+
+import bisect
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+Range: TypeAlias = tuple[int, int]
+
+
+class Sequences:
+    """A set of whole numbers, kept as ranges."""
+
+    def __init__(self, ranges: Iterable[Iterable[int]] = ()) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        for first, last in ranges:
+            self.add_range(first, last)
+
+    def __len__(self) -> int:
+        """Return how many numbers there are."""
+        return sum(last - first + 1 for first, last in self.ranges())
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect.bisect_right(self._firsts, number) - 1
+        return place >= 0 and self._lasts[place] >= number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequences) and list(self.ranges()) == list(other.ranges())
+
+    def __hash__(self) -> int:
+        raise TypeError("sequences change")
+
+    def ranges(self) -> Iterator[Range]:
+        """Yield the ranges in order."""
+        return zip(self._firsts, self._lasts, strict=True)
+
+    def add(self, number: int) -> bool:
+        """Add one number; return whether it was new."""
+        lasts = self._lasts
+        if lasts and number == lasts[-1] + 1:  # nearly always
+            lasts[-1] = number
+            return True
+        if number in self:
+            return False
+        self.add_range(number, number)
+        return True
+
+    def add_range(self, first: int, last: int) -> None:
+        """Add all numbers from *first* to *last*."""
+        if first > last:
+            raise ValueError(f"range {first} to {last} ends before it begins")
+        low = bisect.bisect_left(self._lasts, first - 1)
+        high = bisect.bisect_right(self._firsts, last + 1)
+        if low < high:
+            first, last = min(first, self._firsts[low]), max(last, self._lasts[high - 1])
+        self._firsts[low:high], self._lasts[low:high] = [first], [last]
+
+    def update(self, other: "Sequences") -> int:
+        """Add another set; return how many of its numbers were there already."""
+        before, added = len(self), len(other)
+        for first, last in other.ranges():
+            self.add_range(first, last)
+        return before + added - len(self)
+
+    def without(self, other: "Sequences") -> "Sequences":
+        """Return the numbers that are not in *other*."""
+        found = Sequences()
+        for first, last in self.ranges():
+            place = bisect.bisect_left(other._lasts, first)
+            while first <= last and place < len(other._firsts) and other._firsts[place] <= last:
+                if other._firsts[place] > first:
+                    found._append(first, other._firsts[place] - 1)
+                first = other._lasts[place] + 1
+                place += 1
+            if first <= last:
+                found._append(first, last)
+        return found
+
+    def _append(self, first: int, last: int) -> None:
+        self._firsts.append(first)
+        self._lasts.append(last)

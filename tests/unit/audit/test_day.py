@@ -1,0 +1,274 @@
+"""A simulated day: producers, a live cluster, a mirror that lags and repeats, a lake.  Injections alter data."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pylog.audit.judge import Finding, Judgement, Kind, judge
+from pylog.audit.ledger import Ledger
+from pylog.audit.producing import ProducerAccount
+from pylog.audit.reader import EndWatch, TopicCounter
+from pylog.audit.reports import Progress, Report, Tier, decode
+from pylog.client.counting import STAMP_HEADER, Stamp, checksum
+
+WINDOW_MS = 60_000
+LATENESS_MS = 60_000
+STEP_MS = 5_000
+REPORT_MS = 10_000
+
+Record = tuple[int, Stamp, bytes]
+"""Partition, stamp, value."""
+
+
+@dataclass
+class Log:
+    """One cluster's topic of two partitions."""
+
+    partitions: dict[int, list[Record]] = field(default_factory=lambda: {0: [], 1: []})
+
+    def ends(self) -> dict[int, int]:
+        return {partition: len(records) for partition, records in self.partitions.items()}
+
+
+@dataclass
+class Reader:
+    """A tier's reader, which may be behind."""
+
+    counter: TopicCounter
+    watch: EndWatch = field(default_factory=EndWatch)
+
+    def step(self, log: Log, now_ms: int, most: int) -> None:
+        if not self.watch.is_waiting:
+            self.watch.ask(log.ends(), now_ms)
+        for partition, records in log.partitions.items():
+            start = self.counter.offsets.get(partition, 0)
+            for offset, (_, stamp, value) in enumerate(records[start : start + most], start):
+                self.counter.add(partition, offset, [("other", b"x"), (STAMP_HEADER, stamp.encode())], value)
+        self.watch.reach(self.counter.offsets)
+
+
+class Day:
+    """Everything, one step at a time."""
+
+    def __init__(self, seed: int, relay: Callable[[Record], list[Record]] | None = None) -> None:
+        self.chance = random.Random(seed)
+        self.now_ms = 1_700_000_000_000
+        self.live, self.offline = Log(), Log()
+        self.ledger = Ledger()
+        self.relay = relay or (lambda record: [record])
+        self.mirrored = {0: 0, 1: 0}
+        self.mirror_ends: tuple[int, dict[int, int]] | None = None
+        self.producers = {name: ProducerAccount(name, f"host-{name}", WINDOW_MS) for name in ("p1", "p2")}
+        self.under_way: list[tuple[str, Record]] = []
+        self.readers = {
+            tier: Reader(TopicCounter(tier, "clicks", tier, WINDOW_MS)) for tier in (Tier.LIVE, Tier.MIRROR)
+        }
+        self.is_cut = False
+        self.lake_number = 0
+        self.lake_without: set[int] = set()
+
+    def send(self, producer: str, count: int) -> list[Stamp]:
+        """Have a producer send; some of it is acknowledged later."""
+        sent = []
+        for _ in range(count):
+            stamp = self.producers[producer].stamp("clicks", self.now_ms)
+            self.under_way.append((producer, (self.chance.randrange(2), stamp, b"v%d" % stamp.sequence)))
+            sent.append(stamp)
+        return sent
+
+    def step(self, *, sends: bool = True) -> None:
+        self.now_ms += STEP_MS
+        if sends:
+            for producer in self.producers:
+                self.send(producer, self.chance.randrange(5))
+        keep = [one for one in self.under_way if self.chance.random() < 0.1]
+        for producer, record in self.under_way:
+            if (producer, record) not in keep:
+                self.live.partitions[record[0]].append(record)
+                if producer in self.producers:
+                    self.producers[producer].settle(
+                        "clicks", record[1], checksum(record[1].sequence, record[2]), is_written=True
+                    )
+        self.under_way = keep
+        self.mirror()
+        for reader, log in zip(self.readers.values(), (self.live, self.offline), strict=True):
+            reader.step(log, self.now_ms, self.chance.randrange(40))
+        if self.now_ms % REPORT_MS == 0:
+            self.report()
+
+    def mirror(self) -> None:
+        if self.is_cut:
+            return
+        if self.mirror_ends is None:
+            self.mirror_ends = self.now_ms, self.live.ends()
+        for partition, records in self.live.partitions.items():
+            start = self.mirrored[partition]
+            if start and self.chance.random() < 0.02:  # a restart repeats a little
+                start -= min(start, 3)
+            end = min(len(records), start + self.chance.randrange(30))
+            for record in records[start:end]:
+                self.offline.partitions[partition] += self.relay(record)
+            self.mirrored[partition] = max(end, self.mirrored[partition])
+        asked_ms, ends = self.mirror_ends
+        if all(self.mirrored[partition] >= end for partition, end in ends.items()):
+            for partition in ends:
+                self.note(Progress("clicks", partition, asked_ms))
+            self.mirror_ends = None
+
+    def report(self) -> None:
+        for account in self.producers.values():
+            for report in account.reports(self.now_ms):
+                self.note(report)
+        for reader in self.readers.values():
+            self.note(reader.counter.report(self.now_ms, reader.watch.complete_ms))
+        self.note(self.lake())
+
+    def lake(self) -> Report:
+        """Read all that is in the lake: what the mirror's cluster holds, but for rows that were deleted."""
+        counter = TopicCounter(Tier.LAKE, "clicks", "lake", WINDOW_MS, number=self.lake_number)
+        self.lake_number += 1
+        for partition, records in self.offline.partitions.items():
+            for offset, (_, stamp, value) in enumerate(records):
+                if not (stamp.producer == "p1" and stamp.sequence in self.lake_without):
+                    counter.add(partition, offset, [(STAMP_HEADER, stamp.encode())], value)
+        report = counter.report(self.now_ms, self.readers[Tier.MIRROR].watch.complete_ms)
+        report.is_whole = True
+        report.complete_ms = self.ledger.complete_ms("clicks", Tier.MIRROR)
+        return report
+
+    def note(self, report: Report | Progress) -> None:
+        if isinstance(report, Report):
+            decoded = decode(report.encode())
+            self.ledger.add(decoded, self.now_ms)
+            if self.chance.random() < 0.05:
+                self.ledger.add(decode(report.encode()), self.now_ms)  # written twice
+        else:
+            self.ledger.add(report, self.now_ms)
+
+    def judge(self) -> Judgement:
+        return judge(self.ledger, self.now_ms, WINDOW_MS, LATENESS_MS)
+
+
+def found(judgement: Judgement, kind: Kind) -> list[Finding]:
+    return [one for one in judgement.findings if one.kind is kind]
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1 << 32))
+def test_no_false_alarm_over_lags_cuts_repeats_and_late_acknowledgements(seed: int) -> None:
+    day = Day(seed)
+    for step in range(240):
+        day.is_cut = 80 <= step < 140
+        day.step()
+        if step % 12 == 0:
+            assert day.judge().alarms == []
+    assert day.judge().rows["clicks"]
+
+
+def run_until_judged(day: Day) -> None:
+    for _ in range(3 * WINDOW_MS // STEP_MS):
+        day.step()
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1 << 32), injected=st.sampled_from(["drop", "double", "both"]))
+def test_t38_one_lost_and_one_doubled_in_the_mirror_are_named_within_two_windows(seed: int, injected: str) -> None:
+    drop, double = (5 if injected != "double" else -1), (6 if injected != "drop" else -1)
+
+    def relay(record: Record) -> list[Record]:
+        if record[1].producer != "p1":
+            return [record]
+        return [] if record[1].sequence == drop else [record] * (2 if record[1].sequence == double else 1)
+
+    day = Day(seed, relay)
+    stamps = day.send("p1", 8)
+    for _ in range((2 * WINDOW_MS + 2 * REPORT_MS + 4 * STEP_MS) // STEP_MS):
+        day.step()
+    window = stamps[5].timestamp_ms - stamps[5].timestamp_ms % WINDOW_MS
+    for _ in range(6):
+        if found(day.judge(), Kind.LOST) or found(day.judge(), Kind.DOUBLED):
+            break
+        day.step()
+    lost = found(day.judge(), Kind.LOST)
+    if drop >= 0:
+        assert [
+            (one.topic, one.producer, one.host, one.tier, one.window_ms, one.count, one.ranges) for one in lost
+        ] == [("clicks", "p1", "host-p1", Tier.MIRROR, window, 1, ((5, 5),))]
+    else:
+        assert lost == []
+    if double >= 0:
+        [doubled] = [
+            one
+            for one in found(day.judge(), Kind.DOUBLED)
+            if (one.producer, one.window_ms, one.tier) == ("p1", window, Tier.MIRROR)
+        ]
+        assert doubled.count >= 1
+        assert not doubled.is_alarm
+
+
+def test_a_producer_that_died_before_its_last_count_is_unknown_and_never_complete() -> None:
+    day = Day(1)
+    for _ in range(30):
+        day.step()
+    dead = day.producers.pop("p1")
+    day.send("p2", 1)
+    stamp = dead.stamp("clicks", day.now_ms)
+    day.live.partitions[0].append((0, stamp, b"v%d" % stamp.sequence))
+    run_until_judged(day)
+    unknown = found(day.judge(), Kind.UNKNOWN)
+    assert (unknown[-1].producer, unknown[-1].host, unknown[-1].topic) == ("p1", "host-p1", "clicks")
+    assert unknown[-1].window_ms == stamp.timestamp_ms - stamp.timestamp_ms % WINDOW_MS
+    assert {one.producer for one in day.judge().alarms} == {"p1"}
+
+
+def test_rows_deleted_in_the_lake_are_named() -> None:
+    day = Day(2)
+    sent = day.send("p1", 20)
+    run_until_judged(day)
+    assert day.judge().alarms == []
+    day.lake_without = {3, 4, 9}
+    for _ in range(4):
+        day.step()
+    [lost] = day.judge().alarms
+    assert (lost.tier, lost.producer, lost.count, lost.ranges) == (Tier.LAKE, "p1", 3, ((3, 4), (9, 9)))
+    assert lost.window_ms == sent[3].timestamp_ms - sent[3].timestamp_ms % WINDOW_MS
+
+
+def test_a_record_whose_bytes_changed_is_named() -> None:
+    day = Day(3, lambda record: [(record[0], record[1], b"changed" if record[1].sequence == 7 else record[2])])
+    day.send("p1", 10)
+    run_until_judged(day)
+    assert {(one.kind, one.tier) for one in day.judge().alarms if one.producer == "p1"} == {(Kind.ALTERED, Tier.MIRROR)}
+
+
+def test_t38_one_lost_in_a_million_is_named() -> None:
+    ledger = Ledger()
+    account = ProducerAccount("p", "h", WINDOW_MS)
+    live, mirror = (TopicCounter(tier, "t", tier, WINDOW_MS) for tier in (Tier.LIVE, Tier.MIRROR))
+    for number in range(1_000_000):
+        stamp = account.stamp("t", number // 20)
+        account.settle("t", stamp, checksum(number, b"v"), is_written=True)
+        headers = [(STAMP_HEADER, stamp.encode())]
+        live.add(0, number, headers, b"v")
+        if number != 765_432:
+            mirror.add(0, number, headers, b"v")
+    for report in [
+        *account.reports(10 * WINDOW_MS, is_closed=True),
+        live.report(0, 10 * WINDOW_MS),
+        mirror.report(0, 10 * WINDOW_MS),
+    ]:
+        ledger.add(report, 0)
+    [lost] = judge(ledger, 10 * WINDOW_MS, WINDOW_MS, LATENESS_MS).alarms
+    assert (lost.tier, lost.count, lost.ranges) == (Tier.MIRROR, 1, ((765_432, 765_432),))
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"", b"{}", b"[]", b'{"version":2,"kind":"count"}', b'{"version":1,"kind":"count"}']
+)
+def test_what_is_no_report_is_a_value_error(data: bytes | None) -> None:
+    with pytest.raises(ValueError):
+        decode(data)
