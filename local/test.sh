@@ -16,7 +16,7 @@ test_stage() { stage "$@" || failed+=("$1"); }
 test_stage 'set-up and lint' 480 local/check.sh
 test_stage 'unit and property' 300 local/pytest.sh unit tests/unit
 test_stage 'fuzzing' 120 local/pytest.sh fuzz tests/fuzz
-test_stage 'connections' 180 local/pytest.sh net tests/net
+test_stage 'connections' 300 local/pytest.sh net tests/net
 test_stage 'simulation' 90 local/pytest.sh sim tests/sim
 test_stage 'cluster tests' 660 local/pytest.sh cluster tests/cluster
 test_stage 'consumers' 300 local/pytest.sh consumers tests/consumers

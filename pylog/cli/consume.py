@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Annotated
 
@@ -12,6 +12,7 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.named import named_partitions
 from pylog.cli.options import Bootstrap, Properties, Timeout, Topics, connection, new_app, settings, told_to_the_user
+from pylog.cli.progress import Bar, progress
 from pylog.cli.start import Start, StartKind, parse_start, positions
 from pylog.cli.template import Writer, compile_template
 from pylog.client.admin import Admin
@@ -86,16 +87,34 @@ def _consume(
     suffix = ":" + ",".join(map(str, numbers)) if numbers else ""
     wanted = named_partitions(admin, [topic + suffix for topic in topics])
     with Consumer(cluster) as consumer:
-        consumer.assign(_positions(admin, wanted, start))
+        found = _positions(admin, wanted, start)
+        consumer.assign(found)
         try:
             if is_short:
-                output.write(islice(consumer.records_to_end(), count))
+                _to_end(admin, consumer, found, output, count)
             else:
                 _follow(consumer, output, count)
         except KeyboardInterrupt:
             pass  # the way to stop following
         finally:
             output.flush()
+
+
+def _to_end(
+    admin: Admin, consumer: Consumer, found: Mapping[TopicPartition, Offset], output: Output, count: int | None
+) -> None:
+    if sys.stdout.isatty():  # where records and a bar would be written over each other
+        output.write(islice(consumer.records_to_end(), count))
+        return
+    left = sum(max(0, end - found[one]) for one, end in admin.ends(list(found)).items())
+    with progress("consuming", left if count is None else min(left, count)) as bar:
+        output.write(_counted(islice(consumer.records_to_end(), count), bar))
+
+
+def _counted(records: Iterable[ConsumedRecord], bar: Bar) -> Iterator[ConsumedRecord]:
+    for record in records:
+        yield record
+        bar.advance(1)
 
 
 def _consume_as_member(

@@ -1,12 +1,16 @@
 """How far a long command is: a bar on stderr, only where somebody looks at it."""
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+
+_DRAW_S = 0.1
 
 
 class Bar(Protocol):
@@ -25,11 +29,17 @@ class _RichBar:
     def __init__(self, progress: "Progress", task: "TaskID") -> None:
         self._progress = progress
         self._task = task
+        self._new = 0
+        self._drawn_s = 0.0
 
     def advance(self, count: int, text: str = "") -> None:
-        if text:
-            self._progress.update(self._task, description=text)
-        self._progress.advance(self._task, count)
+        self._new += count
+        now_s = time.monotonic()
+        # Telling rich of each of a million records would cost more than reading them.
+        if text or now_s > self._drawn_s + _DRAW_S:
+            self._drawn_s = now_s
+            self._progress.update(self._task, advance=self._new, description=text or None)
+            self._new = 0
 
 
 @contextmanager

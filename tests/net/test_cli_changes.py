@@ -143,6 +143,43 @@ def test_top_draws_on_a_terminal_until_interrupted(pylog: Command, broker: Broke
     os.close(terminal)
 
 
+def on_a_terminal(broker: BrokerProcess, *arguments: str, stdin: bytes = b"") -> tuple[bytes, bytes]:
+    """Run a command whose stderr is a terminal; return what came on stdout and what the terminal showed."""
+    terminal, inside = pty.openpty()
+    command = [sys.executable, "-m", "pylog", *arguments, "-b", broker.bootstrap]
+    environment = os.environ | {"TERM": "xterm"}
+    ended = subprocess.run(
+        command, input=stdin, stdout=subprocess.PIPE, stderr=inside, check=True, timeout=60, env=environment)
+    os.close(inside)
+    shown = os.read(terminal, 1 << 20)
+    os.close(terminal)
+    return ended.stdout, shown
+
+
+def test_bars_are_on_the_terminal_and_nowhere_else(pylog: Command, broker: BrokerProcess) -> None:
+    pylog("topic", "create", "barred", "--partitions", "1")
+    output, shown = on_a_terminal(broker, "produce", "barred", stdin=b"x\n" * 500)
+    assert output == b""
+    assert b"producing" in shown
+    output, shown = on_a_terminal(broker, "consume", "barred", "-e")
+    assert output == b"x\n" * 500
+    assert b"consuming" in shown
+    assert pylog("consume", "barred", "-e").notes == ""
+
+
+@pytest.mark.parametrize(("shell", "environment"), [
+    ("zsh", {"_TYPER_COMPLETE_ARGS": "pylog topic d"}),
+    ("fish", {"_TYPER_COMPLETE_ARGS": "pylog topic d", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+])
+def test_zsh_and_fish_are_answered_in_their_own_words(shell: str, environment: dict[str, str]) -> None:
+    # What their scripts, above, ask with; the shells themselves are not needed for that.
+    variables = os.environ | environment | {"_PYLOG_COMPLETE": f"complete_{shell}"}
+    ended = subprocess.run([sys.executable, "-m", "pylog"], capture_output=True, text=True, check=False, env=variables)
+    assert "describe" in ended.stdout
+    assert "Delete a topic" in ended.stdout
+    assert "alter" not in ended.stdout
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_a_script(pylog: Command, shell: str) -> None:
     assert "_PYLOG_COMPLETE" in pylog("completion", shell).text
