@@ -38,6 +38,8 @@ def main() -> int:
         totals.update(result.counts)
         if is_replay or arguments.verbose:
             print(result.summary, flush=True)
+        if is_replay and not result.invariant:
+            print(result.story(arguments.events))
         if result.invariant:
             failed.append(result.seed)
             for replayed in [result] if is_replay else run_seeds([result.seed], 1, trace=True):

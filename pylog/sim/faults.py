@@ -39,6 +39,8 @@ class Faults:
             (2, self._cut_from_store),
             (1, self._lose_store),
             (1, self._drop_store_answers),
+            (1, self._cluster.ensemble.depose),
+            (2, self._ambush),
             (2, self._terminate),
             (2, self._change_weather),
             (1, self._turn_clock),
@@ -63,6 +65,7 @@ class Faults:
         self._cluster.network.weather = Weather()
         self._cluster.ensemble.is_up = True
         self._cluster.ensemble.drop = 0.0
+        self._cluster.ensemble.is_in_ambush = False
         self._cluster.disks.full.clear()
         for host in self._cluster.hosts.values():
             if host.name in self._cluster.disks.failing:
@@ -141,7 +144,9 @@ class Faults:
             if other is host:
                 continue
             process = other.process
-            if process is None or process.is_paused or other.damaged or not cluster.ensemble.reaches(other.name):
+            if process is None or process.is_paused or other.damaged or not other.is_running:
+                return False
+            if not cluster.ensemble.reaches(other.name):
                 return False
         states = self._checks.states.values()
         return self._open == 0 and all(len(state.isr) > 1 for state in states if host.broker_id in state.isr)
@@ -221,6 +226,12 @@ class Faults:
             self._cluster.ensemble.drop = 0.0
 
         self._begin(0.5, 4.0, end)
+
+    def _ambush(self) -> None:
+        """Have another controller elected while a write of this one is on its way."""
+        self._world.note("ambush")
+        self._cluster.ensemble.is_in_ambush = True
+        self._kill()  # so that there is something to write
 
     def _terminate(self) -> None:
         host = self._host()

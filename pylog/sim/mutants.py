@@ -76,22 +76,16 @@ MUTANTS: Sequence[Mutant] = (
         "is_fetching = True",
     ),
     Mutant(
-        "count-progress-of-another-epoch",
+        "count-progress-without-a-look-at-epochs",
         "broker/fetch.py",
         "if part.current_leader_epoch != partition.leader_epoch or self._diverging(partition.log, part):",
-        "if self._diverging(partition.log, part):",
+        "if part.fetch_offset < 0:",
     ),
     Mutant(
         "count-progress-of-a-diverging-log",
         "broker/fetch.py",
         "if part.current_leader_epoch != partition.leader_epoch or self._diverging(partition.log, part):",
         "if part.current_leader_epoch != partition.leader_epoch:",
-    ),
-    Mutant(
-        "acknowledge-in-another-epoch",
-        "broker/acks.py",
-        "partition.leading is None or partition.leader_epoch != appended.leader_epoch:",
-        "partition.leading is None:",
     ),
     Mutant(
         "acknowledge-before-the-flush",
@@ -142,6 +136,18 @@ MUTANTS: Sequence[Mutant] = (
         "        self.epochs.truncate_end(end_offset)\n",
         "",
     ),
+    Mutant(
+        "open-every-log-as-clean",
+        "log/directory.py",
+        "clean=is_new or (self.was_clean and key in self._unopened),",
+        "clean=True,",
+    ),
+    Mutant(
+        "believe-a-torn-checkpoint",
+        "log/checkpoint.py",
+        '    if not text.endswith("\\n"):\n',
+        "    if not text:\n",
+    ),
     # -- elections and the controller --------------------------------------------------------------------------------
     Mutant(
         "elect-outside-the-isr",
@@ -173,6 +179,12 @@ MUTANTS: Sequence[Mutant] = (
         "cluster/controller.py",
         "unclean = {broker_id for broker_id, broker in brokers.items() if not broker.is_clean}",
         "unclean: set[int] = set()",
+    ),
+    Mutant(
+        "elect-the-shortest-log",
+        "cluster/election.py",
+        "best = max(ends.values())",
+        "best = min(ends.values())",
     ),
     Mutant(
         "apply-a-stale-image",

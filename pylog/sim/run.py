@@ -65,7 +65,8 @@ class Result:
 
     def story(self, events: int) -> str:
         """What broke, the last *events* before it, and how to see it again."""
-        lines = [f"FAILED seed={self.seed}: {self.detail}", "last events (seconds, process, what):"]
+        outcome = f"FAILED seed={self.seed}: {self.detail}" if self.invariant else "no invariant broke"
+        lines = [outcome, "last events (seconds, process, what):"]
         lines += [f"  {line}" for line in self.trace[-events:]] if events else []
         return "\n".join([*lines, f"replay: python -m pylog.sim --seed {self.seed}"])
 

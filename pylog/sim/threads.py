@@ -201,14 +201,16 @@ class SimQueue(Generic[T]):
 
     def get(self, timeout: float | None = None) -> T:
         """Return the next item; raise `queue.Empty` when none came in time."""
-        self._reader = reader = self._turns.running
+        reader = self._turns.running
         deadline_us = None if timeout is None else self._turns.world.now_us + int(timeout * 1e6)
         while not self._items:
             assert reader is not None, "the loop must not wait for a queue"
             left_s = None if deadline_us is None else (deadline_us - self._turns.world.now_us) / 1e6
             if left_s is not None and left_s <= 0:
                 raise queue.Empty
+            self._reader = reader  # only now: parked elsewhere it waits for something else
             reader.park(left_s)
+            self._reader = None
         return self._items.popleft()
 
     def qsize(self) -> int:
@@ -228,8 +230,15 @@ class SimFuture(Future[T]):
         if not self.done():
             reader = self._turns.running
             assert reader is not None, "the loop must not wait for a future"
-            self.add_done_callback(lambda _: reader.wake())
+            is_waiting = True
+
+            def wake(_: object) -> None:
+                if is_waiting:
+                    reader.wake()
+
+            self.add_done_callback(wake)
             reader.park(timeout)
+            is_waiting = False
             if not self.done():
                 raise FutureTimeoutError
         return super().result(0)

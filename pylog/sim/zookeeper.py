@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from pylog.cluster.znodes import CONTROLLER, CONTROLLER_EPOCH
 from pylog.sim.network import Network
 from pylog.sim.threads import Turns
 from pylog.sim.world import CURRENT, Process, World
 from pylog.store.base import (
+    Delete,
     EventKind,
     NotConnected,
     Operation,
@@ -31,6 +33,7 @@ T = TypeVar("T")
 
 HOST = "zookeeper"
 TICK_S = 0.1
+AMBUSH_S = 0.5
 
 
 class Ensemble:
@@ -39,6 +42,7 @@ class Ensemble:
     Attributes:
         is_up: a quorum stands.
         drop: chance that an answer is lost with its connection.
+        is_in_ambush: the controller's next write is held up on its way, and its claim deleted meanwhile.
     """
 
     def __init__(self, world: World, turns: Turns, network: Network, directory: Path, session_timeout_s: float) -> None:
@@ -49,7 +53,9 @@ class Ensemble:
         self.tree = EmbeddedTree(directory)
         self.is_up = True
         self.drop = 0.0
+        self.is_in_ambush = False
         self._stores: list[SimStore] = []
+        self._operator = self.tree.begin_session()
         world.after(TICK_S, None, self._tick)
 
     def store(self) -> "SimStore":
@@ -59,6 +65,12 @@ class Ensemble:
         store = SimStore(self, process)
         self._stores.append(store)
         return store
+
+    def depose(self) -> None:
+        """Delete the controller's claim, as operators do to have another one elected."""
+        if CONTROLLER in self.tree.tree.nodes:
+            self.world.note("depose")
+            self.tree.commit([Delete(CONTROLLER)], self._operator)
 
     def reaches(self, host: str) -> bool:
         """Whether requests and answers of *host* pass."""
@@ -213,6 +225,10 @@ class SimStore(Store):
         if not operations:
             return []
         self._world.note("multi", self._process.host, *(f"{type(one).__name__}:{one.path}" for one in operations))
+        if self._ensemble.is_in_ambush and operations[0].path == CONTROLLER_EPOCH:
+            self._ensemble.is_in_ambush = False
+            _as(None, self._ensemble.depose)
+            self._sleep(self._world.random.uniform(0, AMBUSH_S))
         return self._ask(lambda: self._inner.multi(operations))
 
     def _ask(self, verb: Callable[[], T]) -> T:
