@@ -57,7 +57,8 @@ def describe(
     """Show a group's members, and its offset, lag and status in every partition.
 
     OK: it keeps up. WARN: it reads, but the lag has not become smaller over its last ten commits. STALL: it commits the
-    same offset again and again. STOP: it commits no longer. Each only while there is something to read.
+    same offset again and again. STOP: it commits no longer. Each only while there is something to read. Wide shows too
+    how many seconds ago it last committed (SILENT-S).
     """
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
