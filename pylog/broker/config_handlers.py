@@ -1,8 +1,8 @@
 """Settings read and changed by clients: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
 
-Settings of topics are kept by the cluster and hold at once, and so are the few of brokers that come and go with a task,
-as replication throttles do.  All others of a broker come from its file, which an operator keeps for many hosts: a value
-set past it would be gone with the next run of the playbook, so it is refused.
+Settings of topics are kept by the cluster and hold at once; so are those of brokers that topics inherit, and the few
+that come and go with a task, as replication throttles do.  All others of a broker are read once, from its file, which
+an operator keeps for many hosts; to change them here is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ from pylog.broker.settings import (
     Kind,
     Source,
     Value,
+    broker_places,
     broker_settings,
     check_broker_configs,
     topic_settings,
@@ -22,6 +23,7 @@ from pylog.broker.settings import (
 from pylog.cluster.image import ClusterImage
 from pylog.cluster.topics import check_topic_name, repeated_names
 from pylog.errors import ApiError, ConfigError, ErrorCode
+from pylog.model import NO_LEADER
 from pylog.wire.api import ApiKey, Message
 from pylog.wire.api.configs import (
     AlterConfigsRequest,
@@ -59,7 +61,7 @@ def describe_configs(cluster: Cluster, request: DescribeConfigsRequest, caller: 
         wanted = resource.configuration_keys
         is_topic = resource.resource_type == ResourceType.TOPIC
         row.configs = [
-            _describe_setting(one, request, cluster.settings, is_topic=is_topic)
+            _describe_setting(one, request, cluster, is_topic=is_topic)
             for one in found.values()
             if wanted is None or one.name in wanted
         ]
@@ -72,37 +74,43 @@ def _settings_of(cluster: Cluster, resource_type: int, name: str) -> dict[str, E
         if topic is None:
             check_topic_name(name)
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
-        return topic_settings(cluster.settings, topic.configs)
+        return topic_settings(_broker(cluster), topic.configs)
     if resource_type == ResourceType.BROKER:
         if name not in ("", str(cluster.broker_id)):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {cluster.broker_id}; ask broker {name} itself")
-        dynamic = cluster.partitions.image.broker_configs
-        return {} if not name else broker_settings(cluster.settings, dynamic, cluster.broker_id)
+        if name:
+            return _broker(cluster)
+        # What all brokers have in common is only what was set for all.
+        common = cluster.partitions.image.broker_configs.get(DEFAULT_BROKER, {})
+        found = broker_settings(cluster.settings, {DEFAULT_BROKER: common}, NO_LEADER)
+        return {key: found[key] for key in common if key in found}
     raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no settings here")
 
 
+def _broker(cluster: Cluster) -> dict[str, Effective]:
+    return broker_settings(cluster.settings, cluster.partitions.image.broker_configs, cluster.broker_id)
+
+
 def _describe_setting(
-    one: Effective, request: DescribeConfigsRequest, broker: Mapping[str, Value], *, is_topic: bool
+    one: Effective, request: DescribeConfigsRequest, cluster: Cluster, *, is_topic: bool
 ) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=one.name,
         value=one.text,
         read_only=not is_topic and not one.setting.is_dynamic,
         config_source=one.source,
-        synonyms=_synonyms(one, broker) if request.include_synonyms else [],
+        synonyms=_synonyms(one, cluster) if request.include_synonyms else [],
         config_type=one.setting.kind,
         documentation=one.setting.doc if request.include_documentation else None,
     )
 
 
-def _synonyms(one: Effective, broker: Mapping[str, Value]) -> list[DescribeConfigsSynonym]:
+def _synonyms(one: Effective, cluster: Cluster) -> list[DescribeConfigsSynonym]:
     """Return every place that has a say, the one that counts first."""
-    setting = one.setting
-    places = [one]
-    if one.source is Source.TOPIC and broker[setting.name] != setting.default:
-        places.append(Effective(setting.name, broker[setting.name], Source.STATIC_BROKER, setting))
-    if one.source is not Source.DEFAULT:
-        places.append(Effective(setting.name, setting.default, Source.DEFAULT, setting))
+    dynamic = cluster.partitions.image.broker_configs
+    places = broker_places(one.setting.name, cluster.settings, dynamic, cluster.broker_id)
+    if one.source is Source.TOPIC:
+        places.insert(0, one)
     return [DescribeConfigsSynonym(name=place.name, value=place.text, source=place.source) for place in places]
 
 
@@ -201,7 +209,9 @@ def _plan_topic(
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.resource_name} does not exist")
     if isinstance(resource, AlterConfigsResource):
         return _replacement(resource, topic.configs)
-    return _increments(resource, topic_settings(broker, topic.configs))
+    # As on a broker without settings of its own: the controller speaks for all.
+    inherited = broker_settings(broker, image.broker_configs, NO_LEADER)
+    return _increments(resource, topic_settings(inherited, topic.configs))
 
 
 def _plan_broker(
@@ -211,7 +221,7 @@ def _plan_broker(
     if isinstance(resource, AlterConfigsResource):
         change = _replacement(resource, current)
     else:
-        # None of them is a list, so there is nothing to add to; unsetting what is not set changes nothing.
+        # A list is replaced as a whole: what one broker would add to, another may not have.
         change = {
             config.name: None if config.config_operation == ConfigOperation.DELETE else _increment(config, None)
             for config in resource.configs

@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import UUID
 
 from pylog.broker.clock import steady_ms, wall_ms
-from pylog.broker.settings import Value, log_config, topic_setting
+from pylog.broker.settings import Effective, Value, broker_settings, log_config, topic_setting
 from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode, StorageError
@@ -76,6 +76,7 @@ class Partitions:
         self.registered_epoch: Callable[[], int] = lambda: -1
         """Epoch of this broker's registration, -1 without one; an image made before it says nothing of who leads."""
         self.image = ClusterImage(-1, 0, "", NO_LEADER)
+        self._inherited = self._inherit(self.image)
         self.on_unsynced: Callable[[Log], None] = lambda log: None
 
     def __iter__(self) -> Iterator[Partition]:
@@ -177,6 +178,7 @@ class Partitions:
         if not self._is_clean:
             self._clean_up(image)
         opened: dict[TopicPartition, Log | str] = {}
+        inherited = self._inherit(image)
         now_ms = wall_ms()
         for topic, number, _ in self._hosted(image):
             key = TopicPartition(topic.name, number)
@@ -184,7 +186,7 @@ class Partitions:
                 continue
             try:
                 opened[key] = self._directory.get_or_create(
-                    key, topic.topic_id, log_config(self._settings, topic.configs), now_ms=now_ms
+                    key, topic.topic_id, log_config(inherited, topic.configs), now_ms=now_ms
                 )
             except StorageError as error:
                 _logger.error("partition offline partition=%s reason=%s", key, error)
@@ -245,6 +247,9 @@ class Partitions:
         changed: list[Partition] = []
         may_lead = self.knows_us(image)
         is_news = bool(opened)
+        has_other_defaults = image.broker_configs != self.image.broker_configs
+        if has_other_defaults:
+            self._inherited = self._inherit(image)
         kept: dict[tuple[str, int], Partition] = {}
         for topic, number, state in self._hosted(image):
             key = TopicPartition(topic.name, number)
@@ -270,7 +275,7 @@ class Partitions:
                 self.advance(found)
                 changed.append(found)
             before = self.image.topics.get(topic.name)
-            if before is not None and before.configs != topic.configs:
+            if has_other_defaults or (before is not None and before.configs != topic.configs):
                 self._configure(found, topic)
                 is_news = True
             found.state = state
@@ -282,12 +287,16 @@ class Partitions:
             self.checkpoint_soon()
         return changed
 
+    def _inherit(self, image: ClusterImage) -> dict[str, Effective]:
+        """Return what topics here inherit where they have no setting of their own."""
+        return broker_settings(self._settings, image.broker_configs, self._broker_id)
+
     def _configure(self, partition: Partition, topic: TopicImage) -> None:
         """Let a topic's changed settings hold from now on."""
         if partition.log is not None:
-            partition.log.configure(log_config(self._settings, topic.configs))
+            partition.log.configure(log_config(self._inherited, topic.configs))
         if partition.leading is not None:
-            partition.leading.want_isr(int(topic_setting(self._settings, topic.configs, "min.insync.replicas")))
+            partition.leading.want_isr(int(topic_setting(self._inherited, topic.configs, "min.insync.replicas")))
             self.advance(partition)
 
     def advance(self, partition: Partition) -> bool:
@@ -321,7 +330,7 @@ class Partitions:
             partition_epoch=state.partition_epoch,
             epoch_start=log.log_end_offset if log is not None else 0,
             lag_ms=int(self._settings["replica.lag.time.max.ms"]),
-            min_isr=int(topic_setting(self._settings, topic.configs, "min.insync.replicas")),
+            min_isr=int(topic_setting(self._inherited, topic.configs, "min.insync.replicas")),
             now_ms=steady_ms(),
         )
         self.advance(partition)

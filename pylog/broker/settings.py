@@ -6,7 +6,7 @@ dataclasses.  A setting that is not here does not exist: an unknown name is an e
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from pylog.errors import ConfigError
@@ -103,7 +103,11 @@ class Setting:
 
 
 def _table(*settings: Setting) -> dict[str, Setting]:
-    return {setting.name: setting for setting in settings}
+    # What topics may set may also be set for the topics of a running broker, as with Kafka.
+    return {
+        setting.name: replace(setting, is_dynamic=True) if setting.topic is not None else setting
+        for setting in settings
+    }
 
 
 SETTINGS: Mapping[str, Setting] = _table(
@@ -460,38 +464,50 @@ class Effective:
         return str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
 
 
-def topic_settings(broker: Mapping[str, Value], configs: Mapping[str, str]) -> dict[str, Effective]:
-    """Return every setting of a topic with *configs* of its own on a broker with the values *broker*."""
-    found: dict[str, Effective] = {}
-    for name, setting in _BY_TOPIC_NAME.items():
-        if name in configs:
-            found[name] = Effective(name, setting.parse(configs[name]), Source.TOPIC, setting)
-        else:
-            value = broker[setting.name]
-            source = Source.DEFAULT if value == setting.default else Source.STATIC_BROKER
-            found[name] = Effective(name, value, source, setting)
-    return found
+def broker_places(
+    name: str, broker: Mapping[str, Value], dynamic: Mapping[str, Mapping[str, str]], broker_id: int
+) -> list[Effective]:
+    """Return every place that has a say in a broker's setting, the one that counts first.
+
+    Args:
+        name: of the setting.
+        broker: values of its file, defaults included.
+        dynamic: values set in the cluster, by broker id as text or ``<default>``.
+        broker_id: whose setting.
+    """
+    setting = SETTINGS[name]
+    places: list[Effective] = []
+    for entity, source in ((str(broker_id), Source.DYNAMIC_BROKER), (DEFAULT_BROKER, Source.DYNAMIC_DEFAULT_BROKER)):
+        text = dynamic.get(entity, {}).get(name)
+        if text is not None and setting.is_dynamic:
+            places.append(Effective(name, setting.parse(text), source, setting))
+    if broker[name] != setting.default:
+        places.append(Effective(name, broker[name], Source.STATIC_BROKER, setting))
+    return [*places, Effective(name, setting.default, Source.DEFAULT, setting)]
 
 
-def topic_setting(broker: Mapping[str, Value], configs: Mapping[str, str], name: str) -> Value:
+def topic_setting(broker: Mapping[str, Effective], configs: Mapping[str, str], name: str) -> Value:
     """Return one setting of a topic, by its name there; see `topic_settings`."""
     setting = _BY_TOPIC_NAME[name]
-    return setting.parse(configs[name]) if name in configs else broker[setting.name]
+    return setting.parse(configs[name]) if name in configs else broker[setting.name].value
 
 
 def broker_settings(
     broker: Mapping[str, Value], dynamic: Mapping[str, Mapping[str, str]], broker_id: int
 ) -> dict[str, Effective]:
-    """Return every setting of a broker with the values *broker*, and the cluster's *dynamic* ones over them."""
-    places = ((str(broker_id), Source.DYNAMIC_BROKER), (DEFAULT_BROKER, Source.DYNAMIC_DEFAULT_BROKER))
+    """Return every setting of a broker; see `broker_places`."""
+    return {name: broker_places(name, broker, dynamic, broker_id)[0] for name in SETTINGS}
+
+
+def topic_settings(broker: Mapping[str, Effective], configs: Mapping[str, str]) -> dict[str, Effective]:
+    """Return every setting of a topic with *configs* of its own on a broker with the settings *broker*."""
     found: dict[str, Effective] = {}
-    for name, setting in SETTINGS.items():
-        source = Source.DEFAULT if broker[name] == setting.default else Source.STATIC_BROKER
-        found[name] = Effective(name, broker[name], source, setting)
-        set_at = [(dynamic[place][name], source) for place, source in places if name in dynamic.get(place, {})]
-        if setting.is_dynamic and set_at:
-            text, source = set_at[0]
-            found[name] = Effective(name, setting.parse(text), source, setting)
+    for name, setting in _BY_TOPIC_NAME.items():
+        if name in configs:
+            found[name] = Effective(name, setting.parse(configs[name]), Source.TOPIC, setting)
+        else:
+            inherited = broker[setting.name]
+            found[name] = Effective(name, inherited.value, inherited.source, setting)
     return found
 
 
@@ -512,8 +528,8 @@ def check_broker_configs(configs: Mapping[str, str | None]) -> None:
         setting.parse(text)
 
 
-def log_config(broker: Mapping[str, Value], configs: Mapping[str, str]) -> LogConfig:
+def log_config(broker: Mapping[str, Effective], configs: Mapping[str, str]) -> LogConfig:
     """Return the log settings of a topic with *configs* of its own."""
     effective = topic_settings(broker, configs)
     values = {field: effective[name].value for name, field in _LOG_FIELDS.items()}
-    return LogConfig(**values, producer_id_expiration_ms=broker["producer.id.expiration.ms"])  # type: ignore[arg-type]
+    return LogConfig(**values, producer_id_expiration_ms=broker["producer.id.expiration.ms"].value)  # type: ignore[arg-type]

@@ -118,12 +118,35 @@ class TestTopicConfigs:
             broker.restart()
             assert topic_entries(broker, "kept")["retention.ms"].value == "777"
 
-    def test_settings_of_a_broker_are_refused_with_the_reason(self, broker: Broker) -> None:
+    def test_settings_that_a_broker_reads_once_are_refused_with_the_reason(self, broker: Broker) -> None:
         broker_id = next(iter(admin(broker).list_topics(timeout=30).brokers))
-        entry = ConfigEntry("log.retention.ms", "1", incremental_operation=AlterConfigOpType.SET)
+        entry = ConfigEntry("max.connections", "1", incremental_operation=AlterConfigOpType.SET)
         with pytest.raises(KafkaException, match="the broker's file") as caught:
             alter(broker, ConfigResource(ResourceType.BROKER, str(broker_id), incremental_configs=[entry]))
         assert refusal(caught) == KafkaError.INVALID_CONFIG
+
+    def test_what_topics_inherit_changes_for_all_at_once_and_is_kept(self, tmp_path: Path) -> None:
+        with run_broker(tmp_path) as broker:
+            create_topic(broker.bootstrap, "heir")
+            create_topic(broker.bootstrap, "own", max_message_bytes="2000000")
+            where = ("--bootstrap-server", broker.bootstrap, "--entity-type", "brokers", "--entity-default")
+            java_tool(CONFIG_COMMAND, *where, "--alter", "--add-config", "message.max.bytes=500,log.retention.ms=777")
+            for again in (False, True):
+                if again:
+                    broker.restart()
+                found = topic_entries(broker, "heir")["retention.ms"]
+                assert found.value == "777"
+                assert ConfigSource(found.source) is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+                assert topic_entries(broker, "own")["max.message.bytes"].value == "2000000"
+                big = Batch(values=(b"x" * 600,)).encode()
+                with Connection(broker.bootstrap) as connection:
+                    error, _ = frames.produce_result(connection.ask(frames.produce("heir", big)))
+                    assert error == KafkaError.MSG_SIZE_TOO_LARGE
+                    assert frames.produce_result(connection.ask(frames.produce("own", big)))[0] == frames.NONE
+            java_tool(CONFIG_COMMAND, *where, "--alter", "--delete-config", "message.max.bytes,log.retention.ms")
+            assert topic_entries(broker, "heir")["retention.ms"].value == "-1"
+            with Connection(broker.bootstrap) as connection:
+                assert frames.produce_result(connection.ask(frames.produce("heir", big)))[0] == frames.NONE
 
     def test_kafka_s_tool_changes_and_describes(self, broker: Broker, topic: str) -> None:
         where = ("--bootstrap-server", broker.bootstrap, "--entity-type", "topics", "--entity-name", topic)

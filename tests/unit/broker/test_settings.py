@@ -6,6 +6,8 @@ from pylog.broker.handlers import CONTROL_APIS
 from pylog.broker.settings import (
     SETTINGS,
     Source,
+    broker_places,
+    broker_settings,
     check_topic_configs,
     log_config,
     parse_broker_settings,
@@ -42,7 +44,7 @@ def test_unlimited_retention_in_hours_stays_unlimited() -> None:
 
 def test_a_topic_setting_wins_over_the_broker_and_the_broker_over_the_default() -> None:
     broker = parse_broker_settings({"log.segment.bytes": 4096, "log.retention.ms": 7})
-    found = topic_settings(broker, {"segment.bytes": "2048"})
+    found = topic_settings(broker_settings(broker, {}, 1), {"segment.bytes": "2048"})
     assert (found["segment.bytes"].value, found["segment.bytes"].source) == (2048, Source.TOPIC)
     assert (found["retention.ms"].value, found["retention.ms"].source) == (7, Source.STATIC_BROKER)
     assert found["index.interval.bytes"].source is Source.DEFAULT
@@ -55,7 +57,8 @@ def test_a_topic_is_refused_what_no_topic_has() -> None:
 
 
 def test_a_log_gets_the_topics_settings() -> None:
-    config = log_config(parse_broker_settings({}), {"segment.bytes": "2048", "retention.ms": "-1"})
+    inherited = broker_settings(parse_broker_settings({}), {}, 1)
+    config = log_config(inherited, {"segment.bytes": "2048", "retention.ms": "-1"})
     assert isinstance(config, LogConfig)
     assert (config.segment_bytes, config.retention_ms) == (2048, -1)
     assert config.retention_bytes == LogConfig().retention_bytes
@@ -64,3 +67,23 @@ def test_a_log_gets_the_topics_settings() -> None:
 def test_every_served_api_has_a_handler_and_no_other_has() -> None:
     assert set(CONTROL_APIS) | {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS} == set(SERVED)
     assert all(request.api_key is key for key, (request, _) in CONTROL_APIS.items())
+
+
+def test_what_is_set_for_one_broker_counts_before_what_is_set_for_all_and_its_file() -> None:
+    values = parse_broker_settings({"log.retention.ms": 7})
+    dynamic = {"1": {"log.retention.ms": "1"}, "<default>": {"log.retention.ms": "2", "message.max.bytes": "3000"}}
+    places = [(one.value, one.source) for one in broker_places("log.retention.ms", values, dynamic, 1)]
+    assert places == [
+        (1, Source.DYNAMIC_BROKER), (2, Source.DYNAMIC_DEFAULT_BROKER), (7, Source.STATIC_BROKER),
+        (168 * 3_600_000, Source.DEFAULT),
+    ]  # fmt: skip
+    other = broker_settings(values, dynamic, 2)
+    assert (other["log.retention.ms"].value, other["message.max.bytes"].value) == (2, 3000)
+    assert log_config(other, {"retention.ms": "9"}).max_message_bytes == 3000
+    assert log_config(other, {"retention.ms": "9"}).retention_ms == 9
+
+
+def test_only_what_topics_inherit_and_what_comes_with_a_task_is_set_while_running() -> None:
+    fixed = {"num.partitions", "socket.request.max.bytes", "max.connections", "group.max.size", "fetch.max.bytes"}
+    assert {name for name, setting in SETTINGS.items() if setting.topic and not setting.is_dynamic} == set()
+    assert fixed <= {name for name, setting in SETTINGS.items() if not setting.is_dynamic}
