@@ -14,7 +14,7 @@ lock_checkout
 # Hosts of its own choice, where a scenario needs others than `make up` makes.
 export PYLOG_HOSTS=""
 [[ ! -f "$directory/hosts" ]] || PYLOG_HOSTS=$(<"$directory/hosts")
-export PYLOG_HOSTS_SET="molecule-$scenario"
+export PYLOG_HOSTS_SET="molecule-${scenario//_/-}"
 export PYLOG_HOSTS_FILE="$STATE/$PYLOG_HOSTS_SET/hosts.json"
 export PYLOG_JUNIT_XML="$STATE/results/molecule-$scenario.xml"
 log="$STATE/results/molecule-$scenario.log"
