@@ -12,10 +12,10 @@ from confluent_kafka import TopicPartition as _TopicPartition
 
 from pylog.client.admin import Admin
 from pylog.client.connection import Connection, as_connection, error_of, translate
+from pylog.client.transport import BATCH_MESSAGES, take
 from pylog.errors import Unreachable
 from pylog.model import Offset, TopicPartition
 
-_MAX_READ = 10_000
 _POLL_S = 0.2
 
 
@@ -85,7 +85,7 @@ class Consumer:
         """Fetch no more of this partition; records already fetched still come."""
         self._consumer.pause([_TopicPartition(partition.topic, partition.partition)])
 
-    def read(self, timeout_s: float, max_count: int = _MAX_READ) -> list[ConsumedRecord]:
+    def read(self, timeout_s: float, max_count: int = BATCH_MESSAGES) -> list[ConsumedRecord]:
         """Return what has arrived, waiting at most *timeout_s* for the first record.
 
         Raises:
@@ -93,7 +93,7 @@ class Consumer:
             Unreachable: no broker answers.
         """
         try:
-            messages = self._consumer.consume(max_count, timeout_s)
+            messages = take(self._consumer, timeout_s, max_count)
         except KafkaException as exception:
             raise translate(error_of(exception), self._cluster) from exception
         return [record for message in messages if (record := self._record(message)) is not None]
@@ -186,7 +186,7 @@ class GroupConsumer(Consumer):
         """Whether it owns partitions and has seen the end of every one."""
         return bool(self._positions) and self._positions.keys() <= self.at_end
 
-    def read(self, timeout_s: float, max_count: int = _MAX_READ) -> list[ConsumedRecord]:
+    def read(self, timeout_s: float, max_count: int = BATCH_MESSAGES) -> list[ConsumedRecord]:
         """Return what has arrived, as `Consumer.read` does."""
         records = super().read(timeout_s, max_count)
         for record in records:

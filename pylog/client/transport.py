@@ -47,6 +47,18 @@ def log_gap(partition: TopicPartition, wanted: Offset, found: Offset) -> None:
     _logger.warning("messages skipped partition=%s wanted_offset=%d next_offset=%d", partition, wanted, found)
 
 
+def take(consumer: _Consumer, timeout_s: float, max_count: int = BATCH_MESSAGES) -> list[Transported]:
+    """Return what *consumer* has, waiting for the first message only: `consume` waits until it is full or out of time.
+
+    Raises:
+        KafkaException: as `consume` does.
+    """
+    batch = consumer.consume(min(max_count, BATCH_MESSAGES), 0)
+    if not batch and (first := consumer.poll(timeout_s)) is not None:
+        batch = [first]
+    return batch
+
+
 class FetchByAssignment:
     """One librdkafka consumer without a group; see `pylog.client.stream.Transport`.
 
@@ -86,10 +98,7 @@ class FetchByAssignment:
     def take(self, timeout_s: float) -> tuple[list[Transported], list[PylogError]]:
         """Return what arrived, waiting for the first message only."""
         try:
-            # `consume` would wait for its whole time-out unless it is full.
-            batch = self._consumer.consume(BATCH_MESSAGES, 0)
-            if not batch and (first := self._consumer.poll(timeout_s)) is not None:
-                batch = [first, *self._consumer.consume(BATCH_MESSAGES, 0)]
+            batch = take(self._consumer, timeout_s)
         except KafkaException as exception:
             return [], [translate(error_of(exception), self._cluster)]
         if next(filter(Transported.error, batch), None) is None:
