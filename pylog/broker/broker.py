@@ -31,7 +31,7 @@ from pylog.broker.throttles import Throttles
 from pylog.broker.watchdog import Watchdog, notify
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import ClusterImage
-from pylog.cluster.topics import ClusterConfig
+from pylog.cluster.topics import UNCLEAN_ELECTION, ClusterConfig
 from pylog.cluster.znodes import BrokerRegistration, consumer_ids_path, is_node_name
 from pylog.errors import ApiError, ErrorCode, PylogError
 from pylog.faults import FILE_UNREADABLE, code_of
@@ -299,6 +299,7 @@ class Broker:
             num_partitions=int(config.settings["num.partitions"]),
             replication_factor=int(config.settings["default.replication.factor"]),
             check_configs=check_topic_configs,
+            unclean_elections=bool(config.settings[UNCLEAN_ELECTION]),
             unclean_recovery_wait_ms=int(config.settings["unclean.recovery.wait.ms"]),
         )
         call = self._loop.call_soon_threadsafe

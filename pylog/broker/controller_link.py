@@ -120,7 +120,13 @@ class ControllerLink:
         self._producer_id_lock = asyncio.Lock()
 
     def moved(self, address: NodeAddress | None, is_self: bool) -> None:
-        """Take note of where the controller is now; None when there is none."""
+        """Take note of where the controller is now; None when there is none.
+
+        Whoever still waits for another one's answer hears at once that it will not come: behind a cut link it would
+        keep everybody else waiting too.
+        """
+        if address != self._address and self._peer is not None:
+            self._peer.close()
         self._address = address
         self._is_self = is_self
 

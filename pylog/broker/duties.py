@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pylog.cluster.controller import Controller, IsrRequest, IsrResult, Rewrite, StateChange
 from pylog.cluster.image import BrokerInfo, ClusterImage, TopicImage
 from pylog.cluster.quotas import QuotaEntity
-from pylog.cluster.topics import ClusterConfig, NewTopic, repeated_names
+from pylog.cluster.topics import UNCLEAN_ELECTION, ClusterConfig, NewTopic, repeated_names
 from pylog.errors import ApiError, ConfigError, ErrorCode
 from pylog.store.base import Watch
 from pylog.store.tree import ClusterTree, Fence
@@ -358,6 +358,8 @@ class ControllerDuties:
             for name, configs in written.items():
                 controller.confirm_configs(name, configs)
             self._is_changed = True
+            if any(UNCLEAN_ELECTION in changes[name] for name in written):
+                self._settle(controller, controller.brokers)
         return results
 
     def alter_client_quotas(self, changes: Mapping[QuotaEntity, Mapping[str, str | None]]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from pylog.cluster.topics import UNCLEAN_ELECTION
 from pylog.errors import ConfigError
 from pylog.log.config import COMPRESSION_TYPES, LogConfig
 
@@ -333,6 +334,13 @@ SETTINGS: Mapping[str, Setting] = _table(
         "How long a broker that is told to stop waits for others to lead what it led.",
         low=0,
         high=_MAX_INT32,
+    ),
+    Setting(
+        UNCLEAN_ELECTION,
+        Kind.BOOLEAN,
+        False,
+        "Whether a replica that is not in sync may lead when no other lives: records that only those had are lost.",
+        UNCLEAN_ELECTION,
     ),
     Setting(
         "unclean.recovery.wait.ms",

@@ -15,7 +15,7 @@ from pylog.cluster.formats import REASSIGNMENT_LEVEL, level_to_finalize, require
 from pylog.cluster.image import FIRST_LEVEL, BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
 from pylog.cluster.quotas import ClientQuotas, QuotaEntity
 from pylog.cluster.reassignment import begin_move, finish_move
-from pylog.cluster.topics import ClusterConfig, NewTopic, plan_growth, plan_topic
+from pylog.cluster.topics import UNCLEAN_ELECTION, ClusterConfig, NewTopic, plan_growth, plan_topic
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import NO_LEADER
 
@@ -180,14 +180,18 @@ class Controller:
         for name, topic in self.topics.items():
             if name in self.deletions:
                 continue
+            may_lose = self._may_lose(topic)
             for number, partition in topic.partitions.items():
                 doubtful = unclean if partition.leader == NO_LEADER else unreported
-                after = elect(
-                    partition, live, bounced=bounced, doubtful=doubtful, unclean=self.config.unclean_elections
-                )
+                after = elect(partition, live, bounced=bounced, doubtful=doubtful, unclean=may_lose)
                 if after is not partition:
                     changes.append(StateChange(name, number, after))
         return changes
+
+    def _may_lose(self, topic: TopicImage) -> bool:
+        """Whether somebody prefers a partition that lost records to one that waits."""
+        text = topic.configs.get(UNCLEAN_ELECTION)
+        return self.config.unclean_elections if text is None else text.strip().lower() == "true"
 
     def confirm_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
         """Take over who is registered, once all that `settle` wanted because of it is written."""

@@ -15,6 +15,9 @@ from pylog.model import MAX_TOPIC_NAME_LENGTH
 BROKER_DEFAULT = -1
 """Partition count or replication factor that the cluster's default stands for."""
 
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+"""The one setting of a topic that the controller itself goes by."""
+
 MAX_PARTITIONS = 10_000
 """Partitions of one topic: its assignment must fit one store node of 1 MiB, whatever a client asks for."""
 
@@ -47,7 +50,8 @@ class ClusterConfig:
         num_partitions: partitions of a topic that names no number.
         replication_factor: replicas of a topic that names no number.
         check_configs: raises ConfigError for settings that no topic can have.
-        unclean_elections: whether a partition without live ISR member may be led by another replica.
+        unclean_elections: whether a partition without live ISR member may be led by another replica, where its topic
+            does not say.
         unclean_recovery_wait_ms: how long a partition whose ISR members all stopped uncleanly waits for all of them.
     """
 

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, ElectionType, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from pylog.testing import BrokerProcess
 from tests.cluster.conftest import DEADLINE_S, Brokers, bootstrap, controller_of, create, wait_for, write_config
@@ -143,3 +143,29 @@ def test_data_of_another_cluster_is_refused_with_both_ids(
         pass
     assert "elsewhere-1234567890abc" in str(caught.value)
     assert brokers[1].admin("GET", "/status")[1]["cluster_id"] in str(caught.value)
+
+
+def test_an_admin_client_that_lived_through_kills_finds_every_broker_again(brokers: Brokers) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap(brokers)})
+    for number, victim in enumerate(brokers):
+        admin.list_topics(timeout=10)
+        brokers[victim].kill()
+        brokers[victim].start()
+        wanted = NewTopic(f"lived-{number}", 1, 3)
+        admin.create_topics([wanted], operation_timeout=20)[wanted.topic].result(30)
+        assert len(admin.list_topics(timeout=10).brokers) == len(brokers)
+
+
+def test_all_preferred_leaders_are_elected_by_one_request_that_names_none(brokers: Brokers) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap(brokers)})
+    create(brokers[1], "named", 6, 3)
+    brokers[2].stop()
+    while_away = admin.elect_leaders(ElectionType.PREFERRED, None).result(30)
+    refused = {one: error.name() for one, error in while_away.items() if error is not None and one.topic == "named"}
+    assert set(refused.values()) == {"PREFERRED_LEADER_NOT_AVAILABLE"}
+    brokers[2].start()
+    wait_for(lambda: brokers[2].admin("GET", "/ready")[1]["ready"], "it is in sync again")
+    elected = admin.elect_leaders(ElectionType.PREFERRED, None).result(30)
+    assert {one.partition for one in elected if one.topic == "named"} == {one.partition for one in refused}
+    assert set(elected.values()) == {None}
+    assert admin.elect_leaders(ElectionType.PREFERRED, None).result(30) == {}

@@ -5,12 +5,20 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
+from pylog.cluster.topics import UNCLEAN_ELECTION
 from pylog.store.zookeeper import ZooKeeperStore
 from tests.cluster.conftest import DEADLINE_S, bootstrap, controller_of, create, isrs, leaders, wait_for
 from tests.cluster.history import History, Load
 from tests.cluster.network import Spread, cluster
-from tests.cluster.test_reassignment import create_on
+from tests.cluster.test_reassignment import create_on, fill
 from tests.cluster.test_replication import all_in_sync, check, give_back_leaders
 
 __all__ = ["cluster"]
@@ -138,6 +146,36 @@ def test_t5_partition_isr_then_kill_leader(cluster: Spread) -> None:
         wait_for(lambda: leaders(cluster.brokers, "t5") == {0: leader}, "the one in sync leads again")
         settled(cluster, "t5", load)
     check(load.read_back())
+
+
+def test_an_unclean_leader_is_elected_only_where_the_topic_says_so(cluster: Spread) -> None:
+    leader = controller_of(cluster.brokers[1])
+    other = next(one for one in cluster.brokers if one != leader)
+    for topic in ("waits", "loses"):
+        create_on(cluster.brokers, topic, [[leader, other]])
+    with Load(bootstrap(cluster.brokers), "loses", 1, **{"acks": 1}) as load:
+        goes_on(load, "some records")
+        cluster.network.cut(other, cluster.network.address(leader))
+        fill(cluster.brokers, "waits", 5000)  # whoever has everything stays in the ISR, however long it is silent
+        alone = {leader: cluster.brokers[leader]}
+        wait_for(lambda: isrs(alone, "loses")[0] == {leader} == isrs(alone, "waits")[0], "the follower left the ISR")
+        cluster.brokers[leader].kill()
+        survivors = cluster.without(leader)
+        for one, broker in survivors.items():
+            wait_for(lambda one=one, broker=broker: leaders({one: broker}, "loses") == {0: -1}, "nobody leads")
+        admin = AdminClient({"bootstrap.servers": bootstrap(survivors)})
+        entry = ConfigEntry(UNCLEAN_ELECTION, "true", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, "loses", incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(20)
+        wait_for(lambda: leaders(survivors, "loses") == {0: other}, "who lacks records leads")
+        assert leaders(survivors, "waits") == {0: -1}
+        goes_on(load, "writes go on")
+        cluster.network.heal()
+        cluster.brokers[leader].start()
+        wait_for(lambda: isrs(cluster.brokers, "loses")[0] == {leader, other}, "the old leader follows")
+    history = load.read_back()
+    assert not history.reordered()
+    assert not history.invented()
 
 
 @pytest.mark.parametrize("side", ["what the leader sends", "what a follower sends"])

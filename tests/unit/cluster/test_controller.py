@@ -171,6 +171,14 @@ def test_unclean_elections_are_a_choice(unclean: bool) -> None:
     assert [change.after.leader for change in term.settle(brokers((2, 1)))] == [2 if unclean else NO_LEADER]
 
 
+@pytest.mark.parametrize("default", [False, True])
+@pytest.mark.parametrize("text", ["true", "false"])
+def test_a_topic_s_own_choice_wins(default: bool, text: str) -> None:
+    found = replace(topic("t", led_by(1, (1,), (1, 2))), configs={"unclean.leader.election.enable": text})
+    term = Controller(1, 4, "c", ClusterConfig(unclean_elections=default), snapshot(brokers((2, 1)), found))
+    assert [change.after.leader for change in term.settle(brokers((2, 1)))] == [2 if text == "true" else NO_LEADER]
+
+
 def unclean(broker_id: int, epoch: int = 1) -> BrokerInfo:
     return replace(broker(broker_id, epoch), is_clean=False)
 
