@@ -21,7 +21,9 @@ from pylog.ops.table import aligned
 ZOOKEEPER_GROUP = "pylog_zookeeper"
 BROKER_GROUP = "pylog_broker"
 SPARK_GROUP = "pylog_spark"
-GROUPS = (ZOOKEEPER_GROUP, BROKER_GROUP, "pylog_ship", SPARK_GROUP)
+GROUPS = (
+    ZOOKEEPER_GROUP, BROKER_GROUP, "pylog_ship", SPARK_GROUP, "pylog_mirror", "pylog_registry", "pylog_audit",
+)  # fmt: skip
 # Distributions on which the bundle is tested; every other one is refused rather than half installed.
 SUPPORTED = {("debian", "12")}
 # Machines for which the wheelhouse finds every wheel.

@@ -38,6 +38,9 @@ def units(target: Target) -> dict[str, str]:
         found[f"pylog-broker@{broker_id}.service"] = f"/run/pylog/broker-{broker_id}.started"
     if target.broker_ids:
         found["cron.service"] = ""
+    for program in ("mirror", "registry", "audit"):
+        if f"pylog_{program}" in target.groups:
+            found[f"pylog-{program}.service"] = f"/run/pylog-{program}/started"
     if "pylog_ship" in target.groups:
         found["pylog-ship.service"] = "/run/pylog-ship/started"
     if "pylog_spark" in target.groups:

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from docs import roles
-from pylog.config import load_broker_config
+from pylog.config import load_broker_config, load_counter_config, load_mirror_config, load_registry_config
 from pylog.ops.preflight import Host, check_inventory, load_specs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -175,6 +175,31 @@ def test_the_broker_reads_the_configuration_that_the_role_writes(tmp_path: Path)
     assert (config.broker_id, config.rack, config.client.advertised_port) == (7, "a", 9093)
     assert config.store.hosts == "192.0.2.1:2181,192.0.2.2:2181"
     assert config.settings["num.partitions"] == 4
+
+
+COMPUTED = {
+    "registry_bootstrap": "192.0.2.1:9092,", "registry_zookeeper": "192.0.2.1:2181",
+    "registry_advertised_url": "http://192.0.2.1:8081", "mirror_source": "live", "mirror_target": "offline",
+    "mirror_source_bootstrap": "192.0.2.1:9092,192.0.2.2:9092,", "mirror_target_bootstrap": "198.51.100.1:9092,",
+    "mirror_group": "pylog-mirror-offline", "audit_tier": "mirror", "audit_bootstrap": "198.51.100.1:9092,",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("role", "load"), [
+    ("registry", load_registry_config), ("mirror", load_mirror_config), ("audit", load_counter_config),
+])  # fmt: skip
+def test_a_program_reads_the_configuration_that_its_role_writes(
+    tmp_path: Path, role: str, load: Callable[[Path], Any]
+) -> None:
+    given = {name: value for name, value in defaults(role).items() if not is_computed(value)}
+    path = tmp_path / f"{role}.yml"
+    path.write_text(render(f"etc/pylog/{role}.yml.j2", ansible_managed="managed", **given, **COMPUTED))
+    loaded = load(path)
+    if role == "mirror":
+        assert loaded.source.connection.bootstrap == "192.0.2.1:9092,192.0.2.2:9092"
+        assert loaded.topics == (".*",)
+    else:
+        assert loaded.cluster.bootstrap.endswith(":9092")
 
 
 def test_every_template_is_used() -> None:
