@@ -115,14 +115,15 @@ class Leader:
     def follow(self, replicas: Iterable[int], factor: int, now_ms: int) -> None:
         """Take other replicas, since the partition is being moved; see `__init__` for the arguments.
 
-        Who is no replica any more is forgotten as soon as it is in no ISR that may hold.
+        Who is no replica any more is forgotten as soon as it is in no ISR that may hold.  Who comes begins anew: it
+        may have been one before, and has deleted its data since.
         """
-        self._replicas = frozenset(replicas)
-        needed = self._replicas | self._maximal_isr()
+        before, self._replicas = self._replicas, frozenset(replicas)
+        known = {one: found for one, found in self._followers.items() if one in before or one not in self._replicas}
         self._followers = {
-            replica: self._followers.get(replica) or Progress(now_ms)
-            for replica in needed
-            if replica != self._broker_id
+            one: known.get(one) or Progress(now_ms)
+            for one in self._replicas | self._maximal_isr()
+            if one != self._broker_id
         }
         self.factor = factor
         self.want_isr(self._wanted_min_isr)
@@ -219,10 +220,9 @@ class Leader:
 
         An answer from before what is known is dropped.
         """
-        self.pending = None
         if partition_epoch >= self.partition_epoch:
-            self.isr = frozenset(isr)
-            self.partition_epoch = partition_epoch
+            self._take(isr, partition_epoch)
+        self.pending = None
 
     def learned(self, isr: Iterable[int], partition_epoch: int) -> None:
         """Take in the state of a cluster image, which may be older or newer than what is known.
@@ -230,9 +230,18 @@ class Leader:
         A newer one also decides a pending change: it is that change, or one after which ours will be refused.
         """
         if partition_epoch > self.partition_epoch:
+            self._take(isr, partition_epoch)
             self.pending = None
-            self.isr = frozenset(isr)
-            self.partition_epoch = partition_epoch
+
+    def _take(self, isr: Iterable[int], partition_epoch: int) -> None:
+        """Let a state hold; who is not in sync any more shows by its next fetch what it has.
+
+        It may have been taken from the replicas and made one again, which deletes its data, between two images.
+        """
+        members = frozenset(isr)
+        for one in self._maximal_isr() - members - {self._broker_id}:
+            self._followers[one].log_end_offset = UNKNOWN
+        self.isr, self.partition_epoch = members, partition_epoch
 
     def refused(self) -> None:
         """Forget the change: a definite answer says that it was not and will not be made."""

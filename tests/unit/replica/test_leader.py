@@ -139,6 +139,30 @@ def test_a_leader_whose_followers_are_silent_is_not_in_touch() -> None:
     assert leader(isr=(1,)).is_in_touch(TOUCH_MS + 1)
 
 
+def test_a_replica_that_comes_again_begins_anew() -> None:
+    """Found by the simulator: it had deleted its data when it went, and was in sync at once when it came back."""
+    one = leader(isr=(1, 2, 3))
+    one.fetched(2, 20, 10, 10, now_ms=1)
+    one.fetched(3, 30, 10, 10, now_ms=1)
+    one.follow((1, 2), 2, now_ms=2)
+    one.learned((1, 2), 8)
+    one.follow((1, 2, 3), 3, now_ms=3)
+    assert one.wanted_change(10, 10, now_ms=3) is None
+    one.fetched(3, 30, 0, 10, now_ms=4)
+    assert one.wanted_change(10, 10, now_ms=4) is None
+
+
+def test_who_left_the_isr_shows_by_its_next_fetch_what_it_has() -> None:
+    """Between two images it may have been taken from the replicas, and made one again."""
+    one = leader(isr=(1, 2, 3))
+    one.fetched(2, 20, 10, 10, now_ms=1)
+    one.fetched(3, 30, 10, 10, now_ms=1)
+    one.learned((1, 2), 8)
+    assert one.wanted_change(10, 10, now_ms=1) is None
+    one.fetched(3, 30, 10, 10, now_ms=2)
+    assert one.wanted_change(10, 10, now_ms=2) is not None
+
+
 def test_a_resignation_names_the_others_in_sync() -> None:
     one = leader(isr=(1, 3))
     one.fetched(3, 30, 4, 10, now_ms=1)
