@@ -15,6 +15,7 @@ from pylog.broker.settings import Effective, Value, broker_settings, log_config,
 from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.log.config import LogConfig
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
 from pylog.model import NO_LEADER, TopicPartition
@@ -180,14 +181,16 @@ class Partitions:
         opened: dict[TopicPartition, Log | str] = {}
         inherited = self._inherit(image)
         now_ms = wall_ms()
+        configs: dict[str, LogConfig] = {}
         for topic, number, _ in self._hosted(image):
             key = TopicPartition(topic.name, number)
             if key in self._by_key and self._directory.logs.get(key) is not None:
                 continue
+            config = configs.get(topic.name)
+            if config is None:
+                config = configs[topic.name] = log_config(inherited, topic.configs)
             try:
-                opened[key] = self._directory.get_or_create(
-                    key, topic.topic_id, log_config(inherited, topic.configs), now_ms=now_ms
-                )
+                opened[key] = self._directory.get_or_create(key, topic.topic_id, config, now_ms=now_ms)
             except StorageError as error:
                 _logger.error("partition offline partition=%s reason=%s", key, error)
                 opened[key] = str(error)

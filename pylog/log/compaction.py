@@ -283,8 +283,12 @@ def finish_swaps(directory: Path) -> None:
         OSError: the disk refuses.
         StorageError: a swap file is damaged, though it was synced before it got its name.
     """
-    for swap in sorted(directory.glob(f"*.log{SWAP_SUFFIX}")):
-        base_offset = int(swap.name.partition(".")[0])
+    # Plain names: a start with thousands of partitions looks into each of their directories.
+    swaps = sorted(name for name in os.listdir(directory) if name.endswith(f".log{SWAP_SUFFIX}"))  # noqa: PTH208
+    for name in swaps:
+        if not name.partition(".")[0].isdigit():
+            continue
+        swap, base_offset = directory / name, int(name.partition(".")[0])
         segment = Segment(directory, base_offset)
         segment.path = swap
         end_offset = base_offset + 1
