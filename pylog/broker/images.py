@@ -84,7 +84,8 @@ class Images:
 
     async def news(self, order: tuple[int, int], wait_ms: int, format_version: int) -> bytes:
         """Return what makes of an image of *order* the newest one, waiting for it at most *wait_ms*, or nothing."""
-        if not await self.wait_until(lambda image: image.order > order, min(wait_ms, PULL_WAIT_MS) / 1000):
+        # Not the image in force: until our first one of this term is, that is our predecessor's.
+        if not await self.wait_until(lambda image: self._history.order > order, min(wait_ms, PULL_WAIT_MS) / 1000):
             return b""
         return self._history.answer(order, format_version)
 

@@ -219,6 +219,11 @@ class ImageHistory:
         self._partitions: dict[str, dict[int, int]] = {}
         self._gone: dict[str, int] = {}
 
+    @property
+    def order(self) -> tuple[int, int]:
+        """Order of the newest image."""
+        return self._image.order
+
     def advance(self, image: ClusterImage) -> None:
         """Take note of the controller's next image."""
         before, self._image = self._image, image

@@ -77,7 +77,6 @@ class Load:
         self._thread = threading.Thread(target=self._run, name="load")
 
     def __enter__(self) -> "Load":
-        self._last_ack_s = dict.fromkeys(range(self._partitions), time.monotonic())
         self._thread.start()
         return self
 
@@ -134,7 +133,8 @@ class Load:
         number = int(message.value())
         if error is None:
             partition = message.partition()
-            self.history.longest_pause_s = max(self.history.longest_pause_s, now_s - self._last_ack_s[partition])
+            before_s = self._last_ack_s.get(partition, now_s)
+            self.history.longest_pause_s = max(self.history.longest_pause_s, now_s - before_s)
             self._last_ack_s[partition] = now_s
             self.history.acknowledged[partition].append(number)
         else:

@@ -78,7 +78,7 @@ def test_a_partition_moves_with_its_leader_under_load(brokers: Brokers, zookeepe
     check(history)
     assert not any(history.failed.values())
     assert not history.doubled()
-    assert replicas(brokers, "move") == {0: (3, 2)}
+    wait_for(lambda: replicas(brokers, "move") == {0: (3, 2)}, "every broker has heard of it")
     wait_for(lambda: directories(brokers, "move") == {2, 3}, "the broker that it left has deleted it")
     wait_for(
         lambda: "leaving" not in zk_cli(zookeeper.hosts, "get", "/brokers/topics/move"), "the order is carried out"
@@ -110,7 +110,7 @@ def test_a_move_waits_for_a_broker_that_is_away_and_for_a_new_controller(
     brokers[away].start()
     wait_moved(brokers, "later")
     brokers[controller].start()
-    assert leaders(brokers, "later") == {0: away}
+    wait_for(lambda: leaders(brokers, "later") == {0: away}, "every broker has heard of it")
     assert isrs(brokers, "later") == {0: {away}}
     check(load.read_back())
     wait_for(lambda: directories(brokers, "later") == {away}, "the broker that it left has deleted it")
@@ -126,7 +126,7 @@ def test_a_move_is_called_off(brokers: Brokers, throttled: None) -> None:
     wait_for(lambda: 2 in directories(brokers, "back"), "it has begun")
     assert admin.reassign_partitions({key: None})[key] is None
     assert admin.reassignments() == {}
-    assert replicas(brokers, "back") == {0: (1,)}
+    wait_for(lambda: replicas(brokers, "back") == {0: (1,)}, "every broker has heard of it")
     wait_for(lambda: directories(brokers, "back") == {1}, "what had come is deleted again")
     refused = admin.reassign_partitions({key: None})[key]
     assert refused is not None
@@ -167,7 +167,7 @@ def test_kafkas_own_tool_moves_partitions_and_takes_its_throttles_off(brokers: B
     verified = tool("--verify")
     assert "Reassignment of partition java-0 is completed" in verified, verified
     assert "Clearing broker-level throttles" in verified, verified
-    assert replicas(brokers, "java") == {0: (3, 2), 1: (2, 1)}
+    wait_for(lambda: replicas(brokers, "java") == {0: (3, 2), 1: (2, 1)}, "every broker has heard of it")
     config = Admin(bootstrap(brokers)).topic_config("java")
     assert not config["leader.replication.throttled.replicas"].is_own
 
