@@ -349,14 +349,14 @@ async def commit(
 async def operate(
     client: Client, keys: list[TopicPartition], broker_ids: list[int], may_go_on: Callable[[], bool]
 ) -> None:
-    """Move partitions to other brokers, call moves off, and give preferred leaders back."""
+    """Give preferred leaders back; where there are brokers to choose from, move partitions and call moves off."""
     chance = client.world.random
     while may_go_on():
         await asyncio.sleep(chance.uniform(0.1, 2.5))
         key = chance.choice(keys)
-        replicas = chance.sample(broker_ids, 3) if chance.random() < 0.8 else None
+        replicas = chance.sample(broker_ids, 3) if broker_ids and chance.random() < 0.8 else None
         try:
-            if chance.random() < 0.3:
+            if not broker_ids or chance.random() < 0.3:
                 wish = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=500)
                 await client.call(client.some_broker(), wish, ElectLeadersResponse)
                 continue

@@ -47,6 +47,7 @@ class Host:
 
     Attributes:
         is_held_down: it is switched off, and not by itself.
+        is_stopping: its broker got SIGTERM.
         damaged: partitions of which its disk may have lost something, and whose ISR has not been without it since.
     """
 
@@ -57,13 +58,14 @@ class Host:
     broker: broker_module.Broker | None = None
     damaged: set[TopicPartition] = field(default_factory=set)
     is_held_down: bool = False
+    is_stopping: bool = False
     skew_ms: int = 0
     signals: dict[int, Callable[[], object]] = field(default_factory=dict)
 
     @property
     def is_running(self) -> bool:
-        """Whether a broker runs on it and has joined the cluster."""
-        return self.broker is not None and self.broker._state == "running"
+        """Whether a broker runs on it, has joined the cluster, and was not told to stop."""
+        return self.broker is not None and self.broker._state == "running" and not self.is_stopping
 
 
 class Cluster:
@@ -104,7 +106,7 @@ class Cluster:
             return
         self.network.set_up(host.name, True)
         host.process = process = Process(host.name, skew_ms=host.skew_ms)
-        host.signals = {}
+        host.signals, host.is_stopping = {}, False
         self.world.note("start", host.name)
         self.spawn(process, lambda: self._main(host, process))
 
@@ -138,6 +140,7 @@ class Cluster:
         if process is None or not host.signals:
             return
         self.world.note("sigterm", host.name)
+        host.is_stopping = True
         handler = next(iter(host.signals.values()))
         self.world.at(self.world.now_us, process, lambda: self._signalled(process, handler))
 

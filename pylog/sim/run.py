@@ -30,7 +30,7 @@ OLD_MS = 400 * 86_400_000
 
 REPLICAS = BROKERS = 3
 MOVING_SHARE = 0.3
-"""Runs with one broker more and an operator who moves partitions about."""
+"""Runs with one broker more, so that the operator moves partitions about."""
 
 TOPIC = "orders"
 PARTITIONS = 2
@@ -162,9 +162,8 @@ class Run:
         producer("careless", 1, False)
         for key in keys:
             self._spawn(f"reader-{key.partition}", partial(self._consume, key))
-        if self._is_moving:
-            ids = sorted(self._cluster.hosts)
-            self._spawn("operator", lambda client: clients.operate(client, keys, ids, may_go_on))
+        spare = sorted(self._cluster.hosts) if self._is_moving else []
+        self._spawn("operator", lambda client: clients.operate(client, keys, spare, may_go_on))
         self._spawn("group", lambda client: clients.commit(client, self._checks, "readers", keys, may_go_on))
 
     async def _consume(self, key: TopicPartition, client: Client) -> None:
