@@ -15,6 +15,8 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from kafka import KafkaAdminClient  # type: ignore[import-untyped]
+from kafka import TopicPartition as PythonPartition
 
 from pylog.client.admin import Admin
 from pylog.errors import ErrorCode
@@ -178,3 +180,19 @@ def fill(brokers: Brokers, topic: str, size: int) -> None:
         producer.produce(topic, b"x" * 1000, partition=0)
         producer.poll(0)
     assert producer.flush(30) == 0
+
+
+def test_kafka_python_moves_partitions_and_calls_moves_off(brokers: Brokers, throttled: None) -> None:
+    limits = dict.fromkeys(("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"), "*")
+    create_on(brokers, "python", [[1]], **limits)
+    fill(brokers, "python", 20 * RATE)
+    client = KafkaAdminClient(bootstrap_servers=bootstrap(brokers).split(","))
+    try:
+        key = PythonPartition("python", 0)
+        client.alter_partition_reassignments({key: [2]})
+        listed = str(client.list_partition_reassignments([key]))
+        assert "python" in listed, listed
+        client.alter_partition_reassignments({key: None})
+        assert "python" not in str(client.list_partition_reassignments())
+    finally:
+        client.close()

@@ -1,0 +1,91 @@
+"""What a follower answers a consumer (KIP-392), and which images a broker takes."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pylog.broker.fetch import FetchHandler
+from pylog.broker.images import Images
+from pylog.broker.partitions import Partitions
+from pylog.broker.settings import parse_broker_settings
+from pylog.broker.throttles import Throttles
+from pylog.cluster.image import ClusterImage
+from pylog.errors import ErrorCode
+from pylog.metrics import Metrics
+from pylog.wire.api import parse_request_header
+from pylog.wire.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    encode_replica_request,
+    parse_replica_response,
+)
+
+from .test_list_offsets import follower
+
+CONSUMER = -1
+
+
+def fetch(partitions: Partitions, offset: int, *, epoch: int = 0) -> FetchResult[memoryview]:
+    """Return what broker 1, which follows, answers a consumer that asks at once."""
+
+    async def run() -> FetchResult[memoryview]:
+        throttles = Throttles(1, parse_broker_settings({}), partitions, lambda: 0)
+        handler = FetchHandler(
+            partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: 0, advanced=lambda key: None, throttles=throttles
+        )
+        part = FetchPartition("t", 0, epoch, offset, -1, 0, 1 << 20)
+        asked = FetchRequest(CONSUMER, 0, 1, 1 << 20, 0, 0, -1, [part])
+        frame = memoryview(encode_replica_request(1, CONSUMER, -1, asked))[4:]
+        connection: Any = SimpleNamespace()
+        parts = handler.handle(connection, parse_request_header(frame), frame)
+        assert parts is not None
+        whole = b"".join(one if isinstance(one, bytes) else bytes(one.size_bytes) for one in parts)
+        [result] = parse_replica_response(memoryview(whole)[4:], 1)
+        return result
+
+    return asyncio.run(run())
+
+
+def test_a_follower_shows_records_up_to_the_high_watermark_that_it_knows(tmp_path: Path) -> None:
+    partitions = follower(tmp_path)
+    found = partitions.get("t", 0)
+    assert found is not None
+    assert found.log is not None
+    assert found.log.log_end_offset == 1
+    behind = fetch(partitions, 0)
+    assert (behind.error, behind.records_bytes, behind.high_watermark) == (ErrorCode.NONE, 0, 0)
+    found.log.high_watermark = 1
+    assert fetch(partitions, 0).records_bytes > 0
+    assert fetch(partitions, 1).error is ErrorCode.NONE, "its end is a place to wait at"
+
+
+def test_trap_34_what_a_follower_does_not_have_yet_is_asked_of_the_leader(tmp_path: Path) -> None:
+    assert fetch(follower(tmp_path), 2).error is ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(("epoch", "error"), [(-1, ErrorCode.NONE), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)])
+def test_a_follower_compares_leader_epochs_too(tmp_path: Path, epoch: int, error: ErrorCode) -> None:
+    assert fetch(follower(tmp_path), 0, epoch=epoch).error is error
+
+
+def test_rule_4_an_image_of_a_controller_that_was_deposed_is_dropped(tmp_path: Path) -> None:
+    partitions = follower(tmp_path)
+    latest = ClusterImage(2, 1, "c", 2)
+
+    async def run() -> None:
+        images = Images(1, partitions, None)
+        images.start()
+        images.offer(latest)
+        assert await images.wait_until(lambda image: image is latest, 10)
+        images.offer(ClusterImage(1, 99, "c", 3))
+        images.offer(ClusterImage(2, 1, "c", 2))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert images.current is latest
+        await images.stop()
+
+    asyncio.run(run())
