@@ -344,7 +344,10 @@ class Broker:
     async def _recover(self) -> None:
         """Tell what is on disk after an unclean stop until a controller has settled it (rule 3)."""
         while not self._is_accepted(self.images.current):
-            if self.partitions.knows_us(self.images.current) and self._link is not None:
+            if not self.partitions.knows_us(self.images.current):
+                await self.images.wait_until(self.partitions.knows_us, RECOVERY_REPORT_S)
+                continue
+            if self._link is not None:
                 try:
                     await self._link.report_recovery(self.partitions.ends_in_doubt())
                 except ApiError as error:

@@ -7,6 +7,7 @@ from confluent_kafka import Consumer, TopicPartition
 from pylog.testing import BrokerProcess
 from tests.consumers.conftest import CONFIG, PARTITIONS, GroupView, create_topic, produce, run_members, wait_until
 from tests.consumers.test_clients import at_least_once, numbered
+from tests.servers.dump import check_all
 
 
 def test_committed_offsets_survive_a_kill(tmp_path: Path) -> None:
@@ -32,6 +33,8 @@ def test_committed_offsets_survive_a_kill(tmp_path: Path) -> None:
         assert first is not None
         assert (first.partition(), first.offset()) in ((0, 7), (1, 3))
         consumer.close()
+        broker.stop()
+        check_all(broker.data_dir)
 
 
 def test_a_group_goes_on_after_a_kill(tmp_path: Path) -> None:
@@ -54,3 +57,5 @@ def test_a_group_goes_on_after_a_kill(tmp_path: Path) -> None:
         wait_until(lambda: all(one.offset == 10 for one in consumer.committed(partitions, timeout=30)),
                    "everything is committed")
         consumer.close()
+        broker.stop()
+        check_all(broker.data_dir)

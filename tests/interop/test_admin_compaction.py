@@ -12,6 +12,7 @@ from tests.interop import frames
 from tests.interop.batches import Batch
 from tests.interop.conftest import Broker, create_topic, run_broker, wait_until
 from tests.interop.frames import Connection
+from tests.servers.dump import check_all
 from tests.servers.kafka import DUMP_LOG_SEGMENTS, java_tool
 
 KEY_COUNT = 20
@@ -130,3 +131,5 @@ def test_a_killed_broker_serves_the_same_table(tmp_path: Path) -> None:
             table[message.key()] = message.value()
         consumer.close()
         assert table == {b"k%d" % (number % 5): b"v%d" % number for number in range(495, 500)}
+        broker.stop()
+        check_all(broker.data_dir)
