@@ -64,8 +64,9 @@ class MessageStream:
         self._rest: Iterator[Transported] = iter(self._batch)
         # What the application is at, once the batch that it was in was taken back.
         self._hand_before: Transported | None = None
-        # How far each partition is done when all of the batch is.
+        # How far each partition is done when all of the batch is; asked for only when somebody wants to know.
         self._ends: dict[TopicPartition, Offset] = {}
+        self._is_settled = True
         self._thread: threading.Thread | None = None
         self._is_taking = False
         self._changes_waiting = 0
@@ -84,7 +85,8 @@ class MessageStream:
         with self._changed:
             self._thread = threading.current_thread()
             self._hand_before = None
-            self._set_batch(list(self._rest))  # a ``for`` that was left early has left some
+            # A ``for`` that was left early has left some.  Not `list`: Ctrl-C behind it would lose them.
+            self._set_batch(self._batch[len(self._batch) - self._left() :])
             self._changed.notify_all()
             while not self._is_closed and self._ended_by is None:
                 if self._is_held or self._changes_waiting:
@@ -105,20 +107,44 @@ class MessageStream:
         self._batch = batch
         self._rest = iter(batch)
 
+    def _left(self) -> int:
+        """Return how many messages of the batch were not handed out."""
+        return int(self._rest.__length_hint__())  # type: ignore[attr-defined]  # every list's iterator has it
+
     def _take(self) -> None:
-        """Fetch, without the lock; what is assigned does not change meanwhile."""
+        """Fetch; what is assigned does not change meanwhile."""
         self._is_taking = True
-        self._changed.release()
         try:
-            batch, failures = self._transport.take(_POLL_S)
+            batch, failures = self._unlocked_take(0)
+            if not batch and not failures:
+                self._settle()  # so that nobody who wants to know has to wait for a message
+                batch, failures = self._unlocked_take(_POLL_S)
+            self._failures += failures
+            if batch:
+                self._is_settled = False
+                self._set_batch(batch)
+        except BaseException:  # Ctrl-C, after messages were taken perhaps, that nobody has now
+            self._set_batch([])
+            self._transport.unassign(self._ends)
+            self._transport.assign(self._ends)
+            self._is_settled = True
+            raise
         finally:
-            self._changed.acquire()
             self._is_taking = False
             self._changed.notify_all()
-        self._failures += failures
-        if batch:
-            self._set_batch(batch)
+
+    def _unlocked_take(self, timeout_s: float) -> tuple[list[Transported], list[PylogError]]:
+        self._changed.release()
+        try:
+            return self._transport.take(timeout_s)
+        finally:
+            self._changed.acquire()
+
+    def _settle(self) -> None:
+        """Learn the positions behind the last batch, while none is being fetched."""
+        if not self._is_settled:
             self._ends |= self._transport.positions(self._ends)
+            self._is_settled = True
 
     # -- the consumer's thread -------------------------------------------------------------------------------------
 
@@ -171,6 +197,7 @@ class MessageStream:
 
     def _take_back(self, going: Collection[TopicPartition]) -> None:
         """Empty the application's iterator; what is not of *going* becomes its next batch."""
+        self._settle()
         left = list(self._rest)
         if len(left) < len(self._batch):
             self._hand_before = self._batch[len(self._batch) - len(left) - 1]
@@ -186,6 +213,8 @@ class MessageStream:
             is_hand_done: whether the message that the application is at counts as done.
         """
         with self._changed:
+            self._changed.wait_for(lambda: self._is_settled or not self._is_taking)
+            self._settle()
             return self._done(self._ends, is_hand_done=is_hand_done)
 
     def is_iterated_by(self, thread: threading.Thread) -> bool:
@@ -210,8 +239,7 @@ class MessageStream:
 
     def _done(self, partitions: Iterable[TopicPartition], *, is_hand_done: bool) -> dict[TopicPartition, Offset]:
         # The iterator may move on while we look, which makes the answer too low at worst.
-        left = self._rest.__length_hint__()  # type: ignore[attr-defined]  # every list's iterator has it
-        handed = len(self._batch) - left
+        handed = len(self._batch) - self._left()
         ahead = self._batch[handed:]
         hand = self._batch[handed - 1] if handed else self._hand_before
         if hand is not None and not is_hand_done:

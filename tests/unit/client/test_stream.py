@@ -14,6 +14,7 @@ from pylog.model import Offset, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 WAIT_S = 20.0
+INTERRUPT = object()
 
 
 @dataclass
@@ -62,6 +63,9 @@ class Script:
             return [], []
         if isinstance(found, PylogError):
             return [], [found]
+        if found is INTERRUPT:
+            self._positions = dict.fromkeys(self._positions, 1_000)
+            raise KeyboardInterrupt
         self._positions |= {one.where: one.number + 1 for one in found}
         return found, []
 
@@ -206,6 +210,21 @@ def test_close_wakes_who_waits(script: Script, stream: MessageStream) -> None:
     stream.close()
     reader.join(WAIT_S)
     assert not reader.is_alive()
+
+
+def test_an_interrupted_fetch_loses_nothing(script: Script, stream: MessageStream) -> None:
+    script.arrive((A, 10), (B, 20))
+    script.batches.put(INTERRUPT)
+    messages = iter(stream)
+    next(messages)
+    next(messages)
+    with pytest.raises(KeyboardInterrupt):
+        next(messages)
+    # It may have taken messages that never came here, so all that was not known to be done comes again.
+    assert (done(stream), script.assigned) == ((10, 20), {A: 10, B: 20})
+    script.arrive((A, 10), (B, 20), (A, 11))
+    assert [one.offset() for _, one in zip(range(3), stream, strict=False)] == [10, 20, 11]
+    assert done(stream, is_hand_done=True) == (12, 21)
 
 
 def test_what_fails_is_raised_behind_what_came_before(script: Script, stream: MessageStream) -> None:
