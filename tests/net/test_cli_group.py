@@ -1,20 +1,15 @@
 """`pylog group` against a real broker and a real consumer."""
 
-import io
-import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pylog.cli.app import run
 from pylog.client.admin import Admin
 from pylog.client.commits import CommitHistory
 from pylog.client.connection import Connection
@@ -22,38 +17,20 @@ from pylog.client.groups import GroupAdmin
 from pylog.client.lag import Status
 from pylog.model import TopicPartition as Partition
 from pylog.testing import BrokerProcess
+from tests.command import Command, Ended
 
 OLD_MS = 1_700_000_000_000
 NOW_MS = 0  # librdkafka takes the time of the call
 
 
-class Ended(NamedTuple):
-    """What a command left behind."""
+class GroupCommand(Command):
+    """Runs `pylog group`."""
 
-    text: str
-    notes: str
-
-    @property
-    def json(self) -> Any:
-        """Stdout, read as a program would."""
-        return json.loads(self.text)
-
-
-class Command:
-    """Runs `pylog group` in this process."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-
-    def __call__(self, *arguments: str, stdin: str = "", exit_code: int = 0) -> Ended:
+    def __call__(
+        self, *arguments: str, stdin: bytes = b"", exit_code: int = 0, environment: dict[str, str] | None = None
+    ) -> Ended:
         """Run one to its end, which must be *exit_code*."""
-        output, notes = io.StringIO(), io.StringIO()
-        variables = {"HOME": "/does/not/exist", "PYLOG_BOOTSTRAP": self.bootstrap}
-        with (patch.dict("os.environ", variables), patch("sys.stdin", io.StringIO(stdin)),
-              redirect_stdout(output), redirect_stderr(notes)):
-            ended = run(["group", *arguments])
-        assert ended == exit_code, f"{arguments}: {ended}\n{output.getvalue()}\n{notes.getvalue()}"
-        return Ended(output.getvalue(), notes.getvalue())
+        return super().__call__("group", *arguments, stdin=stdin, exit_code=exit_code, environment=environment)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +41,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture(scope="module")
-def group(broker: BrokerProcess) -> Command:
-    return Command(broker.bootstrap)
+def group(broker: BrokerProcess) -> GroupCommand:
+    return GroupCommand(broker.bootstrap)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +77,7 @@ def member(bootstrap: str, group_id: str, topic: str) -> Iterator[Consumer]:
     consumer.close()
 
 
-def test_a_group_from_list_to_delete(broker: BrokerProcess, group: Command, topic: str) -> None:
+def test_a_group_from_list_to_delete(broker: BrokerProcess, group: GroupCommand, topic: str) -> None:
     commit(broker.bootstrap, "life", topic, 4)
     assert {"group": "life", "state": "Empty"} in group("list", "--format", "json").json
     assert group("list").text.splitlines()[0].split() == ["GROUP", "STATE"]
@@ -110,7 +87,7 @@ def test_a_group_from_list_to_delete(broker: BrokerProcess, group: Command, topi
                                     "lag": 6, "status": "OK", "silent_s": 0,
                                     "client": None, "host": None, "member": None}]
     assert (found["state"], found["lag"], found["members"], found["coordinator"]) == ("Empty", 6, [], 0)
-    assert "nothing was deleted" in group("delete", "life", stdin="n\n", exit_code=1).notes
+    assert "nothing was deleted" in group("delete", "life", stdin=b"n\n", exit_code=1).notes
     assert group("delete", "life", "--yes").notes == "deleted group life\n"
     assert "life" not in group("list").text
     for verb in (("describe", "life"), ("delete", "life", "--yes")):
@@ -119,7 +96,7 @@ def test_a_group_from_list_to_delete(broker: BrokerProcess, group: Command, topi
         assert "next:   pylog group list" in ended.notes
 
 
-def test_members_are_shown_and_protect_their_group(broker: BrokerProcess, group: Command, topic: str) -> None:
+def test_members_are_shown_and_protect_their_group(broker: BrokerProcess, group: GroupCommand, topic: str) -> None:
     with member(broker.bootstrap, "alive", topic) as consumer:
         consumer.commit(offsets=[TopicPartition(topic, 1, 10)], asynchronous=False)
         found = group("describe", "alive", "--format", "json").json
@@ -148,7 +125,7 @@ def test_members_are_shown_and_protect_their_group(broker: BrokerProcess, group:
     (("--by", "1h"), [5, 5]),
 ])
 def test_offsets_are_moved(
-    broker: BrokerProcess, group: Command, topic: str, target: tuple[str, str], offsets: list[int]
+    broker: BrokerProcess, group: GroupCommand, topic: str, target: tuple[str, str], offsets: list[int]
 ) -> None:
     commit(broker.bootstrap, "moved", topic, 3, 4)
     shown = group("reset-offsets", "moved", *target, "--format", "json")
@@ -159,7 +136,7 @@ def test_offsets_are_moved(
     assert committed(group, "moved") == offsets
 
 
-def test_only_the_named_partitions_move(broker: BrokerProcess, group: Command, topic: str) -> None:
+def test_only_the_named_partitions_move(broker: BrokerProcess, group: GroupCommand, topic: str) -> None:
     commit(broker.bootstrap, "named", topic, 3, 4)
     group("reset-offsets", "named", "--topic", "clicks:1", "--to", "8", "--execute")
     assert committed(group, "named") == [3, 8]
@@ -167,7 +144,7 @@ def test_only_the_named_partitions_move(broker: BrokerProcess, group: Command, t
     assert committed(group, "named") == [2, 2]
 
 
-def test_a_group_is_made_by_moving_it(group: Command, topic: str) -> None:
+def test_a_group_is_made_by_moving_it(group: GroupCommand, topic: str) -> None:
     assert "has read nothing" in group("reset-offsets", "new", "--to", "latest", exit_code=1).notes
     group("reset-offsets", "new", "--topic", topic, "--to", "latest", "--execute")
     assert committed(group, "new") == [10, 10]
@@ -180,13 +157,13 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(30) == 0
 
 
-def statuses(group: Command, group_id: str, *options: str) -> tuple[str, list[str]]:
+def statuses(group: GroupCommand, group_id: str, *options: str) -> tuple[str, list[str]]:
     found = group("describe", group_id, "--format", "json", *options).json
     return found["status"], [row["status"] for row in found["partitions"]]
 
 
 def test_a_group_that_falls_behind_is_warned_of_and_one_that_hangs_is_stalled(
-    broker: BrokerProcess, group: Command
+    broker: BrokerProcess, group: GroupCommand
 ) -> None:
     Admin(broker.bootstrap).create_topic("trend", partitions=1)
     produce(broker.bootstrap, "trend", 50)
@@ -203,7 +180,7 @@ def test_a_group_that_falls_behind_is_warned_of_and_one_that_hangs_is_stalled(
     assert "status       WARN" in group("describe", "slow").text
 
 
-def test_a_group_that_no_longer_commits_has_stopped(broker: BrokerProcess, group: Command) -> None:
+def test_a_group_that_no_longer_commits_has_stopped(broker: BrokerProcess, group: GroupCommand) -> None:
     admin = GroupAdmin(broker.bootstrap)
     Admin(broker.bootstrap).create_topic("quiet", partitions=1)
     produce(broker.bootstrap, "quiet", 5)
@@ -228,7 +205,7 @@ def test_a_group_that_no_longer_commits_has_stopped(broker: BrokerProcess, group
     (("--to", "latest", "--topic", "clicks:"), 1, "no such partition"),
 ])
 def test_what_cannot_be_is_refused(
-    group: Command, topic: str, arguments: tuple[str, ...], exit_code: int, told: str
+    group: GroupCommand, topic: str, arguments: tuple[str, ...], exit_code: int, told: str
 ) -> None:
     ended = group("reset-offsets", "any", *arguments, exit_code=exit_code)
     assert told in ended.notes
@@ -236,8 +213,8 @@ def test_what_cannot_be_is_refused(
 
 
 def test_a_dead_cluster_is_unreachable(tmp_path: Path) -> None:
-    assert "nobody answers" in Command("127.0.0.1:1")("list", "--timeout", "0.5", exit_code=3).notes
+    assert "nobody answers" in GroupCommand("127.0.0.1:1")("list", "--timeout", "0.5", exit_code=3).notes
 
 
-def committed(group: Command, group_id: str) -> list[int]:
+def committed(group: GroupCommand, group_id: str) -> list[int]:
     return [row["committed_offset"] for row in group("describe", group_id, "--format", "json").json["partitions"]]
