@@ -11,19 +11,22 @@ from typing import Self
 from pylog.audit.producing import ProducerAccount
 from pylog.audit.reports import AUDIT_TOPIC
 from pylog.client.connection import Connection
-from pylog.client.counting import STAMP_HEADER, Stamp, checksum
-from pylog.client.producer import OnDelivery, Producer
+from pylog.client.counting import STAMP_HEADER, Stamp
+from pylog.client.producer import Producer
 from pylog.errors import PylogError
 
 DEFAULT_WINDOW_MS = 60_000
 DEFAULT_REPORT_S = 10.0
+_FLUSH_S = 5.0
+_SENDS_PER_POLL = 64
 
 
 class AuditedProducer:
     """Sends records with a stamp, and tells `_audit` what of them was acknowledged.
 
-    Closing it tells that no more come; one that ends without leaves its last windows *unknown*, never complete.
-    Use it from one thread.
+    It counts as it sends, takes back what was refused, and reports when nothing is under way: for that it flushes, once
+    each *report_s*.  Closing it tells that no more come; one that ends without leaves its last windows *unknown*, never
+    complete.  Use it from one thread.
 
     Args:
         cluster: a `Connection`, or just ``host:port``.
@@ -44,7 +47,7 @@ class AuditedProducer:
     ) -> None:
         self.instance = uuid.uuid4().hex[:16]
         self._account = ProducerAccount(self.instance, host or socket.gethostname(), window_ms)
-        self._producer = Producer(cluster, reports_success=True, **options)  # type: ignore[arg-type]
+        self._producer = Producer(cluster, **options)  # type: ignore[arg-type]
         self._report_s = report_s
         self._reported_s = time.monotonic()
 
@@ -65,29 +68,29 @@ class AuditedProducer:
         *,
         partition: int = -1,
         headers: Sequence[tuple[str, bytes | None]] = (),
-        on_delivery: OnDelivery | None = None,
     ) -> None:
         """Hand over one record, as `Producer.send`."""
-        stamp = self._account.stamp(topic, _now_ms())
-        settled = partial(self._settled, topic, stamp, checksum(stamp.sequence, value), on_delivery)
+        stamp = self._account.stamp(topic, value, time.time_ns() // 1_000_000)
         try:
             self._producer.send(
                 topic,
                 value,
                 key,
                 partition=partition,
-                on_delivery=settled,
                 headers=[*headers, (STAMP_HEADER, stamp.encode())],
+                on_delivery=partial(self._settled, topic, stamp, value),
             )
         except PylogError:
-            self._account.settle(topic, stamp, 0, is_written=False)
+            self._account.take_back(topic, stamp, value)
             raise
-        self.poll(0)
+        # A look at the queue costs as much as half a record.
+        if stamp.sequence % _SENDS_PER_POLL == 0:
+            self.poll(0)
 
     def poll(self, timeout_s: float) -> None:
-        """Take notice of acknowledgements, and report when it is time."""
+        """Take notice of failures, and report when it is time."""
         self._producer.poll(timeout_s)
-        if time.monotonic() - self._reported_s >= self._report_s:
+        if time.monotonic() - self._reported_s >= self._report_s and self._producer.flush(_FLUSH_S) == 0:
             self._report(is_closed=False)
 
     def close(self) -> None:
@@ -98,16 +101,9 @@ class AuditedProducer:
 
     def _report(self, *, is_closed: bool) -> None:
         self._reported_s = time.monotonic()
-        for report in self._account.reports(_now_ms(), is_closed=is_closed):
+        for report in self._account.reports(time.time_ns() // 1_000_000, is_closed=is_closed):
             self._producer.send(AUDIT_TOPIC, report.encode(), report.key(), partition=0)
 
-    def _settled(
-        self, topic: str, stamp: Stamp, content: int, on_delivery: OnDelivery | None, error: PylogError | None
-    ) -> None:
-        self._account.settle(topic, stamp, content, is_written=error is None)
-        if on_delivery is not None:
-            on_delivery(error)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    def _settled(self, topic: str, stamp: Stamp, value: bytes | None, error: PylogError | None) -> None:
+        if error is not None:
+            self._account.take_back(topic, stamp, value)

@@ -1,22 +1,20 @@
 """A producer's own account: what it sent, window by window, and up to when that is all.  Decides; waits for nothing."""
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from pylog.audit.reports import Report, Tier, WindowKey
-from pylog.client.counting import Stamp, WindowCount, window_of
+from pylog.client.counting import Stamp, WindowCount, checksum, window_of
 
 
 @dataclass(slots=True)
 class _Topic:
     next_sequence: int = 0
     number: int = 0
-    under_way: OrderedDict[int, int] = field(default_factory=OrderedDict)
     windows: dict[WindowKey, WindowCount] = field(default_factory=dict)
 
 
 class ProducerAccount:
-    """Stamps records, and counts those that were acknowledged.
+    """Stamps and counts records, and takes back those that were refused.
 
     Args:
         producer: names this life of this producer.
@@ -29,29 +27,31 @@ class ProducerAccount:
         self._topics: dict[str, _Topic] = {}
         self._last_ms = 0
 
-    def stamp(self, topic: str, now_ms: int) -> Stamp:
-        """Return the stamp of the next record; its time does not go back, even if the clock does."""
-        there = self._topics.setdefault(topic, _Topic())
+    def stamp(self, topic: str, value: bytes | None, now_ms: int) -> Stamp:
+        """Count the next record and return its stamp; its time does not go back, even if the clock does."""
+        there = self._topics.get(topic)
+        if there is None:
+            there = self._topics[topic] = _Topic()
         self._last_ms = max(self._last_ms, now_ms)
-        found = Stamp(self._producer, there.next_sequence, self._last_ms, self._host)
-        there.under_way[found.sequence] = found.timestamp_ms
+        sequence = there.next_sequence
         there.next_sequence += 1
-        return found
+        key = self._producer, window_of(self._last_ms, self._window_ms)
+        count = there.windows.get(key)
+        if count is None:
+            count = there.windows[key] = WindowCount(self._host)
+        count.add(sequence, checksum(sequence, value))
+        return Stamp(self._producer, sequence, self._last_ms, self._host)
 
-    def settle(self, topic: str, stamp: Stamp, content: int, *, is_written: bool) -> None:
-        """Note how a record ended; one that was refused, or nobody knows of, is not promised."""
-        there = self._topics[topic]
-        del there.under_way[stamp.sequence]
-        if is_written:
-            key = self._producer, window_of(stamp.timestamp_ms, self._window_ms)
-            there.windows.setdefault(key, WindowCount(self._host)).add(stamp.sequence, content)
+    def take_back(self, topic: str, stamp: Stamp, value: bytes | None) -> None:
+        """Note that a record was refused, or nobody knows of it: it is not promised."""
+        key = self._producer, window_of(stamp.timestamp_ms, self._window_ms)
+        self._topics[topic].windows[key].remove(stamp.sequence, checksum(stamp.sequence, value))
 
     def reports(self, now_ms: int, *, is_closed: bool = False) -> list[Report]:
-        """Return what was acknowledged since the last reports, one for each topic."""
+        """Return what was sent since the last reports, one for each topic; call it while nothing is under way."""
         self._last_ms = max(self._last_ms, now_ms)
         found = []
         for topic, there in self._topics.items():
-            complete_ms = next(iter(there.under_way.values()), self._last_ms)
             found.append(
                 Report(
                     tier=Tier.PRODUCER,
@@ -59,8 +59,8 @@ class ProducerAccount:
                     who=self._producer,
                     number=there.number,
                     at_ms=self._last_ms,
-                    complete_ms=complete_ms,
-                    is_closed=is_closed and not there.under_way,
+                    complete_ms=self._last_ms,
+                    is_closed=is_closed,
                     windows=there.windows,
                 )
             )

@@ -140,6 +140,13 @@ class WindowCount:
         if self.sequences.add(sequence) and self.content is not None:
             self.content = (self.content + content) & _MASK
 
+    def remove(self, sequence: int, content: int) -> None:
+        """Take back one record that was added once."""
+        self.count -= 1
+        self.sequences = self.sequences.without(Sequences([(sequence, sequence)]))
+        if self.content is not None:
+            self.content = (self.content - content) & _MASK
+
     def merge(self, other: "WindowCount") -> None:
         """Add what was counted elsewhere; copies across the two leave the content unknown."""
         self.count += other.count

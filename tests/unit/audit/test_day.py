@@ -13,7 +13,7 @@ from pylog.audit.ledger import Ledger
 from pylog.audit.producing import ProducerAccount
 from pylog.audit.reader import EndWatch, TopicCounter
 from pylog.audit.reports import Progress, Report, Tier, decode
-from pylog.client.counting import STAMP_HEADER, Stamp, checksum
+from pylog.client.counting import STAMP_HEADER, Stamp
 
 WINDOW_MS = 60_000
 LATENESS_MS = 60_000
@@ -70,13 +70,16 @@ class Day:
         self.is_cut = False
         self.lake_number = 0
         self.lake_without: set[int] = set()
+        self.value = b"v"
+        self.refusals = 0.0
+        self.repeats = 0.02
 
     def send(self, producer: str, count: int) -> list[Stamp]:
         """Have a producer send; some of it is acknowledged later."""
         sent = []
         for _ in range(count):
-            stamp = self.producers[producer].stamp("clicks", self.now_ms)
-            self.under_way.append((producer, (self.chance.randrange(2), stamp, b"v%d" % stamp.sequence)))
+            stamp = self.producers[producer].stamp("clicks", self.value, self.now_ms)
+            self.under_way.append((producer, (self.chance.randrange(2), stamp, self.value)))
             sent.append(stamp)
         return sent
 
@@ -88,11 +91,10 @@ class Day:
         keep = [one for one in self.under_way if self.chance.random() < 0.1]
         for producer, record in self.under_way:
             if (producer, record) not in keep:
-                self.live.partitions[record[0]].append(record)
-                if producer in self.producers:
-                    self.producers[producer].settle(
-                        "clicks", record[1], checksum(record[1].sequence, record[2]), is_written=True
-                    )
+                if self.chance.random() < self.refusals and producer in self.producers:  # refused
+                    self.producers[producer].take_back("clicks", record[1], record[2])
+                else:
+                    self.live.partitions[record[0]].append(record)
         self.under_way = keep
         self.mirror()
         for reader, log in zip(self.readers.values(), (self.live, self.offline), strict=True):
@@ -107,7 +109,7 @@ class Day:
             self.mirror_ends = self.now_ms, self.live.ends()
         for partition, records in self.live.partitions.items():
             start = self.mirrored[partition]
-            if start and self.chance.random() < 0.02:  # a restart repeats a little
+            if start and self.chance.random() < self.repeats:  # a restart repeats a little
                 start -= min(start, 3)
             end = min(len(records), start + self.chance.randrange(30))
             for record in records[start:end]:
@@ -120,8 +122,9 @@ class Day:
             self.mirror_ends = None
 
     def report(self) -> None:
-        for account in self.producers.values():
-            for report in account.reports(self.now_ms):
+        busy = {producer for producer, _ in self.under_way}
+        for name, account in self.producers.items():
+            for report in account.reports(self.now_ms) if name not in busy else ():
                 self.note(report)
         for reader in self.readers.values():
             self.note(reader.counter.report(self.now_ms, reader.watch.complete_ms))
@@ -161,6 +164,7 @@ def found(judgement: Judgement, kind: Kind) -> list[Finding]:
 @given(seed=st.integers(0, 1 << 32))
 def test_no_false_alarm_over_lags_cuts_repeats_and_late_acknowledgements(seed: int) -> None:
     day = Day(seed)
+    day.refusals = 0.02
     for step in range(240):
         day.is_cut = 80 <= step < 140
         day.step()
@@ -216,8 +220,8 @@ def test_a_producer_that_died_before_its_last_count_is_unknown_and_never_complet
         day.step()
     dead = day.producers.pop("p1")
     day.send("p2", 1)
-    stamp = dead.stamp("clicks", day.now_ms)
-    day.live.partitions[0].append((0, stamp, b"v%d" % stamp.sequence))
+    stamp = dead.stamp("clicks", b"v", day.now_ms)
+    day.live.partitions[0].append((0, stamp, b"v"))
     run_until_judged(day)
     unknown = found(day.judge(), Kind.UNKNOWN)
     assert (unknown[-1].producer, unknown[-1].host, unknown[-1].topic) == ("p1", "host-p1", "clicks")
@@ -240,6 +244,7 @@ def test_rows_deleted_in_the_lake_are_named() -> None:
 
 def test_a_record_whose_bytes_changed_is_named() -> None:
     day = Day(3, lambda record: [(record[0], record[1], b"changed" if record[1].sequence == 7 else record[2])])
+    day.repeats = 0.0  # a copy in another report leaves a window's content unknown
     day.send("p1", 10)
     run_until_judged(day)
     assert {(one.kind, one.tier) for one in day.judge().alarms if one.producer == "p1"} == {(Kind.ALTERED, Tier.MIRROR)}
@@ -250,8 +255,7 @@ def test_t38_one_lost_in_a_million_is_named() -> None:
     account = ProducerAccount("p", "h", WINDOW_MS)
     live, mirror = (TopicCounter(tier, "t", tier, WINDOW_MS) for tier in (Tier.LIVE, Tier.MIRROR))
     for number in range(1_000_000):
-        stamp = account.stamp("t", number // 20)
-        account.settle("t", stamp, checksum(number, b"v"), is_written=True)
+        stamp = account.stamp("t", b"v", number // 20)
         headers = [(STAMP_HEADER, stamp.encode())]
         live.add(0, number, headers, b"v")
         if number != 765_432:
