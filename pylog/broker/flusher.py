@@ -52,7 +52,8 @@ class Flusher:
             while log.is_flushing and log.recovery_point < end_offset and log.offline is None:
                 if not self._begin(log):
                     break
-                await self._running[log]
+                # Shielded: others count on this sync, whatever becomes of who waits here.
+                await asyncio.shield(self._running[log])
 
     async def stop(self) -> None:
         """Wait for what runs; closing the logs syncs the rest."""

@@ -153,6 +153,7 @@ class Maintenance:
             self._start_job(jobs.popleft())
 
     def _start_job(self, job: Job) -> "asyncio.Future[None]":
+        """Run *job* in a thread, then finish it; whoever waits shields the future, or his end would be the job's."""
         future = asyncio.get_running_loop().run_in_executor(None, job.run)
         self._running.add(future)
 
@@ -188,7 +189,7 @@ class Maintenance:
         for log in [partition.log for partition in self._partitions]:
             job = log.begin_sync() if log is not None else None
             if job is not None:
-                await self._start_job(job)
+                await asyncio.shield(self._start_job(job))
         self._directory.jobs.append(self._directory.checkpoint_job())
 
     async def _scrub(self) -> None:
@@ -229,12 +230,12 @@ class Maintenance:
             # After a crash a gap above the recovery point is a loss, one below it is compaction's: so that point is
             # on disk before there are gaps.
             checkpoint = self._directory.checkpoint_job()
-            await self._start_job(checkpoint)
+            await asyncio.shield(self._start_job(checkpoint))
             if checkpoint.error is not None:
                 job.error = checkpoint.error
                 job.finish()
                 return
-            await self._start_job(job)
+            await asyncio.shield(self._start_job(job))
             if job.error is None:
                 self._compactions.value += 1
             elif isinstance(job.error, CorruptRecords):

@@ -44,6 +44,7 @@ class SyncJob:
         self._segments = list(segments)
         self._paths = list(paths)
         self._error: OSError | None = None
+        self._is_run = False
         for segment in self._segments:
             segment.acquire()
         self._fds = [segment.open() for segment in self._segments]
@@ -57,6 +58,7 @@ class SyncJob:
                 # Retention or truncation may have taken the segment away meanwhile; then there is nothing to keep.
                 with contextlib.suppress(FileNotFoundError):
                     sync_path(path)
+            self._is_run = True
         except OSError as error:
             self._error = error
 
@@ -67,6 +69,7 @@ class SyncJob:
         self._segments = []
         if self._error is not None:
             raise self.log.go_offline(f"{self.log.directory}: sync failed: {self._error.strerror}")
+        assert self._is_run, f"the sync of {self.log.directory} up to {self.end_offset} is finished before it was run"
         self.log.note_synced(self.end_offset, self._truncation_count)
 
 

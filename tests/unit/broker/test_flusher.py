@@ -96,6 +96,24 @@ def test_what_is_appended_during_a_sync_shares_the_next_one(tmp_path: Path, disk
     run(story, 0)
 
 
+def test_a_sync_outlives_who_waits_for_it(tmp_path: Path, disk: SlowDisk) -> None:
+    """Found by the simulator: a fetcher that was stopped ended the sync it waited for, which then counted as done."""
+    log = open_log(tmp_path, EACH)
+    append(log)
+
+    async def story(flusher: Flusher, told: "asyncio.Queue[TopicPartition]") -> None:
+        waiting = asyncio.create_task(flusher.sync([log]))
+        await disk.wait_begun()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert (log.recovery_point, told.qsize()) == (0, 0)
+        disk.let_one_end()
+        await told.get()
+        assert log.recovery_point == 1
+
+    run(story, 0)
+
+
 def test_a_follower_waits_for_its_sync_whatever_is_due(tmp_path: Path, disk: SlowDisk) -> None:
     log = open_log(tmp_path, replace(EACH, flush_messages=1_000))
     append(log)
