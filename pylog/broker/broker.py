@@ -52,7 +52,11 @@ DEFAULT_HANG_LIMIT_S = 6.0
 """How long the loop may hang before the process ends itself, where no session time-out says otherwise."""
 
 IMAGE_TIMEOUT_S = 10.0
-"""How long a start waits for an image, and then for one that counts on this broker, before it says so."""
+"""How long a start waits for an image that has this broker before it says so."""
+
+SETTLED_TIMEOUT_S = 2.0
+"""How long it waits then for a controller to have settled what an unclean stop left.  That takes two reports, unless
+partitions wait for other brokers, and the rest can be served meanwhile."""
 
 
 HAND_OVER_RETRY_S = 0.2
@@ -192,8 +196,8 @@ class Broker:
         # Clients would be told of a cluster without us; some never look for us again then.
         while not await self.images.wait_until(self.partitions.knows_us, IMAGE_TIMEOUT_S):
             _logger.warning("no cluster image has this broker yet; not serving clients retry_s=%d", IMAGE_TIMEOUT_S)
-        if not await self.images.wait_until(self._is_accepted, IMAGE_TIMEOUT_S):
-            _logger.warning("partitions wait for what others have, after an unclean stop waited_s=%d", IMAGE_TIMEOUT_S)
+        if not await self.images.wait_until(self._is_accepted, SETTLED_TIMEOUT_S):
+            _logger.warning("partitions wait for what others have after an unclean stop waited_s=%g", SETTLED_TIMEOUT_S)
         self._maintenance.start()
         self._replication.start()
         self.groups.start()

@@ -207,7 +207,12 @@ def test_whoever_is_not_the_controller_says_so(brokers: Brokers, store: Store) -
 
 def test_t20_zk_wiped(tmp_path: Path) -> None:
     """With the whole store gone no broker starts, and each says why; nothing is made anew over the data."""
-    with ZooKeeper(tmp_path / "zookeeper") as zookeeper, running(tmp_path / "brokers", zookeeper) as brokers:
+    # Without a store nobody can take over, so there is nothing to wait for.
+    settings = {"controlled.shutdown.max.wait.ms": 200}
+    with (
+        ZooKeeper(tmp_path / "zookeeper") as zookeeper,
+        running(tmp_path / "brokers", zookeeper, **settings) as brokers,
+    ):
         create(brokers[1], "wiped", 3, 3)
         wait_for(all_in_sync(brokers, "wiped"), "all replicas are in sync")
         with Load(bootstrap(brokers), "wiped", 3) as load:
