@@ -21,6 +21,7 @@ class Flight:
     def __init__(self, start: Offset) -> None:
         self.next_source = start
         self.next_target: Offset | None = None
+        self._arrived = 0
         self._under_way: deque[tuple[Offset, bool]] = deque()
 
     def __len__(self) -> int:
@@ -41,7 +42,13 @@ class Flight:
         offset, is_sent = self._under_way.popleft()
         assert is_sent, f"offset {offset} was skipped and arrived at {target}"
         self.next_source, self.next_target = offset + 1, target + 1
+        self._arrived += 1
         self._settle()
+
+    def take_arrived(self) -> int:
+        """Return how many records arrived since the last call."""
+        count, self._arrived = self._arrived, 0
+        return count
 
     def _settle(self) -> None:
         while self._under_way and not self._under_way[0][1]:

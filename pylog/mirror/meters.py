@@ -24,7 +24,6 @@ class Meters:
         self._metrics = metrics
         self._lags: dict[TopicPartition, Lag] = {}
         self._lock = threading.Lock()
-        self._records: dict[str, Callable[[float], None]] = {}
 
     def begin(self, partition: TopicPartition, next_source: Offset) -> None:
         """Look after a partition from *next_source* on."""
@@ -61,17 +60,11 @@ class Meters:
             for partition in self._lags.keys() - partitions:
                 del self._lags[partition]
 
-    def arrived(self, topic: str) -> None:
-        """Note one more record in the target."""
-        add = self._records.get(topic)
-        if add is None:
-            add = self._records[topic] = self._metrics.counter(
-                "pylog_mirror_records_total", "Records that the target acknowledged.", topic=topic
-            ).add
-        add(1)
-
-    def reached(self, partition: TopicPartition, next_source: Offset) -> None:
-        """Note that everything below *next_source* has arrived, or was not to go."""
+    def reached(self, partition: TopicPartition, next_source: Offset, count: int) -> None:
+        """Note that everything below *next_source* arrived or was not to go, *count* records since the last time."""
+        if count:
+            self._metrics.counter("pylog_mirror_records_total", "Records that the target acknowledged.",
+                                  topic=partition.topic).add(count)  # fmt: skip
         with self._lock:
             if (lag := self._lags.get(partition)) is not None:
                 lag.arrive(next_source)

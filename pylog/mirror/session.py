@@ -153,6 +153,7 @@ class Session:
         self._producer.poll(0)
         if self._failure is not None:
             raise SessionFailed(str(self._failure))
+        self._tell()
         self._send_waiting()
         self._pause(bool(self._waiting))
         for record in self._consumer.consume(_READ, _READ_S):
@@ -175,7 +176,6 @@ class Session:
         if not copies:
             self._meters.skipped(partition.topic)
             flight.skip(int(record.offset() or 0))
-            self._meters.reached(partition, flight.next_source)
         for headers in copies:
             if self._waiting or not self._send(record, headers):
                 self._waiting.append((record, headers))
@@ -191,6 +191,11 @@ class Session:
             return False
         self._flights[TopicPartition(topic, partition)].send(offset)
         return True
+
+    def _tell(self) -> None:
+        """Tell the meters what has arrived since the last time: a thousand records at once, not one by one."""
+        for partition, flight in self._flights.items():
+            self._meters.reached(partition, flight.next_source, flight.take_arrived())
 
     def _send_waiting(self) -> None:
         while self._waiting and self._send(*self._waiting[0]):
@@ -213,8 +218,6 @@ class Session:
         flight = self._flights.get(partition)
         if flight is not None:
             flight.acknowledge(int(record.offset() or 0))
-            self._meters.arrived(partition.topic)
-            self._meters.reached(partition, flight.next_source)
 
     def _jump(self, record: Message) -> None:
         """Have the next session go on at the source's log start; what was below it is gone, said and counted."""
@@ -311,6 +314,7 @@ class Session:
         """Wait for what is under way, commit what arrived, then give up the partitions."""
         self._waiting.clear()
         self._flush(partitions, flush_s)
+        self._tell()
         self._checkpoint(asynchronous=False)
         self._producer.flush(_ANSWER_S)
         self._forget(partitions)
