@@ -54,7 +54,7 @@ def on(host: str, command: str) -> str:
     """Return what *command* prints on *host*."""
     [target] = [one for one in targets() if one.name == host]
     with connect(target) as connection:
-        return str(connection.run(command, hide=True).stdout).strip()
+        return str(connection.run(command, hide=True, in_stream=False).stdout).strip()
 
 
 def releases() -> dict[str, str]:

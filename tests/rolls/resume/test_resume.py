@@ -13,16 +13,17 @@ SEED = 20_260_807
 
 def run_and_kill(after_s: float) -> bool:
     """Start the roll and kill it with all its children; say whether it had ended by itself."""
-    run = subprocess.Popen(
-        cluster.command("rolling_restart"), cwd=cluster.ROOT, env=cluster.environment(), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    try:
-        run.wait(after_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
-        return False
+    with (cluster.RESULTS / "resume.log").open("a") as log:
+        run = subprocess.Popen(
+            cluster.command("rolling_restart"), cwd=cluster.ROOT, env=cluster.environment(), start_new_session=True,
+            stdout=log, stderr=log,
+        )  # fmt: skip
+        try:
+            assert run.wait(after_s) == 0, log.name
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+            return False
     return True
 
 
@@ -36,12 +37,13 @@ def times_started(since_s: int) -> dict[str, int]:
 
 
 def test_a_killed_roll_goes_on_and_restarts_nobody_twice() -> None:
+    cluster.RESULTS.mkdir(parents=True, exist_ok=True)
     chance = random.Random(SEED)
     since_s = int(cluster.on(next(iter(cluster.readings())), "date +%s"))
     before = cluster.starts()
     with cluster.loaded("resume") as load:
         for _ in range(KILLS):
-            if run_and_kill(chance.uniform(8, 35)):
+            if run_and_kill(chance.uniform(10, 60)):
                 break
         else:
             assert cluster.playbook("rolling_restart").returncode == 0
