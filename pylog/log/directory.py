@@ -25,6 +25,7 @@ from pylog.log.jobs import Job, sync_path
 from pylog.log.layout import DELETE_SUFFIX, STRAY_SUFFIX, lock, partitions_in, read_topic_id, renamed_in
 from pylog.log.log import DISK_FULL, Log
 from pylog.log.offline import encode_policies, read_policies
+from pylog.log.recovery import NOWHERE
 from pylog.log.retention import DeletedSegment
 from pylog.model import Offset, TopicPartition
 
@@ -69,6 +70,8 @@ class LogDirectory:
         self._unopened = set(self.on_disk())
         self.total_count = len(self._unopened)
         self._recovery_points = checkpoint.read_offsets(path / checkpoint.RECOVERY_POINTS)
+        # A log that the file does not name was never compacted here; without the file nobody knows.
+        self._default_recovery_point = 0 if (path / checkpoint.RECOVERY_POINTS).exists() else NOWHERE
         self._high_watermarks = checkpoint.read_offsets(path / checkpoint.HIGH_WATERMARKS)
         self._log_start_offsets = checkpoint.read_offsets(path / checkpoint.LOG_START_OFFSETS)
         self._compacted_offsets = checkpoint.read_offsets(path / checkpoint.COMPACTED_OFFSETS)
@@ -193,7 +196,7 @@ class LogDirectory:
             now_ms=now_ms,
             # Only what lay there at the start was left behind by the last stop.
             clean=is_new or (self.was_clean and key in self._unopened),
-            recovery_point=0 if is_new else self._recovery_points.get(key, 0),
+            recovery_point=0 if is_new else self._recovery_points.get(key, self._default_recovery_point),
             log_start_offset=0 if is_new else self._log_start_offsets.get(key, 0),
             high_watermark=0 if is_new else self._high_watermarks.get(key, 0),
             jobs=self.jobs,

@@ -21,7 +21,7 @@ from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, 
 from pylog.log.config import LogConfig
 from pylog.log.jobs import Job, SyncJob, UnlinkJob
 from pylog.log.producers import UNKNOWN
-from pylog.log.recovery import LoadedLog, load_log, replay_producers
+from pylog.log.recovery import NOWHERE, LoadedLog, load_log, replay_producers
 from pylog.log.retention import DeletedSegment, expired_segments
 from pylog.log.segment import RELATIVE_OFFSET_MAX, FileSlice, Segment
 from pylog.log.segments import Segments
@@ -139,7 +139,7 @@ class Log:
             config: its settings.
             now_ms: the time.
             clean: the last stop was clean; otherwise everything from *recovery_point* on is checked.
-            recovery_point: from the checkpoint; everything below survived a sync.
+            recovery_point: from the checkpoint; everything below survived a sync; NOWHERE if that file is lost.
             log_start_offset: from the checkpoint.
             high_watermark: from the checkpoint; brought into the log's bounds.
             jobs: where work for other threads goes; without it, whoever opened the log takes it from `jobs`.
@@ -158,6 +158,8 @@ class Log:
         log.recovery_point = log.log_end_offset if clean else checked
         log.epochs.truncate_start(log.log_start_offset)
         log.producers.expire(now_ms, config.producer_id_expiration_ms)
+        if not clean and recovery_point == NOWHERE:
+            log.flush()  # so that there is a point again, above whatever compaction did
         if not clean and log.size_bytes:
             # The check noted every producer; without this the next crash would make it read as much again.
             log.snapshot_producers()

@@ -22,6 +22,9 @@ from pylog.log.segment import Segment
 from pylog.model import Offset
 from pylog.wire.records import CRC_START, HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader
 
+NOWHERE = -1
+"""Recovery point of a log that had one, before the file with all of them was lost."""
+
 SCAN_BUFFER_BYTES = 4 << 20
 """Read at a time when checking CRCs."""
 
@@ -61,7 +64,7 @@ def load_log(
         directory: the partition's directory, made if missing.
         config: its settings.
         clean: the last stop was clean, so that every file is whole.
-        recovery_point: everything below survived a sync.
+        recovery_point: everything below survived a sync; NOWHERE if nobody knows any more.
         log_start_offset: from the checkpoint; nothing below may be read.
 
     Raises:
@@ -314,8 +317,7 @@ def _check(loaded: LoadedLog, segment: Segment, config: LogConfig, recovery_poin
         _replay(loaded, header)
     row = loaded.segments.index(segment)
     following = loaded.segments[row + 1] if row + 1 < len(loaded.segments) else None
-    # Compaction leaves gaps only below the recovery point that was written down before it put anything in place.
-    if damage is None and following is not None and segment.next_offset != following.base_offset:
+    if damage is None and following is not None and not _follows(segment, following, config, recovery_point):
         damage = Damage(size_bytes, f"next is offset {segment.next_offset}, not {following.base_offset}")
     if damage is None:
         if following is not None:
@@ -325,6 +327,14 @@ def _check(loaded: LoadedLog, segment: Segment, config: LogConfig, recovery_poin
         raise StorageError(f"{segment.path}: damaged at {damage.position}, below the recovery point: {damage.reason}")
     _cut(loaded, row, size_bytes, damage)
     return False
+
+
+def _follows(segment: Segment, following: Segment, config: LogConfig, recovery_point: Offset) -> bool:
+    if recovery_point == NOWHERE and config.is_compacting:
+        # The file with the recovery points is lost, and what looks like a loss may well be compaction's.
+        return segment.next_offset <= following.base_offset
+    # Compaction leaves gaps only below the recovery point, which was written down before it put anything in place.
+    return segment.next_offset == following.base_offset
 
 
 def _start_check(segment: Segment, recovery_point: Offset) -> None:

@@ -9,11 +9,13 @@ import pytest
 
 from pylog.errors import ConfigError, StorageError
 from pylog.log import checkpoint
+from pylog.log.config import LogConfig
 from pylog.log.directory import MIN_FREE_BYTES, LogDirectory
 from pylog.log.log import Log
 from pylog.model import TopicPartition
 
 from .batches import SMALL, append, fill, read_all
+from .test_compaction import close_segment, compact, put_each, records
 
 CLICKS = TopicPartition("clicks", 0)
 ID = uuid.UUID(int=7)
@@ -261,4 +263,32 @@ def test_t13_a_start_on_a_full_disk_says_what_it_needs_and_changes_nothing(
     monkeypatch.undo()
     directory = LogDirectory.open(tmp_path, broker_id=1)
     assert directory.was_clean
+    directory.close()
+
+
+def test_a_lost_file_of_recovery_points_does_not_make_a_loss_of_what_compaction_left(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes=1024, index_interval_bytes=150, cleanup_policy="compact")
+    key, topic_id = TopicPartition("table", 0), uuid.UUID(int=9)
+    directory = LogDirectory.open(tmp_path, broker_id=1)
+    log = directory.get_or_create(key, topic_id, config, now_ms=0)
+    put_each(log, [(b"k%d" % number, b"v" * 30) for number in range(100)])
+    put_each(log, [(b"k%d" % number, b"w" * 30) for number in range(100) if number % 3])
+    close_segment(log)
+    directory.run_jobs()
+    directory.checkpoint()
+    assert compact(log)
+    directory.run_jobs()
+    end_offset, before = log.log_end_offset, records(log)
+    ends = [max((header.last_offset for _, header in one.batches()), default=-1) + 1 for one in log.segments[:-1]]
+    assert any(end < one.base_offset for end, one in zip(ends, log.segments[1:], strict=True)), "the test wants a gap"
+    for _ in range(2):
+        log.abandon()
+        directory.logs.clear()
+        directory.close()
+        (tmp_path / checkpoint.CLEAN_SHUTDOWN).unlink()
+        (tmp_path / checkpoint.RECOVERY_POINTS).unlink(missing_ok=True)
+        directory = LogDirectory.open(tmp_path, broker_id=1)
+        log = directory.get_or_create(key, topic_id, config, now_ms=0)
+        assert (log.log_end_offset, log.recovery_point) == (end_offset, end_offset)
+        assert records(log) == before
     directory.close()
