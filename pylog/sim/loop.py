@@ -16,9 +16,9 @@ from pylog.sim.world import CURRENT, ProcessEnded, World
 THREAD_DELAYS_S = (0.0001, 0.002)
 """How long a job given to a thread waits before it runs."""
 
-SLOW_THREAD_SHARE = 0.02
+SLOW_THREAD_SHARES = (0.02, 0.02, 0.3)
 SLOW_THREAD_S = 0.3
-"""Some jobs meet a slow disk."""
+"""Some jobs meet a slow disk; in some runs many do."""
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -28,6 +28,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._world = world
         self._turns = turns
         self._network = network
+        self._slow_share = world.random.choice(SLOW_THREAD_SHARES)
         self._readers: dict[int, asyncio.Handle] = {}
 
     # -- callbacks -------------------------------------------------------------------------------------------------
@@ -80,7 +81,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         future = self.create_future()
         chance = self._world.random
         delay_s = chance.uniform(*THREAD_DELAYS_S)
-        if chance.random() < SLOW_THREAD_SHARE:
+        if chance.random() < self._slow_share:
             delay_s += chance.uniform(0, SLOW_THREAD_S)
 
         def work() -> None:

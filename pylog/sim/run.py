@@ -84,6 +84,7 @@ class Run:
         self._cluster = Cluster(self.world, directory, BROKERS + self._is_moving, settings)
         self._checks = Checks(self._cluster)
         self._faults = Faults(self._cluster, self._checks, is_flushing=self._is_flushing)
+        self._min_isr = chance.choice((1, 2, 2))
         self._keys = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         self._is_over = False
         self._may_write = True
@@ -93,7 +94,9 @@ class Run:
         """Run to the end; never raises for what the run is about."""
         world = self.world
         result = Result(world.seed)
-        world.note("begin", world.seed, "flushing", self._is_flushing, "moving", self._is_moving)
+        world.note(
+            "begin", world.seed, "flushing", self._is_flushing, "moving", self._is_moving, "min_isr", self._min_isr
+        )
         world.after_step = self._checks.look
         for host in self._cluster.hosts.values():
             self._cluster.start(host)
@@ -113,7 +116,9 @@ class Run:
     async def _story(self) -> None:
         world = self.world
         client = self._client("maker")
-        await clients.create_topics(client, {TOPIC: (PARTITIONS, REPLICAS, {})})
+        await clients.create_topics(
+            client, {TOPIC: (PARTITIONS, REPLICAS, {"min.insync.replicas": str(self._min_isr)})}
+        )
         begun_s = world.now_s
         self._start_clients()
         await self._faults.run(begun_s + FAULTS_S)
