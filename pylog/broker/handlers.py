@@ -52,6 +52,9 @@ from pylog.wire.api.topics import CreatableTopic, CreateTopicsRequest, CreateTop
 
 _logger = logging.getLogger(__name__)
 
+_KNOWS_TOPIC_IDS = 12
+"""First version of Metadata that asks for topics by id."""
+
 _KNOWS_OFFSET_NOT_AVAILABLE = 5
 """First version of ListOffsets whose clients know that error."""
 
@@ -64,7 +67,7 @@ def metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) -> Answ
     if request.topics is None:
         topics = [_describe_topic(image, topic) for topic in image.topics.values()]
     else:
-        topics = [_describe_wanted(image, wanted, missing) for wanted in request.topics]
+        topics = [_describe_wanted(image, wanted, missing, caller.version) for wanted in request.topics]
     may_create = request.allow_auto_topic_creation and cluster.settings["auto.create.topics.enable"]
     if missing and may_create:
         _create_missing(cluster, missing)
@@ -84,7 +87,12 @@ def metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) -> Answ
     )
 
 
-def _describe_wanted(image: ClusterImage, wanted: MetadataRequestTopic, missing: list[str]) -> MetadataResponseTopic:
+def _describe_wanted(
+    image: ClusterImage, wanted: MetadataRequestTopic, missing: list[str], version: int
+) -> MetadataResponseTopic:
+    if wanted.name is None and version < _KNOWS_TOPIC_IDS:
+        # The request could say so before the answer could, which has no place for a topic without name.
+        return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=wanted.topic_id)
     if wanted.name is None:
         found = image.topic_by_id(wanted.topic_id)
         if found is None:

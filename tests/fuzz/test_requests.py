@@ -186,6 +186,15 @@ def test_every_request_is_answered_as_it_is(live: LiveBroker, key: ApiKey, versi
     assert live.bugs == []
 
 
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_a_topic_without_name_is_answered_in_every_version_that_can_ask(live: LiveBroker, version: int) -> None:
+    body = b"\x02" + bytes(15) + b"\x05" + b"\x00" + b"\x00"  # one topic: id 5, no name, no tags
+    flags = b"\x01\x00\x00" if version < 11 else b"\x01\x00"  # creation, authorized operations
+    reply = live.run(live.give(framed(ApiKey.METADATA, version, body + flags + b"\x00")))
+    assert reply
+    assert live.bugs == []
+
+
 @given(frame=requests())
 @effort(1500)
 def test_t30_damaged_requests_are_answered_or_refused(live: LiveBroker, frame: bytes) -> None:

@@ -92,7 +92,7 @@ class MetadataRequest(Request):
     def error_response(self, code: ErrorCode, message: str | None = None) -> MetadataResponse:
         """Return an answer with *code* at every named topic; these versions have no other place for it."""
         topics = [
-            MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id)
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
             for topic in self.topics or []
         ]
         return MetadataResponse(brokers=[], topics=topics)
