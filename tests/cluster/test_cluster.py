@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import pylog.testing
 from pylog.testing import BrokerProcess
 from tests.cluster.conftest import DEADLINE_S, Brokers, bootstrap, controller_of, create, wait_for, write_config
 from tests.servers.zookeeper import ZooKeeper, zk_cli
@@ -123,13 +124,14 @@ def test_the_controllers_death_moves_its_duties(brokers: Brokers) -> None:
 
 
 def test_a_peer_without_the_secret_gets_nothing(
-    brokers: Brokers, zookeeper: ZooKeeper, tmp_path: Path
+    brokers: Brokers, zookeeper: ZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pylog.testing, "READY_TIMEOUT_S", 4)
     stranger = BrokerProcess(tmp_path, config_file=write_config(tmp_path, 9, zookeeper, secret=b"wrong"))
-    with stranger:
-        status, answer = stranger.admin("GET", "/ready")
-        assert (status, answer["ready"]) == (503, False)
-        assert "does not know the cluster secret" in stranger.log
+    # It never comes to an image, so it never serves a client.
+    with pytest.raises(RuntimeError, match="does not know the cluster secret"):
+        stranger.start()
+    assert " ready port=" not in stranger.log
 
 
 def test_data_of_another_cluster_is_refused_with_both_ids(
