@@ -40,6 +40,7 @@ VERBS = {
     "registry": "Run the schema registry.",
     "ship": "Send this host's own logs to a topic.",
     "lake": "See what the lake holds: the files that count, and how far it was loaded.",
+    "sql": "Ask topics in SQL: key, value, topic, partition, offset, timestamp, timestampType.",
     "demo": "Generate activity events: page views, logins, searches, host metrics.",
     "explain": "Say what an error code means, and what to do.",
     "completion": "Print a script that completes commands in a shell.",

@@ -93,6 +93,18 @@ class RegistryClient:
         """
         return self._ids.get((subject, text, registers))
 
+    def latest(self, subject: str) -> str:
+        """Return the text of a subject's latest schema, asked anew each time.
+
+        Raises:
+            SchemaError: 40401, there is no such subject; or its schema refers to others, which a text cannot hold.
+            RegistryUnreachable: nobody answers.
+        """
+        found = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
+        if found.get("references"):
+            raise SchemaError(f"the latest schema of {subject} refers to others; one that stands alone is wanted")
+        return str(found["schema"])
+
     def _fetch(self, schema_id: int) -> Parsed:
         found = self._ask("GET", f"/schemas/ids/{schema_id}")
         named: dict[str, Parsed] = {}

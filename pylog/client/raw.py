@@ -156,7 +156,10 @@ class RawClient:
             ApiError: UNKNOWN_TOPIC_OR_PARTITION, or another code the brokers give for a name; the message names it.
         """
         wanted = None if names is None else sorted(set(names))
-        return self._retrying(lambda: self._metadata(wanted))
+        found = self._retrying(lambda: self._metadata(wanted))
+        # A partition that was added since the leaders were looked up is known from here on.
+        self._topics.update(found)
+        return found
 
     def list_offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, Offset]:
         """Return for each partition the offset at *timestamp*.

@@ -55,6 +55,7 @@ class SourceOptions:
         max_records_per_partition: most offsets of one Spark task, so that one fat partition does not hold the job.
         filter_pushdown: whether a batch query's filters on topic, partition, offset and timestamp choose what is
             fetched; Spark wants ``spark.sql.python.filterPushdown.enabled`` set for it, and refuses it otherwise.
+        registry: URLs of a schema registry's instances; adds the columns ``decoded`` and ``decodeError``.
     """
 
     bootstrap: str
@@ -67,6 +68,7 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     topic_pattern: re.Pattern[str] | None = None
     filter_pushdown: bool = False
+    registry: tuple[str, ...] = ()
 
 
 _KNOWN = frozenset(
@@ -79,6 +81,7 @@ _KNOWN = frozenset(
         "startingtimestamp",
         "endingtimestamp",
         "filterpushdown",
+        "schemaregistry",
         "includeheaders",
         "failondataloss",
         "maxoffsetspertrigger",
@@ -117,7 +120,15 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         max_offsets_per_trigger=_count(given, "maxOffsetsPerTrigger"),
         max_records_per_partition=_count(given, "maxRecordsPerPartition"),
         filter_pushdown=_boolean(given, "filterPushdown", default=False),
+        registry=_registry(given, topics),
     )
+
+
+def _registry(given: Mapping[str, str], topics: tuple[str, ...]) -> tuple[str, ...]:
+    urls = tuple(filter(None, map(str.strip, given.get("schemaregistry", "").split(","))))
+    if urls and len(topics) != 1:
+        raise ConfigError("option 'schemaRegistry' needs exactly one topic: its schema gives the columns")
+    return urls
 
 
 def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -25,8 +26,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pylog.client.avro import RegistryClient, SchemaError
 from pylog.client.raw import RawClient, RawConfig
 from pylog.ingest import plan
+from pylog.ingest.avro import DECODE_ERROR, DECODED, AvroColumns, column_type, latest_schema
 from pylog.ingest.decode import decode
 from pylog.ingest.fetch import Topics, offsets_at, positions, read_range, resolve
 from pylog.ingest.filters import Wanted, wanted_by
@@ -52,18 +55,32 @@ class PylogDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns; the headers only when asked for."""
-        # Spark does not say here which kind of query it is; headers are asked for the same way in both.
-        wants_headers = parse_options(self.options, is_stream=False).include_headers
-        return SCHEMA + HEADERS_SCHEMA if wants_headers else SCHEMA
+        # Spark does not say here which kind of query it is, and the columns are the same in both.
+        bounds = ("endingoffsets", "endingtimestamp")
+        options = parse_options({k: v for k, v in self.options.items() if k.lower() not in bounds}, is_stream=True)
+        return SCHEMA + (HEADERS_SCHEMA if options.include_headers else "") + _decoded_schema(options)
 
     def reader(self, schema: StructType) -> "PylogReader":
         """Return the reader of a batch query."""
         options = parse_options(self.options, is_stream=False)
-        return FilteringReader(options) if options.filter_pushdown else PylogReader(options)
+        return (FilteringReader if options.filter_pushdown else PylogReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> "PylogStreamReader":
         """Return the reader of a stream."""
-        return PylogStreamReader(parse_options(self.options, is_stream=True))
+        return PylogStreamReader(parse_options(self.options, is_stream=True), schema)
+
+
+def _decoded_schema(options: SourceOptions) -> str:
+    if not options.registry:
+        return ""
+    decoded = from_arrow_type(column_type(_reader_schema(options) or ""))
+    return f", {DECODED} {decoded.simpleString()}, {DECODE_ERROR} STRING"
+
+
+def _reader_schema(options: SourceOptions) -> str | None:
+    if not options.registry:
+        return None
+    return latest_schema(RegistryClient(list(options.registry)), options.topics[0])
 
 
 @dataclass
@@ -74,17 +91,32 @@ class TaskRange(InputPartition):
     bootstrap: str
     include_headers: bool
     fail_on_data_loss: bool
+    registry: tuple[str, ...] = ()
+    reader_schema: str | None = None
 
 
 class _TaskReader:
-    """What tasks of both kinds of query do; holds nothing that a task changes."""
+    """What tasks of both kinds of query do; holds nothing that a task changes.
 
-    def __init__(self, options: SourceOptions) -> None:
+    Args:
+        options: of the query.
+        columns: as the query was planned with; a schema that came since must not change them.
+    """
+
+    def __init__(self, options: SourceOptions, columns: StructType) -> None:
         self._options = options
+        self._reader_schema = _reader_schema(options)
+        if self._reader_schema is not None and DECODED in columns.names:
+            found = from_arrow_type(column_type(self._reader_schema)).simpleString()
+            if found != columns[DECODED].dataType.simpleString():
+                raise SchemaError(
+                    f"topic {options.topics[0]} has a new schema since the query was planned: run the query again"
+                )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of *partition*; runs in a task."""
-        assert isinstance(partition, TaskRange), f"{partition!r} is not from our partitions()"
+        if not isinstance(partition, TaskRange):
+            return iter(())  # where partitions() found nothing, Spark makes up one partition
         return read_task(partition)
 
     @property
@@ -94,8 +126,11 @@ class _TaskReader:
     def _tasks(self, ranges: list[Range], log_starts: dict[TopicPartition, Offset]) -> list[TaskRange]:
         options = self._options
         ranges = plan.present(ranges, log_starts, fail_on_data_loss=options.fail_on_data_loss)
+        schema = self._reader_schema
         return [
-            TaskRange(piece, options.bootstrap, options.include_headers, options.fail_on_data_loss)
+            TaskRange(
+                piece, options.bootstrap, options.include_headers, options.fail_on_data_loss, options.registry, schema
+            )
             for piece in plan.split(ranges, options.max_records_per_partition)
         ]
 
@@ -147,7 +182,7 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
         return RawClient(self._options.bootstrap)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options}
+        return {"_options": self._options, "_reader_schema": self._reader_schema}
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a first run begins; Spark asks again on each start and then prefers its checkpoint."""
@@ -200,13 +235,14 @@ def read_task(task: TaskRange) -> Iterator[pa.RecordBatch]:
     """
     partition, _, end = task.range
     config = RawConfig()
+    columns = None if task.reader_schema is None else AvroColumns(list(task.registry), task.reader_schema)
     with RawClient(task.bootstrap, config) as client:
         on_hole = None if task.fail_on_data_loss else _pass_over
         for fetched in read_range(client, task.range, config, on_hole):
             for rows in decode(
                 fetched.records, fetched.batches, start=fetched.start, end=end, with_headers=task.include_headers
             ):
-                yield with_partition(rows, partition)
+                yield with_decoded(with_partition(rows, partition), columns)
 
 
 def _pass_over(hole: Range) -> None:
@@ -221,3 +257,11 @@ def with_partition(rows: pa.RecordBatch, partition: TopicPartition) -> pa.Record
     }
     names = [*_ARROW_ORDER, *(["headers"] if "headers" in rows.schema.names else [])]
     return pa.RecordBatch.from_arrays([own.get(n) if n in own else rows[n] for n in names], names)
+
+
+def with_decoded(rows: pa.RecordBatch, columns: AvroColumns | None) -> pa.RecordBatch:
+    """Return *rows* with what their values hold, if that was asked for."""
+    if columns is None:
+        return rows
+    decoded, errors = columns.decode(rows["value"])
+    return pa.RecordBatch.from_arrays([*rows.columns, decoded, errors], [*rows.schema.names, DECODED, DECODE_ERROR])

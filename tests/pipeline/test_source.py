@@ -1,6 +1,11 @@
 """``format("pylog")`` on a real Spark, reading a real broker."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import chain
@@ -11,12 +16,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
+from pylog.cli.app import run as pylog
+from pylog.client.avro import AvroSerializer, RegistryClient
 from pylog.client.raw import RawClient
+from pylog.daemon.web import WebServer
 from pylog.ingest.fetch import positions
 from pylog.ingest.spark import cause_of
 from pylog.testing import BrokerProcess
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tests.pipeline.conftest import Topics
+from tests.unit.ingest.test_avro_columns import NEW, OLD, Registry
 
 NOW_MS = 1_700_000_000_123
 
@@ -62,7 +71,7 @@ def keys(*numbers: int) -> list[bytes]:
 @pytest.fixture
 def rows(reader: Callable[..., DataFrameReader]) -> Callable[..., Iterator[tuple[object, ...]]]:
     def read(topic: str, *columns: str, **options: object) -> list[tuple[object, ...]]:
-        frame = reader(topic, **options).load().select(*columns)
+        frame = reader(topic, **options).load().selectExpr(*columns)
         return sorted(tuple(bytes(v) if isinstance(v, bytearray) else v for v in row) for row in frame.collect())
 
     return read  # type: ignore[return-value]
@@ -119,6 +128,141 @@ def test_a_fat_partition_becomes_several_tasks(reader: Callable[..., DataFrameRe
     frame = reader(topic, maxRecordsPerPartition=30).load()
     assert frame.rdd.getNumPartitions() == 4
     assert frame.count() == 100
+
+
+def test_filters_choose_what_is_fetched(reader: Callable[..., DataFrameReader], topics: Topics) -> None:
+    topic = topics.create(partitions=2)
+    for partition in (0, 1):
+        for number in range(6):  # one batch each, so that a fetch can begin at each
+            topics.send(topic, keys(number), partition=partition, timestamp_ms=NOW_MS + number * 1000)
+    found = reader(topic, filterPushdown=True, maxRecordsPerPartition=1).load()
+    for where, count in (
+        ("partition = 1", 6),
+        ("partition = 1 AND offset >= 2 AND offset < 4", 2),
+        ("timestamp >= timestamp_millis(1700000004123)", 4),
+        ("timestamp > timestamp_millis(1800000000000)", 0),
+        ("topic = 'other'", 0),
+        ("partition IN (0, 1) AND key IS NOT NULL", 12),
+    ):
+        filtered = found.where(where)
+        # Where there is nothing to read, Spark makes up one partition.
+        assert (filtered.rdd.getNumPartitions(), filtered.count()) == (max(count, 1), count), where
+
+
+def test_times_bound_a_batch_query(rows: Callable[..., list[tuple[object, ...]]], topics: Topics) -> None:
+    topic = topics.create(partitions=1)
+    for number in range(6):
+        topics.send(topic, keys(number), timestamp_ms=NOW_MS + number * 1000)
+    assert rows(topic, "offset", startingTimestamp=NOW_MS + 1001, endingTimestamp=NOW_MS + 4000) == [(2,), (3,)]
+    assert rows(topic, "offset", startingTimestamp=NOW_MS + 9000) == []
+
+
+def test_a_pattern_chooses_topics_also_those_that_come_later(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    one = topics.create(name="pattern-one")
+    topics.create(name="other-pattern-x")
+    topics.send(one, keys(1))
+    topics.send("other-pattern-x", keys(9))
+    stream = spark.readStream.format("pylog").options(
+        bootstrap=broker.bootstrap, topicPattern="pattern-.*", startingOffsets="earliest"
+    )
+    seen: list[list[str]] = []
+    drain(stream.load(), tmp_path, seen)
+    topics.send(topics.create(name="pattern-two"), keys(2))
+    topics.send(one, keys(3))
+    drain(stream.load(), tmp_path, seen)
+    assert seen == [["0001"], ["0002", "0003"]]
+
+
+def test_partitions_added_while_a_stream_runs_are_read(
+    stream: Callable[..., DataStreamReader], topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=1)
+    topics.send(topic, keys(1))
+    seen: list[list[str]] = []
+
+    def collect(records: DataFrame, batch_id: int) -> None:
+        seen.append(sorted(bytes(row.key).decode() for row in records.select("key").collect()))
+        if batch_id == 0:
+            topics.add_partitions(topic, 3)
+            topics.send(topic, keys(2), partition=2)
+
+    query = (
+        stream(topic).load().writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="200 milliseconds").start()
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 120
+        while len(seen) < 2:
+            assert query.exception() is None
+            assert time.monotonic() < deadline, seen
+            time.sleep(0.05)
+    finally:
+        query.stop()
+    assert seen == [["0001"], ["0002"]]
+
+
+def test_offsets_that_retention_deleted_fail_early_by_name_or_are_passed_over(
+    stream: Callable[..., DataStreamReader], topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(partitions=1)
+    topics.send(topic, keys(*range(4)))
+    drain(stream(topic).load(), tmp_path, [])
+    topics.send(topic, keys(*range(4, 9)))
+    topics.delete_records(topic, 0, before=7)
+    with pytest.raises(PySparkException) as refused:
+        drain(stream(topic).load(), tmp_path, [])
+    assert f"retention deleted {topic}-0 offsets 4 to 6 before they were read" in cause_of(str(refused.value))
+    seen: list[list[str]] = []
+    drain(stream(topic, failOnDataLoss=False).load(), tmp_path, seen)
+    assert seen == [["0007", "0008"]]
+
+
+def test_avro_becomes_columns_under_the_latest_schema(
+    rows: Callable[..., list[tuple[object, ...]]], topics: Topics
+) -> None:
+    topic = topics.create(partitions=1)
+    with WebServer("127.0.0.1", 0, Registry()) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        client = RegistryClient(url)
+        old, new = AvroSerializer(client, "s", OLD), AvroSerializer(client, "s", NEW)
+        topics.send(topic, [old({"member": 1, "ip": "10.0.0.1"}), b"no Avro"], value=lambda key: key)
+        topics.send(topic, [new({"member": 2, "country": "CH"})], value=lambda key: key)
+        columns = ("offset", "decoded.member", "decoded.country", "decodeError IS NULL AS ok")
+        found = rows(topic, *columns, schemaRegistry=url)
+    assert found == [(0, 1, None, True), (1, None, None, False), (2, 2, "CH", True)]
+
+
+def test_the_command_answers_sql_over_topics(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = topics.create()
+    topics.send(topic, keys(*range(20)))
+    query = f"SELECT partition >= 0 AS ok, count(*) AS n, max(key) AS last FROM topic('{topic}') GROUP BY 1"
+    assert pylog(["sql", query, "--bootstrap", broker.bootstrap, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"ok": True, "n": 20, "last": "0019"}]
+    assert pylog(["sql", f"SELECT nothing FROM topic('{topic}')", "--bootstrap", broker.bootstrap]) == 1
+    assert "UNRESOLVED_COLUMN" in capsys.readouterr().err
+
+
+def test_the_command_follows_a_query(broker: BrokerProcess, topics: Topics) -> None:
+    topic = topics.create(partitions=1)
+    topics.send(topic, keys(1))
+    query = f"SELECT CAST(key AS STRING) AS k FROM topic('{topic}') WHERE offset >= 0"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pylog", "sql", "--follow", "--bootstrap", broker.bootstrap,
+         "--option", "startingOffsets=earliest", query],
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == '{"k": "0001"}\n'
+        topics.send(topic, keys(2))
+        assert process.stdout.readline() == '{"k": "0002"}\n'
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def test_sql_reads_a_topic(spark: SparkSession, broker: BrokerProcess, topics: Topics) -> None:

@@ -11,8 +11,8 @@ from pylog.ingest.checkpoint import Checkpoint
 from pylog.ingest.job import parse, report
 from pylog.ingest.lake import Lake, LakeError, State
 from pylog.ingest.landing import Landed
-from pylog.ingest.plan import Position, Range
-from pylog.ingest.spark import cause_of
+from pylog.ingest.plan import DataLoss, Position, Range
+from pylog.ingest.spark import cause_of, error_of
 from pylog.model import TopicPartition
 
 ARGUMENTS = ["--bootstrap", "h:9092", "--topics", "a, b", "--lake", "lake", "--checkpoint", "/cp"]
@@ -104,6 +104,7 @@ def test_a_commit_reports_ranges_holes_and_windows() -> None:
 def test_our_own_error_is_found_in_sparks_message() -> None:
     said = "[STREAM_FAILED] Query\nTraceback:\n  File x\npylog.ingest.plan.DataLoss: gone\n more"
     assert cause_of(said) == "gone"
+    assert isinstance(error_of(said), DataLoss)  # and so has the code of its class
 
 
 def test_sparks_own_error_is_cut_to_its_first_line() -> None:

@@ -1,0 +1,64 @@
+"""`pylog sql`: SQL over topics, on Spark."""
+
+import base64
+import json
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import Annotated, Any
+
+import typer
+
+from pylog import faults
+from pylog.cli.failure import Failure
+from pylog.cli.options import Bootstrap, FormatOption, assignments, format_of, new_app, settings
+from pylog.cli.output import Column, emit, table
+
+app = new_app()
+
+
+@app.command(epilog="Example: pylog sql \"SELECT CAST(value AS STRING) FROM topic('host.journal') LIMIT 10\"")
+def sql(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Spark's SQL; topic('NAME') stands for a topic.")],
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what arrives, one line of JSON a row.")] = False,
+    option: Annotated[list[str] | None, typer.Option(
+        "--option", "-o", metavar="NAME=VALUE", help="Of format(\"pylog\"), as startingTimestamp; repeatable.")] = None,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2]",
+    bootstrap: Bootstrap = None, format: FormatOption = None,
+) -> None:
+    """Ask topics in SQL: key, value, topic, partition, offset, timestamp, timestampType."""
+    try:
+        from pylog.ingest import sql as engine
+    except ModuleNotFoundError as error:
+        raise Failure(faults.PART_FAILED, "Spark is not installed in this environment", found=str(error),
+                      wanted="pyspark, pyarrow and numpy",
+                      next="run pylog of the host's Spark environment: /opt/pylog/spark/current/bin/pylog") from error
+    brokers = settings(bootstrap, None).bootstrap
+    options = assignments("--option", option)
+    if follow:
+        engine.follow(query, brokers, options, master, _write)
+        return
+    columns, found = engine.rows(query, brokers, options, master)
+    rows = [_plain(columns, row) for row in found]
+    emit(format_of(format), rows, lambda is_wide: table(rows, [Column(name) for name in columns], is_wide))
+
+
+def _write(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    for row in rows:
+        typer.echo(json.dumps(_plain(columns, row), ensure_ascii=False))
+
+
+def _plain(columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
+    return {name: _value(value) for name, value in zip(columns, row, strict=True)}
+
+
+def _value(value: Any) -> Any:  # noqa: ANN401  a column holds anything
+    if isinstance(value, bytes | bytearray):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return "base64:" + base64.b64encode(value).decode()
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return [_value(one) for one in value]
+    return value if isinstance(value, int | float | str | bool | None) else str(value)
