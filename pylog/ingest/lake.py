@@ -446,7 +446,7 @@ class Lake:
                         f"{final} was written and is gone, and so is its copy in {staging}: restore one of them"
                     ) from None
         for directory in directories:
-            _sync(directory)
+            sync(directory)
         shutil.rmtree(staging, ignore_errors=True)
 
 
@@ -485,10 +485,11 @@ def _create(path: Path, body: Mapping[str, Any], temporary: Path) -> None:
         os.fsync(file.fileno())
     os.link(temporary, path)  # unlike a rename, a link never replaces what another writer put there
     temporary.unlink(missing_ok=True)
-    _sync(path.parent)
+    sync(path.parent)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until the disk has a file or directory."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -9,7 +9,6 @@ columns => key: binary, value: binary, partition: int32, offset: int64, timestam
 dead letter => partition: int32, first_offset: int64, last_offset: int64, reason: string, batch: binary (as stored)
 """
 
-import os
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from pylog.client.raw import RawClient, RawConfig
 from pylog.errors import CorruptRecords, StorageError
 from pylog.ingest.decode import HEADERS, decode
 from pylog.ingest.fetch import Fetched, read_range
-from pylog.ingest.lake import File, dead_letter_path_of, path_of
+from pylog.ingest.lake import File, dead_letter_path_of, path_of, sync
 from pylog.ingest.plan import Range
 from pylog.model import Offset, TopicPartition
 
@@ -288,11 +287,7 @@ class _Writer:
         """Finish the file and wait until the disk has it."""
         try:
             self._writer.close()
-            fd = os.open(self._staged, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            sync(self._staged)
             return File(self._path, self._rows, self._staged.stat().st_size)
         except OSError as error:
             raise _unwritable(self._staged, error) from error

@@ -1,0 +1,144 @@
+"""The compaction job: many small files of a closed hour become one, by a commit that replaces them.
+
+Started by a timer beside the load job; the two do not disturb each other (`pylog.ingest.lake`).
+"""
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pylog.errors import PylogError, StorageError
+from pylog.faults import code_of
+from pylog.ingest.compaction import TARGET_BYTES, plan_compaction
+from pylog.ingest.lake import Attempt, File, Kind, Lake, LakeError, sync
+from pylog.ingest.spark import DEFAULT_MASTER, error_of, session
+
+DEFAULT_LATENESS_S = 3600
+DEFAULT_GRACE_S = 3600
+
+_MAX_SETS = 200
+# Of one commit: what is left waits for the next run, so that a long neglected lake does not make one endless job.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactConfig:
+    """What to make fewer.
+
+    Attributes:
+        lake: directory.
+        master: Spark's master URL.
+        lateness_s: how long after its end an hour counts as open.
+        grace_s: how long replaced files stay for readers that have listed them.
+        target_bytes: about the size of a new file.
+    """
+
+    lake: Path
+    master: str = DEFAULT_MASTER
+    lateness_s: float = DEFAULT_LATENESS_S
+    grace_s: float = DEFAULT_GRACE_S
+    target_bytes: int = TARGET_BYTES
+
+
+def in_offset_order(records: DataFrame) -> DataFrame:
+    """Columns of the lake -> the same in one file, each partition's records in their order."""
+    return records.coalesce(1).sortWithinPartitions("partition", "offset")
+
+
+def run(config: CompactConfig) -> tuple[int, int]:
+    """Compact what is to be compacted, and delete what was replaced long enough ago.
+
+    Returns:
+        How many files went in and how many came out.
+
+    Raises:
+        Lost: another compaction was faster.
+        PylogError: the message says what is wrong and what to do.
+    """
+    lake = Lake.open(config.lake)
+    state = lake.finish()
+    lake.clean(state)
+    lake.purge(state, config.grace_s)
+    sets = plan_compaction(state.files.values(), time.time() - config.lateness_s, config.target_bytes)[:_MAX_SETS]
+    if not sets:
+        return 0, 0
+    spark = session(config.master, "pylog-compact")
+    attempt = lake.begin(Kind.COMPACTION, state)
+    try:
+        files = [_compacted(spark, config.lake, attempt, one) for one in sets]
+    except (Py4JError, PySparkException) as error:
+        raise error_of(str(error)) from error
+    replaced = [file.path for one in sets for file in one]
+    lake.commit(attempt, files, replaces=replaced, more={})
+    return len(replaced), len(files)
+
+
+def _compacted(spark: SparkSession, root: Path, attempt: Attempt, files: Sequence[File]) -> File:
+    name = f"{attempt.plan:08}-{uuid4().hex[:16]}.parquet"
+    output = attempt.directory / f"{name}.d"
+    records = spark.read.parquet(*(f"file://{root / file.path}" for file in files))
+    in_offset_order(records).write.option("compression", "snappy").parquet(f"file://{output}")
+    try:
+        (written,) = output.glob("part-*.parquet")
+        staged = attempt.directory / name
+        written.replace(staged)
+        shutil.rmtree(output)
+        sync(staged)  # what it replaces will be deleted
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{output} does not hold the one file that Spark was to write: {error}") from error
+    rows = pq.read_metadata(staged).num_rows
+    wanted = sum(file.rows for file in files)
+    if rows != wanted:
+        raise LakeError(f"{wanted} records of {files[0].group} became {rows}: nothing is replaced; look at its files")
+    return File(f"{files[0].group}/{name}", rows, staged.stat().st_size)
+
+
+def parse(arguments: Sequence[str] | None = None) -> CompactConfig:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pylog.ingest.compact", description="Make one file of the many small ones of each closed hour."
+    )
+    parser.add_argument("--lake", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--master", default=DEFAULT_MASTER, help="Spark's master (default: %(default)s)")
+    parser.add_argument(
+        "--lateness", type=float, default=DEFAULT_LATENESS_S, metavar="SECONDS",
+        help="how long after its end an hour counts as open (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--grace", type=float, default=DEFAULT_GRACE_S, metavar="SECONDS",
+        help="how long replaced files stay for readers that have listed them (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--target-bytes", type=int, default=TARGET_BYTES, metavar="N",
+        help="about the size of a new file (default: %(default)s)",
+    )  # fmt: skip
+    given = parser.parse_args(arguments)
+    return CompactConfig(
+        lake=given.lake.absolute(), master=given.master, lateness_s=given.lateness, grace_s=given.grace,
+        target_bytes=given.target_bytes,
+    )  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job; 0 when done, 1 with one line on stderr when not."""
+    config = parse(arguments)
+    try:
+        before, after = run(config)
+    except PylogError as error:
+        print(f"pylog compact: {error} [{code_of(error)}]", file=sys.stderr)
+        return 1
+    print(f"compacted files={before} into={after} lake={config.lake}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Which small files of closed hours become one; decides only."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from pylog.ingest.lake import File
+
+TARGET_BYTES = 128 << 20
+"""Size from which a file is left alone and below which new ones are kept; what readers of Parquet like."""
+
+_HOUR_S = 3600
+
+
+def plan_compaction(
+    files: Iterable[File], closed_before_s: float, target_bytes: int = TARGET_BYTES
+) -> list[list[File]]:
+    """Return the sets of files that each become one; none has fewer than two.
+
+    Args:
+        files: those that count.
+        closed_before_s: hours that ended by then, in seconds since 1970, get no more files, late records apart.
+        target_bytes: about the size of what comes out.
+    """
+    by_hour: dict[str, list[File]] = defaultdict(list)
+    for file in files:
+        if file.size_bytes < target_bytes and end_of_hour_s(file) <= closed_before_s:
+            by_hour[file.group].append(file)
+    return [one for group in sorted(by_hour) for one in _filled(by_hour[group], target_bytes)]
+
+
+def end_of_hour_s(file: File) -> float:
+    """Return when the hour of *file* ended, in seconds since 1970; 0 for records without a usable time."""
+    parts = dict(part.partition("=")[::2] for part in file.group.split("/"))
+    try:
+        start = datetime.strptime(f"{parts['date']} {parts['hour']}", "%Y-%m-%d %H").replace(tzinfo=UTC)
+    except ValueError:
+        return 0.0
+    return start.timestamp() + _HOUR_S
+
+
+def _filled(files: list[File], target_bytes: int) -> list[list[File]]:
+    # By path, which begins with the load's number: what comes out holds neighbouring offsets.
+    sets: list[list[File]] = [[]]
+    filled = 0
+    for file in sorted(files, key=lambda file: file.path.rpartition("/")[2]):
+        if sets[-1] and filled + file.size_bytes > target_bytes:
+            sets.append([])
+            filled = 0
+        sets[-1].append(file)
+        filled += file.size_bytes
+    return [one for one in sets if len(one) > 1]

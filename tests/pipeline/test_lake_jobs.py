@@ -1,0 +1,109 @@
+"""Compaction and reports: DataFrame jobs over a lake that the load job filled."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from pylog.ingest import compact, job, reports
+from pylog.ingest.compact import CompactConfig
+from pylog.ingest.job import JobConfig
+from pylog.ingest.lake import Lake, LakeError
+from tests.pipeline.conftest import Topics
+
+MakeConfig = Callable[..., JobConfig]
+_HOUR_MS = 3_600_000
+HOUR = 480_000 * _HOUR_MS  # 2024-10-04 00:00
+
+
+def keys(start: int, end: int) -> list[bytes]:
+    return [b"%06d" % number for number in range(start, end)]
+
+
+def listed(lake: Path) -> list[tuple[bytes, int, int, object, object]]:
+    """Every record that counts, in the order of its file."""
+    names = ("key", "partition", "offset", "timestamp", "headers")
+    return [
+        tuple(row[name] for name in names)  # type: ignore[misc]
+        for file in sorted(Lake.open(lake).visible().files.values(), key=lambda file: file.path)
+        for row in pq.read_table(lake / file.path).to_pylist()
+    ]
+
+
+def test_small_files_of_closed_hours_become_one(spark: SparkSession, topics: Topics, config: MakeConfig) -> None:
+    topic = topics.create()
+    for start in (0, 10, 20):
+        topics.send(topic, keys(start, start + 10), timestamp_ms=HOUR + start, headers=lambda key: [("id", key)])
+        topics.send(topic, keys(start + 100, start + 103))  # now: an open hour
+        job.run(config(topic))
+    lake = config(topic).lake
+    before, files = listed(lake), Lake.open(lake).visible().files
+    assert compact.run(CompactConfig(lake=lake)) == (3, 1)
+    after = Lake.open(lake).visible()
+    assert sorted(listed(lake), key=str) == sorted(before, key=str)
+    (new,) = set(after.files) - set(files)
+    assert new.startswith(f"topic={topic}/date=2024-10-04/hour=00/")
+    found = [(row["partition"], row["offset"]) for row in pq.read_table(lake / new).to_pylist()]
+    assert found == sorted(found)
+    assert len(found) == 30
+    assert pq.read_schema(lake / new).names == pq.read_schema(lake / next(iter(after.files))).names
+    assert compact.run(CompactConfig(lake=lake)) == (0, 0)
+
+    topics.send(topic, keys(40, 45), timestamp_ms=HOUR)  # late: a file more, which the next run takes in
+    assert job.run(config(topic)) == 5
+    assert compact.run(CompactConfig(lake=lake, grace_s=0)) == (2, 1)
+    assert len(listed(lake)) == 44
+    assert all((lake / path).exists() for path in Lake.open(lake).visible().files)
+    assert not any((lake / path).exists() for path in files if "2024-10-04" in path)
+
+
+def test_a_load_and_a_compaction_at_once_both_end_well(
+    spark: SparkSession, topics: Topics, config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create()
+    for start in (0, 10):
+        topics.send(topic, keys(start, start + 10), timestamp_ms=HOUR)
+        job.run(config(topic))
+    lake = config(topic).lake
+    compacted = compact._compacted
+
+    def slow(*arguments: object) -> object:
+        topics.send(topic, keys(20, 25), timestamp_ms=HOUR)
+        assert job.run(config(topic)) == 5
+        return compacted(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compact, "_compacted", slow)
+    assert compact.run(CompactConfig(lake=lake)) == (2, 1)
+    assert sorted(key for key, *_ in listed(lake)) == keys(0, 25)
+
+
+def test_reports_over_the_lake(
+    spark: SparkSession, topics: Topics, config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = topics.create()
+    views = [("a", "/jobs"), ("a", "/jobs"), ("b", "/jobs"), ("b", "/in/7")]
+    bodies = [json.dumps({"session": session, "page": page}).encode() for session, page in views]
+    topics.send(topic, [*bodies, b"no JSON"], value=lambda key: key, timestamp_ms=HOUR + 5)
+    topics.send(topic, bodies[:1], value=lambda key: key, timestamp_ms=HOUR + _HOUR_MS)
+    job.run(config(topic))
+    lake = config(topic).lake
+    assert reports.main(["sessions", f"--lake={lake}", f"--topic={topic}"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["page"], row["sessions"], row["views"]) for row in rows] == [
+        ("/in/7", 1, 1), ("/jobs", 2, 3), ("/jobs", 1, 1),
+    ]  # fmt: skip
+    assert reports.main(["counts", f"--lake={lake}"]) == 0
+    counts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["topic"], row["records"]) for row in counts] == [(topic, 5), (topic, 1)]
+    assert counts[0]["value_bytes"] == sum(map(len, bodies)) + 7
+
+
+def test_a_report_on_nothing_says_so(spark: SparkSession, topics: Topics, config: MakeConfig) -> None:
+    topic = topics.create()
+    topics.send(topic, keys(0, 1))
+    job.run(config(topic))
+    with pytest.raises(LakeError, match="holds nothing of topic 'other'; load it first"):
+        reports.run("counts", config(topic).lake, "other", "local[2]", 10)

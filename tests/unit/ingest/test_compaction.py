@@ -1,0 +1,37 @@
+"""Which small files become one."""
+
+import pytest
+
+from pylog.ingest.compaction import end_of_hour_s, plan_compaction
+from pylog.ingest.lake import File, path_of
+
+HOUR = 490_000
+
+
+def file(name: str, size: int = 10, hour: int | None = HOUR, topic: str = "logins") -> File:
+    return File(path_of(topic, hour, name), 1, size)
+
+
+def test_small_files_of_one_hour_and_topic_become_one() -> None:
+    a, b, other_hour, other_topic = file("a"), file("b"), file("c", hour=HOUR - 1), file("d", topic="searches")
+    assert plan_compaction([b, other_topic, a, other_hour], (HOUR + 1) * 3600) == [[a, b]]
+
+
+def test_an_open_hour_is_left_alone() -> None:
+    files = [file("a"), file("b")]
+    assert plan_compaction(files, (HOUR + 1) * 3600 - 1) == []
+
+
+def test_large_files_are_left_alone() -> None:
+    files = [file("a", 100), file("b", 99), file("c", 1), file("d", 1)]
+    assert plan_compaction(files, 1e18, target_bytes=100) == [files[1:3]]
+
+
+def test_what_comes_out_is_about_the_target() -> None:
+    files = [file(f"{n}", 40) for n in range(5)]
+    assert plan_compaction(files, 1e18, target_bytes=100) == [files[:2], files[2:4]]
+
+
+@pytest.mark.parametrize(("hour", "end"), [(0, 3600), (HOUR, (HOUR + 1) * 3600), (None, 0)])
+def test_the_end_of_an_hour_is_read_from_the_path(hour: int | None, end: float) -> None:
+    assert end_of_hour_s(file("a", hour=hour)) == end
