@@ -23,6 +23,7 @@ BROKER_GROUP = "pylog_broker"
 SPARK_GROUP = "pylog_spark"
 GROUPS = (
     ZOOKEEPER_GROUP, BROKER_GROUP, "pylog_ship", SPARK_GROUP, "pylog_mirror", "pylog_registry", "pylog_audit",
+    "pylog_spark_master", "pylog_spark_worker",
 )  # fmt: skip
 # Distributions on which the bundle is tested; every other one is refused rather than half installed.
 SUPPORTED = {("debian", "12")}
