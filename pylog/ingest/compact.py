@@ -68,6 +68,8 @@ def run(config: CompactConfig) -> tuple[int, int]:
     state = lake.finish()
     lake.clean(state)
     lake.purge(state, config.grace_s)
+    if (config.lake / "_iceberg").exists():
+        raise LakeError(f"lake {config.lake} has Iceberg tables, which name its files: it is not compacted")
     sets = plan_compaction(state.files.values(), time.time() - config.lateness_s, config.target_bytes)[:_MAX_SETS]
     if not sets:
         return 0, 0

@@ -61,6 +61,7 @@ class JobConfig:
         recreated: topics that may have been deleted and made again; they are read from their new beginning.
         group: consumer group that is told the offsets after each commit; empty for none.
         every_s: pause between runs; None to run once.
+        table_format: ``parquet``, or ``iceberg`` to register the files in the lake's Iceberg tables too.
         grace_s: how long files that a compaction replaced stay for readers that have listed them.
     """
 
@@ -75,6 +76,7 @@ class JobConfig:
     recreated: frozenset[str] = frozenset()
     group: str = DEFAULT_GROUP
     every_s: float | None = None
+    table_format: str = "parquet"
     grace_s: float = DEFAULT_GRACE_S
 
 
@@ -130,6 +132,7 @@ class Loader:
             if not wanted:
                 # Also when nothing is new: a driver may have died between its commit and this.
                 self._publish(state.position)
+                self._register(lake)
                 self._checkpoint.remember(lake, state)
                 return count
             present = plan.present(wanted, log_starts, fail_on_data_loss=config.fail_on_data_loss)
@@ -158,6 +161,13 @@ class Loader:
             more=report(landed, holes, end),
         )
         return landed, state
+
+    def _register(self, lake: Lake) -> None:
+        if self._config.table_format == "iceberg":
+            # Imported here: it takes half a second, and most lakes are Parquet alone.
+            from pylog.ingest.iceberg import register
+
+            register(lake)
 
     def _publish(self, position: Position) -> None:
         """Tell the group's coordinator, so that whoever watches lag sees this job like any consumer."""
@@ -256,6 +266,10 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         "--every", type=float, metavar="SECONDS", help="go on loading with this pause between runs, until stopped"
     )
     parser.add_argument(
+        "--table-format", choices=("parquet", "iceberg"), default="parquet",
+        help="iceberg: register the files in Iceberg tables too (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
         "--grace", type=float, default=DEFAULT_GRACE_S, metavar="SECONDS",
         help="how long files that a compaction replaced stay (default: %(default)s)",
     )  # fmt: skip
@@ -276,6 +290,7 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         recreated=frozenset(given.recreated),
         group=given.group,
         every_s=given.every,
+        table_format=given.table_format,
         grace_s=given.grace,
     )
 
