@@ -62,7 +62,7 @@ class Cluster:
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         work = str(self._directory / f"work-{len(self._processes)}")
-        return self.start("Worker", "--cores", "1", "--memory", "512m", "--work-dir", work, self.url)
+        return self.start("Worker", "--cores", "1", "--memory", "1g", "--work-dir", work, self.url)
 
     def wait_for(self, text: str) -> None:
         deadline = time.monotonic() + _TIMEOUT_S
