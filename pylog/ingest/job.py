@@ -31,7 +31,7 @@ from pylog.ingest.lake import Kind, Lake, State
 from pylog.ingest.landing import Landed, Landing
 from pylog.ingest.plan import Position, Range
 from pylog.ingest.spark import DEFAULT_MASTER, context, error_of
-from pylog.model import TopicPartition
+from pylog.model import Offset, TopicPartition
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 _FIRST_ANSWER_MS = 15_000
@@ -97,6 +97,7 @@ class Loader:
         self._config = config
         self._client = RawClient(config.bootstrap, RawConfig(retry_ms=_FIRST_ANSWER_MS))
         self._checkpoint = Checkpoint(config.checkpoint)
+        self._told: dict[TopicPartition, Offset] = {}
 
     def __enter__(self) -> "Loader":
         return self
@@ -108,6 +109,10 @@ class Loader:
     def _spark(self) -> SparkContext:
         # At the first record: a timer finds nothing new most of the time, and starting Spark costs it seconds.
         return context(self._config.master)
+
+    @cached_property
+    def _groups(self) -> GroupAdmin:
+        return GroupAdmin(self._config.bootstrap)
 
     def load(self) -> int:
         """Land all that the topics hold now, commit by commit; return how many records that was.
@@ -172,10 +177,11 @@ class Loader:
     def _publish(self, position: Position) -> None:
         """Tell the group's coordinator, so that whoever watches lag sees this job like any consumer."""
         wanted = {p: offset for p, offset in position.offsets.items() if p.topic in self._config.topics}
-        if not self._config.group or not wanted:
+        if not self._config.group or not wanted or wanted == self._told:
             return
         try:
-            GroupAdmin(self._config.bootstrap).commit(self._config.group, wanted)
+            self._groups.commit(self._config.group, wanted)
+            self._told = wanted
         except PylogError as error:
             # The lake knows better than the group; the next run tells it again.
             print(f"pylog ingest: group {self._config.group} was not told the offsets: {error}", file=sys.stderr)
