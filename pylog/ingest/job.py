@@ -143,6 +143,7 @@ class Loader:
             present = plan.present(wanted, log_starts, fail_on_data_loss=config.fail_on_data_loss)
             landed, state = self._commit(lake, state, present, plan.holes(wanted, log_starts), start.moved_to(end))
             self._checkpoint.remember(lake, state)
+            self._publish(state.position)
             count += sum(sum(one.rows.values()) for one in landed)
 
     def _commit(
