@@ -266,6 +266,9 @@ def _gather(buffer: pa.Buffer, starts: Int64s, lengths: Int64s) -> pa.Array:
 
 
 def _headers(data: bytearray, c: _Columns) -> pa.Array:
+    if not c.header_count.any():
+        bounds = pa.array(np.zeros(len(c.offset) + 1, np.int32))
+        return pa.ListArray.from_arrays(bounds, pa.array([], HEADERS.value_type))
     # Few records carry headers, so these are decoded one by one.
     rows: list[list[dict[str, object]]] = [[]] * len(c.offset)
     view = memoryview(data)
