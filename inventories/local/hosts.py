@@ -44,7 +44,7 @@ def inventory(state: dict[str, Any]) -> dict[str, Any]:
         "pylog_ship": {"hosts": hosts},
         "pylog_spark": {"hosts": offline},
         # Not on one small machine by default; the roles do the same wherever a group has hosts.
-        **{f"pylog_{program}": {"hosts": []} for program in ("mirror", "registry", "audit", "spark_master", "spark_worker")},
+        **{f"pylog_{one}": {"hosts": []} for one in ("mirror", "registry", "audit", "spark_master", "spark_worker")},
     }
 
 
