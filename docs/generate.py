@@ -6,6 +6,7 @@ python -m docs.generate [--check]        (--check writes nothing and exits 1 whe
 """
 
 import argparse
+import ast
 import sys
 import tempfile
 from pathlib import Path
@@ -63,8 +64,12 @@ def settings_page() -> str:
     return _SETTINGS_HEAD + "\n".join(rows) + "\n"
 
 
+_PROGRAMS = {"mirror": ["mirror/*.py"], "registry": ["registry/*.py"], "audit": ["audit/*.py", "cli/audit.py"]}
+"""Program -> where its metrics are made, below pylog/."""
+
+
 def metrics_page(scraped: str) -> str:
-    """Return the page of all metrics a broker shows in *scraped*."""
+    """Return the page of all metrics: a broker's as it shows them in *scraped*, and the other programs'."""
     helps: dict[str, str] = {}
     kinds: dict[str, str] = {}
     for line in scraped.splitlines():
@@ -73,7 +78,25 @@ def metrics_page(scraped: str) -> str:
             helps[words[2]] = words[3]
         elif words[:2] == ["#", "TYPE"]:
             kinds[words[2]] = words[3]
-    return _METRICS_HEAD + "".join(f"| `{name}` | {kinds[name]} | {text} |\n" for name, text in sorted(helps.items()))
+    rows = (f"| `{name}` | {kinds[name]} | {text} |\n" for name, text in sorted(helps.items()))
+    return _METRICS_HEAD + "".join(rows) + program_metrics()
+
+
+def program_metrics() -> str:
+    """Return a section for each program beside the broker, from the calls that make its metrics."""
+    found = []
+    for program, places in _PROGRAMS.items():
+        rows = set()
+        for path in sorted(path for place in places for path in (HERE.parent / "pylog").glob(place)):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 1:
+                    name, text = node.args[0], node.args[1]
+                    if (node.func.attr in ("counter", "gauge") and isinstance(name, ast.Constant)
+                            and isinstance(text, ast.Constant)):
+                        rows.add(f"| `{name.value}` | {node.func.attr} | {text.value} |\n")
+        head = f"\n## `pylog {program}`\n\n| name | kind | what it counts |\n|---|---|---|\n"
+        found.append(head + "".join(sorted(rows)))
+    return "".join(found)
 
 
 def errors_page() -> str:

@@ -274,6 +274,8 @@ class Session:
             return
         follow.follow(self._config)  # partitions that were added a moment ago
         self._ids |= follow.topic_ids(self._config.source, names)
+        # The scout's last look may be of before a topic was made again: it must not end this session for it.
+        self._scout.ids = {**self._scout.ids, **self._ids}
         target_ids = follow.topic_ids(self._config.target, names)
         maps = follow.load_maps(self._config)
         starts = []
