@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka import Consumer, ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-import pylog.testing
 from pylog.testing import BrokerProcess
 from tests.cluster.conftest import DEADLINE_S, Brokers, bootstrap, controller_of, create, wait_for, write_config
 from tests.servers.zookeeper import ZooKeeper, zk_cli
@@ -124,9 +123,8 @@ def test_the_controllers_death_moves_its_duties(brokers: Brokers) -> None:
 
 
 def test_a_peer_without_the_secret_gets_nothing(
-    brokers: Brokers, zookeeper: ZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    brokers: Brokers, zookeeper: ZooKeeper, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(pylog.testing, "READY_TIMEOUT_S", 4)
     stranger = BrokerProcess(tmp_path, config_file=write_config(tmp_path, 9, zookeeper, secret=b"wrong"))
     # It never comes to an image, so it never serves a client.
     with pytest.raises(RuntimeError, match="does not know the cluster secret"):
