@@ -93,7 +93,7 @@ def program_metrics() -> str:
                     name, text = node.args[0], node.args[1]
                     if (node.func.attr in ("counter", "gauge") and isinstance(name, ast.Constant)
                             and isinstance(text, ast.Constant)):
-                        rows.add(f"| `{name.value}` | {node.func.attr} | {text.value} |\n")
+                        rows.add(f"| `{name.value!s}` | {node.func.attr} | {text.value!s} |\n")
         head = f"\n## `pylog {program}`\n\n| name | kind | what it counts |\n|---|---|---|\n"
         found.append(head + "".join(sorted(rows)))
     return "".join(found)
