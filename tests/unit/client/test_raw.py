@@ -178,7 +178,9 @@ def sized(reply: bytes) -> bytes:
     return struct.pack(">i", len(reply)) + reply
 
 
-def metadata(*live: ScriptedBroker, leader: int, error: ErrorCode = ErrorCode.NONE) -> Answer:
+def metadata(
+    *live: ScriptedBroker, leader: int, error: ErrorCode = ErrorCode.NONE, partitions: int = 1
+) -> Answer:
     def answer(header: RequestHeader, body: memoryview) -> bytes:
         request = MetadataRequest.decode(header.api_version, body)
         assert not request.allow_auto_topic_creation
@@ -187,7 +189,8 @@ def metadata(*live: ScriptedBroker, leader: int, error: ErrorCode = ErrorCode.NO
             name="logins",
             topic_id=TOPIC_ID,
             partitions=[
-                MetadataResponsePartition(partition_index=0, leader_id=leader, replica_nodes=[0], isr_nodes=[0])
+                MetadataResponsePartition(partition_index=n, leader_id=leader, replica_nodes=[0], isr_nodes=[0])
+                for n in range(partitions)
             ],
         )
         response = MetadataResponse(
@@ -199,10 +202,10 @@ def metadata(*live: ScriptedBroker, leader: int, error: ErrorCode = ErrorCode.NO
     return answer
 
 
-def fetched(records: bytes = b"", error: ErrorCode = ErrorCode.NONE) -> Answer:
+def fetched(records: bytes = b"", error: ErrorCode = ErrorCode.NONE, partition: int = 0) -> Answer:
     def answer(header: RequestHeader, body: memoryview) -> bytes:
         row = server_side.FetchResult(
-            "logins", 0, error=error, high_watermark=3, log_start_offset=1, records=Records(records),
+            "logins", partition, error=error, high_watermark=3, log_start_offset=1, records=Records(records),
             records_bytes=len(records),
         )  # fmt: skip
         return flat(server_side.encode_response(header.api_version, header.correlation_id, [row]))
@@ -301,6 +304,16 @@ def test_an_unknown_partition_is_said_at_once() -> None:
         broker.on(ApiKey.METADATA, metadata(broker, leader=0))
         with pytest.raises(ApiError, match="partition logins-9 does not exist"):
             raw.fetch({TopicPartition("logins", 9): 0})
+
+
+def test_a_partition_added_since_is_known_once_the_topics_were_asked_for() -> None:
+    with brokers(1) as (broker,), client(broker) as raw:
+        broker.on(ApiKey.METADATA, metadata(broker, leader=0), metadata(broker, leader=0, partitions=2))
+        broker.on(ApiKey.FETCH, fetched(), fetched(b"new", partition=1))
+        raw.fetch({LOGINS: 1})
+        added = TopicPartition("logins", 1)
+        assert set(raw.topics(["logins"])["logins"].leaders) == {0, 1}
+        assert bytes(raw.fetch({added: 0})[added].records) == b"new"
 
 
 def test_an_offset_out_of_range_is_never_reset() -> None:
