@@ -11,7 +11,7 @@ from tests.interop import frames
 from tests.interop.frames import Connection
 
 COUNT = 10_000
-BYTES_EACH = 4 << 10
+BYTES_EACH = 2 << 10
 """What one may cost: its object, its queues, its places in the loop; no buffer of its own."""
 
 
