@@ -169,7 +169,7 @@ def check(inventory: Sequence[str], limit: str, extra_vars: str) -> dict[str, An
     command += [f"--extra-vars={extra_vars}"] if extra_vars else []
     # Whoever called may have set another form of output, which could not be read here.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_STDOUT")}
-    environment |= {"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json", "ANSIBLE_CALLBACKS_ENABLED": ""}
+    environment["ANSIBLE_STDOUT_CALLBACK"] = "ansible.posix.json"
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     try:
         run: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
