@@ -7,6 +7,7 @@ another member of the ISR forgets nothing; everything else may come in any numbe
 import asyncio
 from collections.abc import Callable
 
+from pylog.cluster.znodes import broker_path
 from pylog.sim.checks import Checks
 from pylog.sim.cluster import Cluster, Host
 from pylog.sim.network import Weather
@@ -83,7 +84,7 @@ class Faults:
 
         def is_spare(host: Host) -> bool:
             # One that still waits to register is in an ISR only until its last session is over.
-            others = {one for one, other in hosts.items() if other is not host and other.is_running}
+            others = {one for one, other in hosts.items() if other is not host and self._is_registered(other)}
             return self._may_hurt(host) and all(others & set(state.isr) for state in states)
 
         spare = [host for host in hosts.values() if is_spare(host)]
@@ -111,6 +112,12 @@ class Faults:
     def _may_hurt(self, host: Host) -> bool:
         """Whether *host* may be taken from the cluster: not while it alone has what another's disk forgot."""
         return not any(other.damaged for other in self._cluster.hosts.values() if other is not host)
+
+    def _is_registered(self, host: Host) -> bool:
+        """Whether the broker on *host* runs, and the store has this very process."""
+        node = self._cluster.ensemble.tree.tree.nodes.get(broker_path(host.broker_id))
+        agent = host.broker._agent if host.broker is not None else None
+        return host.is_running and node is not None and agent is not None and node.czxid == agent.broker_epoch
 
     def _kill(self) -> None:
         host = self._host()
@@ -144,7 +151,7 @@ class Faults:
             if other is host:
                 continue
             process = other.process
-            if process is None or process.is_paused or other.damaged or not other.is_running:
+            if process is None or process.is_paused or other.damaged or not self._is_registered(other):
                 return False
             if not cluster.ensemble.reaches(other.name):
                 return False
