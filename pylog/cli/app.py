@@ -110,7 +110,7 @@ def run(arguments: "Sequence[str]") -> int:
 
         completion_init()
     try:
-        typer.main.get_command(app).main(list(arguments), prog_name="pylog", standalone_mode=False)
+        code = typer.main.get_command(app).main(list(arguments), prog_name="pylog", standalone_mode=False)
     except Failure as failure:
         return _report(failure)
     except PylogError as error:
@@ -123,7 +123,7 @@ def run(arguments: "Sequence[str]") -> int:
         if os.environ.get("PYLOG_DEBUG"):
             traceback.print_exc()
         return _report(Failure(faults.BUG, found=f"{type(error).__name__}: {error}"))
-    return Exit.DONE
+    return code if isinstance(code, int) else Exit.DONE  # a number comes from typer.Exit: cron's quiet commands
 
 
 def _report(failure: Failure) -> int:

@@ -116,6 +116,10 @@ def _load_all(loaded: LoadedLog, config: LogConfig, clean: bool, recovery_point:
     known = [*trusted, *unchecked[:1]]
     start = loaded.producers.load(known[-1].next_offset)
     replay_producers(loaded.producers, known, start, known[-1].next_offset)
+    if unchecked:
+        # A power cut may leave a file of epochs that is newer than the log, where a truncation was undone. What is not
+        # synced tells its epochs itself.
+        loaded.epochs.truncate_end(known[-1].next_offset, save=False)
     for segment in unchecked:
         if not _check(loaded, segment, config, recovery_point):
             break
@@ -309,6 +313,10 @@ def _check(loaded: LoadedLog, segment: Segment, config: LogConfig, recovery_poin
             damage = found
             break
         position, header = found
+        if header.partition_leader_epoch < loaded.epochs.latest:
+            # Truncated for a later leader's batches once, and brought back by a power cut.
+            damage = Damage(position, f"leader epoch {header.partition_leader_epoch} after {loaded.epochs.latest}")
+            break
         try:
             segment.note(position, header, config.index_interval_bytes)
         except StorageError as error:

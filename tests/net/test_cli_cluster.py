@@ -307,6 +307,8 @@ def test_a_failed_retention_keeps_the_time_of_the_last_success(
     ended = pylog("retention", "--socket", str(broker.admin_socket), "--socket", str(tmp_path / "none.sock"),
                   "--metrics-file", str(metrics), exit_code=3)
     assert "retention failed for 1 of 2 brokers" in ended.notes
+    silent = pylog("retention", "--socket", str(tmp_path / "none.sock"), "--quiet", exit_code=3)
+    assert (silent.text, silent.notes) == ("", ""), "its exit code tells cron"
     assert last_success() == first
     assert "pylog_retention_failed_brokers 1" in metrics.read_text()
 

@@ -305,3 +305,39 @@ def test_a_log_that_cannot_be_opened_leaves_no_file_open(tmp_path: Path) -> None
     with pytest.raises(StorageError):
         open_log(tmp_path, recovery_point=30)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_rule_3_epochs_newer_than_the_log_are_taken_from_its_batches(tmp_path: Path) -> None:
+    log = open_log(tmp_path, ONE_SEGMENT)
+    fill(log, 3)
+    for _ in range(3):
+        append(log, epoch=1)
+    crash(log)
+    with_old_tail = segment_files(tmp_path)[0].read_bytes()
+    log = open_log(tmp_path, ONE_SEGMENT)
+    log.truncate_to(3)
+    append(log, epoch=2)
+    crash(log)
+    # The power cut undoes the truncation, which was not synced, but not the file of epochs, which says 2 from 3 on.
+    segment_files(tmp_path)[0].write_bytes(with_old_tail)
+    log = open_log(tmp_path, ONE_SEGMENT)
+    assert (log.log_end_offset, log.epochs.entries()) == (6, [(0, 0), (1, 3)])
+    assert log.epochs.latest == 1, "so that the leader of epoch 2 sends it back to 3"
+
+
+def test_rule_3_a_batch_of_an_earlier_epoch_than_before_it_is_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path, ONE_SEGMENT)
+    for epoch in (0, 1, 1):
+        append(log, epoch=epoch)
+    crash(log)
+    with_old_tail = segment_files(tmp_path)[0].read_bytes()
+    log = open_log(tmp_path, ONE_SEGMENT)
+    log.truncate_to(1)
+    append(log, epoch=2)
+    crash(log)
+    # One block of the file is new and the next old, as a power cut may leave them.
+    kept = segment_files(tmp_path)[0].read_bytes()
+    assert len(with_old_tail) > len(kept)
+    segment_files(tmp_path)[0].write_bytes(kept + with_old_tail[len(kept) :])
+    log = open_log(tmp_path, ONE_SEGMENT)
+    assert (log.log_end_offset, log.epochs.entries()) == (2, [(0, 0), (2, 1)])
