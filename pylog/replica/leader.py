@@ -241,6 +241,10 @@ class Leader:
         members = frozenset(isr)
         for one in self._maximal_isr() - members - {self._broker_id}:
             self._followers[one].log_end_offset = UNKNOWN
+        for one in members - self._followers.keys() - {self._broker_id}:
+            # A deposed leader is told the state of its successor, in which replicas may be in sync that it never heard
+            # of. It knows nothing of them, so its high watermark stands still.
+            self._followers[one] = Progress(0)
         self.isr, self.partition_epoch = members, partition_epoch
 
     def refused(self) -> None:

@@ -262,7 +262,7 @@ class Network:
         attempt, source = Attempt(), process.host
 
         def knock() -> None:
-            if attempt.is_over:
+            if attempt.is_over or connected.done():
                 return
             if self.is_cut(source, host) or self.is_cut(host, source):
                 self.world.after(self.world.random.uniform(*RETRANSMIT_S), process, knock)

@@ -45,6 +45,15 @@ def test_it_stands_still_below_the_minimum() -> None:
     assert one.high_watermark(3, 10) == 3
 
 
+def test_a_deposed_leader_told_its_successors_state_stands_still() -> None:
+    one = leader(isr=(1, 2))
+    one.fetched(2, 20, 8, 10, now_ms=1)
+    one.answered((2, 4), 9)  # 4 came by a move of which no image has told us
+    assert one.high_watermark(3, 10) == 3
+    assert not one.is_in_touch(TOUCH_MS + 1)
+    assert one.wanted_change(3, 10, LAG_MS + 2) is not None
+
+
 def test_a_joining_replica_counts_from_sending() -> None:
     one = leader(isr=(1, 2))
     one.fetched(2, 20, 10, 10, now_ms=1)
