@@ -85,7 +85,9 @@ class Faults:
         def is_spare(host: Host) -> bool:
             # One that still waits to register is in an ISR only until its last session is over.
             others = {one for one, other in hosts.items() if other is not host and self._is_registered(other)}
-            return self._may_hurt(host) and all(others & set(state.isr) for state in states)
+            # Without a leader a partition may wait for each of its ISR, `unclean.recovery.wait.ms`.
+            needed = (others & set(state.isr) if state.leader >= 0 else others >= set(state.isr) for state in states)
+            return self._may_hurt(host) and all(needed)
 
         spare = [host for host in hosts.values() if is_spare(host)]
         if not spare or self._world.random.random() < 0.3:
