@@ -1,5 +1,7 @@
 """`pylog partition`: move partitions between brokers, give leaders back."""
 
+import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -20,7 +22,12 @@ from pylog.cli.options import (
 )
 from pylog.cli.output import Column, emit, note, table
 from pylog.cli.reassign import reassign
+from pylog.client.admin import PartitionView
 from pylog.client.partitions import PartitionAdmin
+from pylog.model import TopicPartition
+
+_HEARD_S = 10.0
+_LOOK_S = 0.1
 
 app = new_app("Move partitions between brokers; give leaders back.")
 app.command(epilog="Example: pylog partition reassign --topic clicks --to 1,2,3 --execute")(reassign)
@@ -42,7 +49,7 @@ def elect(
         admin = PartitionAdmin(connection(found))
         wanted = named_partitions(admin, topic) if topic else None
         results = admin.elect(wanted, is_unclean=unclean)
-        leaders = {name: one.partitions for name, one in admin.cluster().topics.items()}
+        leaders = _leaders_after(admin, [one for one, error in results.items() if error is None], is_unclean=unclean)
     rows = [{"topic": one.topic, "partition": one.partition, "leader": leaders[one.topic][one.partition].leader,
              "problem": None if error is None else str(error)} for one, error in sorted(results.items())]
     columns = [Column("topic"), Column("partition"), Column("leader"), Column("problem")]
@@ -52,3 +59,19 @@ def elect(
         raise Failure(faults.ELECTION_FAILED, f"{len(failed)} of {len(results)} leaders were not elected",
                       where=str(failed[0]), found=str(results[failed[0]]))
     note(f"{len(results)} leaders were elected" if results else "every partition is led as it should be")
+
+
+def _leaders_after(
+    admin: PartitionAdmin, elected: Sequence[TopicPartition], *, is_unclean: bool
+) -> dict[str, tuple[PartitionView, ...]]:
+    """Return the partitions of each topic once the broker that answers has heard of the new leaders."""
+
+    def is_heard(one: PartitionView) -> bool:
+        return one.leader >= 0 if is_unclean else one.leader == one.replicas[0]
+
+    end = time.monotonic() + _HEARD_S
+    while True:
+        found = {name: one.partitions for name, one in admin.cluster().topics.items()}
+        if all(is_heard(found[one.topic][one.partition]) for one in elected) or time.monotonic() > end:
+            return found
+        time.sleep(_LOOK_S)

@@ -71,7 +71,7 @@ def test_a_consumer_reads_from_its_rack_and_from_the_leader_when_that_is_gone(ra
     admin = AdminClient({"bootstrap.servers": bootstrap(racked)})
     wanted = NewTopic("near", num_partitions=1, replica_assignment=[[1, 2]])
     admin.create_topics([wanted], operation_timeout=20)["near"].result(30)
-    assert leaders(racked, "near") == {0: 1}
+    wait_for(lambda: all(leaders({one: racked[one]}, "near") == {0: 1} for one in racked), "all have heard of it")
     with Reader(racked, "near", "west") as west, Reader(racked, "near", "east") as east:
         with Load(bootstrap(racked), "near", 1) as load:
 

@@ -67,7 +67,7 @@ def test_preferred_leaders_are_elected_on_request_and_only_then(brokers: Brokers
 
 def test_what_nobody_else_has_stays_with_the_broker_that_stops(brokers: Brokers) -> None:
     create(brokers[1], "lonely", 1, 1)
-    wait_for(all_in_sync(brokers, "lonely"), "every broker has heard of it")
+    wait_for(lambda: all(leaders({one: brokers[one]}, "lonely") for one in brokers), "every broker has heard of it")
     [owner] = leaders(brokers, "lonely").values()
     brokers[owner].stop()
     alive = {one: broker for one, broker in brokers.items() if one != owner}
