@@ -45,6 +45,13 @@ def test_a_run_that_did_nothing_is_found(steps: dict[str, str], problem: str) ->
     assert any(problem in found for found in molecule_log.problems(log(**steps), tests=5, min_tests=5))
 
 
+def test_a_play_may_be_empty_on_purpose_and_no_other() -> None:
+    empty = "\n".join(f"PLAY [{name}] *****\nskipping: no hosts matched\n" for name in ("Mirror", "Ship"))
+    ran = log(converge=play(3, "live1", "live2") + "\n" + empty)
+    assert molecule_log.problems(ran, 5, 5, ["Mirror", "Ship"]) == []
+    assert molecule_log.problems(ran, 5, 5, ["Mirror"]) == ["converge says 'no hosts matched': a play did nothing"]
+
+
 def test_colours_do_not_hide_a_change() -> None:
     coloured = ("\x1b[0;33mlive1\x1b[0m                      : \x1b[0;32mok=9   \x1b[0m "
                 "\x1b[0;33mchanged=2   \x1b[0m unreachable=0    failed=0")
