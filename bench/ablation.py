@@ -9,12 +9,12 @@ python -m bench.ablation --count 100000 --no-write   does it run at all?
 
 import argparse
 import os
+import shutil
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from pathlib import Path
 
 from bench import pages
 from bench.clients import WORK_DIR, Topics, build_rdk_client
@@ -60,7 +60,7 @@ def brokers(stack: ExitStack, cpus: frozenset[int]) -> dict[str, KafkaLike]:
     site = WORK_DIR / f"copying-site-{os.getpid()}"
     site.mkdir(parents=True, exist_ok=True)
     (site / "sitecustomize.py").write_text(_SITE)
-    stack.callback(_remove, site)
+    stack.callback(shutil.rmtree, site)
     ways: dict[str, tuple[Mapping[str, object], Mapping[str, str]]] = {
         _WHOLE: ({}, {}),
         _COPYING: ({}, {"PYTHONPATH": f"{site}:{os.environ.get('PYTHONPATH', '')}"}),
@@ -69,7 +69,7 @@ def brokers(stack: ExitStack, cpus: frozenset[int]) -> dict[str, KafkaLike]:
     found, everything = {}, os.sched_getaffinity(0)
     for name, (config, env) in ways.items():
         directory = WORK_DIR / f"ablation-{name}-{os.getpid()}"
-        stack.callback(_remove, directory)
+        stack.callback(shutil.rmtree, directory)
         os.sched_setaffinity(0, cpus)
         try:
             broker = stack.enter_context(BrokerProcess(directory, config=config, env=env))
@@ -79,12 +79,6 @@ def brokers(stack: ExitStack, cpus: frozenset[int]) -> dict[str, KafkaLike]:
         stack.callback(topics.close)
         found[name] = KafkaLike(name, broker, topics, build_rdk_client(), broker.data_dir)
     return found
-
-
-def _remove(directory: Path) -> None:
-    for path in sorted(directory.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    directory.rmdir()
 
 
 def run(rounds: int, count: int) -> dict[str, list[Sample]]:

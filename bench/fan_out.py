@@ -5,19 +5,18 @@ python -m bench.fan_out --count 100000 --no-write    does it run at all?
 """
 
 import argparse
-import csv
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bench import pages, process
 from bench.clients import WORK_DIR
 from bench.contenders import TIMEOUT_S, KafkaLike, contender, measure
-from bench.measure import Row
+from bench.measure import Row, write_rows
 from bench.paper import SIZE_BYTES
 
 READERS = (1, 5, 20)
@@ -94,11 +93,7 @@ def main(arguments: Sequence[str]) -> int:
     print(table)
     if options.write:
         csv_name = pages.result_name("fan_out")
-        pages.RESULTS.mkdir(parents=True, exist_ok=True)
-        with (pages.RESULTS / csv_name).open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(asdict(found[0])), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(map(asdict, found))
+        write_rows(pages.RESULTS / csv_name, Fan, found)
         pages.lines("fan_out", "Broker CPU a message delivered", ("readers", "CPU s per million"), {
             system: [(one.readers, one.cpu_s_per_million) for one in found if one.system == system]
             for system in options.systems})

@@ -1,8 +1,13 @@
 """One run of one row: what it moved, how fast, and what it cost the broker."""
 
 import csv
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +73,18 @@ class Sample:
         return self.other_cpu_s / self.wall_s
 
 
-def write_samples(path: Path, samples: list[Sample]) -> None:
-    """Write a result file."""
+def write_rows(path: Path, kind: "type[DataclassInstance]", rows: "Iterable[DataclassInstance]") -> None:
+    """Write a result file: a column for each field of *kind*, a line for each of *rows*."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Sample)], lineterminator="\n")
+        writer = csv.DictWriter(file, [field.name for field in fields(kind)], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(map(asdict, samples))
+        writer.writerows(map(asdict, rows))
+
+
+def write_samples(path: Path, samples: list[Sample]) -> None:
+    """Write a result file of runs."""
+    write_rows(path, Sample, samples)
 
 
 def read_samples(path: Path) -> list[Sample]:

@@ -7,7 +7,6 @@ python -m bench.sustained --seconds 20 --no-write    does it run at all?
 """
 
 import argparse
-import csv
 import os
 import statistics
 import struct
@@ -15,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -23,6 +22,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from bench import pages, process
 from bench.clients import WORK_DIR
 from bench.contenders import KafkaLike, contender
+from bench.measure import write_rows
 from bench.paper import SIZE_BYTES
 
 _TOPIC = "sustained"
@@ -146,11 +146,7 @@ def main(arguments: Sequence[str]) -> int:
     print(f"{sent:,} sent, {received:,} received")
     if options.write and intervals:
         csv_name = pages.result_name("sustained")
-        pages.RESULTS.mkdir(parents=True, exist_ok=True)
-        with (pages.RESULTS / csv_name).open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(asdict(intervals[0])), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(map(asdict, intervals))
+        write_rows(pages.RESULTS / csv_name, Interval, intervals)
         pages.lines("sustained_p99", f"{options.rate:,} messages a second", ("seconds", "ms from end to end"), {
             "p99": [(one.second, one.p99_ms) for one in intervals],
             "p50": [(one.second, one.p50_ms) for one in intervals]})

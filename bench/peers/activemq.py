@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from bench.peers.ports import wait_port
+from bench.peers.ports import stop, wait_port
 from tests.servers.kafka import free_ports
 from tests.servers.maven import classpath, jars
 
@@ -17,7 +17,6 @@ _ARTIFACTS = (
     "org.slf4j:slf4j-nop:1.7.36",
 )
 _HERE = Path(__file__).parent
-_STOP_TIMEOUT_S = 30.0
 
 
 class ActiveMq:
@@ -50,13 +49,7 @@ class ActiveMq:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process is not None
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        stop(self._process)
 
     @property
     def pid(self) -> int:

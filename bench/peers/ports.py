@@ -1,4 +1,4 @@
-"""Waiting for somebody else's server."""
+"""Waiting for somebody else's server, and ending it."""
 
 import socket
 import subprocess
@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 _PATIENCE_S = 90.0
+_STOP_TIMEOUT_S = 30.0
 
 
 def wait_port(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
@@ -23,3 +24,14 @@ def wait_port(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
                 return
         time.sleep(0.1)
     raise RuntimeError(f"{process.args!r} opened no port {port} in {_PATIENCE_S:.0f} s:\n{log.read_text()[-2000:]}")
+
+
+def stop(process: "subprocess.Popen[bytes] | None") -> None:
+    """End a server that was started, by force when it takes too long."""
+    assert process is not None, "it was started"
+    process.terminate()
+    try:
+        process.wait(_STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

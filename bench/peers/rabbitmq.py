@@ -6,14 +6,13 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-from bench.peers.ports import wait_port
+from bench.peers.ports import stop, wait_port
 from tests.servers.kafka import free_ports
 from tests.servers.maven import classpath, jars
 
 _PERF_TEST = ("com.rabbitmq:perf-test:2.22.1",)
 _SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _CONFIRMS_IN_FLIGHT = 1_000
-_STOP_TIMEOUT_S = 30.0
 
 
 class RabbitMq:
@@ -62,13 +61,7 @@ class RabbitMq:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process is not None
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        stop(self._process)
         # The name server that the broker started; it listens on a port of its own, so nobody else's is meant.
         if epmd := shutil.which("epmd"):
             subprocess.run([epmd, "-kill"], env=self._environment, capture_output=True, check=False)

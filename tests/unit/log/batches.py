@@ -1,12 +1,13 @@
 """Batches and logs for the tests of this directory."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pylog.log.config import LogConfig
 from pylog.log.log import AppendResult, Log
-from pylog.log.segment import FileSlice
+from pylog.log.segment import FileSlice, Segment
 from pylog.model import Offset, TopicPartition
 from pylog.wire.records import Record, check_batch, encode_batch, iter_batches
 
@@ -94,3 +95,16 @@ def crash(log: Log) -> None:
 def segment_files(directory: Path, suffix: str = ".log") -> list[Path]:
     """Return a log's files of one kind, oldest first."""
     return sorted(directory.glob(f"*{suffix}"))
+
+
+def tear(segments: Iterable[Segment], cut: int, tail: bytes) -> None:
+    """Leave the files as a power cut may: whole up to byte *cut* of all of them, then *tail*."""
+    left = cut
+    for segment in segments:
+        data = segment.path.read_bytes()
+        if left < len(data):
+            # Garbage, so not what stood there; segments after this one may well have reached the disk.
+            garbage = bytes([data[left] ^ 0xFF]) + tail if tail else b""
+            segment.path.write_bytes(data[:left] + garbage)
+            break
+        left -= len(data)

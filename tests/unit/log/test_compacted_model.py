@@ -16,7 +16,7 @@ from pylog.log.config import LogConfig
 from pylog.log.log import Log
 from pylog.wire.records import Record, decode_records, encode_batch, iter_batches
 
-from .batches import PARTITION, append, content, segment_files
+from .batches import PARTITION, append, content, segment_files, tear
 from .test_compaction import compact, finish_jobs, records
 
 CONFIG = LogConfig(
@@ -140,14 +140,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         synced = max((end for end, last in ends if last < recovery_point), default=0)
         cut = synced + int(share * (total - synced))
         self.log.abandon()
-        left = cut
-        for segment in segments:
-            data = segment.path.read_bytes()
-            if left < len(data):
-                garbage = bytes([data[left] ^ 0xFF]) + tail if tail else b""
-                segment.path.write_bytes(data[:left] + garbage)
-                break
-            left -= len(data)
+        tear(segments, cut, tail)
         kept = max([recovery_point, *(last + 1 for end, last in ends if end <= cut)])
         del self.written[max(kept, 0) :]
         self.start = min(self.start, self.end)

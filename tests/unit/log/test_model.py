@@ -14,7 +14,7 @@ from pylog.log.config import LogConfig
 from pylog.log.log import Log
 from pylog.wire.records import iter_batches, parse_header
 
-from .batches import PARTITION, append, batch, content, read_all, segment_files
+from .batches import PARTITION, append, batch, content, read_all, segment_files, tear
 
 CONFIG = LogConfig(segment_bytes=1024, index_interval_bytes=150, retention_bytes=2_500, retention_ms=-1)
 PRODUCER_ID = 5
@@ -187,15 +187,7 @@ class LogMachine(RuleBasedStateMachine):
         synced = sum(len(stored.data) for stored in self.batches if stored.last_offset < recovery_point)
         total = sum(len(stored.data) for stored in self.batches)
         cut = synced + int(share * (total - synced))
-        left = cut
-        for segment in segments:
-            data = segment.path.read_bytes()
-            if left < len(data):
-                # Garbage, so not what stood there; segments after this one may well have reached the disk.
-                garbage = bytes([data[left] ^ 0xFF]) + tail if tail else b""
-                segment.path.write_bytes(data[:left] + garbage)
-                break
-            left -= len(data)
+        tear(segments, cut, tail)
         self.lose(lost)
         self.open(clean=False, recovery_point=recovery_point)
         kept_batches, size = [], 0
