@@ -55,6 +55,15 @@ def run(command: Sequence[str], cpus: frozenset[int] | None, timeout_s: float) -
     return done.stdout
 
 
+# What a client meets that asks for a topic before all have heard of it.
+_JUST_MADE = (
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
+
+
 class Topics:
     """Topics of one broker."""
 
@@ -92,9 +101,9 @@ class Topics:
         try:
             found: tuple[int, int] | None = self._consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=30)
         except KafkaException as error:
-            if error.args[0].code() not in (KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART):
+            if error.args[0].code() not in _JUST_MADE:
                 raise
-            return None  # just made: this client has not heard of it yet
+            return None
         return found
 
     def close(self) -> None:
