@@ -16,6 +16,8 @@ WORK_DIR = Path(__file__).resolve().parents[1] / ".local" / "bench"
 _SOURCE = Path(__file__).with_name("rdk_client.c")
 _STILL_S = 10.0
 """An end offset that stood still this long has seen all that will come."""
+_ANSWER_S = 60.0
+"""How long a broker may take to serve a topic that was just made: a JVM on one core under load takes seconds."""
 
 
 def build_rdk_client(work_dir: Path = WORK_DIR) -> Path:
@@ -76,7 +78,7 @@ class Topics:
     def create(self, name: str) -> None:
         """Create a topic with one partition and wait until it answers."""
         self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
-        self.wait_end(name, 0)
+        self._end(name)
 
     def delete(self, name: str) -> None:
         """Delete a topic."""
@@ -88,23 +90,22 @@ class Topics:
         Returns:
             The end offset and when it last grew, on the monotonic clock.
         """
-        end, since = -1, time.monotonic()
+        end, since = self._end(name), time.monotonic()
         while end < wanted and time.monotonic() - since < _STILL_S:
-            found = self._ends(name)
-            if found and found[1] != end:
-                end, since = found[1], time.monotonic()
-            elif end < wanted:
-                time.sleep(0.01)
+            time.sleep(0.01)
+            if (found := self._end(name)) != end:
+                end, since = found, time.monotonic()
         return end, since
 
-    def _ends(self, name: str) -> tuple[int, int] | None:
-        try:
-            found: tuple[int, int] | None = self._consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=30)
-        except KafkaException as error:
-            if error.args[0].code() not in _JUST_MADE:
-                raise
-            return None
-        return found
+    def _end(self, name: str) -> int:
+        deadline = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                return int(self._consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=30)[1])
+            except KafkaException as error:
+                if error.args[0].code() not in _JUST_MADE or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.01)
 
     def close(self) -> None:
         """Close the connections."""

@@ -102,18 +102,25 @@ def table(samples: Sequence[Sample]) -> str:
     """Return the Markdown table of medians."""
     rows = ["| row | system | msgs/s | broker CPU s/M |", "|---|---|--:|--:|"]
     rows += [
-        f"| {label_in_words(label)}, batches of {label[1:]} | {system} | {rate:,.0f} | {cpu:.2f} |"
-        if label[0] == "c" else f"| {label_in_words(label)} | {system} | {rate:,.0f} | {cpu:.2f} |"
+        f"| {_row_in_words(label)} | {system} | {rate:,.0f} | {cpu:.2f} |"
         for (label, system), (rate, cpu) in _medians(samples).items()
     ]
     return "\n".join(rows)
+
+
+def _row_in_words(label: str) -> str:
+    return label_in_words(label) + (f", batches of {label[1:]}" if label[0] == "c" else "")
 
 
 def draw(samples: Sequence[Sample]) -> None:
     """Draw figures 4 and 5."""
     medians = _medians(samples)
     for name, kind, title in (("figure4", "p", "Producer"), ("figure5", "c", "Consumer")):
-        values = {f"{system} {label}": rate for (label, system), (rate, _) in medians.items() if label[0] == kind}
+        values = {
+            f"{system}, {_row_in_words(label).split(', ', 1)[1]}": rate
+            for (label, system), (rate, _) in medians.items()
+            if label[0] == kind
+        }
         pages.bars(name, title, "messages a second", dict(sorted(values.items(), key=lambda item: -item[1])))
 
 

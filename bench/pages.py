@@ -13,6 +13,8 @@ mpl.rcParams |= {"svg.hashsalt": "pylog", "svg.fonttype": "none", "font.size": 9
 from matplotlib import pyplot as plt  # noqa: E402  the back end is chosen first
 from matplotlib.figure import Figure  # noqa: E402
 
+_IN_FULL = "{x:,.10g}"
+
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "bench"
 RESULTS = PAGES.parent / "results"
 
@@ -34,6 +36,7 @@ def bars(name: str, title: str, unit: str, values: Mapping[str, float]) -> None:
     drawn = axes.barh(list(values), list(values.values()), color="#3b6ea5")
     axes.bar_label(drawn, [f" {value:,.0f}" if value >= 10 else f" {value:.2f}" for value in values.values()])
     axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(_IN_FULL)
     axes.set_xlabel(unit)
     axes.set_xlim(right=1.15 * max(values.values()))
     _save(figure, name, title)
@@ -49,6 +52,7 @@ def lines(
     axes.set_xlabel(units[0])
     axes.set_ylabel(units[1])
     axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(_IN_FULL)
     axes.legend()
     _save(figure, name, title)
 
