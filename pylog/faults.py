@@ -141,6 +141,12 @@ BROKER_ENDED = Fault(
     210, "the broker could not run", "It could not open its data, its port or its store; its log has the reason.",
     "Read the line `cannot run reason=` above, remove the cause, and start it again.")
 
+BROKER_BUG = Fault(
+    211, "a bug in pylog ended the broker",
+    "A part of the broker ended as nobody expected. The process ends itself rather than stay in the cluster without "
+    "it, and systemd starts it again.",
+    "Report what the broker's journal says around this code; `pylog cluster health --wait 600` tells when it is back.")
+
 CONFIG_WRONG = Fault(
     300, "the configuration is wrong", "A key is unknown or has a wrong value; the message has file and line.",
     "Correct it, then `pylog config check FILE`.")

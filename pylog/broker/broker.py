@@ -27,6 +27,7 @@ from pylog.broker.quotas import Quotas
 from pylog.broker.replication import Replication
 from pylog.broker.requests import Requests
 from pylog.broker.settings import RACK_AWARE_SELECTOR, Value, check_topic_configs
+from pylog.broker.tasks import Tasks, end_process
 from pylog.broker.throttles import Throttles
 from pylog.broker.watchdog import Watchdog, notify
 from pylog.cluster.controller import IsrRequest, IsrResult
@@ -153,7 +154,7 @@ class Broker:
             sync=self._flusher.sync,
             throttles=self._throttles,
         )
-        self._recovery: asyncio.Task[None] | None = None
+        self._recovery = Tasks()
         self._maintenance = Maintenance(
             directory,
             self.partitions,
@@ -192,7 +193,7 @@ class Broker:
         await asyncio.to_thread(self._join, client, peers)
         self._state = "recovering"
         if not self._directory.was_clean:
-            self._recovery = self._loop.create_task(self._recover())
+            self._recovery.spawn(self._recover())
         # Clients would be told of a cluster without us; some never look for us again then.
         while not await self.images.wait_until(self.partitions.knows_us, IMAGE_TIMEOUT_S):
             _logger.warning("no cluster image has this broker yet; not serving clients retry_s=%d", IMAGE_TIMEOUT_S)
@@ -214,8 +215,7 @@ class Broker:
             await self._hand_over(int(self.settings["controlled.shutdown.max.wait.ms"]) / 1000)
         self._state = "stopping"
         self._client.close()
-        if self._recovery is not None:
-            self._recovery.cancel()
+        self._recovery.cancel()
         if self._agent is not None:
             await asyncio.to_thread(self._agent.stop)
         if self._internal is not None:
@@ -505,6 +505,7 @@ def run(config: BrokerConfig) -> int:
     except ImportError:
         new_loop = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.get_loop().set_exception_handler(end_process)
         return runner.run(_run(config))
 
 

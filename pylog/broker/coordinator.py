@@ -15,6 +15,7 @@ from typing import TypeVar
 from pylog.broker.acks import Acknowledgements, Appended
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.settings import Value
+from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset, OffsetKey, partition_for
@@ -123,7 +124,7 @@ class GroupCoordinator:
         self._max_metadata_bytes = int(settings["offset.metadata.max.bytes"])
         self._shards: dict[int, _Shard] = {}
         self._known_topics: frozenset[str] = frozenset()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._commits = metrics.counter("pylog_offset_commits_total", "Offsets committed by groups.")
         metrics.gauge(
             "pylog_groups",
@@ -133,13 +134,11 @@ class GroupCoordinator:
 
     def start(self) -> None:
         """Begin to watch the clock."""
-        self._spawn(self._sweep())
+        self._tasks.spawn(self._sweep())
 
     async def stop(self) -> None:
         """Stop; members learn from their closed connections."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def image_applied(self, changed: Iterable[Partition]) -> None:
         """Load what this broker leads from now on, let go what it does not, forget offsets of deleted topics."""
@@ -173,7 +172,7 @@ class GroupCoordinator:
             _logger.warning("no group coordinator yet brokers=%d wanted=%d", brokers, wanted)
         elif not self._is_creating_topic:
             self._is_creating_topic = True
-            self._spawn(self._create_topic(ask_controller))
+            self._tasks.spawn(self._create_topic(ask_controller))
 
     async def _create_topic(self, ask_controller: Callable[[Request], Coroutine[None, None, Message]]) -> None:
         try:
@@ -411,7 +410,7 @@ class GroupCoordinator:
                 assert isinstance(action, Persist)
                 written = self._append(shard, [group_records.encode_group(group, self._wall_ms())])
                 if isinstance(written, Appended):
-                    self._spawn(self._persist(shard, group, action, written))
+                    self._tasks.spawn(self._persist(shard, group, action, written))
                 else:
                     todo += group.persisted(action, written, self._now_ms())
 
@@ -488,7 +487,7 @@ class GroupCoordinator:
                         action.token.set_result(action.response)
         if partition.is_leader and partition.log is not None and number not in self._shards:
             shard = self._shards[number] = _Shard(number, partition.leader_epoch)
-            self._spawn(self._load(shard, partition.log))
+            self._tasks.spawn(self._load(shard, partition.log))
 
     async def _load(self, shard: _Shard, log: Log) -> None:
         offset, end = log.log_start_offset, log.log_end_offset
@@ -503,7 +502,7 @@ class GroupCoordinator:
                     offset = await asyncio.to_thread(_read_slice, found, offset, raw_groups, shard.offsets)
                 finally:
                     found.release()
-        except (ApiError, StorageError, ProtocolError) as error:
+        except (ApiError, StorageError, ProtocolError, OSError) as error:
             # Half of a group's offsets would send its members back; none is answered until it can be read.
             _logger.error("groups not loaded partition=%d reason=%s", shard.number, error)
             return
@@ -525,23 +524,13 @@ class GroupCoordinator:
             for group_id, offsets in shard.offsets.items():
                 gone = [key for key in offsets if key[0] in topics]
                 if gone and shard.is_loaded:
-                    self._spawn(self._forget(shard, group_id, gone))
+                    self._tasks.spawn(self._forget(shard, group_id, gone))
 
     async def _forget(self, shard: _Shard, group_id: str, gone: list[tuple[str, int]]) -> None:
         error = await self._delete_offsets(shard, group_id, gone)
         if error is not ErrorCode.NONE:
             # They stay until they expire; a topic of that name made anew starts where its own log starts.
             _logger.warning("offsets of deleted topics kept group=%s error=%s", group_id, error.name)
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (bug := task.exception()) is not None:
-            _logger.error("bug in the group coordinator", exc_info=bug)
 
 
 def _read_slice(

@@ -3,7 +3,6 @@
 See `pylog.broker.handler` for what a handler is; the other `*_handlers.py` hold those of one subject each.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -16,6 +15,7 @@ from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.quota_handlers import QUOTA_APIS
 from pylog.broker.reassignment_handlers import REASSIGNMENT_APIS
 from pylog.broker.settings import check_topic_configs
+from pylog.broker.tasks import Tasks
 from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.cluster.topics import check_topic_name
 from pylog.errors import ApiError, ConfigError, ErrorCode, StorageError
@@ -141,18 +141,19 @@ def _create_missing(cluster: Cluster, names: list[str]) -> None:
         except ApiError as error:
             _logger.warning("topics not created topics=%s reason=%s", ",".join(names), error)
             return
+        except Exception:
+            _logger.exception("bug topics=%s", ",".join(names))  # one client's, who asks again
+            return
         assert isinstance(answer, CreateTopicsResponse)
         for row in answer.topics:
             if row.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 _logger.warning("topic not created topic=%s reason=%s", row.name, row.error_message)
 
     # The client is not kept waiting: it gets LEADER_NOT_AVAILABLE and asks again, as it does with Kafka.
-    task = asyncio.get_running_loop().create_task(create())
-    _background.add(task)
-    task.add_done_callback(_background.discard)
+    _background.spawn(create())
 
 
-_background: set[asyncio.Task[None]] = set()  # the loop itself holds tasks weakly
+_background = Tasks()
 
 
 def list_offsets(cluster: Cluster, request: ListOffsetsRequest, caller: Caller) -> Answer:

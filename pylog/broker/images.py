@@ -11,9 +11,10 @@ from uuid import UUID
 
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.peers import PeerClient
+from pylog.broker.tasks import Tasks
 from pylog.cluster.image import ClusterImage
 from pylog.cluster.image_codec import ImageHistory, decode_image
-from pylog.errors import ApiError, ErrorCode, ProtocolError
+from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from pylog.model import NodeAddress
 from pylog.wire.internal import InternalKey, Pull, encode_pull
 
@@ -43,7 +44,7 @@ class Images:
         self._history = ImageHistory()
         self._controller: NodeAddress | None = None
         self._controller_changed = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks()
         self.on_applied: Callable[[list[Partition]], None] = lambda changed: None
 
     @property
@@ -53,14 +54,12 @@ class Images:
 
     def start(self) -> None:
         """Begin to apply and to pull."""
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._apply_forever()), loop.create_task(self._pull_forever())]
+        self._tasks.spawn(self._apply_forever())
+        self._tasks.spawn(self._pull_forever())
 
     async def stop(self) -> None:
         """Stop both; the image in force stays."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def offer(self, image: ClusterImage) -> None:
         """Take a newer image to apply; only the newest of several is applied."""
@@ -90,19 +89,24 @@ class Images:
         return self._history.answer(order, format_version)
 
     async def _apply_forever(self) -> None:
+        gone: list[Partition] = []
         while True:
             await self._has_offer.wait()
             self._has_offer.clear()
             image, self._offered = self._offered, None
             if image is None or image.order <= self.current.order:
                 continue
+            gone += self._partitions.retire(image)
             try:
-                gone = self._partitions.retire(image)
                 opened = await asyncio.to_thread(self._partitions.prepare, image)
-                changed = gone + self._partitions.switch(image, opened)
-            except Exception:
-                _logger.exception("image not applied epoch=%d version=%d", *image.order)
+            except (OSError, StorageError) as error:
+                # The image in force stays, whole; nobody may offer this one again.
+                _logger.error("image not applied epoch=%d version=%d reason=%s", *image.order, error)
+                await asyncio.sleep(_RETRY_S)
+                self.offer(image)
                 continue
+            changed = gone + self._partitions.switch(image, opened)
+            gone = []
             if image.controller_id == self._broker_id:
                 self._history.advance(image)
             self.on_applied(changed)

@@ -13,8 +13,9 @@ from pylog.broker.partitions import Partitions
 from pylog.broker.produce import ProduceHandler
 from pylog.broker.retention_clock import RetentionClock
 from pylog.broker.settings import Value
+from pylog.broker.tasks import Tasks
 from pylog.errors import CorruptRecords, StorageError
-from pylog.faults import code_of
+from pylog.faults import PART_FAILED, code_of
 from pylog.log.compaction import CompactionJob, plan
 from pylog.log.directory import LogDirectory
 from pylog.log.jobs import Job
@@ -58,13 +59,14 @@ class Maintenance:
         self._is_retention_ours = is_retention_ours
         self._uncompactable: set[Log] = set()
         self._scrubbing: ScrubJob | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks()
         self._running: set[asyncio.Future[None]] = set()
         self._disk_used = metrics.gauge("pylog_disk_used_ratio", "Share of the data disk in use, 0 to 1.")
         self._deleted_bytes = metrics.counter("pylog_retention_deleted_bytes_total", "Bytes retention deleted.")
         self._compactions = metrics.counter("pylog_compactions_total", "Passes of compaction over a log.")
         self._scrubbed_bytes = metrics.counter("pylog_scrubbed_bytes_total", "Bytes of closed segments read again.")
         self._damaged = metrics.counter("pylog_scrub_damaged_total", "Segments in which that found damage.")
+        self._failed = metrics.counter("pylog_duties_failed_total", "Turns of upkeep that a bug ended.")
         metrics.gauge("pylog_partitions", "Partitions hosted.", read=lambda: len(partitions))
         metrics.gauge(
             "pylog_partitions_offline",
@@ -91,16 +93,14 @@ class Maintenance:
         if self._is_retention_ours:
             duties.append((RETENTION_S, self._retain))
         self._look_at_disk()
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._repeat(*duty)) for duty in duties]
+        for duty in duties:
+            self._tasks.spawn(self._repeat(*duty))
 
     async def stop(self) -> None:
         """Stop, and wait for the jobs that run."""
         if self._scrubbing is not None:
             self._scrubbing.is_cancelled = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
         self._start_jobs()
         await asyncio.gather(*self._running, return_exceptions=True)
 
@@ -136,8 +136,7 @@ class Maintenance:
             _logger.info("retention deleted segments=%d bytes=%d", len(deleted), freed)
         return {"dry_run": dry_run, "deleted": deleted, "freed_bytes": freed}
 
-    @staticmethod
-    async def _repeat(interval_s: float, duty: Callable[[], Any]) -> None:
+    async def _repeat(self, interval_s: float, duty: Callable[[], Any]) -> None:
         while True:
             await asyncio.sleep(interval_s)
             try:
@@ -145,7 +144,10 @@ class Maintenance:
                 if waiting is not None:
                     await waiting
             except Exception:
-                _logger.exception("duty failed duty=%s", getattr(duty, "__name__", duty))
+                # It begins anew at its next turn, and nobody is promised what it does: a log that compaction cannot
+                # digest must not end every broker that holds it.
+                self._failed.value += 1
+                _logger.exception("duty failed code=%s duty=%s", PART_FAILED.code, getattr(duty, "__name__", duty))
 
     def _start_jobs(self) -> None:
         jobs = self._directory.jobs

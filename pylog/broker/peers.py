@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from pylog.broker.fetch import FetchHandler
+from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode, ProtocolError
 from pylog.model import NodeAddress
 from pylog.net.connection import Connection, Part, Slot
@@ -52,7 +53,7 @@ class PeerRequests:
         self._secret = secret
         self._fetch = fetch
         self._answer = answer
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
         """Handle one request; see `FrameHandler`."""
@@ -71,10 +72,7 @@ class PeerRequests:
             return self._prove(caller, request)
         if not caller.is_proven:
             return [internal.encode_response(request.correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
-        slot = connection.open_slot()
-        task = asyncio.get_running_loop().create_task(self._answer_later(slot, request))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._answer_later(connection.open_slot(), request))
         return None
 
     def on_closed(self, connection: Connection) -> None:
@@ -83,9 +81,7 @@ class PeerRequests:
 
     async def close(self) -> None:
         """End what is still being answered."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def _hello(self, caller: _Caller, request: InternalRequest) -> list[Part]:
         caller.broker_id, caller_nonce = internal.parse_hello(request.body)

@@ -7,14 +7,15 @@ their CRC was checked; where the logs differ, the follower cuts its own by leade
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.peers import PeerClient
 from pylog.broker.settings import Value
+from pylog.broker.tasks import Tasks
 from pylog.broker.throttles import Throttles
 from pylog.cluster.controller import IsrRequest, IsrResult
-from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from pylog.log.log import Log
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
@@ -87,7 +88,7 @@ class Replication:
         self._throttles = throttles
         self._fetchers: dict[int, _Fetcher] = {}
         self._isr_rests_ms: dict[Key, int] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._bytes = metrics.counter("pylog_replica_bytes_total", "Bytes of record batches fetched from leaders.")
         self._truncations = metrics.counter("pylog_replica_truncations_total", "Times a follower cut its log.")
         self._isr_changes = metrics.counter("pylog_isr_changes_total", "Changes of in-sync replicas that were made.")
@@ -99,15 +100,13 @@ class Replication:
 
     def start(self) -> None:
         """Begin to watch the in-sync replicas."""
-        self._spawn(self._watch_isr())
+        self._tasks.spawn(self._watch_isr())
 
     async def stop(self) -> None:
         """Stop fetching and watching."""
         for fetcher in self._fetchers.values():
             fetcher.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def image_applied(self) -> None:
         """Fetch from the leaders that the image in force names."""
@@ -125,7 +124,7 @@ class Replication:
                 fetcher = self._fetchers[broker_id] = _Fetcher(
                     self, PeerClient(self._broker_id, self._secret, self._partitions.format_version)
                 )
-                self._spawn(fetcher.run())
+                self._tasks.spawn(fetcher.run())
             fetcher.assign(image.brokers[broker_id].internal, partitions)
 
     # -- followers ---------------------------------------------------------------------------------------------------
@@ -267,7 +266,7 @@ class Replication:
         try:
             async with asyncio.timeout(ISR_TIMEOUT_S):
                 results = await self._ask_isr([request for _, _, request in wanted])
-        except (ApiError, TimeoutError) as error:
+        except (ApiError, ProtocolError, TimeoutError) as error:
             _logger.warning("isr change unanswered partitions=%d reason=%s", len(wanted), error or "no answer in time")
             await asyncio.sleep(BACKOFF_S)
             return
@@ -293,11 +292,6 @@ class Replication:
             self._isr_rests_ms.pop(partition.key, None)
         self._partitions.advance(partition)
         self._changed(partition.key)
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 class _Fetcher:

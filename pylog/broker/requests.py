@@ -4,7 +4,6 @@ Produce and Fetch go straight to their own handlers.  The rest is decoded into a
 for its API in `handlers.py`, and answered when that function is done, which may be later.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
 
@@ -13,6 +12,7 @@ from pylog.broker.handler import Caller, Cluster
 from pylog.broker.handlers import CONTROL_APIS
 from pylog.broker.produce import ProduceHandler
 from pylog.broker.quotas import Meter, Quotas
+from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ProtocolError
 from pylog.metrics import Counter, Metrics
 from pylog.net.connection import Connection, Part, Slot
@@ -43,7 +43,7 @@ class Requests:
             int(key): metrics.counter("pylog_requests_total", "Requests by API.", api=key.name.lower())
             for key in SERVED
         }
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
         """Handle one request; see `FrameHandler`."""
@@ -75,9 +75,7 @@ class Requests:
 
     async def close(self) -> None:
         """End the requests that are still being answered."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def _control(
         self, connection: Connection, header: RequestHeader, frame: memoryview, meter: Meter | None
@@ -99,11 +97,7 @@ class Requests:
             answer = request.error_response(error.code, str(error))
         if isinstance(answer, Message):
             return _answer(answer, header, meter)
-        task = asyncio.get_running_loop().create_task(
-            self._answer_later(connection, connection.open_slot(), header, request, answer, meter)
-        )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._answer_later(connection, connection.open_slot(), header, request, answer, meter))
         return None
 
     @staticmethod
@@ -116,14 +110,14 @@ class Requests:
         meter: Meter | None,
     ) -> None:
         try:
-            response = await answer
-        except ApiError as error:
-            response = request.error_response(error.code, str(error))
-        except Exception:
+            try:
+                response = await answer
+            except ApiError as error:
+                response = request.error_response(error.code, str(error))
+            slot.complete(_answer(response, header, meter))
+        except Exception:  # as above: one client's connection
             _logger.exception("bug api_key=%d version=%d", header.api_key, header.api_version)
             connection.close("request failed here")
-            return
-        slot.complete(_answer(response, header, meter))
 
     @staticmethod
     def _refuse_version(header: RequestHeader, body: memoryview) -> list[Part]:

@@ -15,6 +15,8 @@ import threading
 import time
 import traceback
 
+from pylog.broker.tasks import Tasks
+
 _logger = logging.getLogger(__name__)
 
 STAMP_INTERVAL_S = 0.1
@@ -42,11 +44,11 @@ class Watchdog:
         self._limit_s = limit_s
         self._stamp_s = time.monotonic()
         self._stop = threading.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
 
     def start(self) -> None:
         """Begin to watch the running loop."""
-        self._task = asyncio.get_running_loop().create_task(self._stamp())
+        self._tasks.spawn(self._stamp())
         threading.Thread(
             target=self._watch, args=(threading.main_thread().ident or 0,), name="watchdog", daemon=True
         ).start()
@@ -54,8 +56,7 @@ class Watchdog:
     def stop(self) -> None:
         """Stop watching."""
         self._stop.set()
-        if self._task is not None:
-            self._task.cancel()
+        self._tasks.cancel()
 
     async def _stamp(self) -> None:
         while True:

@@ -8,6 +8,7 @@ which grows with the bytes received, never with the size claimed.
 """
 
 import asyncio
+import logging
 import os
 import socket
 import struct
@@ -17,6 +18,8 @@ from typing import Protocol
 from pylog.errors import ProtocolError
 from pylog.log.segment import FileSlice
 from pylog.net import cold
+
+_logger = logging.getLogger(__name__)
 
 Part = bytes | FileSlice
 """A piece of a reply; only this package looks inside a slice."""
@@ -182,6 +185,10 @@ class Connection:
             self.close(f"protocol error: {error}")
         except OSError as error:
             self.close(f"read failed: {error}")
+        except Exception:
+            # A bug met here must cost one client its connection, not everybody the broker.
+            _logger.exception("bug peer=%s", self.peer)
+            self.close("read failed here")
         if self._out and not self._is_writing:
             self._flush()
 
@@ -312,6 +319,10 @@ class Connection:
             return
         except OSError as error:
             self.close(f"write failed: {error}")
+            return
+        except Exception:
+            _logger.exception("bug peer=%s", self.peer)
+            self.close("write failed here")
             return
         self._watch_writable(False)
         if self._is_paused:

@@ -124,6 +124,23 @@ def test_t9_damage_in_a_closed_segment_takes_the_partition_offline_before_it_is_
             assert frames.listed_offset(connection.ask(frames.list_offsets("others"))) == 1
 
 
+def test_rule_11_a_bug_in_a_background_task_ends_the_process_and_the_next_one_has_everything(tmp_path: Path) -> None:
+    trigger = tmp_path / "fail"
+    with BrokerProcess(tmp_path, module="tests.servers.broken", env={"FAIL_WHEN": str(trigger)}) as broker:
+        produce(broker, "events", 10)
+        trigger.touch()
+        deadline_s = time.monotonic() + 30
+        while not broker.has_ended:
+            assert time.monotonic() < deadline_s, broker.log
+            time.sleep(0.02)
+        assert "bug, this broker ends itself code=PYLOG-0211" in broker.log
+        assert "tests/servers/broken.py" in broker.log
+        trigger.unlink()
+        broker.start()
+        assert broker.admin("GET", "/status")[1]["partitions"][0]["log_end_offset"] == 10
+        produce(broker, "events", 1)
+
+
 def test_a_stopped_process_goes_on_after_a_pause_longer_than_the_hang_limit(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         os.kill(broker.pid, signal.SIGSTOP)

@@ -191,6 +191,18 @@ def test_a_protocol_error_closes_only_this_connection() -> None:
     assert run(test).reason == "protocol error: bad request"
 
 
+def test_a_bug_met_while_reading_closes_only_this_connection() -> None:
+    async def test(client: socket.socket, echo: Echo, connection: Connection) -> None:
+        unheard_of: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard_of.append(context))
+        echo.answer = lambda connection, frame: ["no bytes"]  # type: ignore[list-item]
+        await asyncio.get_running_loop().sock_sendall(client, framed(b"x"))
+        assert await read(client, 1) == b""
+        assert unheard_of == [], "the loop's handler ends the process"
+
+    assert run(test).reason.endswith("failed here")
+
+
 def make_segment(directory: Path, content: bytes) -> Segment:
     segment = Segment(directory, 0)
     segment.create()

@@ -1,5 +1,6 @@
 """The simulated cluster: production code, faults by lot, and checks after every step; see docs/design/simulation.md."""
 
+import os
 import subprocess
 import sys
 
@@ -27,6 +28,30 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert len(first) == 2
     assert first == second
     assert first[0].split()[1] != first[1].split()[1], "two seeds, one run"
+
+
+BUG = """
+import sys
+from pylog.broker.replication import Replication
+from pylog.sim import __main__ as sim
+
+find = Replication._wanted_changes
+
+def fail(self):
+    assert not find(self), "a bug in a background task"
+    return []
+
+Replication._wanted_changes = fail
+sys.exit(sim.main())
+"""
+
+
+def test_a_bug_in_a_background_task_fails_the_run() -> None:
+    command = [sys.executable, "-c", BUG, "--seeds", "2"]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert "a bug in a background task" in found.stdout
 
 
 def test_every_fault_still_has_its_place_in_the_code() -> None:
