@@ -153,24 +153,27 @@ class FetchHandler:
     def _look_again(self) -> None:
         keys, self._changed = self._changed, set()
         for delayed in dict.fromkeys(delayed for key in keys for delayed in self._delayed.under(key)):
-            results, found_bytes, is_final = self._read(delayed.request)
-            if found_bytes >= delayed.request.min_bytes or is_final:
-                self._complete(delayed, results)
+            self._look_at(delayed, is_late=False)
 
-    def _complete(self, delayed: DelayedFetch, results: list[FetchResult[FileSlice]]) -> None:
-        self._delayed.finish(delayed)
-        self._fill(delayed, results)
-
-    def _fill(self, delayed: DelayedFetch, results: list[FetchResult[FileSlice]]) -> None:
+    def _look_at(self, delayed: DelayedFetch, *, is_late: bool) -> None:
+        """Answer a fetch that waited, if it finds enough now or its time is up."""
         request, session = delayed.request, delayed.session
-        delayed.slot.complete(
-            self._reply(delayed.version, delayed.correlation_id, request, results, session, delayed.meter)
-        )
+        try:
+            results, found_bytes, is_final = self._read(request)
+            if found_bytes < request.min_bytes and not is_final and not is_late:
+                return
+            self._delayed.finish(delayed)
+            delayed.slot.complete(
+                self._reply(delayed.version, delayed.correlation_id, request, results, session, delayed.meter)
+            )
+        except Exception:
+            # As where requests come in: a bug of ours must cost one client its connection, not everybody the broker.
+            _logger.exception("bug in a fetch that waited peer=%s", delayed.slot.connection.peer)
+            delayed.slot.connection.close("fetch failed here")
 
     def _time_is_up(self) -> None:
         for delayed in self._delayed.expire(self._now_ms()):
-            results, _, _ = self._read(delayed.request)
-            self._fill(delayed, results)
+            self._look_at(delayed, is_late=True)
         next_ms = self._delayed.next_deadline_ms()
         if next_ms is not None:
             self._alarm.ask(next_ms)
@@ -276,6 +279,9 @@ class FetchHandler:
             find = self._partitions.replica if request.may_read_followers else self._partitions.leader
             partition, log = find(part.topic, part.partition)
             check_leader_epoch(part.current_leader_epoch, partition.leader_epoch)
+            if not request.knows_zstd and log.config.compression_type == "zstd":
+                # Asked of the topic, not of its batches, as Apache Kafka does: nothing of the segment is read for it.
+                raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{part.topic} is kept in zstd; fetch by v10")
             result.high_watermark = result.last_stable_offset = log.high_watermark
             result.log_start_offset = log.log_start_offset
             is_follower = request.replica_id >= 0

@@ -78,6 +78,7 @@ class FetchRequest:
         replica_id: -1 for consumers, -2 for a debugging consumer, else the broker that follows.
         broker_epoch: of that broker's process; -1 if not told.
         may_read_followers: a consumer that can be sent to another replica, and may be here because it was (KIP-392).
+        knows_zstd: whether this version of the request came after zstd.
     """
 
     replica_id: int
@@ -92,6 +93,7 @@ class FetchRequest:
     rack_id: str = ""
     broker_epoch: int = -1
     may_read_followers: bool = False
+    knows_zstd: bool = True
 
 
 @dataclass(slots=True)
@@ -136,6 +138,7 @@ def _parse(frame: memoryview, version: int, at: int) -> FetchRequest:
         session_id, session_epoch = 0, -1
         at += _HEAD_V4.size
     request = FetchRequest(replica, wait, low, high, isolation, session_id, session_epoch, [])
+    request.knows_zstd = version >= 10
     count, at = reader.count(at)
     for _ in range(count):
         at = _parse_topic(reader, version, at, request.partitions)

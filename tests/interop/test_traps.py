@@ -38,6 +38,28 @@ def test_trap_13_zstd_needs_version_7(broker: Broker, topic: str, version: int, 
     assert frames.produce_result(answer)[0] == error
 
 
+@pytest.mark.parametrize(
+    ("version", "compression", "error"),
+    [
+        (9, "zstd", frames.UNSUPPORTED_COMPRESSION_TYPE),
+        (10, "zstd", frames.NONE),
+        (9, "gzip", frames.NONE),
+        # Asked of the topic, as Apache Kafka does: a producer's zstd goes out to clients that may know it all the same.
+        (9, "producer", frames.NONE),
+    ],
+)
+def test_a_topic_kept_in_zstd_needs_version_10_to_be_fetched(
+    broker: Broker, version: int, compression: str, error: int
+) -> None:
+    name = f"fetched-{compression}-{version}"
+    create_topic(broker.bootstrap, name, compression_type=compression)
+    with Connection(broker.bootstrap) as connection:
+        assert frames.produce_result(connection.ask(frames.produce(name, Batch().encode())))[0] == frames.NONE
+        body = connection.ask(fetch_of([name], 1000, version=version))
+    (found,) = struct.unpack_from(">h", body, 14 + 2 + len(name) + 8)
+    assert found == error
+
+
 @pytest.mark.skipif(PEER != "pylog", reason="reads pylog's counters")
 def test_t17_a_time_ahead_is_refused_and_counted_by_topic(tmp_path: Path) -> None:
     ahead_ms = time.time_ns() // 1_000_000 + 2 * 3_600_000  # an hour is allowed
