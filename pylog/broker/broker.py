@@ -128,7 +128,7 @@ class Broker:
         )
         self._quotas = Quotas(self.metrics, steady_ms)
         self._requests = Requests(self, self._produce, self._fetch, self._quotas, self.metrics)
-        self._client = self._listener("client", self._requests)
+        self._client = self._listener("client", self._requests, self._quotas.connection_delay_ms)
         self._peer_requests = PeerRequests(config.cluster_secret, self._fetch, self._answer_peer)
         self._internal = self._listener("internal", self._peer_requests) if config.internal else None
         clients = [
@@ -477,13 +477,16 @@ class Broker:
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
-    def _listener(self, name: str, handler: FrameHandler) -> Listener:
+    def _listener(
+        self, name: str, handler: FrameHandler, delay_ms: Callable[[str], int] = lambda host: 0
+    ) -> Listener:
         listener = Listener(
             name,
             handler,
             max_frame_bytes=int(self.settings["socket.request.max.bytes"]),
             max_connections=int(self.settings["max.connections"]),
             on_event=partial(_log_connection, name),
+            delay_ms=delay_ms,
         )
         self.metrics.gauge(
             "pylog_connections", "Open connections.", read=lambda: len(listener.connections), listener=name

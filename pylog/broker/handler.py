@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pylog.broker.coordinator import GroupCoordinator
 from pylog.broker.partitions import Partitions
+from pylog.broker.quotas import Meter
 from pylog.broker.settings import Value
 from pylog.wire.api import Message
 from pylog.wire.api.message import Request
@@ -41,11 +42,13 @@ class Caller(NamedTuple):
         client_id: what the client calls itself, "" if nothing.
         host: where it is.
         version: of the request.
+        meter: counts what it uses, if a quota governs it.
     """
 
     client_id: str
     host: str
     version: int
+    meter: Meter | None = None
 
 
 Handler: TypeAlias = Callable[[Cluster, Any, Caller], Answer]

@@ -10,6 +10,7 @@ from pylog.broker.config_handlers import CONFIG_APIS
 from pylog.broker.fetch import check_leader_epoch
 from pylog.broker.group_handlers import GROUP_APIS
 from pylog.broker.handler import Answer, Caller, Cluster, Handler
+from pylog.broker.mutations import ask_within_quota
 from pylog.broker.partition_handlers import PARTITION_APIS
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.quota_handlers import QUOTA_APIS
@@ -48,7 +49,13 @@ from pylog.wire.api.offsets import (
     ListOffsetsTopicResponse,
 )
 from pylog.wire.api.producers import InitProducerIdRequest, InitProducerIdResponse
-from pylog.wire.api.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest
+from pylog.wire.api.topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -220,14 +227,28 @@ def _check_is_caught_up(partition: Partition, log: Log) -> None:
 
 def create_topics(cluster: Cluster, request: CreateTopicsRequest, caller: Caller) -> Answer:
     """Let the controller create topics."""
-    return cluster.ask_controller(request)
+    topics, default_count = cluster.partitions.image.topics, int(cluster.settings["num.partitions"])
+
+    def partitions(topic: CreatableTopic) -> int:
+        if topic.name in topics:
+            return 0
+        wanted = len(topic.assignments) or topic.num_partitions
+        return wanted if wanted > 0 else default_count
+
+    return ask_within_quota(cluster, request, caller, partitions)
 
 
 def delete_topics(cluster: Cluster, request: DeleteTopicsRequest, caller: Caller) -> Answer:
     """Let the controller delete topics."""
     if not cluster.settings["delete.topic.enable"]:
         raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
-    return cluster.ask_controller(request)
+    image = cluster.partitions.image
+
+    def partitions(topic: DeleteTopicState) -> int:
+        found = image.topics.get(topic.name) if topic.name is not None else image.topic_by_id(topic.topic_id)
+        return 0 if found is None else len(found.partitions)
+
+    return ask_within_quota(cluster, request, caller, partitions)
 
 
 def init_producer_id(cluster: Cluster, request: InitProducerIdRequest, caller: Caller) -> Answer:

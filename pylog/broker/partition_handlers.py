@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from pylog.broker.fetch import check_leader_epoch
 from pylog.broker.handler import Answer, Caller, Cluster, Handler
+from pylog.broker.mutations import ask_within_quota
 from pylog.broker.partitions import Partition, Partitions
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.model import INTERNAL_TOPICS
@@ -29,6 +30,7 @@ from pylog.wire.api.offsets import (
 )
 from pylog.wire.api.partitions import (
     CreatePartitionsRequest,
+    CreatePartitionsTopic,
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -102,7 +104,13 @@ def _epoch_end(partitions: Partitions, topic: str, wanted: OffsetForLeaderPartit
 
 def create_partitions(cluster: Cluster, request: CreatePartitionsRequest, caller: Caller) -> Answer:
     """Let the controller add partitions to topics."""
-    return cluster.ask_controller(request)
+    topics = cluster.partitions.image.topics
+
+    def partitions(topic: CreatePartitionsTopic) -> int:
+        found = topics.get(topic.name)
+        return 0 if found is None else max(topic.count - len(found.partitions), 0)
+
+    return ask_within_quota(cluster, request, caller, partitions)
 
 
 def elect_leaders(cluster: Cluster, request: ElectLeadersRequest, caller: Caller) -> Answer:

@@ -3,7 +3,7 @@
 A request is answered at once, with how long its client is throttled; meanwhile its connection is not read from (trap
 5).  Followers and the brokers' own requests are not counted: they come in on another listener.
 
-Source: Kafka documentation, "Quotas"; KIP-124, KIP-219.
+Source: Kafka documentation, "Quotas"; KIP-124, KIP-219, KIP-599, KIP-612.
 """
 
 import math
@@ -12,11 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pylog.cluster.quotas import (
+    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     ClientQuotas,
     QuotaEntity,
+    connection_rate,
     governing,
 )
 from pylog.metrics import Counter, Metrics
@@ -24,6 +27,9 @@ from pylog.net.connection import Connection
 
 BURST_MS = 1_000
 """How much of its rate a client may use at once after it has been idle."""
+
+MUTATION_BURST_MS = 11_000
+"""The same for changes of topics, which come in bursts: Kafka's default of eleven windows of a second."""
 
 MAX_THROTTLE_MS = 30_000
 """Longest throttling by one request, as long as Kafka's clients wait for an answer; a larger debt stays."""
@@ -36,21 +42,23 @@ class Bucket:
     """What is left of an allowance that grows with time; below zero it is a debt that time pays.
 
     Args:
-        rate: units a second.
+        rate: units a second; 0 gives nothing, ever.
         now_ms: the time.
+        burst_ms: how much of its rate is saved up.
     """
 
-    __slots__ = ("_level", "_updated_ms", "rate")
+    __slots__ = ("_burst_ms", "_level", "_updated_ms", "rate")
 
-    def __init__(self, rate: float, now_ms: int) -> None:
+    def __init__(self, rate: float, now_ms: int, burst_ms: int = BURST_MS) -> None:
         self.rate = rate
+        self._burst_ms = burst_ms
         self._level = self.burst
         self._updated_ms = now_ms
 
     @property
     def burst(self) -> float:
         """Most that is ever left."""
-        return self.rate * BURST_MS / 1000
+        return self.rate * self._burst_ms / 1000
 
     def take(self, amount: float, now_ms: int) -> int:
         """Use *amount*; return for how many ms its user is to be throttled."""
@@ -59,7 +67,7 @@ class Bucket:
         self._updated_ms = now_ms
         if self._level >= 0:
             return 0
-        return min(math.ceil(-self._level / self.rate * 1000), MAX_THROTTLE_MS)
+        return min(math.ceil(-self._level / self.rate * 1000), MAX_THROTTLE_MS) if self.rate else MAX_THROTTLE_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +77,20 @@ class _Limits:
     produce: Bucket | None
     fetch: Bucket | None
     busy: Bucket | None
+    mutations: Bucket | None
 
 
 class Meter:
     """Counts what one request uses whose client has a quota; its work is counted from here to the first answer."""
 
-    __slots__ = ("_begun_s", "_connection", "_limits", "_quotas")
+    __slots__ = ("_begun_s", "_connection", "_limits", "_quotas", "_refused_ms")
 
     def __init__(self, quotas: "Quotas", limits: _Limits, connection: Connection) -> None:
         self._quotas = quotas
         self._limits = limits
         self._connection = connection
         self._begun_s: float | None = time.perf_counter()
+        self._refused_ms = 0
 
     @property
     def fetch_max_bytes(self) -> float:
@@ -95,6 +105,36 @@ class Meter:
         """Count bytes that go out; return for how many ms the client is throttled."""
         return max(self._charge(self._limits.fetch, size_bytes, self._quotas.throttled_fetch), self.worked())
 
+    @property
+    def counts_mutations(self) -> bool:
+        """Whether a quota governs how fast the client may change topics."""
+        return self._limits.mutations is not None
+
+    def mutated(self, partitions: int, *, is_strict: bool) -> bool:
+        """Count partitions that are to be made or deleted; return whether they may.
+
+        Args:
+            partitions: how many.
+            is_strict: refuse them while the client is in debt; an older client is made to wait afterwards instead,
+                since it would take the refusal for its end.
+        """
+        bucket = self._limits.mutations
+        if bucket is None:
+            return True
+        now_ms = self._quotas.now_ms()
+        wait_ms = 0
+        if is_strict:
+            wait_ms = bucket.take(0, now_ms)
+            if not wait_ms:
+                bucket.take(partitions, now_ms)
+        else:
+            wait_ms = bucket.take(partitions, now_ms)
+        if wait_ms:
+            self._quotas.throttled_mutations.value += 1
+            self._connection.mute(wait_ms)
+            self._refused_ms = max(self._refused_ms, wait_ms)
+        return not (is_strict and wait_ms)
+
     def worked(self) -> int:
         """Count the time of the broker's loop that the request took; return for how many ms the client is throttled.
 
@@ -102,7 +142,7 @@ class Meter:
         """
         begun_s, self._begun_s = self._begun_s, None
         seconds = 0 if begun_s is None else time.perf_counter() - begun_s
-        return self._charge(self._limits.busy, seconds, self._quotas.throttled_requests)
+        return max(self._charge(self._limits.busy, seconds, self._quotas.throttled_requests), self._refused_ms)
 
     def _charge(self, bucket: Bucket | None, amount: float, throttled: Counter) -> int:
         if bucket is None:
@@ -118,7 +158,7 @@ class Quotas:
     """Every client's allowance on this broker.
 
     Attributes:
-        is_any: whether anybody has a quota; nothing is looked up or measured otherwise.
+        is_any: whether any client has a quota; nothing is looked up or measured otherwise.
     """
 
     def __init__(self, metrics: Metrics, now_ms: Callable[[], int]) -> None:
@@ -128,17 +168,22 @@ class Quotas:
         self._quotas: ClientQuotas = {}
         self._limits: dict[tuple[str, str], _Limits] = {}
         self._buckets: dict[tuple[str, QuotaEntity], Bucket] = {}
+        self._has_ips = False
+        self._arrivals: dict[str, Bucket] = {}
         name, doc = "pylog_quota_throttled_total", "Requests whose client was throttled, by what it used too much of."
         self.throttled_produce = metrics.counter(name, doc, quota=PRODUCER_BYTE_RATE)
         self.throttled_fetch = metrics.counter(name, doc, quota=CONSUMER_BYTE_RATE)
         self.throttled_requests = metrics.counter(name, doc, quota=REQUEST_PERCENTAGE)
+        self.throttled_mutations = metrics.counter(name, doc, quota=CONTROLLER_MUTATION_RATE)
+        self._refused_connections = metrics.counter(name, doc, quota=CONNECTION_CREATION_RATE)
 
     def learn(self, quotas: ClientQuotas) -> None:
         """Go by these quotas from now on; allowances that did not change go on as they are."""
         if quotas != self._quotas:
             self._quotas = quotas
             self._limits.clear()
-            self.is_any = bool(quotas)
+            self._has_ips = any(entity.ip is not None for entity in quotas)
+            self.is_any = any(entity.ip is None for entity in quotas)
 
     def meter(self, connection: Connection, client_id: str) -> Meter | None:
         """Return what counts the use of *connection*, or None if no quota governs it."""
@@ -152,17 +197,37 @@ class Quotas:
                 self._bucket(who, PRODUCER_BYTE_RATE, 1),
                 self._bucket(who, CONSUMER_BYTE_RATE, 1),
                 self._bucket(who, REQUEST_PERCENTAGE, 100),
+                self._bucket(who, CONTROLLER_MUTATION_RATE, 1, MUTATION_BURST_MS),
             )
-        if limits.produce is limits.fetch is limits.busy is None:
+        if limits.produce is limits.fetch is limits.busy is limits.mutations is None:
             return None
         return Meter(self, limits, connection)
 
-    def _bucket(self, who: tuple[str, str], key: str, divisor: int) -> Bucket | None:
+    def connection_delay_ms(self, host: str) -> int:
+        """Count a connection from *host*; return 0 to serve it, or for how many ms to let it wait for its end."""
+        if not self._has_ips:
+            return 0
+        rate = connection_rate(self._quotas, host)
+        if rate is None:
+            return 0
+        now_ms = self.now_ms()
+        bucket = self._arrivals.get(host)
+        if bucket is None or bucket.rate != rate:
+            if len(self._arrivals) >= MAX_CLIENTS:
+                self._arrivals.clear()
+            bucket = self._arrivals[host] = Bucket(rate, now_ms)
+        wait_ms = bucket.take(1, now_ms)
+        if wait_ms:
+            bucket.take(-1, now_ms)  # it is not served, so it has used nothing
+            self._refused_connections.value += 1
+        return wait_ms
+
+    def _bucket(self, who: tuple[str, str], key: str, divisor: int, burst_ms: int = BURST_MS) -> Bucket | None:
         found = governing(self._quotas, *who, key)
         if found is None:
             return None
         sharing, limit = found
         bucket = self._buckets.get((key, sharing))
         if bucket is None or bucket.rate != limit / divisor:
-            bucket = self._buckets[key, sharing] = Bucket(limit / divisor, self.now_ms())
+            bucket = self._buckets[key, sharing] = Bucket(limit / divisor, self.now_ms(), burst_ms)
         return bucket

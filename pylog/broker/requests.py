@@ -91,7 +91,7 @@ class Requests:
         request_class, handler = CONTROL_APIS[ApiKey(key)]
         request = request_class.decode(version, body)
         try:
-            caller = Caller(header.client_id or "", connection.peer.rpartition(":")[0], version)
+            caller = Caller(header.client_id or "", connection.peer.rpartition(":")[0], version, meter)
             answer = handler(self._cluster, request, caller)
         except ApiError as error:
             answer = request.error_response(error.code, str(error))

@@ -3,14 +3,14 @@
 image     => {"format": 1|2, "level", "controller_epoch", "version", "cluster_id", "controller_id",
               "brokers": [[id, epoch, rack, client host, port, internal host, port, is clean]],
               "topics": [topic], "deleted_topics": [[name, topic id, [replicas]]], "broker_configs": {id: {configs}},
-              "client_quotas": [[user, client id, {quotas}]]}
+              "client_quotas": [[user, client id, {quotas}]], "ip_quotas": [[address, {quotas}]]}
 topic     => [name, topic id, [partition], {configs}]                                  (format 1; by number from 0)
            | [name, topic id, {number: partition}, {configs}, {number: [[adding], [removing]]}, {number: [leaving]}]
 partition => [leader, leader epoch, partition epoch, [replicas], [isr]]
 
 Format 2 has beside these "since": version of the same controller's image that this one builds upon, or null for a whole
 image, and "gone": names of topics that went since; of the other topics it has only those that changed, and of these
-only the partitions that did.  "level" is not written while it is 1, and "client_quotas" not where there are none, so
+only the partitions that did.  "level" is not written while it is 1, and quotas not where there are none, so
 that format 1 is what earlier releases wrote.
 A broker of seven fields, as format 1 had it at first, counts as clean.
 """
@@ -105,8 +105,11 @@ def _head(image: ClusterImage, format_version: int) -> Document:
         ],
         "broker_configs": image.broker_configs,
     }
-    if image.client_quotas:
-        document["client_quotas"] = [[*entity, dict(quotas)] for entity, quotas in image.client_quotas.items()]
+    quotas = image.client_quotas.items()
+    if clients := [[*entity[:2], dict(found)] for entity, found in quotas if entity.ip is None]:
+        document["client_quotas"] = clients
+    if ips := [[entity.ip, dict(found)] for entity, found in quotas if entity.ip is not None]:
+        document["ip_quotas"] = ips  # apart, so that a release that does not know them reads the others
     return document if image.level == FIRST_LEVEL else document | {"level": image.level}
 
 
@@ -121,7 +124,8 @@ def _image(document: Document, topics: Mapping[str, TopicImage]) -> ClusterImage
         topics,
         {one.topic_id: one for one in deleted},
         document["broker_configs"],
-        {QuotaEntity(user, client): quotas for user, client, quotas in document.get("client_quotas", ())},
+        {QuotaEntity(user, client): quotas for user, client, quotas in document.get("client_quotas", ())}
+        | {QuotaEntity(None, None, ip): quotas for ip, quotas in document.get("ip_quotas", ())},
         document.get("level", FIRST_LEVEL),
     )
 

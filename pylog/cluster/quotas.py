@@ -1,6 +1,7 @@
 """Client quotas: whom one is for, and which one governs a client.
 
-Source: Kafka documentation, "Quotas"; KIP-124 (request time), KIP-546 (the requests that change them).
+Source: Kafka documentation, "Quotas"; KIP-124 (request time), KIP-546 (the requests that change them), KIP-599
+(controller mutations), KIP-612 (connections by address).
 """
 
 from collections.abc import Mapping
@@ -11,26 +12,37 @@ PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"
 REQUEST_PERCENTAGE = "request_percentage"
 
-WHOLE_QUOTAS = frozenset({PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE})
-"""Quotas in bytes a second, which are whole numbers; the other is a share of one processor in percent."""
+CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+CONNECTION_CREATION_RATE = "connection_creation_rate"
 
-QUOTA_KEYS = WHOLE_QUOTAS | {REQUEST_PERCENTAGE}
+WHOLE_QUOTAS = frozenset({PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RATE})
+"""Quotas that are whole numbers: bytes or connections a second."""
+
+CLIENT_QUOTAS = frozenset({PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE})
+"""Quotas of users and client ids; one is a share of one processor in percent, one in partitions a second."""
+
+IP_QUOTAS = frozenset({CONNECTION_CREATION_RATE})
+"""Quotas of addresses."""
+
+QUOTA_KEYS = CLIENT_QUOTAS | IP_QUOTAS
 
 DEFAULT = "<default>"
 """Name of the entity that holds for everybody without one of its own; no quoted name is the same."""
 
 
 class QuotaEntity(NamedTuple):
-    """Whom quotas are for: a user, a client id, or a client id of a user.
+    """Whom quotas are for: a user, a client id, a client id of a user, or an address.
 
     Attributes:
         user: quoted as in the store, DEFAULT, or None where any user is meant.
         client_id: the same for the client id.
-            Invariant: not both are None.
+        ip: the same for the address.
+            Invariant: either this is None, or the two others are.
     """
 
     user: str | None
     client_id: str | None
+    ip: str | None = None
 
 
 ClientQuotas = Mapping[QuotaEntity, Mapping[str, float]]
@@ -38,13 +50,22 @@ ClientQuotas = Mapping[QuotaEntity, Mapping[str, float]]
 
 
 def quoted(name: str | None) -> str:
-    """Return the node name of a user or client id; None stands for the default."""
+    """Return the node name of a user, client id or address; None stands for the default."""
     return DEFAULT if name is None else quote(name, safe="")
 
 
 def unquoted(node: str) -> str | None:
-    """Return the user or client id of a node name; None is the default."""
+    """Return the user, client id or address of a node name; None is the default."""
     return None if node == DEFAULT else unquote(node)
+
+
+def connection_rate(quotas: ClientQuotas, ip: str) -> float | None:
+    """Return how many connections a second may come from an address; None if there is no limit."""
+    for name in (quoted(ip), DEFAULT):
+        limit = quotas.get(QuotaEntity(None, None, name), {}).get(CONNECTION_CREATION_RATE)
+        if limit is not None:
+            return limit
+    return None
 
 
 def governing(quotas: ClientQuotas, user: str, client_id: str, key: str) -> tuple[QuotaEntity, float] | None:
@@ -56,7 +77,7 @@ def governing(quotas: ClientQuotas, user: str, client_id: str, key: str) -> tupl
         quotas: all there are.
         user: name of the principal.
         client_id: what the client calls itself.
-        key: one of QUOTA_KEYS.
+        key: one of CLIENT_QUOTAS.
 
     Returns:
         The entity with the client's own names in place of defaults: clients that share an allowance have an equal one.

@@ -43,6 +43,7 @@ TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 CLIENT_CONFIGS = "/config/clients"
 USER_CONFIGS = "/config/users"
+IP_CONFIGS = "/config/ips"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
 DELETED_TOPICS = "/pylog/deleted_topics"
@@ -61,8 +62,8 @@ BASE_PATHS = (
     TOPIC_CONFIGS,
     CLIENT_CONFIGS,
     USER_CONFIGS,
+    IP_CONFIGS,
     BROKER_CONFIGS,
-    "/config/ips",
     "/cluster",
     DELETED_TOPICS,
 )
@@ -115,7 +116,9 @@ def broker_config_path(name: str) -> str:
 
 
 def quota_path(entity: QuotaEntity) -> str:
-    """Return the path of the configs of a user, of a client id, or of a client id of a user."""
+    """Return the path of the configs of a user, of a client id, of a client id of a user, or of an address."""
+    if entity.ip is not None:
+        return f"{IP_CONFIGS}/{entity.ip}"
     if entity.user is None:
         return f"{CLIENT_CONFIGS}/{entity.client_id}"
     if entity.client_id is None:
@@ -351,7 +354,7 @@ def decode_configs(data: bytes) -> dict[str, str]:
 
 @_decoder
 def decode_quotas(data: bytes) -> dict[str, float]:
-    """Return the quotas among the configs of a user or client id; credentials may stand beside them."""
+    """Return the quotas among the configs of a user, client id or address; credentials may stand beside them."""
     return {name: float(value) for name, value in json.loads(data)["config"].items() if name in QUOTA_KEYS}
 
 

@@ -12,6 +12,9 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 the cost of the whole request."""
 
 _BACKLOG = 1024
+MAX_HELD = 1_000
+"""Connections over their address's rate that wait for their end; further ones end at once."""
+
 _ACCEPTS_PER_WAKE_UP = 64  # so that a storm of connections leaves room for the ones already here
 
 
@@ -26,6 +29,7 @@ class Listener:
         max_frame_bytes: int,
         max_connections: int,
         on_event: Callable[[str, str, str], None],
+        delay_ms: Callable[[str], int] = lambda host: 0,
     ) -> None:
         """Make it; `open` binds.
 
@@ -35,6 +39,7 @@ class Listener:
             max_frame_bytes: `socket.request.max.bytes`.
             max_connections: further ones are closed as they come.
             on_event: called with (event, peer, reason) when a connection is refused or closed for a fault.
+            delay_ms: asked with the address of each new one: 0 to serve it, or for how long it waits to be closed.
         """
         self.name = name
         self.connections: set[Connection] = set()
@@ -44,6 +49,8 @@ class Listener:
         self._on_event = on_event
         self._buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self._sock: socket.socket | None = None
+        self._delay_ms = delay_ms
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
 
     def open(self, host: str, port: int) -> int:
         """Bind; return the port, which differs from *port* when that is 0.
@@ -80,6 +87,9 @@ class Listener:
             self._sock = None
         for connection in list(self.connections):
             connection.close("broker stops")
+        for sock, end in list(self._held.items()):
+            end.cancel()
+            self._let_go(sock)
 
     def _on_acceptable(self) -> None:
         assert self._sock is not None
@@ -91,9 +101,13 @@ class Listener:
             except OSError as error:  # out of descriptors, or the peer left already; the listener goes on
                 self._on_event("accept_failed", "", str(error))
                 return
-            self._accept(sock, f"{address[0]}:{address[1]}")
+            self._accept(sock, address[0], f"{address[0]}:{address[1]}")
 
-    def _accept(self, sock: socket.socket, peer: str) -> None:
+    def _accept(self, sock: socket.socket, host: str, peer: str) -> None:
+        if delay_ms := self._delay_ms(host):
+            self._on_event("connection_refused", peer, f"too many connections a second, closed in {delay_ms} ms")
+            self._hold(sock, delay_ms)
+            return
         if len(self.connections) >= self._max_connections:
             sock.close()
             self._on_event("connection_refused", peer, f"{self._max_connections} connections are open")
@@ -112,6 +126,17 @@ class Listener:
                 on_close=self._closed,
             )
         )
+
+    def _hold(self, sock: socket.socket, delay_ms: int) -> None:
+        """Leave a connection unanswered for a while: closed at once, its client would come back at once."""
+        if len(self._held) >= MAX_HELD:
+            sock.close()
+            return
+        self._held[sock] = asyncio.get_running_loop().call_later(delay_ms / 1000, self._let_go, sock)
+
+    def _let_go(self, sock: socket.socket) -> None:
+        del self._held[sock]
+        sock.close()
 
     def _closed(self, connection: Connection, reason: str) -> None:
         self.connections.discard(connection)

@@ -437,11 +437,13 @@ class ClusterTree:
         }
 
     def _client_quotas(self) -> ClientQuotas:
-        clients, users = (self.store.children(path) for path in (znodes.CLIENT_CONFIGS, znodes.USER_CONFIGS))
+        above = znodes.CLIENT_CONFIGS, znodes.USER_CONFIGS, znodes.IP_CONFIGS
+        clients, users, ips = map(self.store.children, above)
         below = self.store.children_many([f"{znodes.USER_CONFIGS}/{user}/clients" for user in users])
         entities = [QuotaEntity(None, client) for client in clients]
         entities += [QuotaEntity(user, None) for user in users]
         entities += [QuotaEntity(user, client) for user, names in zip(users, below, strict=True) for client in names]
+        entities += [QuotaEntity(None, None, ip) for ip in ips]
         quotas: dict[QuotaEntity, dict[str, float]] = {}
         for entity, node in zip(entities, self.store.get_many(map(znodes.quota_path, entities)), strict=True):
             try:

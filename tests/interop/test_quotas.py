@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from pylog.broker.quotas import BURST_MS
 from pylog.testing import BrokerProcess
+from tests.interop import frames
 from tests.interop.conftest import PEER, create_topic, wait_until
-from tests.servers.kafka import CONFIG_COMMAND, java_tool
+from tests.interop.frames import Closed, Connection
+from tests.servers.kafka import CONFIG_COMMAND, TOPIC_COMMAND, java_tool
 
 pytestmark = pytest.mark.skipif(PEER != "pylog", reason="reads pylog's counters")
 
@@ -30,17 +34,19 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield running
 
 
-def alter(broker: BrokerProcess, key: str, value: float, client_id: str | None, *, remove: bool = False) -> None:
-    entity = ["--entity-default"] if client_id is None else ["--entity-name", client_id]
+def alter(
+    broker: BrokerProcess, key: str, value: float, name: str | None, *, kind: str = "clients", remove: bool = False
+) -> None:
+    entity = ["--entity-default"] if name is None else ["--entity-name", name]
     change = ["--delete-config", key] if remove else ["--add-config", f"{key}={value}"]
     java_tool(
-        CONFIG_COMMAND, "--bootstrap-server", broker.bootstrap, "--alter", "--entity-type", "clients", *entity, *change
+        CONFIG_COMMAND, "--bootstrap-server", broker.bootstrap, "--alter", "--entity-type", kind, *entity, *change
     )
 
 
-def described(broker: BrokerProcess) -> str:
+def described(broker: BrokerProcess, kind: str = "clients") -> str:
     return java_tool(
-        CONFIG_COMMAND, "--bootstrap-server", broker.bootstrap, "--describe", "--entity-type", "clients"
+        CONFIG_COMMAND, "--bootstrap-server", broker.bootstrap, "--describe", "--entity-type", kind
     ).decode()
 
 
@@ -145,6 +151,57 @@ def test_a_client_that_keeps_the_broker_busy_is_throttled(broker: BrokerProcess)
             break
     assert max(told.seconds) > 0
     assert throttled(broker, "request_percentage") > 0
+
+
+def is_served(broker: BrokerProcess) -> bool:
+    """Whether a new connection is answered, or closed without a word."""
+    with Connection(broker.bootstrap) as connection:
+        try:
+            return bool(connection.ask(frames.api_versions()))
+        except Closed:
+            return False
+
+
+def test_an_address_gets_no_more_connections_a_second_than_its_quota(tmp_path: Path) -> None:
+    rate = 4
+    with BrokerProcess(tmp_path) as broker:
+        alter(broker, "connection_creation_rate", rate, "127.0.0.1", kind="ips")
+        assert "connection_creation_rate=4.0" in described(broker, "ips")
+        begun_s = time.monotonic()
+        served = [is_served(broker) for _ in range(4 * rate)]
+        elapsed_s = time.monotonic() - begun_s
+        assert rate / 2 <= sum(served) <= rate * (elapsed_s + BURST_MS / 1000) + 1
+        assert throttled(broker, "connection_creation_rate") >= served.count(False) > 0
+        assert "too many connections a second" in broker.log
+        broker.restart()
+        assert "connection_creation_rate=4.0" in described(broker, "ips")
+        alter(broker, "connection_creation_rate", 0, "127.0.0.1", kind="ips", remove=True)
+        assert all(is_served(broker) for _ in range(4 * rate))
+
+
+def test_topics_are_made_no_faster_than_the_quota_and_java_s_client_is_told(broker: BrokerProcess) -> None:
+    def create(topic: str, partitions: int) -> None:
+        java_tool(TOPIC_COMMAND, "--bootstrap-server", broker.bootstrap, "--create", "--topic", topic,
+                  "--partitions", str(partitions))
+
+    alter(broker, "controller_mutation_rate", 1, "adminclient-1")
+    create("wide", 31)  # eleven are saved up: twenty seconds of debt
+    with pytest.raises(RuntimeError, match="ThrottlingQuotaExceededException"):
+        create("patient", 1)
+    assert throttled(broker, "controller_mutation_rate") > 0
+    create_topic(broker.bootstrap, "of-others")
+    alter(broker, "controller_mutation_rate", 1000, "adminclient-1")
+    create("patient", 1)
+    alter(broker, "controller_mutation_rate", 0, "adminclient-1", remove=True)
+
+
+def test_an_older_client_is_served_and_made_to_wait(broker: BrokerProcess) -> None:
+    alter(broker, "controller_mutation_rate", 1, "older")
+    before = throttled(broker, "controller_mutation_rate")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": "older"})
+    admin.create_topics([NewTopic("wide-of-old", 13, 1)])["wide-of-old"].result(30)
+    assert throttled(broker, "controller_mutation_rate") == before + 1
+    admin.delete_topics(["wide-of-old"])["wide-of-old"].result(60)
 
 
 def test_the_tool_shows_what_holds_also_after_a_restart(broker: BrokerProcess) -> None:

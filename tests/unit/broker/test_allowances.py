@@ -150,7 +150,50 @@ def operation(key: str, value: float, *, remove: bool = False) -> QuotaOperation
     return QuotaOperation(key=key, value=value, remove=remove)
 
 
+class TestMutations:
+    def changed(self, quotas: Quotas, partitions: int, *, is_strict: bool, peer: Peer) -> tuple[bool, int]:
+        meter = quotas.meter(cast("Connection", peer), "a")
+        assert meter is not None
+        return meter.mutated(partitions, is_strict=is_strict), meter.worked()
+
+    def test_a_client_that_knows_the_refusal_is_refused_while_in_debt(self) -> None:
+        quotas, clock = quotas_of(QuotaEntity(None, "a"), controller_mutation_rate=1.0)
+        peer = Peer()
+        assert self.changed(quotas, 15, is_strict=True, peer=peer) == (True, 0)  # eleven are saved up
+        assert self.changed(quotas, 1, is_strict=True, peer=peer) == (False, 4000)
+        clock.now_ms += 4000
+        assert self.changed(quotas, 1, is_strict=True, peer=peer) == (True, 0)
+        assert peer.muted_ms == [4000]
+
+    def test_an_older_one_is_served_and_made_to_wait(self) -> None:
+        quotas, _ = quotas_of(QuotaEntity(None, "a"), controller_mutation_rate=1.0)
+        peer = Peer()
+        assert self.changed(quotas, 15, is_strict=False, peer=peer) == (True, 4000)
+        assert peer.muted_ms == [4000]
+
+
+class TestConnections:
+    def test_no_more_come_from_an_address_than_its_rate(self) -> None:
+        quotas, clock = quotas_of(QuotaEntity(None, None, "10.0.0.1"), connection_creation_rate=2.0)
+        assert not quotas.is_any, "requests need no look at it"
+        assert [quotas.connection_delay_ms("10.0.0.1") for _ in range(4)] == [0, 0, 500, 500]
+        assert quotas.connection_delay_ms("10.0.0.2") == 0
+        clock.now_ms += 500
+        assert [quotas.connection_delay_ms("10.0.0.1") for _ in range(2)] == [0, 500]
+
+    def test_each_address_has_its_own_under_a_default_and_a_name_wins(self) -> None:
+        quotas, _ = quotas_of(QuotaEntity(None, None, DEFAULT), connection_creation_rate=1.0)
+        assert [quotas.connection_delay_ms(host) for host in ("::1", "::1", "10.0.0.2")] == [0, 1000, 0]
+        named = {QuotaEntity(None, None, "%3A%3A1"): {"connection_creation_rate": 0.0}}
+        quotas.learn(named)
+        assert quotas.connection_delay_ms("::1") == MAX_THROTTLE_MS
+
+
 class TestPlannedChange:
+    def test_an_address_is_written_as_listeners_see_it(self) -> None:
+        asked = change(operation("connection_creation_rate", 0.0), ip="0:0:0:0:0:0:0:1")
+        assert planned_change(asked) == (QuotaEntity(None, None, "%3A%3A1"), {"connection_creation_rate": "0"})
+
     def test_whole_rates_and_shares_are_written_as_kafka_writes_them(self) -> None:
         asked = change(
             operation("producer_byte_rate", 1024.0),
@@ -166,10 +209,15 @@ class TestPlannedChange:
     @pytest.mark.parametrize(
         ("asked", "said"),
         [
-            (change(operation("producer_byte_rate", 1.0)), "none is named"),
+            (change(operation("producer_byte_rate", 1.0)), "a quota is for"),
             (change(operation("producer_byte_rate", 1.0), user=""), "empty name"),
-            (change(operation("producer_byte_rate", 1.0), ip="127.0.0.1"), "entity type 'ip'"),
-            (change(operation("no_such", 1.0), user="u"), "no such quota"),
+            (change(operation("producer_byte_rate", 1.0), zone="a"), "entity type 'zone'"),
+            (change(operation("producer_byte_rate", 1.0), ip="127.0.0.1"), "no quota of a ip"),
+            (change(operation("connection_creation_rate", 1.0), user="u"), "no quota of a user"),
+            (change(operation("connection_creation_rate", 1.0), ip="127.0.0.1", user="u"), "or for an ip"),
+            (change(operation("connection_creation_rate", 1.0), ip="example.org"), "not an IP address"),
+            (change(operation("connection_creation_rate", -1.0), ip=None), "more than 0"),
+            (change(operation("no_such", 1.0), user="u"), "no quota of a user"),
             (change(operation("producer_byte_rate", 0.0), user="u"), "more than 0"),
             (change(operation("producer_byte_rate", float("nan")), user="u"), "more than 0"),
             (change(operation("request_percentage", float("inf")), user="u"), "more than 0"),
