@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 WORK_DIR = Path(__file__).resolve().parents[1] / ".local" / "bench"
@@ -77,8 +77,24 @@ class Topics:
 
     def create(self, name: str) -> None:
         """Create a topic with one partition and wait until it answers."""
-        self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
+        self.request(name, 1)
         self._end(name)
+
+    def request(self, name: str, partitions: int) -> None:
+        """Create a topic; return when the controller says that it is made."""
+        self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
+
+    def count(self, name: str, partitions: int) -> int:
+        """Return how many messages a topic ever got, once all its partitions answer."""
+        asked = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
+        deadline_s = time.monotonic() + 60
+        while True:
+            try:
+                return sum(one.result(60).offset for one in self._admin.list_offsets(asked).values())
+            except KafkaException:
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.02)
 
     def delete(self, name: str) -> None:
         """Delete a topic."""

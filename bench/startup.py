@@ -29,9 +29,9 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _HZ
 
 
-def fill(broker: BrokerProcess, topic: str, partitions: int, size_bytes: int) -> None:
+def fill(bootstrap: str, topic: str, partitions: int, size_bytes: int) -> None:
     """Write *size_bytes* in all, spread over the partitions."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "batch.size": 1_000_000})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "batch.size": 1_000_000})
     for number in range(size_bytes // len(VALUE)):
         while True:
             try:
@@ -73,12 +73,12 @@ def main() -> None:
         broker = BrokerProcess(Path(path))
         measure("ready, nothing there yet", broker, broker.start)
         create(broker, "bulk", options.partitions)
-        fill(broker, "bulk", options.partitions, size_bytes)
+        fill(broker.bootstrap, "bulk", options.partitions, size_bytes)
         broker.stop()
         measure(f"ready over {options.gib:g} GiB, stopped cleanly", broker, broker.start)
         broker.kill()
         measure(f"ready over {options.gib:g} GiB, killed", broker, broker.start)
-        fill(broker, "bulk", options.partitions, size_bytes // 5)
+        fill(broker.bootstrap, "bulk", options.partitions, size_bytes // 5)
         broker.kill()
         measure(f"the same, killed {options.gib / 5:g} GiB after the last sync", broker, broker.start)
         cpu_before_s = cpu_s(broker.pid)

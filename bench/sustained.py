@@ -62,11 +62,11 @@ class Interval:
 class _Reader(threading.Thread):
     """Collects latencies; whoever looks takes them along."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__()
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "sustained", "enable.auto.commit": False,
                                    "fetch.wait.max.ms": 100})
-        self._consumer.assign([TopicPartition(_TOPIC, 0, 0)])
+        self._consumer.assign([TopicPartition(topic, 0, 0)])
         self._latencies: list[float] = []
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -98,19 +98,22 @@ class _Reader(threading.Thread):
         self.join()
 
 
-def hold(broker: KafkaLike, rate: int, seconds: float, interval_s: float) -> tuple[list[Interval], int, int]:
+def hold(
+    broker: KafkaLike, rate: int, seconds: float, interval_s: float, *, topic: str = _TOPIC, linger_ms: float = 5,
+    tick_s: float = _TICK_S,
+) -> tuple[list[Interval], int, int]:
     """Send *rate* messages a second for *seconds*; return the intervals, and how many were sent and received."""
-    broker.begin(_TOPIC)
-    reader = _Reader(broker.broker.bootstrap)
+    broker.begin(topic)
+    reader = _Reader(broker.broker.bootstrap, topic)
     reader.start()
-    producer = Producer({"bootstrap.servers": broker.broker.bootstrap, "acks": "1", "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": broker.broker.bootstrap, "acks": "1", "linger.ms": linger_ms})
     intervals: list[Interval] = []
     start, sent, seen, cpu = time.monotonic(), 0, 0, process.cpu_s(broker.pid)
     filling = b"x" * (SIZE_BYTES - _STAMP.size)
     while (elapsed := time.monotonic() - start) < seconds:
         # By the clock, not by naps: what a late wake-up missed is sent with the next one.
         for _ in range(int(elapsed * rate) - sent):
-            producer.produce(_TOPIC, _STAMP.pack(time.monotonic_ns()) + filling, partition=0)
+            producer.produce(topic, _STAMP.pack(time.monotonic_ns()) + filling, partition=0)
             sent += 1
         producer.poll(0)
         if elapsed >= (len(intervals) + 1) * interval_s and (took := reader.take()):
@@ -122,7 +125,7 @@ def hold(broker: KafkaLike, rate: int, seconds: float, interval_s: float) -> tup
                 broker_rss_mb=round(process.rss_mb(broker.pid), 1), broker_cpu_s=round(used - cpu, 2)))
             seen, cpu = reader.received, used
             print(intervals[-1], flush=True)
-        time.sleep(_TICK_S)
+        time.sleep(tick_s)
     producer.flush(30)
     end = time.monotonic() + 30
     while reader.received < sent and time.monotonic() < end:
