@@ -16,7 +16,7 @@ import struct
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -35,9 +35,19 @@ POLL_S = 0.01
 """Between two questions to one broker; a question for one topic costs it about 0.1 ms."""
 
 
+SETTINGS = {"replica.lag.time.max.ms": 10_000, "log.index.size.max.bytes": 4096}
+"""A large index file for each of thousands of empty logs would only measure the disk."""
+
+
 @contextmanager
-def cluster(directory: Path, zookeeper: ZooKeeper) -> Iterator[dict[int, BrokerProcess]]:
-    """Three brokers with a session time-out of two seconds, which does not count."""
+def cluster(
+    directory: Path,
+    zookeeper: ZooKeeper,
+    *,
+    session_timeout_ms: int = 2000,
+    settings: Mapping[str, object] = SETTINGS,
+) -> Iterator[dict[int, BrokerProcess]]:
+    """Three brokers; here their session time-out does not count."""
     with ExitStack() as stack:
         brokers: dict[int, BrokerProcess] = {}
         for broker_id in (1, 2, 3):
@@ -54,10 +64,9 @@ def cluster(directory: Path, zookeeper: ZooKeeper) -> Iterator[dict[int, BrokerP
                 },
                 "data_dir": str(home / "data"),
                 "admin_socket": str(home / "admin.sock"),
-                "store": {"kind": "zookeeper", "hosts": zookeeper.hosts, "session_timeout_ms": 2000},
+                "store": {"kind": "zookeeper", "hosts": zookeeper.hosts, "session_timeout_ms": session_timeout_ms},
                 "cluster_secret_file": str(home / "secret"),
-                # A large index file for each of thousands of empty logs would only measure the disk.
-                "config": {"replica.lag.time.max.ms": 10_000, "log.index.size.max.bytes": 4096},
+                "config": dict(settings),
             }
             path = home / "broker.yml"
             path.write_text(yaml.safe_dump(config))

@@ -452,8 +452,12 @@ class GroupCoordinator:
             result = log.append_as_leader(batch, records.parse_header(batch), partition.leader_epoch, self._wall_ms())
         except (ApiError, StorageError) as error:
             _logger.error("group not written partition=%d reason=%s", shard.number, error)
+            if isinstance(error, StorageError) or error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._partitions.let_another_lead(group_records.TOPIC, shard.number)
             is_moved = isinstance(error, ApiError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
             return ErrorCode.NOT_COORDINATOR if is_moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if partition.leading is not None:
+            partition.leading.cannot_write = False
         self._partitions.advance(partition)
         self._appended((group_records.TOPIC, shard.number))
         if log.high_watermark > result.last_offset:

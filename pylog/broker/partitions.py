@@ -315,6 +315,12 @@ class Partitions:
         log.high_watermark = high_watermark
         return True
 
+    def let_another_lead(self, topic: str, partition: int) -> None:
+        """Give a partition up that the disk refuses to take (rule 7)."""
+        found = self._by_key.get((topic, partition))
+        if found is not None and found.leading is not None:
+            found.leading.cannot_write = True
+
     def _assign(self, partition: Partition, topic: TopicImage, state: PartitionImage, *, may_lead: bool) -> None:
         partition.leader = state.leader
         partition.leader_epoch = state.leader_epoch

@@ -102,20 +102,15 @@ class ProduceHandler:
                 # Somebody's clock is wrong, and whoever reads the topic wants to know whose records are missing.
                 name, doc = "pylog_produce_bad_timestamps_total", "Record batches refused for their time, by topic."
                 self._metrics.counter(name, doc, topic=topic).value += 1
+            # Above the high watermark of the disk it is not asked.
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR and not self.is_disk_full:
-                self._let_another_lead(topic, partition)
+                self._partitions.let_another_lead(topic, partition)
             return ProduceResult(topic, partition, error.code, message=str(error))
         except StorageError as error:
             self._refused.value += 1
             _logger.error("append failed partition=%s-%d reason=%s", topic, partition, error)
-            self._let_another_lead(topic, partition)
+            self._partitions.let_another_lead(topic, partition)
             return ProduceResult(topic, partition, ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
-
-    def _let_another_lead(self, topic: str, partition: int) -> None:
-        """Give a partition up that the disk refuses to take; above the high watermark of the disk it is not asked."""
-        found = self._partitions.get(topic, partition)
-        if found is not None and found.leading is not None:
-            found.leading.cannot_write = True
 
     def _append(
         self, request: ProduceRequest, version: int, topic: str, number: int, batch: memoryview | None

@@ -18,6 +18,7 @@ from typing import NoReturn
 from crc32c import crc32c
 
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, StorageError
+from pylog.log.checkpoint import PARTITION_METADATA
 from pylog.log.config import LogConfig
 from pylog.log.jobs import Job, SyncJob, UnlinkJob
 from pylog.log.producers import UNKNOWN
@@ -538,15 +539,17 @@ class Log:
         if not segments or self.offline is not None:
             return None
         self._unsynced_since_ms = _NEVER
+        # Without the file that says whose records these are a start would set all of them aside.
+        names = [self.directory / PARTITION_METADATA, self.directory]
         if records_only:
             # An earlier sync of the same segment made its name survive.
             is_named = self.recovery_point > segments[-1].base_offset
-            return SyncJob(self, segments, end_offset, self.truncation_count, [] if is_named else [self.directory])
+            return SyncJob(self, segments, end_offset, self.truncation_count, [] if is_named else names)
         paths = [path for segment in segments for path in (segment.index.path, segment.time_index.path)]
         for segment in segments:
             segment.index.flush()
             segment.time_index.flush()
-        return SyncJob(self, segments, end_offset, self.truncation_count, [*paths, self.directory])
+        return SyncJob(self, segments, end_offset, self.truncation_count, [*paths, *names])
 
     def note_synced(self, end_offset: Offset, truncation_count: int) -> None:
         """Move the recovery point after a sync, unless the log was truncated meanwhile."""

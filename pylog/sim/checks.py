@@ -2,30 +2,37 @@
 
 - An acknowledged record (acks=all), and whatever a consumer was served, is in the log of every member of the committed
   ISR whose disk has lost nothing: so it survives every election.
-- Where two logs have the same offset of the same leader epoch, they have the same batch.
+- Where two logs have the same offset of the same leader epoch, they have the same batch, after the same one.
 - At most one broker leads, and at most one acknowledges, in a leader epoch of a partition.
 - The store: the ISR is never empty; leaders come from the ISR; leader epochs, controller epochs and versions only grow;
-  nothing is written by a controller whose epoch is over.
+  nothing is written by a controller whose epoch is over; the ISR has nobody whom a leader of that epoch does not count.
+- A move ends with all its new replicas in sync, a move that is called off with those of before.
 - A high watermark never moves back, but where the log is cut by a new leader's epoch.
-- Offsets that a group was told are committed do not go back.
+- Offsets that a group was told are committed do not go back; nothing is committed under a generation after a later one
+  was handed out; a partition has one owner in a generation.
 - An idempotent producer's records are there once, in order; nobody refuses it for good.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pylog.broker.partitions import Partition
 from pylog.cluster import znodes
-from pylog.cluster.image import PartitionImage
+from pylog.cluster.image import Move, PartitionImage
+from pylog.cluster.znodes import Assignment
 from pylog.errors import ErrorCode
 from pylog.group.records import TOPIC as GROUPS_TOPIC
 from pylog.log.log import Log
 from pylog.model import NO_LEADER, TopicPartition
+from pylog.replica.leader import Leader
 from pylog.sim.cluster import Cluster, Host
 from pylog.sim.world import Process, Violation
 from pylog.store.nodes import Node, Plan
 from pylog.wire.records import decode_records, iter_batches
+
+REPLICAS = 3
+"""Of every partition, but while it moves."""
 
 Batch = tuple[int, int, int, int]
 """Base offset, last offset, leader epoch, CRC."""
@@ -41,6 +48,7 @@ class _Copy:
     segment_base: int = -1
     position: int = 0
     verified: int = 0  # how many of the partition's promises were found in it
+    last: tuple[int, int] | None = None  # offset and leader epoch at its end
 
 
 class Checks:
@@ -54,20 +62,23 @@ class Checks:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.values: dict[TopicPartition, dict[int, bytes]] = {}
-        self.counts = {"acknowledged": 0, "served": 0, "committed": 0, "elections": 0}
+        self.counts = {"acknowledged": 0, "served": 0, "committed": 0, "elections": 0, "generations": 0, "moves": 0}
         self.states: dict[TopicPartition, PartitionImage] = {}
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
-        self._moving: dict[str, bool] = {}
+        self._moving: dict[str, dict[int, Move]] = {}
         self._highest_controller_epoch = 0
         self._promised: dict[TopicPartition, dict[int, Batch | None]] = {}
         self._promises: dict[TopicPartition, list[int]] = {}  # their base offsets, as they came
         self._unseen: dict[TopicPartition, list[tuple[int, int]]] = {}
         self._by_epoch: dict[tuple[TopicPartition, int, int], int] = {}
+        self._before: dict[tuple[TopicPartition, int, int], tuple[int, int]] = {}
         self._acknowledgers: dict[tuple[TopicPartition, int], int] = {}
         self._copies: dict[Log, _Copy] = {}
         self._marks: dict[Log, tuple[int, int]] = {}
         self._signatures: dict[tuple[int, TopicPartition], tuple[object, ...]] = {}
-        self._commits: dict[tuple[str, TopicPartition], int] = {}
+        self._commits: dict[tuple[str, TopicPartition], tuple[int, int]] = {}  # generation and offset
+        self._owners: dict[tuple[str, int, TopicPartition], str] = {}
+        self._generations: dict[str, int] = {}
         self._doubtful: dict[tuple[str, TopicPartition], set[int]] = {}
         self._watch_store()
 
@@ -113,21 +124,45 @@ class Checks:
         """See `pylog.sim.clients.Witness`."""
         self._doubtful.setdefault((group_id, key), set()).add(offset)
 
-    def committed(self, group_id: str, key: TopicPartition, offset: int) -> None:
+    def newest_generation(self, group_id: str) -> int:
+        """See `pylog.sim.clients.Witness`."""
+        return self._generations.get(group_id, -1)
+
+    def assigned(self, group_id: str, generation: int, member_id: str, keys: Iterable[TopicPartition]) -> None:
+        """See `pylog.sim.clients.Witness`."""
+        if generation > self.newest_generation(group_id):
+            self._generations[group_id] = generation
+            self.counts["generations"] += 1
+        for key in keys:
+            known = self._owners.setdefault((group_id, generation, key), member_id)
+            if known != member_id:
+                detail = f"{group_id} generation {generation}: {key} is of {known} and of {member_id}"
+                raise Violation("one owner a generation", detail)
+
+    def committed(
+        self, group_id: str, key: TopicPartition, offset: int, generation: int = -1, newest_generation: int = -1
+    ) -> None:
         """See `pylog.sim.clients.Witness`."""
         self.counts["committed"] += 1
+        if generation < newest_generation:
+            detail = f"{group_id} {key}: committed in generation {generation} after {newest_generation} was handed out"
+            raise Violation("stale generations", detail)
         self._doubtful[group_id, key].discard(offset)
-        self._commits[group_id, key] = max(self._commits.get((group_id, key), -1), offset)
+        self._commits[group_id, key] = max(self._commits.get((group_id, key), (-1, -1)), (generation, offset))
 
-    def fetched_offset(self, group_id: str, key: TopicPartition, broker_id: int, offset: int) -> None:
+    def committed_offset(self, group_id: str, key: TopicPartition) -> int:
+        """See `pylog.sim.clients.Witness`."""
+        return self._commits.get((group_id, key), (-1, -1))[1]
+
+    def fetched_offset(self, group_id: str, key: TopicPartition, broker_id: int, offset: int, least: int) -> None:
         """See `pylog.sim.clients.Witness`."""
         state = self.states.get(TopicPartition(GROUPS_TOPIC, 0))
         if state is None or state.leader != broker_id:
             return  # a deposed coordinator may tell what held once
-        least = self._commits.get((group_id, key), -1)
         if offset < least and offset not in self._doubtful.get((group_id, key), ()):
             raise Violation("committed offsets", f"{group_id} {key}: {least} was committed, {offset} is told")
-        self._commits[group_id, key] = max(least, offset)
+        generation, known = self._commits.get((group_id, key), (-1, -1))
+        self._commits[group_id, key] = (generation, max(known, offset))
 
     def _promise(self, key: TopicPartition, base_offset: int, batch: Batch | None) -> None:
         self._promised[key][base_offset] = batch
@@ -162,18 +197,15 @@ class Checks:
         if parts[1:3] != ["brokers", "topics"]:
             return
         if len(parts) == 4:
-            assignment = znodes.decode_assignment(node.data)
-            self._moving[parts[3]] = bool(assignment.moves)
-            for number, replicas in assignment.replicas.items():
-                self._replicas[TopicPartition(parts[3], number)] = replicas
+            self._assigned(parts[3], znodes.decode_assignment(node.data))
         if parts[-1] != "state":
             return
         key = TopicPartition(parts[3], int(parts[5]))
         raw = json.loads(node.data)
         state = znodes.decode_state(node.data, node.version, self._replicas[key])
         for host in self._cluster.hosts.values():
-            if host.broker_id not in state.isr:
-                host.damaged.discard(key)
+            if host.broker_id not in state.isr or state.isr == (host.broker_id,):
+                host.damaged.discard(key)  # it has to fetch what it lost, or is the one that lost nothing
         if raw["controller_epoch"] < self._highest_controller_epoch:
             detail = f"{key}: controller {raw['controller_epoch']} writes, {self._highest_controller_epoch} rules"
             raise Violation("fencing", detail)
@@ -181,6 +213,26 @@ class Checks:
         self._compare(key, self.states.get(key), state)
         self.states[key] = state
         self._signatures.clear()
+
+    def _assigned(self, topic: str, assignment: Assignment) -> None:
+        for number, move in self._moving.get(topic, {}).items():
+            if number not in assignment.moves:
+                self._arrived(TopicPartition(topic, number), move, assignment.replicas[number])
+        self._moving[topic] = dict(assignment.moves)
+        for number, replicas in assignment.replicas.items():
+            self._replicas[TopicPartition(topic, number)] = replicas
+
+    def _arrived(self, key: TopicPartition, move: Move, replicas: tuple[int, ...]) -> None:
+        """Look at a move that is over; the state that goes with it is written first."""
+        before, state = self._replicas[key], self.states[key]
+        is_done = set(replicas) == set(before) - set(move.removing)
+        is_called_off = set(replicas) == set(before) - set(move.adding)
+        if not is_done and not is_called_off:
+            detail = f"{key}: {before} on the way by {move} became {replicas}"
+            raise Violation("moves end where they go or began", detail)
+        if is_done and not is_called_off and not set(replicas) <= set(state.isr):
+            raise Violation("moves end in sync", f"{key}: {replicas} hold it, {state.isr} are in sync")
+        self.counts["moves"] += 1
 
     def _compare(self, key: TopicPartition, before: PartitionImage | None, after: PartitionImage) -> None:
         if not after.isr:
@@ -198,6 +250,18 @@ class Checks:
             raise Violation("leader epochs grow", f"{key}: {before} -> {after}")
         if after.leader_epoch != before.leader_epoch and not set(after.isr) <= set(before.isr):
             raise Violation("elections take nobody in", f"{key}: {before} -> {after}")
+        leading = self._leading(key, after)
+        if leading is not None:
+            pending = () if leading.pending is None else (member for member, _ in leading.pending.isr)
+            if not set(after.isr) <= leading.isr.union(pending):
+                raise Violation("the leader counts who is in sync", f"{key}: {sorted(leading.isr)} -> {after}")
+
+    def _leading(self, key: TopicPartition, state: PartitionImage) -> Leader | None:
+        """Return what the leader of a state's very epoch knows, if it leads already and still."""
+        host = self._cluster.hosts.get(state.leader)
+        partition = host.broker.partitions.get(*key) if host is not None and host.broker is not None else None
+        leading = partition.leading if partition is not None else None
+        return leading if leading is not None and leading.leader_epoch == state.leader_epoch else None
 
     # -- the logs -----------------------------------------------------------------------------------------------------
 
@@ -307,14 +371,23 @@ class Checks:
         return copy
 
     def _take(self, host: Host, key: TopicPartition, copy: _Copy, batch: Batch) -> None:
-        base_offset, _, epoch, crc = batch
+        base_offset, last_offset, epoch, crc = batch
         copy.batches[base_offset] = batch
+        before, copy.last = copy.last, (last_offset, epoch)
+        if key.topic == GROUPS_TOPIC:
+            return
         known = self._by_epoch.setdefault((key, base_offset, epoch), crc)
-        if known != crc and key.topic != GROUPS_TOPIC:
+        if known != crc:
             raise Violation(
                 "logs match",
                 f"{key} at {host.broker_id}: offset {base_offset} of epoch {epoch} has CRC "
                 f"{crc:#x}, elsewhere {known:#x}",
+            )
+        if before is not None and self._before.setdefault((key, base_offset, epoch), before) != before:
+            raise Violation(
+                "logs match",
+                f"{key} at {host.broker_id}: before offset {base_offset} of epoch {epoch} ends (offset, epoch) "
+                f"{before}, elsewhere {self._before[key, base_offset, epoch]}",
             )
 
     # -- at the end ---------------------------------------------------------------------------------------------------
@@ -324,6 +397,8 @@ class Checks:
         for key, state in self.states.items():
             if state.leader == NO_LEADER or set(state.isr) != set(self._replicas[key]) or self._moving[key.topic]:
                 return False
+            if len(state.isr) != REPLICAS:
+                raise Violation("moves end where they go or began", f"{key} has {state.isr}, not {REPLICAS}")
             ends = set()
             for broker_id in state.isr:
                 host = self._cluster.hosts[broker_id]

@@ -1,4 +1,4 @@
-"""Clients of the simulated cluster, speaking the protocol's bytes: producers, consumers, a group that commits.
+"""Clients of the simulated cluster, speaking the protocol's bytes: producers, consumers, an operator.
 
 They do what a patient client does: ask again after every fault, at another broker, until told that something was done.
 What they are told goes to the checks.
@@ -7,24 +7,13 @@ What they are told goes to the checks.
 import asyncio
 import itertools
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from pylog.errors import ErrorCode
 from pylog.model import TopicPartition
 from pylog.sim.world import World
 from pylog.wire.api import ApiKey, Message
-from pylog.wire.api.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from pylog.wire.api.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponse,
-)
 from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pylog.wire.api.partitions import (
@@ -60,6 +49,10 @@ _VERSIONS: Mapping[ApiKey, int] = {
     ApiKey.FIND_COORDINATOR: 2,
     ApiKey.OFFSET_COMMIT: 7,
     ApiKey.OFFSET_FETCH: 5,
+    ApiKey.JOIN_GROUP: 5,
+    ApiKey.SYNC_GROUP: 3,
+    ApiKey.HEARTBEAT: 3,
+    ApiKey.LEAVE_GROUP: 3,
     ApiKey.ELECT_LEADERS: 1,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
 }
@@ -80,14 +73,25 @@ class Witness(Protocol):
     def served(self, key: TopicPartition, broker_id: int, high_watermark: int, records: bytes) -> None:
         """A consumer was given these batches."""
 
-    def committed(self, group_id: str, key: TopicPartition, offset: int) -> None:
-        """A group's offset was said to be safe."""
+    def committed(
+        self, group_id: str, key: TopicPartition, offset: int, generation: int = -1, newest_generation: int = -1
+    ) -> None:
+        """A group's offset was said to be safe; when it was sent, the newest generation handed out was that one."""
 
     def in_doubt(self, group_id: str, key: TopicPartition, offset: int) -> None:
         """A commit was sent; it may be carried out at any later time."""
 
-    def fetched_offset(self, group_id: str, key: TopicPartition, broker_id: int, offset: int) -> None:
-        """A group was told this offset; -1 is none."""
+    def committed_offset(self, group_id: str, key: TopicPartition) -> int:
+        """Return the offset that was said to be safe last."""
+
+    def fetched_offset(self, group_id: str, key: TopicPartition, broker_id: int, offset: int, least: int) -> None:
+        """A group was told this offset, -1 is none; *least* was safe when it asked."""
+
+    def newest_generation(self, group_id: str) -> int:
+        """Return the newest generation in which a member was told what it owns."""
+
+    def assigned(self, group_id: str, generation: int, member_id: str, keys: Iterable[TopicPartition]) -> None:
+        """A member was told what it owns in a generation."""
 
 
 class Unanswered(Exception):
@@ -315,44 +319,17 @@ def _next_offset(records: bytes, offset: int) -> int:
     return offset
 
 
-async def commit(
-    client: Client, witness: Witness, group_id: str, keys: list[TopicPartition], may_go_on: Callable[[], bool]
-) -> None:
-    """Commit growing offsets of a group without members, and ask for them."""
-    offsets = dict.fromkeys(keys, 0)
-    coordinator = -1
-    while may_go_on():
-        try:
-            if coordinator < 0:
-                found = await client.call(
-                    client.some_broker(),
-                    FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id]),
-                    FindCoordinatorResponse,
-                )
-                coordinator = found.coordinators[0].node_id if not found.coordinators[0].error_code else -1
-            if coordinator < 0:
-                await client.pause()
-                continue
-            key = client.world.random.choice(keys)
-            is_done = (
-                await _commit_one(client, witness, group_id, key, offsets, coordinator)
-                if client.world.random.random() < 0.7
-                else await _fetch_one(client, witness, group_id, key, coordinator)
-            )
-        except Unanswered:
-            is_done = False
-        if not is_done:
-            coordinator = -1
-        await client.pause()
-
-
 async def operate(
-    client: Client, keys: list[TopicPartition], broker_ids: list[int], may_go_on: Callable[[], bool]
+    client: Client,
+    keys: list[TopicPartition],
+    broker_ids: list[int],
+    may_go_on: Callable[[], bool],
+    rest_s: tuple[float, float],
 ) -> None:
     """Give preferred leaders back; where there are brokers to choose from, move partitions and call moves off."""
     chance = client.world.random
     while may_go_on():
-        await asyncio.sleep(chance.uniform(0.1, 2.5))
+        await asyncio.sleep(chance.uniform(*rest_s))
         key = chance.choice(keys)
         replicas = chance.sample(broker_ids, 3) if broker_ids and chance.random() < 0.8 else None
         try:
@@ -369,37 +346,3 @@ async def operate(
             client.world.note("move", key, replicas, ErrorCode(error).name)
         except Unanswered:
             await client.pause()
-
-
-async def _commit_one(
-    client: Client,
-    witness: Witness,
-    group_id: str,
-    key: TopicPartition,
-    offsets: dict[TopicPartition, int],
-    coordinator: int,
-) -> bool:
-    offsets[key] += 1
-    part = OffsetCommitRequestPartition(partition_index=key.partition, committed_offset=offsets[key])
-    request = OffsetCommitRequest(
-        group_id=group_id, topics=[OffsetCommitRequestTopic(name=key.topic, partitions=[part])]
-    )
-    witness.in_doubt(group_id, key, offsets[key])
-    answer = await client.call(coordinator, request, OffsetCommitResponse)
-    error = ErrorCode(answer.topics[0].partitions[0].error_code)
-    client.world.note("commit", client.name, key, coordinator, offsets[key], error.name)
-    if error is ErrorCode.NONE:
-        witness.committed(group_id, key, offsets[key])
-    return error is ErrorCode.NONE
-
-
-async def _fetch_one(client: Client, witness: Witness, group_id: str, key: TopicPartition, coordinator: int) -> bool:
-    topics = [OffsetFetchRequestTopic(name=key.topic, partition_indexes=[key.partition])]
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)])
-    answer = (await client.call(coordinator, request, OffsetFetchResponse)).groups[0]
-    part = answer.topics[0].partitions[0] if answer.topics else None
-    if answer.error_code or part is None or part.error_code:
-        return False
-    client.world.note("committed", client.name, key, coordinator, part.committed_offset)
-    witness.fetched_offset(group_id, key, coordinator, part.committed_offset)
-    return True

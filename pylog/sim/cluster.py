@@ -25,6 +25,8 @@ INTERNAL_PORT = 9093
 SECRET = b"simulated"
 SESSION_TIMEOUT_S = 2.0
 
+RETENTION_S = 0.7
+
 SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
     "default.replication.factor": "3",
@@ -34,6 +36,7 @@ SETTINGS: Mapping[str, str] = {
     "log.flush.offset.checkpoint.interval.ms": "2000",
     "log.segment.bytes": "4096",
     "log.index.interval.bytes": "256",
+    "log.retention.ms": "-1",
     "controlled.shutdown.max.wait.ms": "2000",
     "group.initial.rebalance.delay.ms": "100",
     "group.min.session.timeout.ms": "500",
@@ -109,6 +112,7 @@ class Cluster:
         host.signals, host.is_stopping = {}, False
         self.world.note("start", host.name)
         self.spawn(process, lambda: self._main(host, process))
+        self.spawn(process, lambda: self._retain(host))
 
     def spawn(self, process: Process, main: Callable[[], Any]) -> None:
         """Run a coroutine as *process*."""
@@ -127,6 +131,13 @@ class Cluster:
         self.world.note("exit", host.name, code)
         if host.process is process:
             self._bury(host, process)
+
+    async def _retain(self, host: Host) -> None:
+        """Ask for retention again and again, as the host's timer does; it forgets idempotent producers that are old."""
+        while True:
+            await asyncio.sleep(RETENTION_S)
+            if host.broker is not None and host.is_running:
+                await host.broker._maintenance.retain(dry_run=False)
 
     def _task_ended(self, task: "asyncio.Task[Any]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ProcessEnded):

@@ -27,6 +27,9 @@ class Real(NamedTuple):
     fsync: Callable[[int], None]
 
 
+NUMBER_BYTES = 4
+"""A small file torn so close to its end looks whole unless one looks closely."""
+
 REAL = Real(os.open, os.close, os.pwrite, os.ftruncate, os.fsync)
 
 
@@ -128,10 +131,15 @@ class Disks:
             before = bytes(safe.content) if safe is not None else b""
             start = min(safe.dirty_from, len(before)) if safe is not None else 0
             # Written back in order, up to somewhere; what lies behind is as it was.
-            end = self._chance.choice((start, self._chance.randint(start, max(len(now), start)), len(now)))
+            end = self._chance.choice((start, self._tear(start, len(now)), self._tear(start, len(now)), len(now)))
             left = now[:end] + before[end:] if end >= start else before
             if left != now:
                 lost += max(len(now) - len(left), 0)
                 path.write_bytes(left)
                 self._safe[path.stat().st_ino] = _Safe(bytearray(left), len(left))
         return lost
+
+    def _tear(self, start: int, end: int) -> int:
+        """Return where between two positions writing stopped: anywhere, or inside the last number of a text."""
+        low = self._chance.choice((start, max(start, end - NUMBER_BYTES)))
+        return self._chance.randint(low, max(end, low))

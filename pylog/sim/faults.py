@@ -13,18 +13,26 @@ from pylog.sim.cluster import Cluster, Host
 from pylog.sim.network import Weather
 from pylog.sim.zookeeper import HOST as ZOOKEEPER
 
-REST_S = (0.05, 1.5)
-"""Between two faults."""
+RESTS_S = ((0.05, 1.5), (0.05, 1.5), (0.02, 0.5), (0.5, 3.0))
+"""Between two faults; each run has its own pace."""
+
+ALONE_S = 2.9
+"""After so long without the others a broker is alone in sync: their sessions and perhaps the controller's are over."""
 
 
 class Faults:
-    """Draws faults until told to stop, then mends everything."""
+    """Draws faults until told to stop, then mends everything.
+
+    Attributes:
+        clients: the hosts they run on.
+    """
 
     def __init__(self, cluster: Cluster, checks: Checks, *, is_flushing: bool) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._checks = checks
         self._is_flushing = is_flushing
+        self.clients: list[str] = []
         self._open = 0
         self._is_mended = False
 
@@ -47,19 +55,23 @@ class Faults:
             (1, self._turn_clock),
             (1, self._fill_disk),
             (1, self._fail_syncs),
-            (1, self._kill_leader_behind_a_cut),
+            (2, self._kill_leader_behind_a_cut),
+            (1, self._kill_everybody_else_in_the_dark),
+            (1, self._corner_leader),
+            (1, self._cut_power_after_truncation),
         ]
+        rest_s = chance.choice(RESTS_S)
         # Each run likes some kinds and knows nothing of others: that reaches further than a bit of everything.
         weights = [weight * chance.choice((0, 1, 1, 4)) for weight, _ in kinds]
         if not any(weights):
             weights = [weight for weight, _ in kinds]
         while self._world.now_s < until_s:
-            await asyncio.sleep(chance.uniform(*REST_S))
+            await asyncio.sleep(chance.uniform(*rest_s))
             chance.choices([fault for _, fault in kinds], weights)[0]()
             self.start_dead()
 
-    def mend(self) -> None:
-        """End every fault."""
+    def mend(self) -> Host | None:
+        """End every fault but, now and then, a full disk; return whose that is."""
         self._world.note("mend")
         self._is_mended = True
         self._cluster.network.heal()
@@ -67,7 +79,7 @@ class Faults:
         self._cluster.ensemble.is_up = True
         self._cluster.ensemble.drop = 0.0
         self._cluster.ensemble.is_in_ambush = False
-        self._cluster.disks.full.clear()
+        full = self._keep_one_full()
         for host in self._cluster.hosts.values():
             if host.name in self._cluster.disks.failing:
                 self._cluster.kill(host)  # its next sync would do so
@@ -77,25 +89,40 @@ class Faults:
                 if host.process.is_paused:
                     self._world.resume(host.process)
         self.start_dead()
+        return full
+
+    def _keep_one_full(self) -> Host | None:
+        disks, hosts, chance = self._cluster.disks, self._cluster.hosts.values(), self._world.random
+        full = [host for host in hosts if host.name in disks.full]
+        disks.full.clear()
+        if chance.random() > (0.6 if full else 0.15):
+            return None
+        kept = chance.choice(full or list(hosts))
+        self._world.note("disk_stays_full", kept.name)
+        disks.full.add(kept.name)
+        return kept
+
+    def make_room(self) -> None:
+        """End the last full disk."""
+        self._cluster.disks.full.clear()
 
     def keep_one_away(self) -> Host | None:
         """Kill a broker that the others can do without, and do not start it again; None if there is none such."""
-        hosts, states = self._cluster.hosts, self._checks.states.values()
-
-        def is_spare(host: Host) -> bool:
-            # One that still waits to register is in an ISR only until its last session is over.
-            others = {one for one, other in hosts.items() if other is not host and self._is_registered(other)}
-            # Without a leader a partition may wait for each of its ISR, `unclean.recovery.wait.ms`.
-            needed = (others & set(state.isr) if state.leader >= 0 else others >= set(state.isr) for state in states)
-            return self._may_hurt(host) and all(needed)
-
-        spare = [host for host in hosts.values() if is_spare(host)]
+        spare = [host for host in self._cluster.hosts.values() if self._may_hurt(host) and self.is_spare(host)]
         if not spare or self._world.random.random() < 0.3:
             return None
         host = self._world.random.choice(spare)
         self._cluster.kill(host)
         host.is_held_down = True
         return host
+
+    def is_spare(self, host: Host) -> bool:
+        """Whether the others can do without *host*.  The last fault may be over before it is known who is needed."""
+        hosts, states = self._cluster.hosts, self._checks.states.values()
+        # One that still waits to register is in an ISR only until its last session is over.
+        others = {one for one, other in hosts.items() if other is not host and self._is_registered(other)}
+        # Without a leader a partition may wait for each of its ISR, `unclean.recovery.wait.ms`.
+        return all(others & set(state.isr) if state.leader >= 0 else others >= set(state.isr) for state in states)
 
     def start_dead(self) -> None:
         """Start what ended by itself, as systemd does."""
@@ -137,7 +164,9 @@ class Faults:
         self._later(0.05, 4.0, start)
 
     def _cut_power(self) -> None:
-        host = self._host()
+        self._cut_power_of(self._host())
+
+    def _cut_power_of(self, host: Host) -> None:
         if host.process is None:
             return
         if not self._is_flushing and not self._may_forget(host):
@@ -262,6 +291,65 @@ class Faults:
         if host.process is not None:
             host.process.skew_ms = host.skew_ms
 
+    def _cut_power_after_truncation(self) -> None:
+        """Cut the power of a host whose logs were cut a moment ago, and may come back uncut."""
+        for host in self._cluster.hosts.values():
+            partitions = list(host.broker.partitions) if host.broker is not None else []
+            if any(one.log is not None and one.log.truncation_count for one in partitions):
+                self._cut_power_of(host)
+                return
+
+    def _kill_everybody_else_in_the_dark(self) -> None:
+        """Cut one host's power and kill all brokers before anybody can do without it: who has the most shall lead.
+
+        They are back long before the wait for them is over, and nothing else goes wrong until then.
+        """
+        hosts = list(self._cluster.hosts.values())
+        host = self._host()
+        if host.process is None or not self._may_forget(host):
+            return
+        self._damage(host)
+        self._cluster.cut_power(host)
+        self._start_later(host)
+        for other in hosts:
+            if other is not host and other.process is not None:
+                self._cluster.kill(other)
+                self._begin_absence(other)
+
+    def _begin_absence(self, host: Host) -> None:
+        host.is_held_down = True
+
+        def start() -> None:
+            host.is_held_down = False
+            self._cluster.start(host)
+
+        self._begin(0.05, 4.0, start)
+
+    def _corner_leader(self) -> None:
+        """Keep everybody else away until a broker is alone in sync, then fill its disk: it must let the others in."""
+        hosts = list(self._cluster.hosts.values())
+        leader = self._host()
+        if leader.process is None or leader.process.is_paused or any(host.damaged for host in hosts):
+            return
+        for other in hosts:
+            if other is not leader:
+                self._cluster.kill(other)
+                other.is_held_down = True
+
+        def fill() -> None:
+            if not self._is_mended:
+                self._world.note("disk_full", leader.name)
+                self._cluster.disks.full.add(leader.name)
+
+        def back() -> None:
+            for other in hosts:
+                if other is not leader:
+                    other.is_held_down = False
+                    self._cluster.start(other)
+
+        self._world.after(ALONE_S, None, fill)
+        self._begin(ALONE_S + 0.2, ALONE_S + 1.0, back)
+
     def _fill_disk(self) -> None:
         host = self._host()
         if not self._may_hurt(host):
@@ -284,15 +372,18 @@ class Faults:
             host.damaged = {key for key, state in self._checks.states.items() if host.broker_id in state.isr}
 
     def _kill_leader_behind_a_cut(self) -> None:
-        """Cut a leader's followers off, let it write alone for a moment, then kill it."""
+        """Cut a leader's followers off, let it write alone for a moment, then kill it; or, instead, its answers."""
         states = [state for state in self._checks.states.values() if state.leader in self._cluster.hosts]
         if not states:
             return
         leader = self._cluster.hosts[self._world.random.choice(states).leader]
         if not self._may_hurt(leader):
             return
-        others = [other.name for other in self._cluster.hosts.values() if other is not leader]
-        self._cut([(other, leader.name) for other in others])
+        if self._world.random.random() < 0.5:
+            others = [other.name for other in self._cluster.hosts.values() if other is not leader]
+            self._cut([(other, leader.name) for other in others])
+        else:
+            self._cut([(leader.name, client) for client in self.clients])
 
         def kill() -> None:
             if not self._is_mended and leader.process is not None and self._may_hurt(leader):

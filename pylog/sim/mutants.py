@@ -113,10 +113,10 @@ MUTANTS: Sequence[Mutant] = (
         "",
     ),
     Mutant(
-        "take-a-stale-answer",
+        "fetch-without-the-last-epoch",
         "broker/replication.py",
-        "log.offline is not None or not is_ours or log.log_end_offset != asked.fetch_offset:",
-        "log.offline is not None:",
+        "log.epochs.latest if log.log_end_offset > log.log_start_offset else -1,",
+        "-1,",
     ),
     Mutant(
         "tell-the-leaders-high-watermark",
@@ -131,10 +131,10 @@ MUTANTS: Sequence[Mutant] = (
         "                pass\n",
     ),
     Mutant(
-        "keep-epochs-of-what-was-cut",
-        "log/log.py",
-        "        self.epochs.truncate_end(end_offset)\n",
-        "",
+        "cut-where-ones-own-epoch-ends",
+        "replica/follower.py",
+        "return min(own_end, leaders_end, log_end_offset)",
+        "return min(own_end, log_end_offset)",
     ),
     Mutant(
         "open-every-log-as-clean",
@@ -210,6 +210,25 @@ MUTANTS: Sequence[Mutant] = (
         "return int(time.monotonic() * 1000)",
         "return time.time_ns() // 1_000_000",
     ),
+    # -- partitions on their way to other brokers ----------------------------------------------------------------------
+    Mutant(
+        "end-a-move-before-all-are-in-sync",
+        "cluster/reassignment.py",
+        "if not set(target) <= set(state.isr):",
+        "if not set(target) & set(state.isr):",
+    ),
+    Mutant(
+        "keep-whom-a-called-off-move-added",
+        "cluster/reassignment.py",
+        "origin = _without(state.replicas, before.adding if before else ())",
+        "origin = state.replicas",
+    ),
+    Mutant(
+        "trust-progress-from-before-a-move",
+        "replica/leader.py",
+        "            self._followers[one].log_end_offset = UNKNOWN\n",
+        "            pass\n",
+    ),
     # -- producers and groups ----------------------------------------------------------------------------------------
     Mutant(
         "store-a-batch-twice",
@@ -234,6 +253,18 @@ MUTANTS: Sequence[Mutant] = (
         "broker/coordinator.py",
         "offset, end = log.log_start_offset, log.log_end_offset",
         "offset, end = log.log_start_offset, log.high_watermark",
+    ),
+    Mutant(
+        "commit-under-a-stale-generation",
+        "group/state.py",
+        "if generation != self.generation:",
+        "if generation > self.generation:",
+    ),
+    Mutant(
+        "assign-before-it-is-written",
+        "broker/coordinator.py",
+        "                    self._spawn(self._persist(shard, group, action, written))\n",
+        "                    todo += group.persisted(action, ErrorCode.NONE, self._now_ms())\n",
     ),
 )
 

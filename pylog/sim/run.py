@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from pylog.model import TopicPartition
-from pylog.sim import clients
+from pylog.sim import clients, groups
 from pylog.sim.checks import Checks
 from pylog.sim.clients import Client
-from pylog.sim.cluster import CLIENT_PORT, Cluster
+from pylog.sim.cluster import CLIENT_PORT, Cluster, Host
 from pylog.sim.faults import Faults
 from pylog.sim.world import CURRENT, Process, Violation, World
 
@@ -31,6 +31,9 @@ OLD_MS = 400 * 86_400_000
 REPLICAS = BROKERS = 3
 MOVING_SHARE = 0.3
 """Runs with one broker more, so that the operator moves partitions about."""
+
+MEMBERS = (0, 2, 3)
+"""How many consumers share the partitions."""
 
 TOPIC = "orders"
 PARTITIONS = 2
@@ -122,15 +125,34 @@ class Run:
         begun_s = world.now_s
         self._start_clients()
         await self._faults.run(begun_s + FAULTS_S)
-        self._faults.mend()
-        absent = self._faults.keep_one_away()
-        await asyncio.sleep(ABSENCE_S if absent is not None else 0.0)
+        full = self._faults.mend()
+        absent = self._faults.keep_one_away() if full is None else None
+        await self._sit_out(full, absent)
         self._may_write = False
-        await self._wait_until(lambda: not self._busy, "clients wait")
+
+        def is_done() -> bool:
+            self._let_back_if_needed(absent)
+            return not self._busy
+
+        await self._wait_until(is_done, "clients wait")
+        self._faults.make_room()
         if absent is not None:
             absent.is_held_down = False
         await self._wait_until(self._checks.is_settled, "replicas are not in sync")
         self._is_over = True
+
+    async def _sit_out(self, full: Host | None, absent: Host | None) -> None:
+        """Let the cluster do for a while without a broker, or without the disk of one."""
+        until_s = self.world.now_s + (0.0 if full is None and absent is None else ABSENCE_S)
+        while self.world.now_s < until_s:
+            await asyncio.sleep(0.1)
+            self._faults.start_dead()
+            self._let_back_if_needed(absent)
+
+    def _let_back_if_needed(self, absent: Host | None) -> None:
+        if absent is not None and absent.is_held_down and not self._faults.is_spare(absent):
+            self.world.note("needed", absent.name)
+            absent.is_held_down = False
 
     async def _wait_until(self, is_done: Callable[[], bool], otherwise: str) -> None:
         deadline_s = self.world.now_s + SETTLE_S
@@ -168,14 +190,18 @@ class Run:
         for key in keys:
             self._spawn(f"reader-{key.partition}", partial(self._consume, key))
         spare = sorted(self._cluster.hosts) if self._is_moving else []
-        self._spawn("operator", lambda client: clients.operate(client, keys, spare, may_go_on))
-        self._spawn("group", lambda client: clients.commit(client, self._checks, "readers", keys, may_go_on))
+        haste_s = self.world.random.choice(((0.1, 2.5), (0.02, 0.6)))
+        self._spawn("operator", lambda client: clients.operate(client, keys, spare, may_go_on, haste_s))
+        self._spawn("group", lambda client: groups.commit(client, self._checks, "readers", keys, may_go_on))
+        for number in range(self.world.random.choice(MEMBERS)):
+            self._spawn(f"member-{number}", lambda client: groups.take_part(client, self._checks, keys, may_go_on))
 
     async def _consume(self, key: TopicPartition, client: Client) -> None:
         await clients.consume(client, self._checks, key, self._goes_on)
 
     def _spawn(self, name: str, work: Callable[[Client], Awaitable[None]]) -> None:
         self._busy += 1
+        self._faults.clients.append(name)
 
         async def main() -> None:
             await work(self._client(name))

@@ -50,6 +50,9 @@ def _fork(seed: int, directory: Path, trace: bool) -> tuple[int, int, int]:
     os.close(reader)
     gc.disable()
     try:
+        # One thread runs at a time: on one core the next is woken where the last one ended, in half the time.
+        cpus = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cpus[seed % len(cpus)]})
         directory.mkdir()
         data = pickle.dumps(Run(seed, directory, trace=trace).go())
         while data:

@@ -106,6 +106,8 @@ class KafkaServer:
         directory: an empty directory for its data, configuration and log.
         config: broker settings by Kafka's names, over the few set here.
         jvm: flags of its Java machine; Kafka's own by default.
+        node_id: its number.
+        quorum: the controller port of each broker of a cluster by its number; alone, it is its own quorum.
 
     Attributes:
         bootstrap: ``host:port`` for clients.
@@ -114,21 +116,24 @@ class KafkaServer:
     """
 
     def __init__(self, directory: Path, config: Mapping[str, object] | None = None,
-                 jvm: Sequence[str] = _BROKER_JVM) -> None:
+                 jvm: Sequence[str] = _BROKER_JVM, *, node_id: int = 1,
+                 quorum: Mapping[int, int] | None = None) -> None:
         self.data_dir = directory / "data"
         self.log_path = directory / "broker.log"
         self._properties = directory / "server.properties"
         self._jvm = jvm
         port, controller_port = free_ports(2)
+        voters = quorum or {node_id: controller_port}
+        controller_port = voters[node_id]
         self.bootstrap = f"127.0.0.1:{port}"
         settings: dict[str, object] = {
             "process.roles": "broker,controller",
-            "node.id": 1,
+            "node.id": node_id,
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "controller.quorum.voters": ",".join(f"{one}@127.0.0.1:{port}" for one, port in voters.items()),
             "log.dirs": self.data_dir,
             "offsets.topic.replication.factor": 1,
             "group.initial.rebalance.delay.ms": 0,

@@ -1,0 +1,74 @@
+"""What a follower was answered before its log or its leader changed is no news any more."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from pylog.broker.partitions import Partition, Partitions
+from pylog.broker.replication import Replication
+from pylog.broker.settings import parse_broker_settings
+from pylog.broker.throttles import Throttles
+from pylog.cluster.controller import IsrRequest, IsrResult
+from pylog.log.directory import LogDirectory
+from pylog.log.log import Log
+from pylog.metrics import Metrics
+from pylog.wire.fetch import FetchPartition, FetchResult
+from tests.unit.log.batches import PARTITION, append, batch, open_log
+
+LEADER_EPOCH = 6
+
+
+def replication(directory: Path) -> Replication:
+    settings = parse_broker_settings({})
+    partitions = Partitions(LogDirectory.open(directory, broker_id=1), 1, settings)
+
+    async def ask_isr(wanted: list[IsrRequest]) -> list[IsrResult]:
+        raise AssertionError("a follower asks for no ISR")
+
+    async def sync(logs: Iterable[Log]) -> None:
+        raise AssertionError("nothing is to be synced")
+
+    return Replication(
+        1, partitions, settings, Metrics(), now_ms=lambda: 0, secret=b"", broker_epoch=lambda: 1, ask_isr=ask_isr,
+        changed=lambda key: None, sync=sync, throttles=Throttles(1, settings, partitions, lambda: 0),
+    )  # fmt: skip
+
+
+def answered(epoch: int, offset: int, **result: object) -> tuple[FetchPartition, FetchResult[memoryview]]:
+    asked = FetchPartition(PARTITION.topic, PARTITION.partition, epoch, offset, epoch, 0, 1 << 20)
+    return asked, FetchResult(PARTITION.topic, PARTITION.partition, **result)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "offset"), [(LEADER_EPOCH - 2, 3), (LEADER_EPOCH, 5), (LEADER_EPOCH - 2, 5)],
+    ids=["another leader since", "cut since", "cut by another leader since"],
+)  # fmt: skip
+def test_records_asked_for_before_are_not_appended(tmp_path: Path, epoch: int, offset: int) -> None:
+    log = open_log(tmp_path / "log")
+    append(log, count=3)
+    follower = Partition(PARTITION, log, UUID(int=1), leader=2, leader_epoch=LEADER_EPOCH)
+    records = batch(2, base_offset=offset)
+    late = answered(
+        epoch, offset, high_watermark=offset + 2, log_start_offset=0, records=records, records_bytes=len(records)
+    )
+    taker = replication(tmp_path / "broker")
+    assert taker.take(follower, *late), "it may ask again at once"
+    assert log.log_end_offset == 3
+    now = answered(
+        LEADER_EPOCH, 3, high_watermark=5, log_start_offset=0, records=batch(2, base_offset=3), records_bytes=1
+    )
+    assert taker.take(follower, *now)
+    assert log.log_end_offset == 5
+
+
+def test_an_order_to_cut_of_a_leader_before_is_not_obeyed(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    append(log, count=3)
+    follower = Partition(PARTITION, log, UUID(int=1), leader=2, leader_epoch=LEADER_EPOCH)
+    taker = replication(tmp_path / "broker")
+    taker.take(follower, *answered(LEADER_EPOCH - 1, 3, diverging=(0, 1), log_start_offset=0))
+    assert log.log_end_offset == 3
+    taker.take(follower, *answered(LEADER_EPOCH, 3, diverging=(0, 1), log_start_offset=0))
+    assert log.log_end_offset == 0, "the batch of three goes whole"
