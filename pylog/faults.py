@@ -134,6 +134,9 @@ NO_SUCH_NODE = Fault(
 ELECTION_FAILED = Fault(
     208, "a leader was not elected", "The preferred replica is not in sync, or not there.",
     "`pylog topic describe TOPIC` shows leaders and replicas in sync.")
+MIRROR_BEHIND = Fault(
+    212, "the mirror is behind", "Records of the source have not arrived in the target in time.",
+    "`pylog mirror status` shows which partitions; on the mirror's hosts, `systemctl status pylog-mirror`.")
 NO_BROKER_HERE = Fault(
     209, "there is no broker on this host", "No admin socket was found.", "See `systemctl status 'pylog-broker@*'`.",
     Exit.UNREACHABLE)

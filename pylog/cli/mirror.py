@@ -5,6 +5,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from pylog import faults
+from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of, new_app, told_to_the_user
 from pylog.cli.output import Column, emit, note, table
 
@@ -34,14 +36,21 @@ def run(
     instance.run(loaded, stop, Notices())
 
 
-@app.command(epilog="Example: pylog mirror status --config /etc/pylog/mirror.yml")
-def status(config: ConfigFile, format: FormatOption = None) -> None:
-    """Show how far the mirror is in every partition."""
+@app.command(epilog="Example: pylog mirror status --config /etc/pylog/mirror.yml --wait 60")
+def status(
+    config: ConfigFile,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Wait until what the source has now has arrived.")
+    ] = 0,
+    format: FormatOption = None,
+) -> None:
+    """Show how far the mirror is in every partition; with --wait, fail if it does not get there."""
     from pylog.config import load_mirror_config
     from pylog.mirror import move as moving
 
     loaded = load_mirror_config(config)
     with told_to_the_user(loaded.source.connection.bootstrap):
+        missing = moving.wait_arrived(loaded, wait) if wait else {}
         found = moving.standings(loaded)
     rows = [
         {
@@ -63,42 +72,67 @@ def status(config: ConfigFile, format: FormatOption = None) -> None:
         Column("pairs", is_wide=True),
     ]
     emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide))
+    if missing:
+        raise Failure(
+            faults.MIRROR_BEHIND,
+            where=loaded.target.name,
+            found=f"{sum(missing.values())} offsets of {len(missing)} partitions missing after {wait:g} s",
+        )
 
 
-@app.command(epilog="Example: pylog mirror move readers --config /etc/pylog/mirror.yml --execute")
+@app.command(epilog="Example: pylog mirror move readers --config /etc/pylog/mirror.yml --prove --execute")
 def move(
     group: Annotated[str, typer.Argument(metavar="GROUP")],
     config: ConfigFile,
+    back: Annotated[bool, typer.Option("--back", help="From the target to the source, not to the target.")] = False,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Read in both clusters what is unread; fail if something is skipped.")
+    ] = False,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; else it only shows what would be.")] = False,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long --prove waits for the mirror.")
+    ] = 60,
     format: FormatOption = None,
 ) -> None:
-    """Let a group without members go on in the target where it stopped in the source; it skips nothing."""
+    """Let a group without members go on in the other cluster where it stopped; it skips nothing."""
     from pylog.config import load_mirror_config
     from pylog.mirror import move as moving
+    from pylog.mirror import proof
 
     loaded = load_mirror_config(config)
-    with told_to_the_user(loaded.target.connection.bootstrap):
-        found = moving.plan_move(loaded, group)
-        if execute:
-            moving.execute(loaded, group, found)
+    way = moving.Way.BACK if back else moving.Way.OVER
+    leaves, enters = way.ends(loaded)
+    with told_to_the_user(enters.connection.bootstrap):
+        found = moving.plan_move(loaded, group, way)
+        proofs = proof.prove(loaded, found, way, wait) if prove else {}
+        lost = sum(one.lost for one in proofs.values())
+        if execute and not lost:
+            moving.execute(loaded, group, found, way)
     rows = [
         {
             "topic": one.partition.topic,
             "partition": one.partition.partition,
-            "source_offset": one.source,
-            "target_offset": one.target,
-            "left": one.left,
+            "source_offset": one.entered if back else one.left,
+            "target_offset": one.left if back else one.entered,
+            "left": one.ahead,
             "mapped": one.is_mapped,
+            **({name: getattr(proofs[one.partition], name) for name in _PROVED} if prove else {}),
         }
         for one in found
     ]
-    columns = [
-        Column("topic"),
-        Column("partition"),
-        Column("source_offset"),
-        Column("target_offset"),
-        Column("left"),
-        Column("mapped"),
-    ]
+    columns = [Column(name) for name in (*_MOVED, *(_PROVED if prove else ()))]
     emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide))
-    note(f"moved group {group} to {loaded.target.name}" if execute else "nothing was changed: add --execute to do it")
+    if lost:
+        raise Failure(
+            faults.DATA_LOSS,
+            f"group {group} would skip {lost} records; nothing was changed",
+            where=enters.name,
+            found=f"{lost} records of {leaves.name} that the group has not read",
+            wanted="each of them, from where the group goes on",
+            next="pylog mirror status, and whether somebody else writes to these topics",
+        )
+    note(f"moved group {group} to {enters.name}" if execute else "nothing was changed: add --execute to do it")
+
+
+_MOVED = ("topic", "partition", "source_offset", "target_offset", "left", "mapped")
+_PROVED = ("unread", "reread", "lost")

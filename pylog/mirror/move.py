@@ -1,22 +1,39 @@
-"""Groups that move from the source to the target, and how far the mirror is."""
+"""Groups that move from the source to the target and back, and how far the mirror is."""
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pylog.client.admin import OffsetRange
 from pylog.client.groups import GroupAdmin
 from pylog.errors import PylogError
 from pylog.mirror import follow
-from pylog.mirror.config import MirrorConfig
+from pylog.mirror.config import Cluster, MirrorConfig
 from pylog.mirror.offsets import MapKey, OffsetMap
 from pylog.model import Offset, TopicPartition
 
 MOVABLE = ("Empty", "Dead")
 """States of a group that nobody reads in."""
 
+_LOOK_S = 0.5
+
 
 class MoveRefused(PylogError):
     """The group cannot be moved as things are."""
+
+
+class Way(StrEnum):
+    """Where a group moves."""
+
+    OVER = "over"
+    """From the source to the target."""
+    BACK = "back"
+
+    def ends(self, config: MirrorConfig) -> tuple[Cluster, Cluster]:
+        """Return the cluster that is left and the one that is entered."""
+        both = config.source, config.target
+        return both if self is Way.OVER else both[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +41,17 @@ class Move:
     """One partition of a group that moves.
 
     Attributes:
-        source: what the group committed in the source.
-        target: where it goes on in the target.
-        is_mapped: whether a pair says so; else it is the target's log start.
-        left: what the target holds from there on.
+        left: what the group committed in the cluster that it leaves.
+        entered: where it goes on in the other.
+        is_mapped: whether the offset map says so; else it is the log start there.
+        ahead: what the other holds from there on.
     """
 
     partition: TopicPartition
-    source: Offset
-    target: Offset
+    left: Offset
+    entered: Offset
     is_mapped: bool
-    left: int
+    ahead: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,56 +72,93 @@ class Standing:
 def moves(
     committed: Mapping[TopicPartition, Offset],
     held: Mapping[TopicPartition, OffsetRange],
-    source_ids: Mapping[str, str],
-    target_ids: Mapping[str, str],
-    maps: Mapping[MapKey, OffsetMap],
+    translate: Callable[[TopicPartition, Offset], Offset | None],
 ) -> list[Move]:
     """Return where a group goes on; decides only.
 
     Args:
-        committed: by the group in the source.
-        held: by the target; a partition that it lacks is left out.
-        source_ids: of the source's topics.
-        target_ids: of the target's topics.
-        maps: of the mirror.
+        committed: by the group in the cluster that it leaves.
+        held: by the other; a partition that it lacks is left out.
+        translate: offsets of the one to offsets of the other; None means at the log start.
     """
     found = []
     for partition, offset in sorted(committed.items()):
         there = held.get(partition)
         if there is None:
             continue
-        known = maps.get(MapKey(source_ids.get(partition.topic, ""), partition.partition))
-        if known is not None and known.target_id != target_ids.get(partition.topic):
-            known = None
-        translated = None if known is None else known.translate(offset)
-        target = min(max(there.start if translated is None else translated, there.start), there.end)
-        found.append(Move(partition, offset, target, translated is not None, there.end - target))
+        translated = translate(partition, offset)
+        entered = min(max(there.start if translated is None else translated, there.start), there.end)
+        found.append(Move(partition, offset, entered, translated is not None, there.end - entered))
     return found
 
 
-def plan_move(config: MirrorConfig, group: str) -> list[Move]:
-    """Return where *group* would go on in the target.
+def plan_move(config: MirrorConfig, group: str, way: Way = Way.OVER) -> list[Move]:
+    """Return where *group* would go on in the other cluster.
 
     Raises:
-        MoveRefused: it has members in one of the clusters, or committed nothing in the source.
+        MoveRefused: it has members in one of the clusters, or committed nothing in the one that it leaves.
     """
-    source, target = GroupAdmin(config.source.connection), GroupAdmin(config.target.connection)
-    for cluster, admin in ((config.source, source), (config.target, target)):
+    leaves, enters = way.ends(config)
+    here, there = GroupAdmin(leaves.connection), GroupAdmin(enters.connection)
+    for cluster, admin in ((leaves, here), (enters, there)):
         state = admin.group(group).state
         if state not in MOVABLE:
             raise MoveRefused(f"group {group} is {state} in {cluster.name}; stop its consumers first")
-    committed = source.committed(group)
+    committed = here.committed(group)
     if not committed:
-        raise MoveRefused(f"group {group} committed nothing in {config.source.name}")
-    held = _held(target, committed)
-    names = {one.topic for one in held}
-    source_ids = follow.topic_ids(config.source, names & source.cluster().topics.keys())
-    return moves(committed, held, source_ids, follow.topic_ids(config.target, names), follow.load_maps(config))
+        raise MoveRefused(f"group {group} committed nothing in {leaves.name}")
+    held = _held(there, committed)
+    maps = _valid_maps(config, {one.topic for one in held})
+    # What it had read before it left need not come again.
+    earlier = there.committed(group) if way is Way.BACK else {}
+
+    def translate(partition: TopicPartition, offset: Offset) -> Offset | None:
+        known = maps.get(partition)
+        if known is None:
+            return earlier.get(partition)
+        if way is Way.OVER:
+            return known.translate(offset)
+        return max((one for one in (known.translate_back(offset), earlier.get(partition)) if one is not None),
+                   default=None)  # fmt: skip
+
+    return moves(committed, held, translate)
 
 
-def execute(config: MirrorConfig, group: str, planned: Iterable[Move]) -> None:
-    """Commit in the target what was planned."""
-    GroupAdmin(config.target.connection).commit(group, {one.partition: one.target for one in planned})
+def _valid_maps(config: MirrorConfig, names: set[str]) -> dict[TopicPartition, OffsetMap]:
+    """Return the maps between the lives that topics have now, by partition."""
+    source_ids, target_ids = follow.topic_ids(config.source, names), follow.topic_ids(config.target, names)
+    topics = {source_ids[name]: name for name in names if name in source_ids}
+    return {
+        TopicPartition(topics[key.topic_id], key.partition): found
+        for key, found in follow.load_maps(config).items()
+        if key.topic_id in topics and found.target_id == target_ids.get(topics[key.topic_id])
+    }
+
+
+def execute(config: MirrorConfig, group: str, planned: Iterable[Move], way: Way = Way.OVER) -> None:
+    """Commit in the cluster that is entered what was planned."""
+    _, enters = way.ends(config)
+    GroupAdmin(enters.connection).commit(group, {one.partition: one.entered for one in planned})
+
+
+def wait_arrived(config: MirrorConfig, timeout_s: float) -> dict[TopicPartition, int]:
+    """Wait until everything that the source has now is in the target, and the mirror has written that down.
+
+    Returns:
+        What is still missing when *timeout_s* is over: offsets by partition.
+    """
+    source = GroupAdmin(config.source.connection)
+    views = source.cluster().topics
+    names = follow.mirrored(config, views)
+    held = source.offsets([TopicPartition(name, one.partition) for name in names for one in views[name].partitions])
+    deadline = time.monotonic() + timeout_s
+    while True:
+        committed = source.committed(config.group)
+        missing = {p: one.end - max(committed.get(p, 0), one.start) for p, one in held.items()}
+        behind = {p: count for p, count in missing.items() if count > 0}
+        if not behind or time.monotonic() > deadline:
+            return behind
+        time.sleep(_LOOK_S)
 
 
 def standings(config: MirrorConfig) -> list[Standing]:

@@ -5,7 +5,8 @@ mirror notes pairs (source offset, target offset) as it commits.  A pair says: a
 a copy below the target offset, and all from it on have a copy from the target offset on.
 
 A group that committed source offset g goes on at the target offset of the greatest pair not above g.  Whatever it had
-not read, from g on, then comes after; some of what it had read may come again.
+not read, from g on, then comes after; some of what it had read may come again.  The way back is the same: one that
+committed target offset h goes on at the source offset of the greatest pair whose target offset is not above h.
 
 map key   => {"id": source topic's id, "partition": int}
 map value => {"version": 1, "topic": string, "target_id": target topic's id, "pairs": [[source offset, target offset]]}
@@ -86,6 +87,14 @@ class OffsetMap:
         """Return where a group that committed *source* goes on; None means at the target's log start."""
         place = bisect.bisect_right(self.pairs, source, key=lambda pair: pair.source)
         return self.pairs[place - 1].target if place else None
+
+    def translate_back(self, target: Offset) -> Offset | None:
+        """Return where in the source a group goes on that committed *target*; None means at the source's log start.
+
+        So for records that came through the mirror: what somebody else wrote to the target is not in the source.
+        """
+        place = bisect.bisect_right(self.pairs, target, key=lambda pair: pair.target)
+        return self.pairs[place - 1].source if place else None
 
     def encode(self) -> bytes:
         """Return the record's value."""

@@ -141,6 +141,39 @@ def test_a_group_moves_and_skips_nothing_where_no_offset_is_equal(
     assert [row["lag"] for row in standing] == [0, 0]
 
 
+def test_a_group_moves_over_and_back_and_each_way_is_proven(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    live.create(topic)
+    start_above_zero(live, topic)
+    with Mirror(tmp_path, live, offline, topic) as mirror:
+        live.send(topic, numbered(0, 600))
+        config = f"--config={mirror.config_path}"
+        pylog("mirror", "status", config, "--wait=30")
+        GroupAdmin(live.bootstrap).commit("travellers", {TopicPartition(topic, one): HISTORY + 200 for one in (0, 1)})
+        over = json.loads(pylog("mirror", "move", "travellers", config, "--prove", "--execute", "--format=json"))
+        assert [(row["unread"], row["lost"]) for row in over] == [(100, 0), (100, 0)]
+        # It reads on there, and half of what comes later.
+        live.send(topic, numbered(600, 800))
+        pylog("mirror", "status", config, "--wait=30")
+        GroupAdmin(offline.bootstrap).commit("travellers", {TopicPartition(topic, one): 350 for one in (0, 1)})
+        back = json.loads(
+            pylog("mirror", "move", "travellers", config, "--back", "--prove", "--execute", "--format=json")
+        )
+        assert [(row["unread"], row["lost"]) for row in back] == [(50, 0), (50, 0)]
+        committed = GroupAdmin(live.bootstrap).committed("travellers")
+        assert all(HISTORY + 200 <= offset <= HISTORY + 350 for offset in committed.values()), committed
+        # Somebody else writes to the target: what it wrote there is not in the source, and the way back says so.
+        offline.send(topic, numbered(990_000, 990_010))
+        done = subprocess.run(
+            [sys.executable, "-m", "pylog", "mirror", "move", "travellers", config, "--back", "--prove", "--execute"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert "would skip 10 records" in done.stderr
+        assert GroupAdmin(live.bootstrap).committed("travellers") == committed
+
+
 def test_new_topics_partitions_and_settings_follow(
     tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
 ) -> None:

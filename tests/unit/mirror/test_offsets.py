@@ -39,6 +39,10 @@ def test_a_move_never_skips_whatever_was_doubled_or_left_out(seed: int) -> None:
         place = found.translate(group)
         after = set(target[0 if place is None else place :])
         assert {offset for offset in offsets if offset >= group} <= after
+    for group in range(len(target) + 1):
+        place_back = found.translate_back(group)
+        before = set(target[:group])
+        assert {offset for offset in offsets if place_back is not None and offset < place_back} <= before
 
 
 def test_records_that_the_target_lost_take_their_pairs_with_them() -> None:
