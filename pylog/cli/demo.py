@@ -2,16 +2,16 @@
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count as count_up
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
 from pylog import faults
-from pylog.cli.activity import TOPICS, Activity
-from pylog.cli.failure import Failure, failure_of
+from pylog.cli.activity import TOPICS, Activity, Encode, KeyValue, as_json, schema
+from pylog.cli.failure import Failure
 from pylog.cli.options import (
     Bootstrap,
     Codec,
@@ -27,15 +27,21 @@ from pylog.cli.options import (
 from pylog.cli.output import Column, emit, note, table
 from pylog.cli.progress import progress
 from pylog.client.admin import Admin
+from pylog.client.connection import Connection
 from pylog.client.counting import Count, key_hash, write_report
 from pylog.client.producer import Producer
-from pylog.errors import ApiError, ErrorCode
+from pylog.errors import ApiError, ErrorCode, PylogError
 
 app = new_app()
 
 _BLOCK_RECORDS = 2000
 _BLOCKS_A_SECOND = 20
 """How finely a rate is spread; fewer records a block than one would send none at low rates."""
+AVRO_SUFFIX = ".avro"
+"""Of the topics whose values are Avro: a topic holds one kind of value."""
+
+Send: TypeAlias = Callable[[str, Sequence[KeyValue]], None]
+"""Hands over records of a topic; raises the first error that is known."""
 
 
 @app.command(epilog="Example: pylog demo --records 100000 --rate 5000 --report /tmp/produced.json")
@@ -48,22 +54,30 @@ def demo(
     run: Annotated[str | None, typer.Option(metavar="NAME", help="Starts every key [the time, in hex].")] = None,
     partitions: Annotated[int, typer.Option(metavar="N", min=1, help="Of topics that are missing.")] = 4,
     replication_factor: Annotated[int, typer.Option(metavar="N", help="Of topics that are missing.")] = -1,
+    schema_registry: Annotated[str | None, typer.Option(
+        metavar="URL,..", help=f"Values in Avro, under schemas registered there, to topics NAME{AVRO_SUFFIX}.")] = None,
+    audit_window_ms: Annotated[int, typer.Option(
+        metavar="N", min=0, help="Stamp records and account for them in _audit, by windows so long; 0: do not.")] = 0,
     compression: Annotated[Codec, typer.Option("--compression", "-z", help="Of the batches.")] = Codec.LZ4,
     bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
 ) -> None:
     """Produce page views, searches, logins and host metrics, and say how many of each were acknowledged."""
     found = settings(bootstrap, timeout, property)
     name = run or f"{time.time_ns() // 1_000_000:x}"
+    suffix = AVRO_SUFFIX if schema_registry else ""
     with told_to_the_user(found.bootstrap):
         cluster = connection(found)
-        _create_missing(Admin(cluster), partitions, replication_factor)
-        producer = Producer(cluster, compression=compression, linger_ms=50)
+        _create_missing(Admin(cluster), [topic + suffix for topic in TOPICS], partitions, replication_factor)
+        activity = Activity(name, seed, avro(schema_registry, suffix) if schema_registry else as_json)
         started_s = time.monotonic()
-        counts = _produce(producer, Activity(name, seed), records, rate)
-        producer.flush()
-    if producer.first_error is not None:
-        note(f"{producer.failed_count} records were not acknowledged; no report is written")
-        raise failure_of(producer.first_error, found.bootstrap)
+        sending = _Audited(cluster, compression, audit_window_ms, replication_factor) if audit_window_ms else \
+            _Plain(cluster, compression)
+        try:
+            counts = _produce(sending.send, activity, suffix, records, rate)
+            sending.close()
+        except PylogError:
+            note("some records were not acknowledged; no report is written")
+            raise
     if report is not None:
         _write_report(report, counts)
     total, took_s = sum(c.count for c in counts.values()), time.monotonic() - started_s
@@ -73,9 +87,51 @@ def demo(
     note(f"run {name}: {total} records acknowledged in {took_s:.1f} s, {total / max(took_s, 1e-9):,.0f} a second")
 
 
-def _create_missing(admin: Admin, partitions: int, replication_factor: int) -> None:
+class _Plain:
+    """Sends many records at once."""
+
+    def __init__(self, cluster: Connection, compression: str) -> None:
+        self._producer = Producer(cluster, compression=compression, linger_ms=50)
+
+    def send(self, topic: str, records: Sequence[KeyValue]) -> None:
+        self._producer.send_many(topic, records)
+        if self._producer.first_error is not None:
+            raise self._producer.first_error
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+class _Audited:
+    """Sends records one by one, each with its stamp."""
+
+    def __init__(self, cluster: Connection, compression: str, window_ms: int, replication_factor: int) -> None:
+        from pylog.audit.load import ensure_topic
+        from pylog.audit.producer import AuditedProducer
+
+        ensure_topic(cluster, replication_factor)
+        self._producer = AuditedProducer(cluster, window_ms=window_ms, compression=compression, linger_ms=50)
+
+    def send(self, topic: str, records: Sequence[KeyValue]) -> None:
+        for key, value in records:
+            self._producer.send(topic, value, key)
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+def avro(urls: str, suffix: str) -> Encode:
+    """Return what turns events into Avro; registers the schemas."""
+    from pylog.client.avro import AvroSerializer, RegistryClient
+
+    registry = RegistryClient(urls.split(","))
+    serializers = {topic: AvroSerializer(registry, f"{topic}{suffix}-value", schema(topic)) for topic in TOPICS}
+    return lambda topic, event: serializers[topic](event)
+
+
+def _create_missing(admin: Admin, topics: Sequence[str], partitions: int, replication_factor: int) -> None:
     present = admin.cluster().topics
-    for topic in TOPICS:
+    for topic in topics:
         if topic in present:
             continue
         try:
@@ -85,20 +141,18 @@ def _create_missing(admin: Admin, partitions: int, replication_factor: int) -> N
                 raise
 
 
-def _produce(producer: Producer, activity: Activity, records: int, rate: float) -> dict[str, Count]:
-    """Hand all records to the producer at the given rate, and return their counts by topic."""
-    counts = dict.fromkeys(TOPICS, Count())
+def _produce(send: Send, activity: Activity, suffix: str, records: int, rate: float) -> dict[str, Count]:
+    """Hand over all records at the given rate, and return their counts by topic."""
+    counts = {topic + suffix: Count() for topic in TOPICS}
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service that is stopped still waits for its acks
     with progress("producing", records or None) as bar:
         try:
             for size in _blocks(records, rate):
                 for topic, events in activity.take(size).items():
-                    producer.send_many(topic, events)
+                    send(topic + suffix, events)
                     # Summed here, not kept: an endless run must not grow.
-                    counts[topic] += Count(len(events), sum(key_hash(key) for key, _ in events))
+                    counts[topic + suffix] += Count(len(events), sum(key_hash(key) for key, _ in events))
                 bar.advance(size)
-                if producer.first_error is not None:
-                    break
         except KeyboardInterrupt:
             note("interrupted; waiting for what is under way")
     return counts

@@ -2,11 +2,12 @@
 
 produced  the source's own account: a generator's report, or the host's journal
 stored    kcat over the brokers
+mirrored  kcat over the brokers of the other datacenter, where there is one and the lake is loaded from it
 landed    pyarrow over the Parquet files
 
 Each is counted by key (a journal entry by its cursor), each key once, beside a sum of key hashes that does not depend
 on the order; copies stand in a column of their own.  Equal means: the same distinct keys everywhere, and not one copy
-more in the lake than on the brokers.
+more in the lake than on the brokers that it is loaded from.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
@@ -32,19 +34,27 @@ _PAUSE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One source's records at the three places; `Count.count` and `Count.key_hash` take each key once."""
+    """One source's records at each place; `Count.count` and `Count.key_hash` take each key once."""
 
     source: str
     produced: Count
     stored: Count
     landed: Count
+    mirrored: Count | None = None
+
+    @property
+    def places(self) -> dict[str, Count]:
+        """Counts by place, in the order in which records pass."""
+        mirrored = {} if self.mirrored is None else {"mirrored": self.mirrored}
+        return {"produced": self.produced, "stored": self.stored, **mirrored, "landed": self.landed}
 
     def differences(self) -> list[str]:
         """Return what differs, in words; nothing when all is equal."""
-        found = _compare("produced", self.produced, "stored", self.stored)
-        found += _compare("stored", self.stored, "landed", self.landed)
-        if self.stored.duplicates != self.landed.duplicates:
-            found.append(f"{self.stored.duplicates} duplicates stored, {self.landed.duplicates} landed")
+        places = list(self.places.items())
+        found = [text for one, other in pairwise(places) for text in _compare(*one, *other)]
+        loaded_from, loaded = places[-2]
+        if loaded.duplicates != self.landed.duplicates:
+            found.append(f"{loaded.duplicates} duplicates {loaded_from}, {self.landed.duplicates} landed")
         return [f"{self.source}: {difference}" for difference in found]
 
 
@@ -70,8 +80,8 @@ class Report:
     run: str | None
 
 
-def topic_rows(given: Sequence[Report], bootstrap: str, lake: Path) -> list[Row]:
-    """Return a row for each topic of the reports, which are added up.
+def topic_rows(given: Sequence[Report], bootstrap: str, lake: Path, mirror: str | None = None) -> list[Row]:
+    """Return a row for each topic of the reports, which are added up; *mirror* is the other datacenter's brokers.
 
     With runs named, only their records count: a run that was interrupted leaves records and no report.
     """
@@ -81,12 +91,20 @@ def topic_rows(given: Sequence[Report], bootstrap: str, lake: Path) -> list[Row]
         return _counted((key for key in keys if key is not None and key.startswith(runs)) if runs else keys)
 
     return [
-        Row(topic, count, counted(readers.stored_keys(bootstrap, topic)), counted(readers.landed_keys(lake, topic)))
+        Row(
+            topic,
+            count,
+            counted(readers.stored_keys(bootstrap, topic)),
+            counted(readers.landed_keys(lake, topic)),
+            None if mirror is None else counted(readers.stored_keys(mirror, topic)),
+        )
         for topic, count in sorted(total([report.path for report in given]).items())
     ]
 
 
-def journal_rows(journals: Mapping[str, Sequence[str]], bootstrap: str, lake: Path, topic: str) -> list[Row]:
+def journal_rows(
+    journals: Mapping[str, Sequence[str]], bootstrap: str, lake: Path, topic: str, mirror: str | None = None
+) -> list[Row]:
     """Return a row for each host.
 
     Args:
@@ -94,14 +112,22 @@ def journal_rows(journals: Mapping[str, Sequence[str]], bootstrap: str, lake: Pa
         bootstrap: brokers.
         lake: directory.
         topic: where the journals were shipped.
+        mirror: the other datacenter's brokers.
     """
     if not journals:
         return []
     windows = {host: Window(cursors) for host, cursors in journals.items()}
     stored = _counted_by_host(windows, readers.stored_cursors(bootstrap, topic))
     landed = _counted_by_host(windows, readers.landed_cursors(lake, topic))
+    mirrored = None if mirror is None else _counted_by_host(windows, readers.stored_cursors(mirror, topic))
     return [
-        Row(f"{topic} {host}", _counted(c.encode() for c in journals[host]), stored[host], landed[host])
+        Row(
+            f"{topic} {host}",
+            _counted(c.encode() for c in journals[host]),
+            stored[host],
+            landed[host],
+            None if mirrored is None else mirrored[host],
+        )
         for host in sorted(windows)
     ]
 
@@ -124,16 +150,18 @@ def _counted_by_host(windows: Mapping[str, Window], entries: Iterable[tuple[byte
 
 def as_table(rows: Sequence[Row]) -> Table:
     """Return the rows for a terminal."""
-    table = Table(title="Produced, stored, landed")
+    names = list(rows[0].places) if rows else []
+    table = Table(title=", ".join(names).capitalize())
     table.add_column("source", overflow="fold")
-    for name in ("produced", "stored", "landed", "dup. stored", "dup. landed"):
+    for name in (*names, *(f"dup. {name}" for name in names[1:])):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("keys", overflow="fold")
     table.add_column("", no_wrap=True)
     for row in rows:
-        counts = [f"{c.count:,}" for c in (row.produced, row.stored, row.landed)]
-        copies = [f"{c.duplicates or 0:,}" for c in (row.stored, row.landed)]
-        hashes = dict.fromkeys(f"{c.key_hash:016x}" for c in (row.produced, row.stored, row.landed))
+        places = list(row.places.values())
+        counts = [f"{c.count:,}" for c in places]
+        copies = [f"{c.duplicates or 0:,}" for c in places[1:]]
+        hashes = dict.fromkeys(f"{c.key_hash:016x}" for c in places)
         table.add_row(row.source, *counts, *copies, " ".join(hashes), "differs" if row.differences() else "equal")
     return table
 
@@ -150,9 +178,7 @@ def as_json(rows: Sequence[Row]) -> str:
             "rows": [
                 {
                     "source": row.source,
-                    "produced": count(row.produced),
-                    "stored": count(row.stored),
-                    "landed": count(row.landed),
+                    **{place: count(c) for place, c in row.places.items()},
                     "differences": row.differences(),
                 }
                 for row in rows
@@ -188,6 +214,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         epilog="Exit code: 0 all equal, 1 something differs or cannot be read, 2 the command line is wrong.",
     )
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT[,...]")
+    parser.add_argument("--mirror", metavar="HOST:PORT[,...]", help="brokers that the lake is loaded from, if others")
     parser.add_argument("--lake", required=True, type=Path, metavar="DIR")
     parser.add_argument(
         "--report", action="append", default=[], type=_report, metavar="[RUN=]FILE",
@@ -240,8 +267,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         journals = {host: read_cursors(path) for host, path in given.journal}
 
         def count() -> list[Row]:
-            rows = topic_rows(given.report, given.bootstrap, given.lake)
-            return rows + journal_rows(journals, given.bootstrap, given.lake, given.journal_topic)
+            rows = topic_rows(given.report, given.bootstrap, given.lake, given.mirror)
+            return rows + journal_rows(journals, given.bootstrap, given.lake, given.journal_topic, given.mirror)
 
         rows = count_until_equal(count, given.wait)
     except PylogError as error:

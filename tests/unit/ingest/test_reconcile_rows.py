@@ -25,7 +25,13 @@ CASES = {
     "another key": (Row("t", seen("a", "b"), seen("a", "b"), seen("a", "x")), "but not the same keys"),
     "doubled by the ingestion": (Row("t", seen("a"), seen("a"), seen("a", "a")), "0 duplicates stored, 1 landed"),
     "a loss beside a duplicate": (Row("t", seen("a", "b"), seen("a", "b"), seen("a", "a")), "1 missing from landed"),
-}
+    "lost by the mirror": (
+        Row("t", seen("a", "b"), seen("a", "b"), seen("a"), seen("a")), "2 stored, 1 mirrored: 1 missing from mirrored"
+    ),
+    "doubled behind the mirror": (
+        Row("t", seen("a"), seen("a"), seen("a", "a"), seen("a")), "0 duplicates mirrored, 1 landed"
+    ),
+}  # fmt: skip
 
 
 def test_equal_is_equal() -> None:
@@ -36,6 +42,13 @@ def test_duplicates_of_an_at_least_once_path_are_shown_and_allowed() -> None:
     row = Row("logins", seen("a", "b"), seen("a", "b", "a"), seen("a", "a", "b"))
     assert row.differences() == []
     assert row.stored.duplicates == 1
+
+
+def test_what_the_mirror_doubled_is_in_the_lake_as_often() -> None:
+    row = Row("logins", seen("a", "b"), seen("a", "b"), seen("a", "b", "a"), seen("a", "a", "b"))
+    assert row.differences() == []
+    assert list(json.loads(as_json([row]))["rows"][0]) == [
+        "source", "produced", "stored", "mirrored", "landed", "differences"]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
