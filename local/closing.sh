@@ -9,9 +9,13 @@ echo
 awk -F '\t' '{ printf "  %-22s %6s s\n", $1, $2 }' "$STATE/up-stages.tsv"
 printf '  %-22s %6s s\n\n' 'all of it' "${1:-?}"
 echo 'Running'
-jq -r '.hosts | to_entries[] | "  \(.key)\t\(.value.ip)\t" +
-  (if .key | startswith("live") then "ZooKeeper :2181, broker :9092"
-   else "ZooKeeper :2181, broker :9092, Spark" end)' "$hosts" | column -t -s $'\t'
+jq -r '(.hosts | keys | map(select(startswith("spark"))) | length) as $spark | .hosts | to_entries[] |
+  "  \(.key)\t\(.value.ip)\t" +
+  (if .key == "live1" then "ZooKeeper :2181, broker :9092, schema registry :8081, audit"
+   elif .key == "offline1" then "ZooKeeper :2181, broker :9092, mirror, audit" + (if $spark == 0 then ", Spark" else "" end)
+   elif .key | startswith("live") then "ZooKeeper :2181, broker :9092"
+   elif .key | startswith("spark") then "Spark"
+   else "broker :9092" end)' "$hosts" | column -t -s $'\t'
 cat <<END
 
 Where to look
@@ -22,6 +26,8 @@ Where to look
 What to try next, from this machine
   .venv/bin/pylog topic list --bootstrap $first:9092
   kcat -b $first:9092 -t host.journal -o -5 -e       any Kafka client works
+  curl http://$first:8081/subjects                     the schema registry
+  make shell HOST=offline1, then: pylog mirror status --config /etc/pylog/mirror.yml
   ansible-playbook -i inventories/local playbooks/site.yml     again: changes nothing
   make test                                all tests
   make down                                removes the hosts, keeps the caches

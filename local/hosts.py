@@ -45,10 +45,14 @@ STATE = ROOT / ".local"
 CHECKOUT_ID = hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:6]
 
 DEFAULT_HOSTS = ("live1", "live2", "live3", "offline1")
-"""Live datacenter: three hosts, each a ZooKeeper server and a broker; offline datacenter: one, with Spark beside."""
+"""Live datacenter: three hosts, each a ZooKeeper server and a broker; offline: one host with mirror and Spark."""
 
-FIRST_ADDRESS = {"live": 10, "offline": 100}
-"""`live2` gets the subnet's address 12, `offline1` 101: the name alone fixes it."""
+FIRST_ADDRESS = {"live": 10, "offline": 100, "spark": 200}
+"""`live2` gets the subnet's address 12, `offline1` 101: the name alone fixes it. `spark1` is a host of the offline
+datacenter without a broker."""
+
+SHARED_DIR = "/srv/lake"
+"""What all hosts named spark see at one place, as they would a file system of the network."""
 
 DISKS_PER_HOST = 2
 DISK_BYTES = 4 << 30
@@ -64,7 +68,7 @@ RUN_OPTIONS = (
 MACHINE_LOCK = Path("/run/lock/pylog-hosts.lock")
 LOOP_SPACING = 200
 READY_TIMEOUT_S = 90
-RESERVED_NAMES = frozenset({"apt-cache", "cache", "disks", "journal", "ssh", "wheelhouse"})
+RESERVED_NAMES = frozenset({"apt-cache", "cache", "disks", "journal", "shared", "ssh", "wheelhouse"})
 
 READY_SCRIPT = f"""
 install -d -m 700 /root/.ssh && cat >/root/.ssh/authorized_keys || exit 1
@@ -224,9 +228,9 @@ def free_subnet(seed: str) -> ipaddress.IPv4Network:
 
 def address(hosts: HostSet, host: str) -> str:
     """Return the address that belongs to a host's name."""
-    match = re.fullmatch(r"(live|offline)([1-9][0-9]?)", host)
-    if match is None:
-        raise HostsError(f"unknown host {host!r}: names are live1…live89 and offline1…offline99")
+    match = re.fullmatch(r"(live|offline|spark)([1-9][0-9]?)", host)
+    if match is None or (match[1] == "spark" and int(match[2]) > 50):
+        raise HostsError(f"unknown host {host!r}: names are live1…live89, offline1…offline99 and spark1…spark50")
     number = FIRST_ADDRESS[match[1]] + int(match[2])
     return str(ipaddress.IPv4Network(hosts.subnet)[number])
 
@@ -302,12 +306,16 @@ def create(hosts: HostSet, host: str) -> None:
     # A journal on the container's own tmpfs would not survive a reboot of this machine; a real host's does.
     journal = set_dir(hosts.set) / "journal" / host
     journal.mkdir(parents=True, exist_ok=True)
+    volumes = [f"--volume={journal}:/var/log/journal"]
+    if host.startswith("spark"):
+        shared = set_dir(hosts.set) / "shared"
+        shared.mkdir(exist_ok=True)
+        volumes.append(f"--volume={shared}:{SHARED_DIR}")
     privileged(
         "podman", "--runtime=runc", "run", "--detach", "--name", facts.container, "--hostname", host,
         "--network", hosts.network, "--ip", facts.ip, "--network-alias", host,
         "--label", f"pylog.checkout={ROOT}", "--label", f"pylog.network={hosts.network}",
-        "--volume", f"{journal}:/var/log/journal",
-        *RUN_OPTIONS, *(f"--device={disk}" for disk in facts.disks), hosts.image,
+        *volumes, *RUN_OPTIONS, *(f"--device={disk}" for disk in facts.disks), hosts.image,
     )
 
 
@@ -455,7 +463,7 @@ def destroy(name: str) -> None:
     detach_disks(hosts)
     directory = set_dir(name)
     # The hosts' root wrote there.
-    privileged("rm", "-rf", str(directory / "disks"), str(directory / "journal"))
+    privileged("rm", "-rf", *(str(directory / name) for name in ("disks", "journal", "shared")))
     for file in ("known_hosts", "hosts.json"):
         (directory / file).unlink(missing_ok=True)
     if name != "main":

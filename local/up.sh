@@ -73,8 +73,8 @@ run_stage() {
 run_stage packages 90 local/setup.sh packages
 run_stage doctor 10 local/doctor.sh
 run_stage 'hosts and wheels' 90 hosts_and_wheels
-run_stage site.yml 110 deploy
-run_stage 'data, and its count' 60 local/demo.sh
+run_stage site.yml 150 deploy
+run_stage 'data, and its count' 110 local/demo.sh
 current='closing screen'
 total=$(awk -v a="$started" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.0f", b - a }')
 local/closing.sh "$total"

@@ -29,22 +29,34 @@ def variables(state: dict[str, Any], host: str) -> dict[str, Any]:
 
 
 def inventory(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the inventory as Ansible's script protocol wants it; a host's name says its datacenter."""
+    """Return the inventory as Ansible's script protocol wants it; a host's name says its datacenter.
+
+    With both datacenters there, the second one mirrors, loads and audits the first. Hosts named spark form a standalone
+    cluster of Spark without brokers; where there are none, Spark runs beside the offline datacenter's broker.
+    """
     hosts = sorted(state["hosts"])
     live = [host for host in hosts if host.startswith("live")]
     offline = [host for host in hosts if host.startswith("offline")]
+    spark = [host for host in hosts if host.startswith("spark")]
+    groups = {
+        "live": live,
+        "offline": offline + spark,
+        "spark": spark,
+        # Hosts that join later bring brokers; the ensemble stays odd.
+        "pylog_zookeeper": [host for host in hosts if host in ENSEMBLES],
+        "pylog_broker": live + offline,
+        "pylog_ship": hosts,
+        "pylog_spark": spark[:1] or offline[:1],
+        "pylog_spark_master": spark[:1],
+        "pylog_spark_worker": spark,
+        "pylog_mirror": offline[:1] if live else [],
+        "pylog_registry": live[:1] if offline else [],
+        "pylog_audit": live[:1] + offline[:1] if live and offline else [],
+    }
     return {
         "_meta": {"hostvars": {host: variables(state, host) for host in hosts}},
         "all": {"vars": {"pylog_apt_proxy": state.get("apt_proxy") or ""}},
-        "live": {"hosts": live},
-        "offline": {"hosts": offline},
-        # Hosts that join later bring brokers; the ensemble stays odd.
-        "pylog_zookeeper": {"hosts": [host for host in hosts if host in ENSEMBLES]},
-        "pylog_broker": {"hosts": hosts},
-        "pylog_ship": {"hosts": hosts},
-        "pylog_spark": {"hosts": offline},
-        # Not on one small machine by default; the roles do the same wherever a group has hosts.
-        **{f"pylog_{one}": {"hosts": []} for one in ("mirror", "registry", "audit", "spark_master", "spark_worker")},
+        **{group: {"hosts": members} for group, members in groups.items()},
     }
 
 

@@ -43,10 +43,12 @@ def test_spark_has_an_environment_of_its_own(spark_hosts: list[Host]) -> None:
         assert host.run("%s -c 'import pyspark, pyspark_pylog, pyarrow'", PYTHON).rc == 0
 
 
-def test_a_run_of_the_job_lands_the_journals(spark_hosts: list[Host]) -> None:
+def test_a_run_of_the_job_lands_the_journals(spark_hosts: list[Host], runner: AnsibleRunner) -> None:
+    [mirror, *_] = [runner.get_host(name) for name in runner.get_hosts("pylog_mirror")]
     for host in spark_hosts:
         before = landed(host)
         host.check_output("logger -t pylog-infra %s", f"ingest {time.time_ns()}")
+        mirror.check_output("pylog mirror status --config /etc/pylog/mirror.yml --wait 60")
         run = host.run("systemctl start pylog-ingest.service")
         assert run.rc == 0, host.run("journalctl --no-pager --lines 40 --unit pylog-ingest.service").stdout
         assert landed(host) > before

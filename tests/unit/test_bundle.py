@@ -113,15 +113,18 @@ def hosts_and_groups(inventory: Mapping[str, Any]) -> tuple[list[Host], dict[str
     return [Host(name=name, variables=variables.get(name, {})) for name in groups["all"]], groups
 
 
-@pytest.fixture
-def hosts_file(tmp_path: Path) -> Path:
-    """State of four hosts as `make hosts` writes it."""
-    names = ["live1", "live2", "live3", "offline1"]
+def write_hosts_file(path: Path, *names: str) -> Path:
+    """Write the state of hosts as `make hosts` does."""
     disks = ["/dev/loop100", "/dev/loop101"]
     hosts = {name: {"ip": f"192.0.2.{number}", "disks": disks} for number, name in enumerate(names, 1)}
-    path = tmp_path / "hosts.json"
     path.write_text(json.dumps({"ssh_key": "/k", "known_hosts": "/h", "apt_proxy": "http://p:1", "hosts": hosts}))
     return path
+
+
+@pytest.fixture
+def hosts_file(tmp_path: Path) -> Path:
+    """State of the four hosts of `make up`."""
+    return write_hosts_file(tmp_path / "hosts.json", "live1", "live2", "live3", "offline1")
 
 
 def test_the_example_inventory_passes_preflight() -> None:
@@ -135,6 +138,23 @@ def test_the_local_inventory_passes_preflight(hosts_file: Path) -> None:
         "live1": "live", "live2": "live", "live3": "live", "offline1": "offline"
     }  # fmt: skip
     assert check_inventory(hosts, groups, load_specs(ROOT / "roles"), ROLES) == []
+
+
+def test_hosts_of_spark_form_its_cluster_and_pass_preflight(tmp_path: Path) -> None:
+    names = ["live1", "live2", "live3", "offline1", "offline2", "spark1", "spark2"]
+    file = write_hosts_file(tmp_path / "hosts.json", *names)
+    hosts, groups = hosts_and_groups(ansible_inventory("local", PYLOG_HOSTS_FILE=str(file)))
+    assert check_inventory(hosts, groups, load_specs(ROOT / "roles"), ROLES) == []
+    assert groups["pylog_spark_master"] == groups["pylog_spark"] == ["spark1"]
+    assert groups["pylog_spark_worker"] == ["spark1", "spark2"]
+    assert not set(groups["pylog_broker"]) & set(groups["pylog_spark_worker"])
+    assert {host.name: host.datacenter for host in hosts}["spark1"] == "offline"
+
+
+def test_one_datacenter_alone_has_nothing_between_datacenters(tmp_path: Path) -> None:
+    file = write_hosts_file(tmp_path / "hosts.json", "live1", "live2", "live3")
+    _, groups = hosts_and_groups(ansible_inventory("local", PYLOG_HOSTS_FILE=str(file)))
+    assert [groups[f"pylog_{one}"] for one in ("mirror", "registry", "audit", "spark", "spark_worker")] == [[]] * 5
 
 
 def test_an_inventory_without_hosts_says_what_to_do(tmp_path: Path) -> None:

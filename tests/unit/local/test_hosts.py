@@ -14,12 +14,13 @@ def host_set(name: str = "main") -> hosts.HostSet:
 
 
 @pytest.mark.parametrize(("host", "address"), [("live1", "10.70.3.11"), ("live89", "10.70.3.99"),
-                                               ("offline1", "10.70.3.101"), ("offline99", "10.70.3.199")])
+                                               ("offline1", "10.70.3.101"), ("offline99", "10.70.3.199"),
+                                               ("spark1", "10.70.3.201"), ("spark50", "10.70.3.250")])
 def test_a_name_alone_fixes_the_address(host: str, address: str) -> None:
     assert hosts.address(host_set(), host) == address
 
 
-@pytest.mark.parametrize("host", ["", "live", "live0", "live100", "web1", "live1;reboot"])
+@pytest.mark.parametrize("host", ["", "live", "live0", "live100", "spark51", "web1", "live1;reboot"])
 def test_other_names_are_refused(host: str) -> None:
     with pytest.raises(hosts.HostsError, match="unknown host"):
         hosts.address(host_set(), host)
