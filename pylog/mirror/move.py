@@ -109,19 +109,27 @@ def plan_move(config: MirrorConfig, group: str, way: Way = Way.OVER) -> list[Mov
         raise MoveRefused(f"group {group} committed nothing in {leaves.name}")
     held = _held(there, committed)
     maps = _valid_maps(config, {one.topic for one in held})
-    # What it had read before it left need not come again.
     earlier = there.committed(group) if way is Way.BACK else {}
 
     def translate(partition: TopicPartition, offset: Offset) -> Offset | None:
         known = maps.get(partition)
         if known is None:
-            return earlier.get(partition)
-        if way is Way.OVER:
-            return known.translate(offset)
-        return max((one for one in (known.translate_back(offset), earlier.get(partition)) if one is not None),
-                   default=None)  # fmt: skip
+            return None
+        return known.translate(offset) if way is Way.OVER else returning(known, offset, earlier.get(partition))
 
     return moves(committed, held, translate)
+
+
+def returning(known: OffsetMap, committed: Offset, earlier: Offset | None) -> Offset | None:
+    """Return where in the source a group goes on that *committed* in the target and *earlier* in the source.
+
+    What it had read before it left need not come again, unless somebody set it back in the target meanwhile.
+    """
+    found = known.translate_back(committed)
+    entered = None if earlier is None else known.translate(earlier)
+    if earlier is None or entered is None or committed < entered:
+        return found
+    return max(earlier, found or 0)
 
 
 def _valid_maps(config: MirrorConfig, names: set[str]) -> dict[TopicPartition, OffsetMap]:

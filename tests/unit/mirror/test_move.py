@@ -6,7 +6,8 @@ import pytest
 
 from pylog.client.admin import OffsetRange
 from pylog.client.consumer import ConsumedRecord
-from pylog.mirror.move import Move, Way, moves
+from pylog.mirror.move import Move, moves, returning
+from pylog.mirror.offsets import OffsetMap, Pair
 from pylog.mirror.proof import Proof, compare, identity
 from pylog.model import TopicPartition
 
@@ -47,5 +48,14 @@ def test_a_copy_is_the_same_record_and_its_neighbours_are_not() -> None:
     assert len({identity(one) for one in [original, *others]}) == 6
 
 
-def test_both_ways_name_their_ends() -> None:
-    assert [way.value for way in Way] == ["over", "back"]
+@pytest.mark.parametrize(
+    ("committed", "earlier", "goes_on"),
+    [(115, None, 10), (115, 17, 17), (125, 17, 20), (105, 17, 0), (95, 17, None), (115, 5, 10)],
+    ids=["never read in the source", "read further there", "read further since", "set back", "set back to before all",
+         "read less there"],
+)  # fmt: skip
+def test_a_group_that_returns_reads_little_again_and_obeys_who_set_it_back(
+    committed: int, earlier: int | None, goes_on: int | None
+) -> None:
+    known = OffsetMap("clicks", "id", [Pair(0, 100), Pair(10, 110), Pair(20, 120)])
+    assert returning(known, committed, earlier) == goes_on
