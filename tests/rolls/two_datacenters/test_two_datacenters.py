@@ -1,0 +1,203 @@
+"""A stream from the live datacenter to the lake, through all that may happen on the way; told in one run, in order."""
+
+import json
+import os
+import shlex
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pylog.client.admin import Admin
+from pylog.client.consumer import GroupConsumer
+from pylog.client.producer import Producer
+from pylog.ingest import readers
+from tests.rolls import cluster
+from tests.rolls.two_datacenters import pipeline
+from tests.rolls.two_datacenters.pipeline import DRIVER_HOST, LAKE, LOAD, MIRROR_HOST, WORKER_HOSTS, Stream, on
+
+CUT_S = 60
+GROUP, TOPIC = "readers", "switched"
+RESULT: dict[str, object] = {}
+
+
+@pytest.fixture(scope="module")
+def stream() -> Iterator[Stream]:
+    """Produces through all tests up to the one that counts."""
+    running = Stream()
+    running.start()
+    yield running
+    cluster.keep_result("two_datacenters", RESULT)
+
+
+def test_sparks_own_cluster_runs_the_load_and_takes_no_stranger(stream: Stream) -> None:
+    pipeline.wait_until(lambda: stream.keys, "the first records")
+    pipeline.drain()
+    pipeline.run_load()
+    assert pipeline.commits() > 0
+    ports = on(DRIVER_HOST, "ss -H -l -n -t").split()
+    assert any(one.endswith(":7077") for one in ports)
+    assert not any(one.endswith(":6066") for one in ports), "the REST port starts jobs for anybody"
+    settings = on(DRIVER_HOST, "cat /etc/pylog/spark/spark-defaults.conf")
+    assert "spark.authenticate true" in settings
+    stranger = (
+        "env SPARK_CONF_DIR=/nowhere PYSPARK_PYTHON=/opt/pylog/spark/current/bin/python timeout 45 "
+        "/opt/pylog/spark/current/bin/python -c 'from pyspark import SparkContext; "
+        f'SparkContext("spark://{pipeline.address(DRIVER_HOST)}:7077", "stranger")\''
+    )
+    assert "ok" not in on(DRIVER_HOST, f"({stranger}) >/dev/null 2>&1 && echo ok", is_checked=False)
+    for host in WORKER_HOSTS:
+        assert on(host, "ls /var/lib/pylog-spark-worker/work"), f"no executor ever ran on {host}"
+        assert not [one for one in cluster.targets() if one.name == host], "a worker beside a broker"
+
+
+def test_a_cut_link_delays_and_loses_nothing(stream: Stream) -> None:
+    with pipeline.link_cut(MIRROR_HOST):
+        time.sleep(CUT_S)
+        metrics = on(MIRROR_HOST, f"python3 -c {shlex.quote(_SCRAPE)}")
+        lags = [float(line.rpartition(" ")[2]) for line in metrics.splitlines()
+                if line.startswith("pylog_mirror_lag_seconds{") and ".avro" in line]  # fmt: skip
+        assert max(lags) > CUT_S / 2, lags
+        RESULT["lag_s_at_the_end_of_the_cut"] = max(lags)
+    healed_s = time.monotonic()
+    pipeline.drain()
+    RESULT["s_from_heal_to_caught_up"] = round(time.monotonic() - healed_s, 1)
+
+
+def test_a_killed_task_runs_again(stream: Stream) -> None:
+    before = pipeline.commits()
+    pipeline.start_load()
+    killed = [on(host, _KILL_TASKS) for host in WORKER_HOSTS[::-1]]
+    assert any(killed), "no task was found to kill"
+    assert pipeline.wait_load() == "success", on(DRIVER_HOST, f"journalctl --no-pager --lines 80 --unit {LOAD}")
+    assert pipeline.commits() > before
+    RESULT["tasks_killed"] = sum(len(one.split()) for one in killed)
+
+
+def test_a_killed_driver_leaves_nothing_half(stream: Stream) -> None:
+    pipeline.start_load()
+    pipeline.wait_until(lambda: list((LAKE / "_staging").glob("*")), "the driver has begun an attempt")
+    on(DRIVER_HOST, f"systemctl kill --signal=KILL {LOAD}")
+    assert pipeline.wait_load() == "signal"
+    before = pipeline.commits()
+    pipeline.run_load()
+    assert pipeline.commits() > before
+
+
+def test_a_killed_broker_of_the_offline_datacenter_comes_back(stream: Stream) -> None:
+    on("offline2", "systemctl kill --signal=KILL pylog-broker@102")
+    time.sleep(10)  # its session ends meanwhile, the other leads
+    pipeline.pylog("cluster", "health", "--bootstrap", pipeline.brokers("offline"), "--wait", "120")
+    pipeline.drain()
+
+
+def test_a_group_moves_over_and_back_and_skips_nothing(stream: Stream, tmp_path: Path) -> None:
+    live, offline = pipeline.brokers("live"), pipeline.brokers("offline")
+    Admin(live).create_topic(TOPIC, partitions=4, replication_factor=3)
+    _send(live, range(4000))
+    read = _read(live, at_least=1000)
+    over, back = tmp_path / "over.json", tmp_path / "back.json"
+    done = cluster.playbook("switch_over", {"switch_over_groups": [GROUP], "switch_over_report": str(over)})
+    assert done.returncode == 0
+    read_there = _read(offline, at_least=1500)
+    _send(live, range(4000, 5000))
+    extra = {"switch_over_groups": [GROUP], "switch_over_back": True, "switch_over_report": str(back)}
+    assert cluster.playbook("switch_over", extra).returncode == 0
+    read_again = _read(live, at_least=0)
+    everything = read + read_there + read_again
+    assert set(everything) == {b"%06d" % number for number in range(5000)}
+    for name, path in (("over", over), ("back", back)):
+        [rows] = json.loads(path.read_text()).values()
+        assert sum(row["lost"] for row in rows) == 0
+        RESULT[f"switch_{name}"] = {key: sum(row[key] for row in rows) for key in ("unread", "reread", "lost")}
+    RESULT["switch_read_more_than_once"] = sum(count - 1 for count in Counter(everything).values())
+
+
+def test_every_record_is_in_the_lake_as_often_as_in_the_offline_datacenter(stream: Stream) -> None:
+    stream.stop()
+    pipeline.drain()
+    pipeline.run_load()
+    doubled = total = 0
+    for topic, keys in stream.keys.items():
+        produced = Counter(keys)
+        mirrored = stream.keys_in(readers.stored_keys(pipeline.brokers("offline"), topic))
+        landed = stream.keys_in(readers.landed_keys(LAKE, topic))
+        assert stream.keys_in(readers.stored_keys(pipeline.brokers("live"), topic)) == produced
+        assert landed.keys() == produced.keys()
+        assert landed == mirrored, "Spark lost or doubled something"
+        total += produced.total()
+        doubled += (mirrored - produced).total()
+    assert total > 10_000
+    RESULT["records_produced_and_landed"] = total
+    RESULT["copies_made_by_the_mirror"] = doubled
+
+
+def test_the_audit_finds_everything_everywhere(stream: Stream) -> None:
+    found = pipeline.audit()
+    assert [one for one in found["findings"] if one["is_alarm"]] == []
+    rows = [row for rows in found["topics"].values() for row in rows]
+    assert sum(row["produced"] for row in rows) >= sum(map(len, stream.keys.values()))
+    for row in rows:
+        assert row["arrived"] == dict.fromkeys(("live", "mirror", "lake"), row["produced"])
+
+
+def test_the_audit_names_a_row_that_is_taken_out_of_the_lake(stream: Stream) -> None:
+    path = max((LAKE / "topic=pageviews.avro").rglob("*.parquet"), key=lambda one: one.stat().st_size)
+    whole, status = path.read_bytes(), path.stat()
+    table = pq.read_table(path)
+    mine = [number for number, key in enumerate(table["key"].to_pylist()) if key.startswith(stream.run_name.encode())]
+    victim = mine[len(mine) // 2]
+    kept = [number for number in range(len(table)) if number != victim]
+    try:
+        pq.write_table(table.take(kept), path)
+        os.chown(path, status.st_uid, status.st_gid)
+        alarms = [one for one in pipeline.audit()["findings"] if one["is_alarm"]]
+    finally:
+        path.write_bytes(whole)
+    [alarm] = alarms
+    assert (alarm["kind"], alarm["topic"], alarm["tier"], alarm["count"]) == ("lost", "pageviews.avro", "lake", 1)
+    assert len(alarm["ranges"]) == 1
+    RESULT["named"] = {name: alarm[name] for name in ("kind", "topic", "tier", "window", "producer", "ranges")}
+    assert [one for one in pipeline.audit()["findings"] if one["is_alarm"]] == []
+
+
+def test_the_registry_has_the_schemas(stream: Stream) -> None:
+    with urllib.request.urlopen(f"{pipeline.registry()}/subjects", timeout=10) as answer:
+        subjects = set(json.loads(answer.read()))
+    assert {f"{topic}-value" for topic in stream.keys} <= subjects
+
+
+def _send(bootstrap: str, numbers: range) -> None:
+    with Producer(bootstrap, batch__size=4000) as producer:
+        for number in numbers:
+            producer.send(TOPIC, b"%06d" % number, partition=number % 4)
+
+
+def _read(bootstrap: str, at_least: int) -> list[bytes]:
+    """Read as the group: so many records and some, or to the end; commit, and leave."""
+    found: list[bytes] = []
+    deadline = time.monotonic() + pipeline.WAIT_S
+    with GroupConsumer(bootstrap, GROUP, [TOPIC]) as consumer:
+        while not (at_least and len(found) >= at_least) and not consumer.is_at_end:
+            assert time.monotonic() < deadline, f"only {len(found)} records came"
+            found += [record.value for record in consumer.read(0.5, 200) if record.value is not None]
+        consumer.commit()
+    return found
+
+
+_SCRAPE = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:9181/metrics').read().decode())"
+
+# As soon as Spark's Python appears on a worker: every one that runs then.
+_KILL_TASKS = """
+end=$(( $(date +%s) + 60 ))
+while [ "$(date +%s)" -lt $end ]; do
+  found=$(pgrep -u pylog -f 'pyspark[.]daemon')
+  if [ -n "$found" ]; then kill -KILL $found; echo $found; exit 0; fi
+  if [ "$(systemctl is-active pylog-ingest.service)" = inactive ] && [ "$(hostname)" = spark1 ]; then exit 0; fi
+  sleep 0.05
+done
+"""
