@@ -3,7 +3,7 @@
 Batches: one message each. Acknowledgements: waiting for each. sendfile: the broker reads and sends instead. The page
 cache: records written through to the disk before they are acknowledged.
 
-python -m bench.ablation                             some 3 minutes
+python -m bench.ablation                             some 2 minutes
 python -m bench.ablation --count 100000 --no-write   does it run at all?
 """
 
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.ablation", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--count", type=int, default=2_000_000)
+    parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--write", action=argparse.BooleanOptionalAction, default=True, help="keep results in docs/")
     options = parser.parse_args(arguments)
     found = run(options.rounds, options.count)

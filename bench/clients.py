@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+from pylog import model
+from pylog.client.admin import Admin
+from pylog.errors import PylogError
 
 WORK_DIR = Path(__file__).resolve().parents[1] / ".local" / "bench"
 """Where binaries and brokers' data go unless told otherwise."""
@@ -73,6 +77,7 @@ class Topics:
         # Quiet: at the end the broker goes before its clients do.
         shared: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 2}
         self._admin = AdminClient(shared)
+        self._own_admin = Admin(bootstrap)
         self._consumer = Consumer({**shared, "group.id": "bench", "enable.auto.commit": False})
 
     def create(self, name: str) -> None:
@@ -86,12 +91,12 @@ class Topics:
 
     def count(self, name: str, partitions: int) -> int:
         """Return how many messages a topic ever got, once all its partitions answer."""
-        asked = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
+        wanted = [model.TopicPartition(name, number) for number in range(partitions)]
         deadline_s = time.monotonic() + 60
         while True:
             try:
-                return sum(one.result(60).offset for one in self._admin.list_offsets(asked).values())
-            except KafkaException:
+                return sum(self._own_admin.ends(wanted).values())
+            except PylogError:
                 if time.monotonic() > deadline_s:
                     raise
                 time.sleep(0.02)

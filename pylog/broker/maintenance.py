@@ -62,6 +62,7 @@ class Maintenance:
         self._tasks = Tasks()
         self._running: set[asyncio.Future[None]] = set()
         self._disk_used = metrics.gauge("pylog_disk_used_ratio", "Share of the data disk in use, 0 to 1.")
+        self._disk_alarm = metrics.gauge("pylog_disk_alarm", "1 above log.disk.alarm.percent: act before writes stop.")
         self._deleted_bytes = metrics.counter("pylog_retention_deleted_bytes_total", "Bytes retention deleted.")
         self._compactions = metrics.counter("pylog_compactions_total", "Passes of compaction over a log.")
         self._scrubbed_bytes = metrics.counter("pylog_scrubbed_bytes_total", "Bytes of closed segments read again.")
@@ -177,6 +178,10 @@ class Maintenance:
         used_blocks = found.f_blocks - found.f_bfree
         used = used_blocks / max(used_blocks + found.f_bavail, 1)
         self._disk_used.value = used
+        alarm = int(self._settings["log.disk.alarm.percent"]) / 100
+        if (used >= alarm) != self._disk_alarm.value:
+            self._disk_alarm.value = used >= alarm
+            _logger.warning("disk alarm=%s used=%.3f from=%.2f", "on" if used >= alarm else "off", used, alarm)
         limit = int(self._settings["log.disk.high.watermark.percent"]) / 100
         is_full = used >= limit
         if is_full != self._produce.is_disk_full:

@@ -174,6 +174,14 @@ SETTINGS: Mapping[str, Setting] = _table(
         high=100,
     ),
     Setting(
+        "log.disk.alarm.percent",
+        Kind.INT,
+        85,
+        "Use of the data disk from which on pylog_disk_alarm is 1 and the log warns, while there is time to act.",
+        low=1,
+        high=100,
+    ),
+    Setting(
         "log.flush.offset.checkpoint.interval.ms",
         Kind.INT,
         60_000,

@@ -104,6 +104,15 @@ def test_a_killed_broker_keeps_what_it_acknowledged(tmp_path: Path) -> None:
         assert broker.admin("GET", "/status")[1]["partitions"][0]["log_end_offset"] == 500
 
 
+@pytest.mark.parametrize(("percent", "is_on"), [(1, True), (100, False)])
+def test_t12_the_disk_raises_an_alarm_while_writes_still_go_on(tmp_path: Path, percent: int, is_on: bool) -> None:
+    settings = {"log.disk.alarm.percent": percent, "log.disk.high.watermark.percent": 100}
+    with BrokerProcess(tmp_path, config=settings) as broker:
+        produce(broker, "events", 1)
+        assert f"pylog_disk_alarm {int(is_on)}\n" in broker.admin("GET", "/metrics")[1]
+        assert ("disk alarm=on" in broker.log) is is_on
+
+
 def test_t9_damage_in_a_closed_segment_takes_the_partition_offline_before_it_is_read(tmp_path: Path) -> None:
     settings = {"log.segment.bytes": 4096, "log.scrub.interval.ms": 0}
     with BrokerProcess(tmp_path, config=settings) as broker:
