@@ -153,10 +153,13 @@ class Segment:
         """Take note of a batch found in the file at *position*, where the known part of the segment ends.
 
         Raises:
-            StorageError: its offsets do not follow what is before.
+            StorageError: its offsets do not follow what is before, or no index of this segment could name them.
         """
         if header.base_offset < self.next_offset or header.last_offset_delta < 0:
             raise StorageError(f"{self.path}: offset {header.base_offset} at {position}, wanted {self.next_offset}")
+        if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            # No CRC covers a batch's offset.
+            raise StorageError(f"{self.path}: offset {header.last_offset} at {position}, too far from the first")
         if header.base_offset > self.next_offset:
             self.skip_to(header.base_offset)
         if not self.size_bytes:

@@ -68,6 +68,19 @@ def test_garbage_after_the_last_batch_is_cut(tmp_path: Path, tail: bytes) -> Non
     assert read_all(open_log(tmp_path, ONE_SEGMENT)) == b"".join(stored)
 
 
+def test_an_offset_that_no_index_could_name_is_cut_though_no_crc_covers_it(tmp_path: Path) -> None:
+    log = open_log(tmp_path, ONE_SEGMENT)
+    stored = fill(log, 3)
+    crash(log)
+    with segment_files(tmp_path)[0].open("r+b") as file:
+        file.seek(len(stored[0]) + len(stored[1]))
+        file.write((2**32 + 2).to_bytes(8, "big"))
+    again = open_log(tmp_path, ONE_SEGMENT)
+    assert (again.log_end_offset, read_all(again)) == (2, b"".join(stored[:2]))
+    append(again)
+    again.roll(again.log_end_offset)
+
+
 def test_a_bad_batch_above_the_recovery_point_is_cut_with_all_that_follows(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     stored = fill(log, 40)
