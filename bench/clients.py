@@ -85,9 +85,10 @@ class Topics:
         self.request(name, 1)
         self._end(name)
 
-    def request(self, name: str, partitions: int) -> None:
-        """Create a topic; return when the controller says that it is made."""
-        self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
+    def request(self, name: str, partitions: int, **configs: str) -> None:
+        """Create a topic, ``_`` in a config's name for ``.``; return when the controller says that it is made."""
+        named = {key.replace("_", "."): value for key, value in configs.items()}
+        self._admin.create_topics([NewTopic(name, partitions, 1, config=named)])[name].result(60)
 
     def count(self, name: str, partitions: int) -> int:
         """Return how many messages a topic ever got, once all its partitions answer."""
