@@ -1,13 +1,16 @@
 """Rows into Parquet per CPU second: the load job, ``format("pylog")``, and Spark's own Kafka connector.
 
-python -m bench.ingest [--records N] [--codec none|zstd] [--ways decoder,job,source,connector] [--rounds N]
+python -m bench.ingest [--records N] [--codec none|zstd] [--rounds N]
+                       [--ways decoder,avro,fastavro,job,source,connector]
 
 The cost of a way is the CPU of everything it starts, JVM, Python workers and start of Spark included; the broker's is
-left out.  The decoder runs alone, over bytes that were fetched before.
+left out.  The decoder runs alone, over bytes that were fetched before.  So do the two that make columns of Avro: values
+of eight fields and about 190 bytes, all of a chunk at a time, and one after the other as fastavro reads them.
 """
 
 import argparse
 import ctypes
+import io
 import json
 import os
 import resource
@@ -18,13 +21,19 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import fastavro
+import pyarrow as pa
 import pyarrow.dataset as ds
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs do not re-export it
 
+from pylog.client.avro import parse
 from pylog.client.raw import RawClient, RawConfig
+from pylog.daemon.web import WebServer, json_answer
+from pylog.ingest.avro import AvroColumns, column_type
 from pylog.ingest.decode import decode, whole_batches
 from pylog.ingest.fetch import positions, read_range
 from pylog.ingest.plan import Range
@@ -160,8 +169,70 @@ def run_decoder(bootstrap: str, directory: Path, records: int) -> Cost:
     return Cost(rows, time.monotonic() - began, time.process_time() - cpu)
 
 
+_LOGIN = json.dumps({
+    "type": "record",
+    "name": "Login",
+    "fields": [
+        {"name": "member", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "page", "type": "string"},
+        {"name": "referrer", "type": ["null", "string"], "default": None},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["WEB", "APP", "API"]}},
+        {"name": "seconds", "type": "double"},
+        {"name": "is_new", "type": "boolean"},
+        {"name": "agent", "type": "string"},
+    ],
+})
+_CHUNK_ROWS = 20_000
+
+
+def _logins() -> tuple[list[bytes], str]:
+    """Return framed values of one chunk, and their schema."""
+    parsed = parse(_LOGIN, {})
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    values = []
+    for number in range(_CHUNK_ROWS):
+        out = io.BytesIO()
+        out.write(b"\0\0\0\0\0")
+        fastavro.schemaless_writer(out, parsed, {
+            "member": number * 7919, "at": began + timedelta(milliseconds=number), "page": f"/jobs/view/{number}",
+            "referrer": None if number % 3 else f"https://example.com/search?q={number:020}", "seconds": number / 7,
+            "kind": ("WEB", "APP", "API")[number % 3], "is_new": number % 2 == 0, "agent": f"agent {number:<120}"})
+        values.append(out.getvalue())
+    return values, _LOGIN
+
+
+def run_avro(_bootstrap: str, _directory: Path, records: int) -> Cost:
+    """Columns of Avro values, a chunk at a time."""
+    values, text = _logins()
+    chunk, rows = pa.array(values, pa.binary()), 0
+    with WebServer("127.0.0.1", 0, lambda _: json_answer(200, {"schema": text})) as registry:
+        columns = AvroColumns([f"http://127.0.0.1:{registry.port}"], text)
+        columns.decode(chunk)
+        began, cpu = time.monotonic(), time.process_time()
+        while rows < records:
+            decoded, reasons = columns.decode(chunk[: records - rows])
+            assert decoded.null_count == 0, reasons
+            rows += len(decoded)
+        return Cost(rows, time.monotonic() - began, time.process_time() - cpu)
+
+
+def run_fastavro(_bootstrap: str, _directory: Path, records: int) -> Cost:
+    """The same columns of one value after the other."""
+    values, text = _logins()
+    parsed, kind, rows = parse(text, {}), column_type(text), 0
+    began, cpu = time.monotonic(), time.process_time()
+    while rows < records:
+        chunk = (io.BytesIO(value[5:]) for value in values[: records - rows])
+        decoded = [fastavro.schemaless_reader(value, parsed, None) for value in chunk]
+        rows += len(pa.array(decoded, kind))
+    return Cost(rows, time.monotonic() - began, time.process_time() - cpu)
+
+
 WAYS: dict[str, Callable[[str, Path, int], Cost]] = {
     "decoder": run_decoder,
+    "avro": run_avro,
+    "fastavro": run_fastavro,
     "job": run_job,
     "source": run_query("source"),
     "connector": run_query("connector"),

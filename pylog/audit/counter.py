@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from pylog.audit import load
 from pylog.audit.reader import EndWatch, TopicCounter
-from pylog.audit.reports import AUDIT_TOPIC, Report, Tier
+from pylog.audit.reports import Report, Tier
 from pylog.client.admin import Admin
 from pylog.client.connection import Connection
 from pylog.client.consumer import Consumer
+from pylog.client.counting import AUDIT_TOPIC
 from pylog.client.producer import Producer
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop

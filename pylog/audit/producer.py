@@ -5,20 +5,23 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
+from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from pylog.audit.producing import ProducerAccount
-from pylog.audit.reports import AUDIT_TOPIC
+from pylog.audit.producing import ProducerAccount, Stretch
 from pylog.client.connection import Connection
-from pylog.client.counting import STAMP_HEADER, Stamp
+from pylog.client.counting import AUDIT_TOPIC, STAMP_HEADER
 from pylog.client.producer import Producer
 from pylog.errors import PylogError
 
 DEFAULT_WINDOW_MS = 60_000
 DEFAULT_REPORT_S = 10.0
 _FLUSH_S = 5.0
-_SENDS_PER_POLL = 64
+_FULL_QUEUE_WAIT_S = 0.1
+_TURN_S = 0.001
+# Stamps have milliseconds, so what is sent within one has the same time.  Once a turn the clock is read, refusals are
+# noticed and reports are thought of: each costs as much as half a record.
 
 
 class AuditedProducer:
@@ -49,7 +52,9 @@ class AuditedProducer:
         self._account = ProducerAccount(self.instance, host or socket.gethostname(), window_ms)
         self._producer = Producer(cluster, **options)  # type: ignore[arg-type]
         self._report_s = report_s
-        self._reported_s = time.monotonic()
+        self._reported_s = monotonic()
+        self._stretches: dict[str, Stretch] = {}
+        self._turn_ends_s = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -70,28 +75,28 @@ class AuditedProducer:
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
         """Hand over one record, as `Producer.send`."""
-        stamp = self._account.stamp(topic, value, time.time_ns() // 1_000_000)
-        try:
-            self._producer.send(
-                topic,
-                value,
-                key,
-                partition=partition,
-                headers=[*headers, (STAMP_HEADER, stamp.encode())],
-                on_delivery=partial(self._settled, topic, stamp, value),
-            )
-        except PylogError:
-            self._account.take_back(topic, stamp, value)
-            raise
-        # A look at the queue costs as much as half a record.
-        if stamp.sequence % _SENDS_PER_POLL == 0:
+        if monotonic() >= self._turn_ends_s:
             self.poll(0)
+        stretch = self._stretches.get(topic)
+        if stretch is None:
+            stretch = self._stretches[topic] = self._account.stretch(topic, time.time_ns() // 1_000_000)
+        stamped = [*headers, (STAMP_HEADER, stretch.stamp())]
+        # The record that a refusal is about comes without its headers.
+        told = partial(self._settled, topic, stretch, stretch.next_sequence, value)
+        while not self._producer.send_nowait(
+            topic, value, key, partition=partition, headers=stamped, on_delivery=told
+        ):
+            self._producer.poll(_FULL_QUEUE_WAIT_S)
+        stretch.add(value)
 
     def poll(self, timeout_s: float) -> None:
         """Take notice of failures, and report when it is time."""
         self._producer.poll(timeout_s)
-        if time.monotonic() - self._reported_s >= self._report_s and self._producer.flush(_FLUSH_S) == 0:
+        now_s = monotonic()
+        if now_s - self._reported_s >= self._report_s and self._producer.flush(_FLUSH_S) == 0:
             self._report(is_closed=False)
+        self._stretches.clear()
+        self._turn_ends_s = now_s + _TURN_S
 
     def close(self) -> None:
         """Wait for all acknowledgements and tell that no more come; raise the first error if any record failed."""
@@ -100,10 +105,13 @@ class AuditedProducer:
         self._producer.close()
 
     def _report(self, *, is_closed: bool) -> None:
-        self._reported_s = time.monotonic()
+        self._reported_s = monotonic()
+        self._stretches.clear()
         for report in self._account.reports(time.time_ns() // 1_000_000, is_closed=is_closed):
             self._producer.send(AUDIT_TOPIC, report.encode(), report.key(), partition=0)
 
-    def _settled(self, topic: str, stamp: Stamp, value: bytes | None, error: PylogError | None) -> None:
+    def _settled(
+        self, topic: str, stretch: Stretch, sequence: int, value: bytes | None, error: PylogError | None
+    ) -> None:
         if error is not None:
-            self._account.take_back(topic, stamp, value)
+            self._account.take_back(topic, stretch.first._replace(sequence=sequence), value)

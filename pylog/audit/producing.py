@@ -6,11 +6,63 @@ from pylog.audit.reports import Report, Tier, WindowKey
 from pylog.client.counting import Stamp, WindowCount, checksum, window_of
 
 
+class Stretch:
+    """The records of one topic that have the same time in their stamps.
+
+    A million records a second pass here: what is the same for all is made once, and what each adds to the counts is
+    worked out for all of them at once.
+
+    Attributes:
+        first: the stamp of the first of them.
+        next_sequence: number of the next one.
+        values: payloads of those that were handed over and are not counted yet.
+    """
+
+    __slots__ = ("_count", "_counted", "_form", "first", "next_sequence", "values")
+
+    def __init__(self, first: Stamp, count: WindowCount) -> None:
+        head, tail = Stamp(first.producer, 0, first.timestamp_ms, first.host).encode().split(b" 0 ", 1)
+        self._form = head.replace(b"%", b"%%") + b" %d " + tail.replace(b"%", b"%%")
+        self.first = first
+        self.next_sequence = self._counted = first.sequence
+        self._count = count
+        self.values: list[bytes] = []
+
+    def stamp(self) -> bytes:
+        """Return the header's value for the next record."""
+        return self._form % self.next_sequence
+
+    def add(self, value: bytes | None) -> None:
+        """Note that the next record was handed over."""
+        self.next_sequence += 1
+        self.values.append(value or b"")
+
+    def settle(self) -> None:
+        """Count what was handed over."""
+        if self.values:
+            self._count.add_run(self._counted, self.values)
+            self._counted = self.next_sequence
+            self.values.clear()
+
+    def close(self) -> int:
+        """Count what was handed over, and stamp no more; return the number of the next record."""
+        self.settle()
+        self._form = b""  # has no place for a number, so that `stamp` raises
+        return self.next_sequence
+
+
 @dataclass(slots=True)
 class _Topic:
     next_sequence: int = 0
+    stretch: Stretch | None = None
     number: int = 0
     windows: dict[WindowKey, WindowCount] = field(default_factory=dict)
+
+    def end_stretch(self) -> None:
+        """Count everything; who goes on asks for another stretch."""
+        if self.stretch is not None:
+            self.next_sequence = self.stretch.close()
+            self.stretch = None
 
 
 class ProducerAccount:
@@ -27,31 +79,36 @@ class ProducerAccount:
         self._topics: dict[str, _Topic] = {}
         self._last_ms = 0
 
-    def stamp(self, topic: str, value: bytes | None, now_ms: int) -> Stamp:
-        """Count the next record and return its stamp; its time does not go back, even if the clock does."""
-        there = self._topics.get(topic)
-        if there is None:
-            there = self._topics[topic] = _Topic()
+    def stretch(self, topic: str, now_ms: int) -> Stretch:
+        """Return where the records of now are noted, until the next one or the next reports are asked for.
+
+        Its time does not go back, even if the clock does.
+        """
+        there = self._topics.setdefault(topic, _Topic())
         self._last_ms = max(self._last_ms, now_ms)
-        sequence = there.next_sequence
-        there.next_sequence += 1
+        there.end_stretch()
+        first = Stamp(self._producer, there.next_sequence, self._last_ms, self._host)
         key = self._producer, window_of(self._last_ms, self._window_ms)
-        count = there.windows.get(key)
-        if count is None:
-            count = there.windows[key] = WindowCount(self._host)
-        count.add(sequence, checksum(sequence, value))
-        return Stamp(self._producer, sequence, self._last_ms, self._host)
+        there.stretch = Stretch(first, there.windows.setdefault(key, WindowCount(self._host)))
+        return there.stretch
 
     def take_back(self, topic: str, stamp: Stamp, value: bytes | None) -> None:
         """Note that a record was refused, or nobody knows of it: it is not promised."""
+        there = self._topics[topic]
+        if there.stretch is not None:
+            there.stretch.settle()
         key = self._producer, window_of(stamp.timestamp_ms, self._window_ms)
-        self._topics[topic].windows[key].remove(stamp.sequence, checksum(stamp.sequence, value))
+        there.windows[key].remove(stamp.sequence, checksum(stamp.sequence, value))
 
     def reports(self, now_ms: int, *, is_closed: bool = False) -> list[Report]:
-        """Return what was sent since the last reports, one for each topic; call it while nothing is under way."""
+        """Return what was sent since the last reports, one for each topic; call it while nothing is under way.
+
+        The stretches end with it: whatever comes later has a later time.
+        """
         self._last_ms = max(self._last_ms, now_ms)
         found = []
         for topic, there in self._topics.items():
+            there.end_stretch()
             found.append(
                 Report(
                     tier=Tier.PRODUCER,
@@ -61,7 +118,7 @@ class ProducerAccount:
                     at_ms=self._last_ms,
                     complete_ms=self._last_ms,
                     is_closed=is_closed,
-                    windows=there.windows,
+                    windows={key: count for key, count in there.windows.items() if count.count},
                 )
             )
             there.number += 1

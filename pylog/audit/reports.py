@@ -17,7 +17,6 @@ from enum import StrEnum
 from pylog.client.counting import WindowCount
 from pylog.client.sequences import Sequences
 
-AUDIT_TOPIC = "_audit"
 _VERSION = 1
 FOR_EVER_MS = 1 << 62
 

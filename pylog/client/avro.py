@@ -24,7 +24,8 @@ from fastavro.read import SchemaResolutionError
 from pylog.errors import PylogError
 
 _FRAME = struct.Struct(">bi")
-_MAGIC = 0
+FRAME_BYTES = _FRAME.size
+MAGIC = 0
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
 MAX_SCHEMAS = 10_000
@@ -179,7 +180,7 @@ class AvroSerializer:
         """
         schema_id = self._registry.schema_id(self._subject, self._text, registers=self._registers)
         out = io.BytesIO()
-        out.write(_FRAME.pack(_MAGIC, schema_id))
+        out.write(_FRAME.pack(MAGIC, schema_id))
         try:
             fastavro.schemaless_writer(out, self._parsed, value)
         # fastavro has no exception of its own for a value of the wrong shape.
@@ -210,7 +211,7 @@ class AvroDeserializer:
         schema_id = schema_id_of(payload)
         schema = self._registry.schema(schema_id)
         data = io.BytesIO(payload)
-        data.seek(_FRAME.size)
+        data.seek(FRAME_BYTES)
         try:
             value = fastavro.schemaless_reader(data, schema, self._reader)
         except (EOFError, LookupError, OverflowError, TypeError, ValueError, SchemaResolutionError) as error:
@@ -229,7 +230,7 @@ def schema_id_of(payload: bytes) -> int:
     Raises:
         SchemaError: there is no frame.
     """
-    if len(payload) < _FRAME.size or payload[0] != _MAGIC:
+    if len(payload) < FRAME_BYTES or payload[0] != MAGIC:
         raise SchemaError(
             f"payload begins with {payload[:5].hex() or 'nothing'}; 00 and four bytes of schema id are wanted"
         )

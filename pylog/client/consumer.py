@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as _TopicPartition
 
 from pylog.client.admin import Admin
 from pylog.client.connection import Connection, as_connection, error_of, translate
-from pylog.client.transport import BATCH_MESSAGES, take
+from pylog.client.transport import BATCH_MESSAGES, BY_ASSIGNMENT, take
 from pylog.errors import Unreachable
 from pylog.model import Offset, TopicPartition
 
@@ -47,13 +47,8 @@ class Consumer:
         self._cluster = as_connection(cluster)
         self.at_end: set[TopicPartition] = set()
         self._positions: dict[TopicPartition, Offset] = {}
-        own: dict[str, object] = {
-            # librdkafka wants a name even where no group is ever joined and nothing committed.
-            "group__id": "pylog-by-assignment",
-            "enable__auto__commit": False,
-            "enable__auto__offset__store": False,
+        own: dict[str, object] = dict(BY_ASSIGNMENT) | {
             "enable__partition__eof": True,
-            "auto__offset__reset": "error",
             "check__crcs": check_crcs,
             "fetch__wait__max__ms": 100,
         }

@@ -13,7 +13,7 @@ header pylog.audit => producer instance, sequence number, milliseconds since 197
 
 import json
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -23,11 +23,14 @@ from zlib import crc32
 from pylog.client.sequences import Sequences
 
 STAMP_HEADER = "pylog.audit"
+AUDIT_TOPIC = "_audit"
+"""Where every tier writes what it counted."""
 
 MAX_RANGES = 5_000
 """Of one report's window; a producer whose numbers arrive in more pieces is counted, but not number by number."""
 
 _MASK = (1 << 64) - 1
+_SEED_MASK = (1 << 32) - 1
 _NULL_KEY_HASH = 0x9E37_79B9_7F4A_7C15
 """A null key counts as itself: not as the empty key, and not as nothing, or its loss would leave the sum unchanged."""
 
@@ -140,6 +143,13 @@ class WindowCount:
         if self.sequences.add(sequence) and self.content is not None:
             self.content = (self.content + content) & _MASK
 
+    def add_run(self, first: int, values: Sequence[bytes]) -> None:
+        """Count records that are numbered from *first* on and new; what each costs is a checksum and nothing else."""
+        self.count += len(values)
+        self.sequences.add_range(first, first + len(values) - 1)
+        if self.content is not None:
+            self.content = (self.content + sum(map(crc32, values, _seeds(first, len(values))))) & _MASK
+
     def remove(self, sequence: int, content: int) -> None:
         """Take back one record that was added once."""
         self.count -= 1
@@ -164,7 +174,14 @@ class WindowCount:
 
 def checksum(sequence: int, value: bytes | None) -> int:
     """Return a checksum of a record's number and value, for the sum of a window."""
-    return crc32(value or b"", sequence & 0xFFFF_FFFF)
+    return crc32(value or b"", sequence & _SEED_MASK)
+
+
+def _seeds(first: int, count: int) -> Iterable[int]:
+    seed = first & _SEED_MASK
+    if seed + count <= _SEED_MASK:
+        return range(seed, seed + count)
+    return [number & _SEED_MASK for number in range(first, first + count)]
 
 
 def window_of(timestamp_ms: int, window_ms: int) -> int:

@@ -92,6 +92,7 @@ class Producer:
             self._producer = _Producer(self._cluster.librdkafka(**(own | properties)))
         except KafkaException as exception:
             raise translate(error_of(exception), self._cluster) from exception
+        self._produce: Callable[..., None] = self._producer.produce
 
     def __enter__(self) -> Self:
         return self
@@ -195,10 +196,12 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] = (), timestamp_ms: int = 0, on_delivery: OnDelivery | None = None,
     ) -> bool:
         """Hand over one record, or return False if the buffer is full."""
+        if headers.__class__ is not list:
+            headers = list(headers)
         try:
-            self._producer.produce(
-                topic, value, key, partition=partition, headers=list(headers), timestamp=timestamp_ms,
-                on_delivery=self._delivered if on_delivery is None else partial(self._told, on_delivery))
+            # Without a callback of its own a record has that of all, which costs nothing to name.
+            told = None if on_delivery is None else partial(self._told, on_delivery)
+            self._produce(topic, value, key, partition, on_delivery=told, timestamp=timestamp_ms, headers=headers)
         except BufferError:
             return False
         except KafkaException as exception:

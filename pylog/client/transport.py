@@ -20,6 +20,19 @@ BATCH_MESSAGES = 500
 """Messages taken at a time.  More are not faster: their objects then leave the processor's caches before they are
 used (505 thousand messages a second with 500, 334 with 2,000, 200 with 10,000)."""
 
+BY_ASSIGNMENT: Mapping[str, object] = {
+    # librdkafka wants a name even where no group is ever joined and nothing committed.
+    "group__id": "pylog-by-assignment",
+    "enable__auto__commit": False,
+    "enable__auto__offset__store": False,
+    # So that we hear of it and can tell how much is missing.
+    "auto__offset__reset": "error",
+    # librdkafka fetches nothing for so long once its queue was full.  Its own choice is a second, in which a reader of
+    # a million messages a second finds the queue empty.
+    "fetch__queue__backoff__ms": 10,
+}
+"""What a librdkafka consumer is told that only reads what it is assigned, with ``__`` for ``.``."""
+
 # librdkafka says so and then goes on by itself; or the topic is gone, which ZooKeeper tells too.
 _PASSING = frozenset({
     KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
@@ -73,16 +86,8 @@ class FetchByAssignment:
         self._cluster = cluster
         self._start = start
         self._on_gap = on_gap
-        defaults: dict[str, object] = {
-            # librdkafka wants a name even where no group is ever joined and nothing committed.
-            "group__id": "pylog-by-assignment",
-            "enable__auto__commit": False,
-            "enable__auto__offset__store": False,
-            # So that we hear of it and can tell how much is missing.
-            "auto__offset__reset": "error",
-        }
         try:
-            self._consumer = _Consumer(cluster.librdkafka(**(defaults | own)))
+            self._consumer = _Consumer(cluster.librdkafka(**(dict(BY_ASSIGNMENT) | own)))
         except KafkaException as exception:
             raise translate(error_of(exception), cluster) from exception
 

@@ -10,20 +10,17 @@ columns => key: binary, value: binary, offset: int64, timestamp: timestamp[us, U
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pylog.errors import CorruptRecords, ProtocolError
+from pylog.ingest.columns import Bools, Bytes, Int64s, gather, varints
 from pylog.model import Offset
 from pylog.wire import compression, records
 from pylog.wire.primitives import MAX_VARINT_BYTES, read_unsigned_varint, read_varint
 from pylog.wire.records import BatchHeader
-
-Int64s: TypeAlias = npt.NDArray[np.int64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 FIELDS = (
@@ -164,8 +161,8 @@ class _Chunk:
     def _arrow(self, c: _Columns, with_headers: bool) -> pa.RecordBatch:
         buffer = pa.py_buffer(self.data)
         arrays = [
-            _gather(buffer, c.key, c.key_length),
-            _gather(buffer, c.value, c.value_length),
+            gather(buffer, c.key, c.key_length),
+            gather(buffer, c.value, c.value_length),
             pa.array(c.offset),
             pa.array(c.timestamp_ms * 1000, mask=~c.is_timestamp_valid).cast(pa.timestamp("us", "UTC")),
             pa.array(c.timestamp_type),
@@ -222,22 +219,11 @@ def _walk(data: bytearray, at: int, count: int, positions: list[int]) -> None:
         raise CorruptRecords(f"{count} records end {at - end:+d} bytes off the batch's end")
 
 
-def _varints(data: npt.NDArray[np.uint8], at: Int64s) -> tuple[Int64s, Int64s]:
-    """Read one zigzag varint at every position of *at*; return the numbers and the positions after them."""
-    byte = data[at]
-    raw = (byte & 0x7F).astype(np.uint64)
-    at = at + 1
-    more = np.flatnonzero(byte >= 0x80)
-    shift = 7
-    while more.size:
-        if shift > 63:
-            raise CorruptRecords("a varint is longer than 64 bits need")
-        byte = data[at[more]]
-        raw[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
-        at[more] += 1
-        more = more[byte >= 0x80]
-        shift += 7
-    return (raw >> np.uint64(1)).astype(np.int64) ^ -(raw & np.uint64(1)).astype(np.int64), at
+def _varints(data: Bytes, at: Int64s) -> tuple[Int64s, Int64s]:
+    numbers, at, too_long = varints(data, at)
+    if too_long.size:
+        raise CorruptRecords("a varint is longer than 64 bits need")
+    return numbers, at
 
 
 def _skip(at: Int64s, length: Int64s, ends: Int64s, each: _Repeat) -> Int64s:
@@ -251,18 +237,6 @@ def _timestamps(base: Int64s, delta: Int64s, appended_ms: Int64s, appended: Bool
     timestamp = np.where(appended, appended_ms, created)
     valid = (timestamp >= _FIRST_MS) & (timestamp <= _LAST_MS) & (appended | ~wrapped)
     return np.where(valid, timestamp, 0), valid
-
-
-def _gather(buffer: pa.Buffer, starts: Int64s, lengths: Int64s) -> pa.Array:
-    """Return the slices of *buffer* as one binary array; a negative length is a null."""
-    # One array whose even slots are the slices and whose odd slots are the gaps between them: `take` then copies the
-    # slices in C++, and nothing else is copied.
-    bounds = np.empty(2 * len(starts), dtype=np.int32)
-    bounds[0::2] = starts
-    bounds[1::2] = starts + np.maximum(lengths, 0)
-    slots = pa.BinaryArray.from_buffers(pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), buffer])
-    nulls = lengths < 0
-    return slots.take(pa.array(np.arange(0, len(bounds), 2, dtype=np.int32), mask=nulls if nulls.any() else None))
 
 
 def _headers(data: bytearray, c: _Columns) -> pa.Array:

@@ -21,6 +21,7 @@ from pylog.client.raw import RawClient
 from pylog.config import load_mirror_config
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
+from pylog.errors import ApiError
 from pylog.ingest import job, landing, plan
 from pylog.ingest.lake import Kind, Lake
 from pylog.ingest.source import positions
@@ -171,6 +172,22 @@ os._exit(9)
         ("unknown", dead.stdout.strip(), "web-3")
     }
     assert sum(one["count"] for one in found["findings"]) == 50
+
+
+def test_what_the_broker_refuses_is_not_promised(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    live.create(topic, 1, max__message__bytes="2000")
+    producer = AuditedProducer(live.bootstrap, window_ms=WINDOW_MS, host="web-1")
+    with Counter(tmp_path, "live", live, topic) as counter:
+        for value in (b"a", b"b", bytes(5_000), b"c"):
+            producer.send(topic, value)
+            producer.poll(0.2)
+        with pytest.raises(ApiError, match=r"(?i)large"):
+            producer.close()
+        wait_until(lambda: is_judged(report(live, offline, topic)[1], topic, 3, "live"), lambda: counter.log)
+        code, found = report(live, offline, topic)
+    assert (code, found["findings"]) == (0, [])
 
 
 def test_a_reader_that_is_killed_counts_every_record_once(

@@ -1,13 +1,18 @@
 """Framed Avro becomes columns, whatever schema it was written under; what does not decode is null with a reason."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pylog.client.avro import AvroSerializer, RegistryClient, RegistryUnreachable, SchemaError
 from pylog.daemon.web import WebAnswer, WebRequest, WebServer, json_answer
@@ -121,3 +126,123 @@ def test_a_map_becomes_a_map(url: str) -> None:
 def test_what_no_column_can_hold_is_refused_by_name(schema: str, said: str) -> None:
     with pytest.raises(SchemaError, match=said):
         column_type(schema)
+
+
+# -- all values at a time, against fastavro, which reads one after the other -------------------------------------------
+
+INNER = {"type": "record", "name": "Inner", "fields": [
+    {"name": "x", "type": "int"}, {"name": "note", "type": ["null", "string"], "default": None}]}  # fmt: skip
+NAMED: dict[str, Any] = {
+    "enum": {"type": "enum", "name": "Kind", "symbols": ["A", "B", "C"]},
+    "fewer": {"type": "enum", "name": "Kind", "symbols": ["B", "A"]},
+    "fixed": {"type": "fixed", "name": "Mac", "size": 3},
+    "inner": INNER,
+    "day": {"type": "int", "logicalType": "date"},
+    "millis": {"type": "long", "logicalType": "timestamp-millis"},
+    "micros": {"type": "long", "logicalType": "timestamp-micros"},
+    "tags": {"type": "array", "items": "string"},
+}
+INT32S, INT64S = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
+TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "boolean": st.booleans(),
+    "int": INT32S,
+    "long": INT64S,
+    "float": st.floats(width=32, allow_nan=False),
+    "double": st.floats(allow_nan=False),
+    "string": st.text(max_size=70),
+    "bytes": st.binary(max_size=70),
+    "enum": st.sampled_from("ABC"),
+    "fixed": st.binary(min_size=3, max_size=3),
+    "inner": st.fixed_dictionaries({"x": INT32S, "note": st.none() | st.text(max_size=5)}),
+    "day": st.dates(),
+    "millis": TIMES.map(lambda at: at.replace(microsecond=at.microsecond // 1000 * 1000)),
+    "micros": TIMES,
+    "tags": st.lists(st.text(max_size=3), max_size=3),
+}
+# What each may be read as; the first is itself.
+READ_AS = {"int": ["int", "long", "float", "double"], "long": ["long", "float", "double", "int"],
+           "float": ["float", "double"], "string": ["string", "bytes"], "bytes": ["bytes", "string"],
+           "enum": ["enum", "fewer"]}  # fmt: skip
+SHAPES = ("plain", "nullable", "nullable, null last")
+
+
+def shaped(kind: str, shape: str) -> Any:
+    named = NAMED.get(kind, kind)
+    return {"plain": named, "nullable": ["null", named], "nullable, null last": [named, "null"]}[shape]
+
+
+@st.composite
+def topics(draw: st.DrawFn) -> tuple[str, str, list[dict[str, Any]]]:
+    """A writer's schema, a reader's, and values of the writer's."""
+    kinds = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=6, unique=True))
+    fields = [(f"f{number}", kind, draw(st.sampled_from(SHAPES))) for number, kind in enumerate(kinds)]
+    wanted = []
+    for name, kind, shape in fields:
+        if draw(st.integers(0, 3)):
+            read_as = draw(st.sampled_from(READ_AS.get(kind, [kind])))
+            other = draw(st.sampled_from(SHAPES)) if shape == "plain" else shape
+            wanted.append({"name": name, "type": shaped(read_as, other)})
+    if draw(st.booleans()) or not wanted:
+        wanted.append({"name": "added", "type": ["null", "long"], "default": None})
+    if draw(st.booleans()):
+        wanted.append({"name": "more", "type": "string", "default": "dé"})
+    row = st.fixed_dictionaries({
+        name: VALUES[kind] if shape == "plain" else st.none() | VALUES[kind] for name, kind, shape in fields})
+    writer = record(*({"name": name, "type": shaped(kind, shape)} for name, kind, shape in fields))
+    return writer, record(*draw(st.permutations(wanted))), draw(st.lists(row, max_size=8))
+
+
+def without_addresses(reasons: pa.Array) -> list[str | None]:
+    return [reason and re.sub("0x[0-9a-f]+", "", reason) for reason in reasons.to_pylist()]
+
+
+def test_columns_are_what_fastavro_reads_one_by_one(url: str) -> None:
+    client = RegistryClient(url)
+    by_column = []
+
+    @settings(max_examples=300, deadline=None)
+    @given(topics(), st.randoms(use_true_random=False), st.booleans())
+    def check(topic: tuple[str, str, list[dict[str, Any]]], chance: Random, is_damaged: bool) -> None:
+        writer, reader, rows = topic
+        serialize = AvroSerializer(client, "s", writer)
+        values: list[bytes | None] = [serialize(row) for row in rows]
+        for number, value in enumerate(values if is_damaged else ()):
+            if value and chance.random() < 0.5:
+                torn = bytearray(value)
+                torn[chance.randrange(5, len(torn) + 1) :] = chance.randbytes(chance.randrange(4))
+                values[number] = chance.choice([None, bytes(torn), value[:3], b"\1" + value[1:]])
+        columns = AvroColumns([url], reader)
+        array = pa.array([b"before", *values], pa.binary())[1:]
+        found, reasons = columns.decode(array)
+        wanted, said = columns._one_by_one(array.filter(array.is_valid()))
+        by_column.extend(one is not None for one in columns._readers.values())
+        there = array.is_valid()
+        assert found.filter(there).equals(wanted), (writer, reader, values)
+        assert without_addresses(reasons.filter(there)) == without_addresses(said)
+        assert found.filter(pc.invert(there)).null_count == len(array) - len(wanted)
+        assert found.type == column_type(reader)
+        found.validate(full=True)
+
+    check()
+    assert by_column.count(True) > len(by_column) // 3, "hardly anything was read by column"
+
+
+def test_a_column_that_cannot_hold_an_int_says_so(url: str) -> None:
+    fits, wide = record({"name": "n", "type": "int"}), record({"name": "n", "type": "long"})
+    payload = AvroSerializer(RegistryClient(url), "s", fits)({"n": 1})
+    large = payload[:5] + AvroSerializer(RegistryClient(url), "s", wide)({"n": 1 << 40})[5:]
+    decoded, errors = AvroColumns([url], fits).decode(pa.array([payload, large]))
+    assert decoded.to_pylist() == [{"n": 1}, None]
+    assert "cannot hold" in (errors.to_pylist()[1] or "")
+
+
+def test_two_schemas_and_torn_values_keep_their_places(url: str) -> None:
+    client = RegistryClient(url)
+    old, new = AvroSerializer(client, "s", OLD), AvroSerializer(client, "s", NEW)
+    values = [(old if n % 3 else new)({"member": n, "ip": "", "country": "CH"})[: 6 if n % 7 == 6 else None]
+              for n in range(64, 264)]  # fmt: skip
+    decoded, errors = AvroColumns([url], NEW).decode(pa.array(values))
+    for n, row, reason in zip(range(64, 264), decoded.to_pylist(), errors.to_pylist(), strict=True):
+        assert (row is None) == (reason is not None) == (n % 7 == 6)
+        assert row is None or row == {"member": n, "country": None if n % 3 else "CH"}
