@@ -172,7 +172,7 @@ def test_the_registry_has_the_schemas(stream: Stream) -> None:
 
 
 def _send(bootstrap: str, numbers: range) -> None:
-    with Producer(bootstrap, batch__size=4000) as producer:
+    with Producer(bootstrap, batch__size=1000) as producer:
         for number in numbers:
             producer.send(TOPIC, b"%06d" % number, partition=number % 4)
 
@@ -181,10 +181,13 @@ def _read(bootstrap: str, at_least: int) -> list[bytes]:
     """Read as the group: so many records and some, or to the end; commit, and leave."""
     found: list[bytes] = []
     deadline = time.monotonic() + pipeline.WAIT_S
-    with GroupConsumer(bootstrap, GROUP, [TOPIC]) as consumer:
+    # Small fetches, so that it stops in the middle of every partition.
+    with GroupConsumer(
+        bootstrap, GROUP, [TOPIC], fetch__message__max__bytes=2000, queued__min__messages=50
+    ) as consumer:
         while not (at_least and len(found) >= at_least) and not consumer.is_at_end:
             assert time.monotonic() < deadline, f"only {len(found)} records came"
-            found += [record.value for record in consumer.read(0.5, 200) if record.value is not None]
+            found += [record.value for record in consumer.read(0.5, 50) if record.value is not None]
         consumer.commit()
     return found
 
