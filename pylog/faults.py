@@ -140,6 +140,20 @@ MIRROR_BEHIND = Fault(
 NO_BROKER_HERE = Fault(
     209, "there is no broker on this host", "No admin socket was found.", "See `systemctl status 'pylog-broker@*'`.",
     Exit.UNREACHABLE)
+RESTORE_REFUSED = Fault(
+    213, "metadata is not backed up, or not restored",
+    "The backup is damaged or of another cluster, a broker runs or was not read, or the store changes all the time; "
+    "nothing was written, or a rerun goes on from there.",
+    "The message says what does not fit; `pylog cluster restore --help` shows the order of steps.")
+DRILL_REFUSED = Fault(
+    214, "nothing was broken",
+    "A drill begins only on a cluster that is well, where the inventory says drills_allowed: true for every host of "
+    "the datacenter, and where the host has what the fault needs.",
+    "The message says which of these is missing; `fab drills` lists the drills, and why other rows are none.")
+DRILL_FAILED = Fault(
+    215, "the cluster did not stand a drill",
+    "Records were lost, doubled or refused, the cluster did not get well again, or something was left on a host.",
+    "The message says what; `fab bundle` packs what is needed to find out why.")
 BROKER_ENDED = Fault(
     210, "the broker could not run", "It could not open its data, its port or its store; its log has the reason.",
     "Read the line `cannot run reason=` above, remove the cause, and start it again.")

@@ -31,6 +31,7 @@ from pylog.broker.tasks import Tasks, end_process
 from pylog.broker.throttles import Throttles
 from pylog.broker.watchdog import Watchdog, notify
 from pylog.cluster.controller import IsrRequest, IsrResult
+from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.cluster.image import ClusterImage
 from pylog.cluster.topics import UNCLEAN_ELECTION, ClusterConfig
 from pylog.cluster.znodes import BrokerRegistration, consumer_ids_path, is_node_name
@@ -294,7 +295,7 @@ class Broker:
 
     def _join(self, client: NodeAddress, peers: NodeAddress) -> None:
         config = self.config
-        self._store = _open_store(config)
+        self._store = open_store(config)
         directory = self._directory
         registration = BrokerRegistration(
             self.broker_id, client, peers, config.rack, directory.cluster_id, directory.was_clean
@@ -446,6 +447,8 @@ class Broker:
                 "recovery": {"done": directory.loaded_count, "total": directory.total_count},
                 "controller_id": self._controller.broker_id if self._controller else -1,
                 "is_registered": self._session is SessionState.CONNECTED,
+                "format_level": self.images.current.level,
+                "newest_format_level": NEWEST_LEVEL,
                 "partitions": [status.describe_partition(partition) for partition in self.partitions],
             },
         )
@@ -548,7 +551,8 @@ def _cannot_run(error: PylogError | OSError) -> int:
     return 1
 
 
-def _open_store(config: BrokerConfig) -> Store:
+def open_store(config: BrokerConfig) -> Store:
+    """Return the store that the cluster's state lies in; it is not connected yet."""
     if config.store.kind == "zookeeper":
         from pylog.store.zookeeper import ZooKeeperStore
 

@@ -7,6 +7,7 @@ import typer
 
 from pylog import faults
 from pylog.cli.adopt import adopt
+from pylog.cli.backup import backup, restore
 from pylog.cli.failure import Failure, failure_of
 from pylog.cli.finalize import finalize
 from pylog.cli.options import (
@@ -32,6 +33,9 @@ from pylog.model import NodeAddress, TopicPartition
 app = new_app("Is the cluster healthy, and what is it made of?")
 app.command(epilog="Example: pylog cluster finalize --broker 1")(finalize)
 app.command(epilog="Example: pylog cluster adopt --data /var/lib/pylog/0 --yes")(adopt)
+app.command(epilog="Example: pylog cluster backup --config /etc/pylog/broker-1.yml --to metadata.json")(backup)
+app.command(epilog="Example: pylog cluster restore metadata.json --ends b1.json --ends b2.json "
+                   "--config /etc/pylog/broker-1.yml")(restore)
 
 _EMPTY = ClusterView("", -1, (), {})
 

@@ -56,6 +56,25 @@ def verify(
                       wanted="whole batches in order")
 
 
+@app.command(epilog="Example: pylog log ends /var/lib/pylog/1 --format json > broker-1.json")
+def ends(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a broker that is down.")],
+    format: FormatOption = None,
+) -> None:
+    """Show how far each log of a stopped broker reaches, and under which leader epochs; nothing is changed."""
+    from pylog.log.ends import read_ends
+
+    if not directory.is_dir():
+        raise Failure(faults.FILE_MISSING, where=str(directory), wanted="a data directory")
+    document = read_ends(directory).document()
+    rows = [{**one, "last_epoch": one["epochs"][-1][0] if one["epochs"] else None} for one in document["partitions"]]
+    columns = [Column("topic"), Column("partition"), Column("start"), Column("end"), Column("last_epoch"),
+               Column("topic_id", is_wide=True)]
+    emit(format_of(format), document, lambda is_wide: (
+        f"broker   {document['broker_id']}\ncluster  {document['cluster_id']}\n"
+        f"clean    {'yes' if document['is_clean'] else 'no'}\n\n" + table(rows, columns, is_wide)))
+
+
 @app.command(epilog="Example: pylog log dump --records /var/lib/pylog/1/clicks-0/00000000000000000000.log")
 def dump(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A segment file.")],

@@ -223,6 +223,17 @@ class Producers:
             del self._producers[producer_id]
 
 
+def newest_producer_id(directory: Path) -> int:
+    """Return the highest producer id that a snapshot in *directory* knows, -1 if none does; nothing is changed."""
+    newest = -1
+    for path in directory.glob(f"*{SUFFIX}"):
+        try:
+            newest = max([newest, *_parse(path.read_bytes())])
+        except (ValueError, struct.error, OSError):
+            continue  # torn; what it said stands in the batches too
+    return newest
+
+
 def _parse(data: bytes) -> dict[int, _Producer]:
     version, crc = _FRONT.unpack_from(data)
     if version != _VERSION or crc32c(memoryview(data)[_FRONT.size :]) != crc:

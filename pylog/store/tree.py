@@ -396,7 +396,7 @@ class ClusterTree:
         results: list[Result] = []
         check = Check(znodes.CONTROLLER_EPOCH, fence.version)
         try:
-            groups = [[check, *part] for part in _cut(operations)]
+            groups = [[check, *part] for part in cut(operations)]
             for done in map(self.store.multi, groups) if is_ordered else self.store.multis(groups):
                 results += done[1:]
         except BadVersion as error:
@@ -478,7 +478,7 @@ def _size(operation: Operation) -> int:
     return len(operation.path) + data_bytes
 
 
-def _cut(operations: Sequence[Operation]) -> list[list[Operation]]:
+def cut(operations: Sequence[Operation]) -> list[list[Operation]]:
     """Return *operations* in runs that each fit a multi."""
     parts: list[list[Operation]] = []
     size_bytes = 0

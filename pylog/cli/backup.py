@@ -1,0 +1,145 @@
+"""`pylog cluster backup` and `pylog cluster restore`: the metadata of a cluster as a file, and back."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from pylog import __version__, faults
+from pylog.cli.failure import Failure
+from pylog.cli.options import FormatOption, format_of
+from pylog.cli.output import Column, emit, note, table
+from pylog.errors import StorageError
+
+if TYPE_CHECKING:
+    from pylog.cluster.restore import Restoration
+    from pylog.store.base import Store
+
+_CONNECT_TIMEOUT_S = 15.0
+
+Config: TypeAlias = Annotated[Path | None, typer.Option(
+    "--config", metavar="FILE", help="The configuration file of a broker: its store.")]
+Data: TypeAlias = Annotated[Path | None, typer.Option(
+    "--data", metavar="DIR", help="The data directory of a standalone broker that is down.")]
+
+
+def backup(
+    to: Annotated[Path | None, typer.Option(metavar="FILE", help="A new file for it; stdout without.")] = None,
+    config: Config = None, data: Data = None,
+) -> None:
+    """Write down the cluster's metadata: topics, where they are, settings, quotas, the paper's consumers' offsets."""
+    from pylog.store.backup import encode_backup, read_nodes
+
+    with _store(config, data) as store:
+        text = encode_backup(read_nodes(store), time.time_ns() // 1_000_000, __version__)
+    if to is None:
+        sys.stdout.write(text + "\n")
+        return
+    try:
+        # It may hold credentials, and an older backup is never replaced by one that may be worse.
+        with to.open("x") as file:
+            to.chmod(0o600)
+            file.write(text + "\n")
+    except OSError as error:
+        raise Failure(faults.FILE_UNREADABLE, where=str(to), found=error.strerror or str(error),
+                      wanted="a file that does not exist yet") from error
+    note(f"written to {to}")
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `pylog cluster backup` wrote.")],
+    ends: Annotated[list[Path] | None, typer.Option(
+        "--ends", metavar="FILE", help="What `pylog log ends` wrote, once for every broker.")] = None,
+    lost: Annotated[list[int] | None, typer.Option(
+        metavar="ID", help="A broker nobody can read; what only it had waits for it.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Write it; without, everything is only shown.")] = False,
+    config: Config = None, data: Data = None, format: FormatOption = None,
+) -> None:
+    """Bring back metadata that the store lost, while all brokers are stopped; logs newer than the backup count."""
+    from pylog.cluster.restore import found_broker, plan_restore
+    from pylog.store.backup import decode_backup, replace_nodes
+
+    nodes = decode_backup(_read(file), str(file))
+    found = [found_broker(_json(path), str(path)) for path in ends or ()]
+    made = plan_restore(nodes, found, lost=lost or ())
+    with _store(config, data) as store:
+        if yes:
+            replace_nodes(store, made.nodes)
+    _show(made, is_written=yes, format=format)
+    note("restored; start the brokers" if yes else "nothing was written; --yes writes it")
+
+
+def _show(made: "Restoration", *, is_written: bool, format: FormatOption) -> None:
+    rows = [
+        {
+            "topic": topic.name, "known_from": topic.origin.value, "partitions": len(topic.image.partitions),
+            "leader_epoch": max(state.leader_epoch for state in topic.image.partitions.values()),
+            "catching_up": list(topic.catching_up), "waiting": list(topic.waiting), "uncertain": list(topic.uncertain),
+            "topic_id": str(topic.image.topic_id),
+        }
+        for topic in made.topics
+    ]
+    columns = [Column("topic"), Column("known_from"), Column("partitions"), Column("catching_up"), Column("waiting"),
+               Column("uncertain"), Column("leader_epoch", is_wide=True), Column("topic_id", is_wide=True)]
+    document = {
+        "restored": is_written, "cluster_id": made.cluster_id, "controller_epoch": made.controller_epoch,
+        "topics": rows, "left_out": list(made.left_out), "dropped_orders": list(made.dropped_orders),
+    }
+    heading = f"cluster           {made.cluster_id}\ncontroller epoch  {made.controller_epoch}\n\n"
+    emit(format_of(format), document, lambda is_wide: heading + table(rows, columns, is_wide))
+    for left in made.left_out:
+        note(f"left out, and kept: {left}")
+    for name in made.dropped_orders:
+        note(f"the deletion of {name} was under way when the backup was made: order it again")
+    for topic in made.topics:
+        for number in topic.waiting:
+            note(f"{topic.name}-{number} waits for a broker that was not read")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Failure(faults.FILE_MISSING, where=str(path), found=error.strerror or str(error)) from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(_read(path))
+    except ValueError as error:
+        raise Failure(faults.OPTION_WRONG, where=str(path), found=str(error),
+                      wanted="what `pylog log ends --format json` writes") from error
+    return found
+
+
+@contextmanager
+def _store(config: Path | None, data: Path | None) -> "Iterator[Store]":
+    """Connect to the store that a broker uses."""
+    from pylog.broker.broker import open_store
+    from pylog.broker.config import STORE
+    from pylog.config import load_broker_config, standalone_config
+
+    if (config is None) == (data is None):
+        raise Failure(faults.OPTIONS_CONFLICT, where="--config, --data", found="both" if config else "neither",
+                      wanted="one of them", next="pylog cluster backup --config /etc/pylog/broker-1.yml")
+    if data is not None and not (data / STORE).is_dir():
+        raise Failure(faults.FILE_MISSING, where=str(data), wanted="the directory of a standalone broker")
+    if config is not None:
+        found = load_broker_config(config)
+    else:
+        assert data is not None
+        found = standalone_config(data)
+    try:
+        store = open_store(found)
+    except StorageError as error:
+        raise Failure(faults.FILE_UNREADABLE, where=str(data), found=str(error)) from error
+    try:
+        store.connect(_CONNECT_TIMEOUT_S)
+        yield store
+    finally:
+        store.close()

@@ -1,0 +1,198 @@
+"""How far the logs of a broker reach that does not run; nothing is changed.
+
+What a broker that starts would find: after a clean stop by its indexes, otherwise by checking every batch above the
+recovery point.  So the answer holds for the start that follows it.
+"""
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pylog.errors import StorageError
+from pylog.log import checkpoint
+from pylog.log.epochs import LeaderEpochs
+from pylog.log.index import OffsetIndex
+from pylog.log.layout import locked, partitions_in, read_topic_id
+from pylog.log.offline import read_policies
+from pylog.log.producers import newest_producer_id
+from pylog.log.recovery import Damage, checked_batches
+from pylog.log.segment import Segment
+from pylog.model import Offset, TopicPartition
+from pylog.wire.records import BatchHeader
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """One partition's log.
+
+    Attributes:
+        topic_id: None where the directory names none.
+        epochs: (leader epoch, first offset written under it), oldest first.
+        start: log start offset.
+        end: log end offset.
+        newest_producer_id: highest id of an idempotent producer, -1 without one.
+    """
+
+    key: TopicPartition
+    topic_id: uuid.UUID | None
+    epochs: tuple[tuple[int, Offset], ...]
+    start: Offset
+    end: Offset
+    newest_producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryEnds:
+    """All logs of one data directory.
+
+    Attributes:
+        broker_id: of the broker whose data this is; None where no broker started in it yet, as with `cluster_id`.
+        is_clean: the last stop was clean.
+        policies: settings of topics that stand beside the logs, by partition: what retention goes by.
+    """
+
+    broker_id: int | None
+    cluster_id: str | None
+    is_clean: bool
+    logs: tuple[LogEnd, ...]
+    policies: dict[TopicPartition, dict[str, str]]
+
+    def document(self) -> dict[str, Any]:
+        """Return what `pylog log ends` writes and a restoration reads."""
+        return {
+            "version": 1,
+            "broker_id": self.broker_id,
+            "cluster_id": self.cluster_id,
+            "is_clean": self.is_clean,
+            "partitions": [
+                {
+                    "topic": log.key.topic,
+                    "partition": log.key.partition,
+                    "topic_id": None if log.topic_id is None else str(log.topic_id),
+                    "epochs": [list(entry) for entry in log.epochs],
+                    "start": log.start,
+                    "end": log.end,
+                    "newest_producer_id": log.newest_producer_id,
+                    "config": self.policies.get(log.key, {}),
+                }
+                for log in self.logs
+            ],
+        }
+
+
+def read_ends(path: Path) -> DirectoryEnds:
+    """Return how far the logs in the data directory *path* reach.
+
+    Raises:
+        StorageError: a broker has the directory open, a log is damaged below what was synced, or the disk fails.
+    """
+    try:
+        with locked(path):
+            return _read_ends(path)
+    except OSError as error:
+        raise StorageError(f"{error.filename or path}: {error.strerror}") from error
+
+
+def _read_ends(path: Path) -> DirectoryEnds:
+    properties = checkpoint.read_properties(path / checkpoint.META_PROPERTIES) or {}
+    is_clean = (path / checkpoint.CLEAN_SHUTDOWN).exists()
+    recovery_points = checkpoint.read_offsets(path / checkpoint.RECOVERY_POINTS)
+    starts = checkpoint.read_offsets(path / checkpoint.LOG_START_OFFSETS)
+    policies = read_policies(path)
+    directories = partitions_in(path)
+    logs = [
+        _read_log(key, directory, starts.get(key, 0), None if is_clean else recovery_points.get(key, 0))
+        for key, directory in directories.items()
+    ]
+    found = properties.get("broker.id")
+    return DirectoryEnds(
+        None if found is None else int(found),
+        properties.get("cluster.id"),
+        is_clean,
+        tuple(logs),
+        {
+            key: {
+                "cleanup.policy": policies[directory.name].cleanup_policy,
+                "retention.ms": str(policies[directory.name].retention_ms),
+                "retention.bytes": str(policies[directory.name].retention_bytes),
+            }
+            for key, directory in directories.items()
+            if directory.name in policies
+        },
+    )
+
+
+def _read_log(key: TopicPartition, directory: Path, start: Offset, recovery_point: Offset | None) -> LogEnd:
+    bases = sorted(int(file.stem) for file in directory.glob("*.log") if file.stem.isdigit())
+    epochs = LeaderEpochs(directory)
+    walk = _Walk(epochs, max(start, bases[0]) if bases else start, newest_producer_id(directory))
+    segments = [Segment(directory, base) for base in bases]
+    try:
+        if not epochs.load():
+            walk.learn(segments)
+        elif recovery_point is None:
+            walk.follow(segments[-1:])
+        else:
+            walk.check(segments, recovery_point)
+    finally:
+        for segment in segments:
+            segment.release()
+    epochs.truncate_end(walk.end, save=False)
+    return LogEnd(
+        key, read_topic_id(directory), tuple(epochs.entries()), walk.start, walk.end, walk.newest_producer_id
+    )
+
+
+class _Walk:
+    """What the batches of one log say beyond its small files."""
+
+    def __init__(self, epochs: LeaderEpochs, start: Offset, newest_producer_id: int) -> None:
+        self.epochs = epochs
+        self.start = self.end = start
+        self.newest_producer_id = newest_producer_id
+
+    def follow(self, segments: list[Segment]) -> None:
+        """Take the batches of segments that were closed well, from the last one that an index names."""
+        for segment in segments:
+            self.end = max(self.end, segment.base_offset)
+            size_bytes = segment.path.stat().st_size
+            count = OffsetIndex.count_on_disk(segment.index.path)
+            entry = OffsetIndex(segment.index.path, count).last() if count > 0 else None
+            for _, header in segment.batches(entry[1] if entry else 0, size_bytes):
+                self._take(header)
+
+    def learn(self, segments: list[Segment]) -> None:
+        """Take all batches, because the file of epochs is missing or torn."""
+        self.epochs.clear(save=False)
+        self.check(segments, 0)
+
+    def check(self, segments: list[Segment], recovery_point: Offset) -> None:
+        """Check the batches of segments that may not have been synced, up to the first that is not whole.
+
+        Raises:
+            StorageError: it lies below the recovery point.
+        """
+        following = [*(segment.base_offset for segment in segments[1:]), None]
+        pairs = list(zip(segments, following, strict=True))
+        unchecked = [pair for pair in pairs if pair[1] is None or pair[1] > recovery_point]
+        if unchecked:
+            # A power cut may leave a file of epochs that is newer than the log; what is not synced tells its own.
+            self.epochs.truncate_end(unchecked[0][0].base_offset, save=False)
+        for segment, next_base in unchecked:
+            self.end = max(self.end, segment.base_offset)
+            for found in checked_batches(segment, 0, segment.path.stat().st_size):
+                # A batch of a former leader was truncated once, and brought back by the power cut.
+                if isinstance(found, Damage) or found[1].partition_leader_epoch < self.epochs.latest:
+                    if self.end < recovery_point:
+                        raise StorageError(f"{segment.path}: damaged below the recovery point {recovery_point}")
+                    return
+                self._take(found[1])
+            if next_base is not None and recovery_point <= self.end < next_base:
+                return
+
+    def _take(self, header: BatchHeader) -> None:
+        self.end = max(self.end, header.last_offset + 1)
+        self.newest_producer_id = max(self.newest_producer_id, header.producer_id)
+        if header.partition_leader_epoch > self.epochs.latest:
+            self.epochs.assign(header.partition_leader_epoch, header.base_offset, save=False)
