@@ -68,6 +68,9 @@ def broker_detail(reading: Mapping[str, Any]) -> str:
     words.append("in sync" if reading["is_ready"] else f"not ready: {reading['reason']}")
     if status.get("controller_id") == reading["id"]:
         words.append("controller")
+    # A release of before says neither.
+    if status.get("format_level", 0) < status.get("newest_format_level", 0):
+        words.append(f"not finalized: formats of level {status['format_level']}")
     return ", ".join(words)
 
 

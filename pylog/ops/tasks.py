@@ -3,8 +3,10 @@
 import json
 import shlex
 import sys
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import fabric
@@ -13,9 +15,13 @@ from fabric import Connection
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from pylog import faults
+from pylog import __version__, faults
+from pylog.ops import bundle as bundles
+from pylog.ops import masking
 from pylog.ops import status as questions
+from pylog.ops.drills import DRILLS, REASONS
 from pylog.ops.inventory import InventoryError, Target, load
+from pylog.ops.rehearsal import Cluster, DrillRefused, hosts_of, rehearse
 from pylog.ops.table import aligned
 
 DEFAULT_INVENTORY = "inventories/local"
@@ -116,3 +122,80 @@ def logs(
             connection.run(sudo + shlex.join(command), out_stream=sys.stdout)
     except (OSError, paramiko.SSHException) as error:
         raise Exit(f"error: {host} is unreachable [{faults.HOST_UNREACHABLE.code}]: {error}", code=1) from error
+
+
+def collect(target: Target) -> dict[str, str]:
+    """Return name -> what *target* answered, for a support bundle; a host that cannot be reached says so in it."""
+    found: dict[str, str] = {}
+    try:
+        with connect(target) as connection:
+            for name, command in bundles.questions(target).items():
+                done = connection.run(command, in_stream=False, hide=True, warn=True)
+                found[name] = done.stdout + (f"\n[exit code {done.exited}]\n{done.stderr}" if done.failed else "")
+    except (OSError, paramiko.SSHException) as error:
+        found["unreachable"] = str(error)
+    return found
+
+
+@task
+def bundle(context: Context, inventory: str = DEFAULT_INVENTORY, host: str = "", to: str = "") -> None:
+    """Pack configurations, journals and reports of all hosts (or --host) into one archive without secrets."""
+    hosts = targets(inventory, host)
+    now_s = int(time.time())
+    path = Path(to or time.strftime("pylog-bundle-%Y%m%dT%H%M%SZ.tar.gz", time.gmtime(now_s)))
+    with ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
+        found = dict(zip([target.name for target in hosts], pool.map(collect, hosts), strict=True))
+    # Of all hosts, also those left out: one host's journal may name what is another's.
+    secrets = masking.secrets_of(target.variables for target in targets(inventory))
+    secrets |= masking.values(answers.pop("secrets", "") for answers in found.values())
+    members = {
+        "about.json": json.dumps({"version": 1, "made_s": now_s, "release": __version__, "hosts": sorted(found)}),
+        "inventory.json": bundles.inventory_of(hosts),
+    }
+    for name, answers in found.items():
+        members |= bundles.members(name, answers)
+    try:
+        bundles.write(path, bundles.archive(members, secrets, now_s))
+    except OSError as error:
+        raise Exit(f"error: {path}: {error.strerror} [{faults.FILE_UNREADABLE.code}]", code=1) from error
+    silent = [name for name, answers in found.items() if "unreachable" in answers]
+    print(f"{path}: {len(members)} files of {len(hosts)} hosts")
+    if silent:
+        raise Exit(f"unreachable, so not in it: {', '.join(silent)} [{faults.HOST_UNREACHABLE.code}]", code=1)
+
+
+@task
+def drills(context: Context) -> None:
+    """List the faults that can be rehearsed, and why the other rows T1 to T38 cannot."""
+    rows = [(one.code, one.name, one.expected) for one in DRILLS.values()]
+    rows += [(code, "-", f"no drill: {reason}") for code, reason in REASONS.items()]
+    print("\n".join(aligned(("drill", "name", "expected"), sorted(rows, key=lambda row: int(row[0][1:])))))
+
+
+@task
+def drill(context: Context, name: str, inventory: str = DEFAULT_INVENTORY, datacenter: str = "") -> None:
+    """Break something as row --name (T1, kill9_leader_acks_all, ...) says, heal it, and see what came of it."""
+    found = next((one for one in DRILLS.values() if name.lower() in (one.code.lower(), one.name)), None)
+    if found is None:
+        reason = REASONS.get(name.upper(), "there is no such drill")
+        raise Exit(f"error: {name}: {reason} [{faults.DRILL_REFUSED.code}]; see: fab drills", code=2)
+    try:
+        outcome = rehearse(Cluster(hosts_of(targets(inventory), datacenter), run_script), found, print)
+    except DrillRefused as error:
+        raise Exit(f"error: {error} [{faults.DRILL_REFUSED.code}]", code=1) from error
+    print(f"expected: {found.expected}")
+    print(json.dumps({"drill": found.code, "well_after_s": outcome.well_after_s, **outcome.numbers}))
+    if outcome.faults:
+        raise Exit("\n".join([f"not as expected [{faults.DRILL_FAILED.code}]", *outcome.faults]), code=1)
+    print("passed")
+
+
+def run_script(target: Target, script: str) -> tuple[int, str]:
+    """Run a shell script as root on *target*; return its exit code and what it said."""
+    sudo = "" if target.is_root else "sudo -n "
+    try:
+        with connect(target) as connection:
+            done = connection.run(f"{sudo}sh -c {shlex.quote(script)}", in_stream=False, hide=True, warn=True)
+    except (OSError, paramiko.SSHException) as error:
+        return 255, f"{target.name} is unreachable: {error}"
+    return done.exited, (done.stdout + done.stderr).strip()

@@ -80,6 +80,11 @@ def test_every_unit_has_a_row() -> None:
         (answers(changed=["/x"]), "release 0.1.0, running, in sync; restart due: /x", False),
         (answers(is_ready=False, reason="not in sync"), "release 0.1.0, running, not ready: not in sync", False),
         (answers(status=None, is_ready=False, reason="silent"), "silent", False),
+        (
+            answers(status={"release": "0.2.0", "state": "running", "format_level": 2, "newest_format_level": 3}),
+            "release 0.2.0, running, in sync, not finalized: formats of level 2",
+            True,
+        ),
     ],
 )
 def test_what_is_not_well_is_said(found: dict[str, Any], detail: str, well: bool) -> None:
