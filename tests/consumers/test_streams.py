@@ -419,6 +419,42 @@ class TestFaults:
         produce(broker.bootstrap, topic, numbered("calm"))
         each_once(readers, numbered("calm"))  # type: ignore[arg-type]
 
+    @pytest.mark.parametrize("step", ["before the claim", "after the claim", "before the release"])
+    def test_a_session_lost_in_the_middle_of_a_rebalance(
+        self, broker: BrokerProcess, topic: str, connect: Connect, zookeeper: ZooKeeper, step: str
+    ) -> None:
+        """Whatever of a rebalance is done by then is undone or done again; nobody owns what another one owns."""
+        group = step.replace(" ", "-")
+        produce(broker.bootstrap, topic, numbered("before"))
+        first = connect(group)
+        readers = [Reader(first.createMessageStreams(topic, 1)[0])]
+        wait_until(lambda: len(readers[0].got) == len(numbered("before")), lambda: repr(readers[0].got))
+        second = connect(group)
+        loser = first if step == "before the release" else second
+        act = loser._ownership.release if loser is first else loser._ownership.claim
+        expired = []
+
+        def once(*arguments: Any) -> Any:
+            if expired:
+                return act(*arguments)
+            expired.append(step)
+            if step.startswith("before"):
+                expire_zookeeper(loser._store)
+                return act(*arguments)
+            done = act(*arguments)
+            expire_zookeeper(loser._store)
+            return done
+
+        setattr(loser._ownership, act.__name__, once)
+        readers.append(Reader(second.createMessageStreams(topic, 1)[0]))
+        wait_until(lambda: len(first.owned()) == len(second.owned()) == PARTITIONS // 2,
+                   lambda: f"{first.owned()} {second.owned()}")
+        assert expired
+        assert not first.owned().keys() & second.owned().keys()
+        wait_until(lambda: len(zk_owners(zookeeper, group, topic)) == PARTITIONS, "each partition has an owner")
+        produce(broker.bootstrap, topic, numbered("calm"))
+        each_once(readers, numbered("calm"))  # type: ignore[arg-type]
+
     def test_a_frozen_owner_commits_nothing_when_it_wakes(
         self, broker: BrokerProcess, topic: str, start: Callable[..., MemberProcess], connect: Connect,
         store: ZooKeeperStore,

@@ -171,45 +171,80 @@ def test_bars_are_on_the_terminal_and_nowhere_else(pylog: Command, broker: Broke
     assert pylog("consume", "barred", "-e").notes == ""
 
 
-@pytest.mark.parametrize(("shell", "environment"), [
-    ("zsh", {"_TYPER_COMPLETE_ARGS": "pylog topic d"}),
-    ("fish", {"_TYPER_COMPLETE_ARGS": "pylog topic d", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
-])
-def test_zsh_and_fish_are_answered_in_their_own_words(shell: str, environment: dict[str, str]) -> None:
-    # What their scripts, above, ask with; the shells themselves are not needed for that.
-    variables = os.environ | environment | {"_PYLOG_COMPLETE": f"complete_{shell}"}
-    ended = subprocess.run([sys.executable, "-m", "pylog"], capture_output=True, text=True, check=False, env=variables)
-    assert "describe" in ended.stdout
-    assert "Delete a topic" in ended.stdout
-    assert "alter" not in ended.stdout
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_a_script(pylog: Command, shell: str) -> None:
     assert "_PYLOG_COMPLETE" in pylog("completion", shell).text
 
 
-@pytest.mark.parametrize(("line", "found"), [
+COMPLETIONS = [
     ("pylog to", ["topic", "top"]),
     ("pylog topic d", ["describe", "delete"]),
     ("pylog topic describe comp", ["completed-a", "completed-b"]),
     ("pylog group describe compl", ["completing"]),
     ("pylog topic list --form", ["--format"]),
     ("pylog topic list --format j", ["json"]),
-])
-def test_bash_completes(pylog: Command, broker: BrokerProcess, line: str, found: list[str]) -> None:
+]
+
+
+@pytest.fixture(scope="module")
+def at_the_shell(pylog: Command, broker: BrokerProcess) -> dict[str, str]:
+    """Topics and a group to complete, and the environment of somebody who has set a cluster."""
     for name in ("completed-a", "completed-b"):
         pylog("topic", "create", name, "--partitions", "1", "--if-not-exists")
     pylog("group", "reset-offsets", "completing", "--topic", "completed-a", "--to", "latest", "--execute")
+    return os.environ | {"PYLOG_BOOTSTRAP": broker.bootstrap, "HOME": "/does/not/exist", "TERM": "dumb",
+                         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize(("line", "found"), COMPLETIONS)
+def test_bash_completes(at_the_shell: dict[str, str], line: str, found: list[str]) -> None:
     words = line.split()
     assigned = " ".join(f"'{word}'" for word in words)
     # The shell itself sources the script and asks its function, as it does when the key is pressed.
     script = (f"source <(pylog completion bash); COMP_WORDS=({assigned}); COMP_CWORD={len(words) - 1}; "
               'COMP_LINE="${COMP_WORDS[*]}"; _pylog_completion pylog; printf "%s\\n" "${COMPREPLY[@]}"')
-    environment = os.environ | {"PYLOG_BOOTSTRAP": broker.bootstrap, "HOME": "/does/not/exist",
-                                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=environment)
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=at_the_shell)
     assert ended.stdout.split() == found
+
+
+@pytest.mark.parametrize(("line", "found"), COMPLETIONS)
+def test_fish_completes(at_the_shell: dict[str, str], line: str, found: list[str]) -> None:
+    script = f"pylog completion fish | source; complete --do-complete '{line}'"
+    ended = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, check=True,
+                           env=at_the_shell)  # fmt: skip
+    shown = [row.split("\t") for row in ended.stdout.splitlines()]
+    assert sorted(row[0] for row in shown) == sorted(found)
+    assert len(shown[0]) == 2 or line != "pylog topic d", "commands come with what they do"
+
+
+def test_zsh_completes(at_the_shell: dict[str, str]) -> None:
+    """Press the key on a terminal, and have the shell show what stands on its line then."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe("zsh", ["zsh", "-f", "-i"], at_the_shell)
+
+    def wait_for(mark: str) -> str:
+        shown, deadline = b"", time.monotonic() + 60
+        while mark.encode() not in shown:
+            assert time.monotonic() < deadline, f"{mark} not in {shown!r}"
+            if select.select([terminal], [], [], 0.1)[0]:
+                shown += os.read(terminal, 65536)
+        return shown.decode()
+
+    try:
+        os.write(terminal, b"PROMPT=; autoload -Uz compinit && compinit -u -D; source <(pylog completion zsh); "
+                           b"show() { print -r -- \"<$BUFFER>\"; BUFFER= }; zle -N show; bindkey '^X' show; "
+                           b"setopt menu_complete; echo rea''dy\n")
+        wait_for("ready")
+        for line, found in COMPLETIONS:
+            os.write(terminal, line.encode() + b"\t\x18")
+            words = wait_for(">").rpartition("<")[2].partition(">")[0].split()
+            assert words[:-1] == line.split()[:-1]
+            assert words[-1] in found
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
 
 
 def test_explain_lists_all_and_tells_one(pylog: Command) -> None:
