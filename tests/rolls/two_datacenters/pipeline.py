@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pylog.audit.producer import AuditedProducer
-from pylog.cli.activity import Activity
+from pylog.cli.activity import TOPICS, Activity
 from pylog.cli.demo import AVRO_SUFFIX, avro
+from pylog.client.admin import Admin
 from pylog.ops.inventory import Target, load
 from pylog.ops.tasks import connect
 from tests.rolls import cluster
@@ -86,16 +87,21 @@ def drain() -> None:
 
 
 def start_load() -> None:
-    """Start the load job, and come back at once."""
-    on(DRIVER_HOST, f"systemctl reset-failed {LOAD}; systemctl start --no-block {LOAD}")
+    """Start the load job once a run of the timer's has ended, and come back when it runs."""
+    wait_load()
+    before = _show("InvocationID")
+    on(DRIVER_HOST, f"systemctl start --no-block {LOAD}")
+    wait_until(lambda: _show("InvocationID") != before, "the load job starts")
 
 
 def wait_load() -> str:
     """Wait until the load job has ended; return how: success, or systemd's word for the failure."""
-    wait_until(
-        lambda: on(DRIVER_HOST, f"systemctl is-active {LOAD}", is_checked=False) in ("inactive", "failed"), "load job"
-    )
-    return on(DRIVER_HOST, f"systemctl show --property Result --value {LOAD}")
+    wait_until(lambda: _show("ActiveState") in ("inactive", "failed"), "the load job ends")
+    return _show("Result")
+
+
+def _show(name: str) -> str:
+    return on(DRIVER_HOST, f"systemctl show --property {name} --value {LOAD}")
 
 
 def run_load() -> None:
@@ -149,6 +155,9 @@ class Stream(threading.Thread):
 
     def run(self) -> None:
         try:
+            present = Admin(brokers("live")).cluster().topics
+            for name in {topic + AVRO_SUFFIX for topic in TOPICS} - present.keys():
+                Admin(brokers("live")).create_topic(name, partitions=2, replication_factor=3)
             activity = Activity(self.run_name, 7, avro(registry(), AVRO_SUFFIX))
             with AuditedProducer(brokers("live"), window_ms=WINDOW_MS, report_s=2.0, linger_ms=20) as producer:
                 while not self._end.wait(0.1):
