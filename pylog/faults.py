@@ -157,6 +157,10 @@ DRILL_FAILED = Fault(
 BROKER_ENDED = Fault(
     210, "the broker could not run", "It could not open its data, its port or its store; its log has the reason.",
     "Read the line `cannot run reason=` above, remove the cause, and start it again.")
+TOPICS_REFUSED = Fault(
+    220, "topics are not changed so", "What a document wants would remove partitions or move replicas, or the brokers "
+    "refuse it; nothing was changed.",
+    "Each refusal names topic, what was found and what is wanted: correct the document, or take the step it names.")
 
 BROKER_BUG = Fault(
     211, "a bug in pylog ended the broker",

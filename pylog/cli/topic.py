@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from pylog import faults
+from pylog.cli.apply import apply
 from pylog.cli.failure import Failure
 from pylog.cli.options import (
     Bootstrap,
@@ -28,6 +29,7 @@ from pylog.errors import ApiError, ErrorCode
 from pylog.model import TopicPartition
 
 app = new_app("List, create, describe, alter and delete topics.")
+app.command(epilog="Example: pylog topic apply topics.yml --dry-run")(apply)
 
 
 @app.command("list", epilog="Example: pylog topic list --format wide")

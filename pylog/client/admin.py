@@ -149,14 +149,14 @@ class Admin:
 
     def create_topic(
         self, name: str, *, partitions: int = -1, replication_factor: int = -1,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, str] | None = None, is_dry_run: bool = False,
     ) -> None:
-        """Create a topic; -1 leaves a number to the brokers' defaults."""
+        """Create a topic, or only ask whether it could be; -1 leaves a number to the brokers' defaults."""
         topic = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
         with self._translated():
             self._client.create_topics(
                 [topic], operation_timeout=self._cluster.timeout_s,
-                request_timeout=self._cluster.timeout_s)[name].result(
+                request_timeout=self._cluster.timeout_s, validate_only=is_dry_run)[name].result(
                 self._cluster.timeout_s + 1)
 
     def delete_topic(self, name: str) -> None:
@@ -169,12 +169,20 @@ class Admin:
 
     def topic_config(self, name: str) -> dict[str, ConfigValue]:
         """Return the topic's effective settings by Kafka's names."""
-        resource = ConfigResource(ResourceType.TOPIC, name)
+        return self.topic_configs([name])[name]
+
+    def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, ConfigValue]]:
+        """Return the effective settings of several topics by Kafka's names, in one request."""
+        resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in names}
+        if not resources:
+            return {}
         with self._translated():
-            answers = self._client.describe_configs([resource], request_timeout=self._cluster.timeout_s)
-            entries = answers[resource].result(self._cluster.timeout_s + 1)
+            answers = self._client.describe_configs(
+                list(resources.values()), request_timeout=self._cluster.timeout_s)
+            found = {name: answers[one].result(self._cluster.timeout_s + 1) for name, one in resources.items()}
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-        return {entry.name: ConfigValue(entry.value, _source(entry.source) == own) for entry in entries.values()}
+        return {name: {entry.name: ConfigValue(entry.value, _source(entry.source) == own) for entry in entries.values()}
+                for name, entries in found.items()}
 
     def offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
         """Return log start offset and high watermark of each partition."""
