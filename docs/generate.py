@@ -1,17 +1,19 @@
 """Writes the pages that follow from code.
 
-docs/settings.md, docs/metrics.md, docs/errors.md, docs/cli/, docs/variables.md and the README of each role.
+docs/settings.md, docs/metrics.md, docs/errors.md, docs/cli/, docs/variables.md, the README of each role, and the alert
+rules and dashboards of role monitoring.
 
 python -m docs.generate [--check]        (--check writes nothing and exits 1 when a page is out of date)
 """
 
 import argparse
-import ast
+import itertools
 import sys
 import tempfile
 from pathlib import Path
 
-from docs import roles
+from docs import alerts, roles
+from docs.catalogue import BROKER, catalogue
 from docs.commands import command_pages
 from pylog.broker.settings import SETTINGS, Kind
 from pylog.faults import CATALOGUE
@@ -64,39 +66,14 @@ def settings_page() -> str:
     return _SETTINGS_HEAD + "\n".join(rows) + "\n"
 
 
-_PROGRAMS = {"mirror": ["mirror/*.py"], "registry": ["registry/*.py"], "audit": ["audit/*.py", "cli/audit.py"]}
-"""Program -> where its metrics are made, below pylog/."""
-
-
 def metrics_page(scraped: str) -> str:
     """Return the page of all metrics: a broker's as it shows them in *scraped*, and the other programs'."""
-    helps: dict[str, str] = {}
-    kinds: dict[str, str] = {}
-    for line in scraped.splitlines():
-        words = line.split(" ", 3)
-        if words[:2] == ["#", "HELP"]:
-            helps[words[2]] = words[3]
-        elif words[:2] == ["#", "TYPE"]:
-            kinds[words[2]] = words[3]
-    rows = (f"| `{name}` | {kinds[name]} | {text} |\n" for name, text in sorted(helps.items()))
-    return _METRICS_HEAD + "".join(rows) + program_metrics()
-
-
-def program_metrics() -> str:
-    """Return a section for each program beside the broker, from the calls that make its metrics."""
-    found = []
-    for program, places in _PROGRAMS.items():
-        rows = set()
-        for path in sorted(path for place in places for path in (HERE.parent / "pylog").glob(place)):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 1:
-                    name, text = node.args[0], node.args[1]
-                    if (node.func.attr in ("counter", "gauge") and isinstance(name, ast.Constant)
-                            and isinstance(text, ast.Constant)):
-                        rows.add(f"| `{name.value!s}` | {node.func.attr} | {text.value!s} |\n")
-        head = f"\n## `pylog {program}`\n\n| name | kind | what it counts |\n|---|---|---|\n"
-        found.append(head + "".join(sorted(rows)))
-    return "".join(found)
+    text = _METRICS_HEAD
+    for program, metrics in itertools.groupby(catalogue(scraped), key=lambda one: one.program):
+        if program != BROKER:
+            text += f"\n## `pylog {program}`\n\n| name | kind | what it counts |\n|---|---|---|\n"
+        text += "".join(f"| `{one.name}` | {one.kind} | {one.help} |\n" for one in metrics)
+    return text
 
 
 def errors_page() -> str:
@@ -118,7 +95,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     is_check = parser.parse_args().check
     stale = []
-    pages = {"settings.md": settings_page(), "metrics.md": metrics_page(scrape()), "errors.md": errors_page()}
+    scraped = scrape()
+    pages = {"settings.md": settings_page(), "metrics.md": metrics_page(scraped), "errors.md": errors_page()}
     pages |= {f"cli/{name}": text for name, text in command_pages().items()}
     (HERE / "cli").mkdir(exist_ok=True)
     for path in (HERE / "cli").glob("*.md"):
@@ -133,10 +111,11 @@ def main() -> int:
         stale.append(name)
         if not is_check:
             path.write_text(text)
-    for path, text in roles.pages().items():
+    for path, text in (roles.pages() | alerts.files(catalogue(scraped))).items():
         if not path.exists() or path.read_text() != text:
             stale.append(str(path))
             if not is_check:
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
     for name in stale:
         sys.stderr.write(f"docs/{name}: {'out of date; run python -m docs.generate' if is_check else 'written'}\n")

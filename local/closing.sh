@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 
 hosts="$STATE/hosts.json"
+prometheus=$(jq -r '.hosts.live2.ip // empty' "$hosts")
 first=$(jq -r '[.hosts | to_entries[] | select(.key | startswith("live"))][0].value.ip' "$hosts")
 echo
 awk -F '\t' '{ printf "  %-22s %6s s\n", $1, $2 }' "$STATE/up-stages.tsv"
@@ -22,10 +23,11 @@ Where to look
   make status                              units, ports and disks of every host
   make logs HOST=live1 UNIT=pylog-broker@1 a broker's journal (FOLLOW=1 goes on)
   make shell HOST=live1                    a root shell
+  http://$prometheus:9090/alerts           Prometheus, and what it watches for
 
 What to try next, from this machine
   .venv/bin/pylog topic list --bootstrap $first:9092
-  kcat -b $first:9092 -t host.journal -o -5 -e       any Kafka client works
+  kcat -b $first:19092 -t host.journal -o -5 -e      any Kafka client works; this is the load balancer
   curl http://$first:8081/subjects                     the schema registry
   make shell HOST=offline1, then: pylog mirror status --config /etc/pylog/mirror.yml
   ansible-playbook -i inventories/local playbooks/site.yml     again: changes nothing

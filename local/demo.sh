@@ -32,7 +32,8 @@ first_of() {
   done
   return 1
 }
-bootstrap=$(brokers_of live)
+# The load balancer's address is all that clients on this machine know, and the shippers too.
+bootstrap="$(address_of "$(first_of live)"):19092"
 mirror=$(brokers_of offline)
 mirror_host=$(first_of offline)
 ingest_host=$(first_of spark || first_of offline)

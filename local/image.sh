@@ -60,6 +60,10 @@ customize() {
     e2scrub_all.timer e2scrub_reap.service fstrim.timer; do
     ln -sf /dev/null "$root/etc/systemd/system/$unit"
   done
+  # As the role `packages` does before it installs them; a package of the same name that was there before is left alone.
+  sed -nE 's/^  [a-z-]+: ([a-z-]+\.service)$/\1/p' "$ROLE_PACKAGES" | while read -r unit; do
+    if [[ -e "$root/lib/systemd/system/$unit" ]]; then ln -sf /dev/null "$root/etc/systemd/system/$unit"; fi
+  done
   # mmdebstrap leaves the control machine's proxy behind in this file; on a host it would not be reachable.
   rm -f "$root/etc/apt/apt.conf.d/99mmdebstrap"
 }

@@ -52,6 +52,11 @@ molecule reset --scenario-name "$scenario" >"$log" 2>&1 || die "molecule reset f
 # The hosts must outlive a failure, so that their journals can be shown: this script destroys them, not Molecule.
 molecule test --scenario-name "$scenario" --destroy=never 2>&1 | tee "$log" || die "Molecule failed"
 
+# The secret that brokers know each other by was made by this run's first deployment, which showed all it wrote.
+for secret in "$STATE"/*.secret; do
+  if [[ -s "$secret" ]] && grep -qF -f "$secret" "$log"; then die "the secret of $secret stands in $log"; fi
+done
+
 empty_plays=(molecule/shared/empty_plays)
 [[ ! -f "$directory/empty_plays" ]] || empty_plays+=("$directory/empty_plays")
 tested=$("$VENV/bin/python" local/molecule_log.py "$log" "$PYLOG_JUNIT_XML" "$(<"$directory/min_tests")" \

@@ -49,6 +49,8 @@ def inventory(state: dict[str, Any]) -> dict[str, Any]:
         "pylog_spark": spark[:1] or offline[:1],
         "pylog_spark_master": spark[:1],
         "pylog_spark_worker": spark,
+        "pylog_load_balancer": live[:1],
+        "pylog_monitoring": live[1:2],
         "pylog_mirror": offline[:1] if live else [],
         "pylog_registry": live[:1] if offline else [],
         "pylog_audit": live[:1] + offline[:1] if live and offline else [],

@@ -130,6 +130,9 @@ class Broker:
         self._quotas = Quotas(self.metrics, steady_ms)
         self._requests = Requests(self, self._produce, self._fetch, self._quotas, self.metrics)
         self._client = self._listener("client", self._requests, self._quotas.connection_delay_ms)
+        self.metrics.gauge(
+            "pylog_is_controller", "1 on the broker that knows itself as controller.", read=lambda: self._is_controller
+        )
         self._peer_requests = PeerRequests(config.cluster_secret, self._fetch, self._answer_peer)
         self._internal = self._listener("internal", self._peer_requests) if config.internal else None
         clients = [
@@ -372,7 +375,7 @@ class Broker:
     def _image_applied(self, changed: list[Partition]) -> None:
         self._quotas.learn(self.images.current.client_quotas)
         self._leadership_changed(changed)
-        if self._controller is not None and self._controller.broker_id == self.broker_id:
+        if self._is_controller:
             cleaned = self.partitions.cleaned_topics()
             if cleaned and self._agent is not None:
                 self._agent.confirm_cleanup(self.broker_id, cleaned)
@@ -397,7 +400,7 @@ class Broker:
 
     async def _answer_peer(self, request: InternalRequest) -> bytes:
         # First: peers that remember this broker as the controller ask it again before it has joined.
-        if self._controller is None or self._controller.broker_id != self.broker_id:
+        if not self._is_controller:
             raise ApiError(ErrorCode.NOT_CONTROLLER, f"broker {self.broker_id} is not the controller")
         assert self._link is not None
         assert self._agent is not None
@@ -495,6 +498,10 @@ class Broker:
             "pylog_connections", "Open connections.", read=lambda: len(listener.connections), listener=name
         )
         return listener
+
+    @property
+    def _is_controller(self) -> bool:
+        return self._controller is not None and self._controller.broker_id == self.broker_id
 
     def _hang_limit_s(self) -> float:
         store = self.config.store

@@ -40,6 +40,7 @@ OWN_PATHS = (
     "/etc/pylog/*.yml",
     "/etc/pylog-zookeeper",
     "/etc/pylog-zookeeper/*",
+    "/etc/pylog-firewall/*",
     "/var/lib/pylog-zookeeper",
     "/var/lib/pylog-zookeeper/myid",
     "/etc/systemd/system/pylog-*",
@@ -93,6 +94,18 @@ def listeners(ss_output: str) -> list[dict[str, Any]]:
         uid = re.search(r" uid:(\d+)", line)  # left out for root
         found.append({"port": int(port), "address": address, "user": user_name(int(uid[1]) if uid else 0)})
     return found
+
+
+def addresses(ip_output: str) -> list[str]:
+    """Return the addresses of ``ip -json address show scope global``."""
+    found = (one for link in json.loads(ip_output or "[]") for one in link.get("addr_info", []))
+    return [one["local"] for one in found if "local" in one]
+
+
+def ssh_ports(sshd_output: str) -> list[int]:
+    """Return the ports of ``sshd -T``; 22, its default, where it would not say."""
+    found = re.findall(r"^port (\d+)$", sshd_output, re.MULTILINE)
+    return sorted({int(port) for port in found}) or [22]
 
 
 def user_name(uid: int) -> str:
@@ -189,6 +202,8 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "init": Path("/proc/1/comm").read_text().strip(),
         "packages": sorted(line[3:] for line in packages.splitlines() if line.startswith("ii")),
         "listeners": listeners(run("ss", "-ltneH")[1]),
+        "addresses": addresses(run("ip", "-json", "address", "show", "scope", "global")[1]),
+        "ssh_ports": ssh_ports(run("/usr/sbin/sshd", "-T")[1]),
         "disks": disks(wanted)["disks"],
         "files": file_states(wanted.get("paths", [])),
         "users": users(),

@@ -16,14 +16,16 @@ from typing import Any
 
 import yaml
 
+from pylog.ops.listeners import DEFAULT_TRUSTED, TRUSTED, Listener, listeners, networks, outside
 from pylog.ops.table import aligned
 
 ZOOKEEPER_GROUP = "pylog_zookeeper"
 BROKER_GROUP = "pylog_broker"
 SPARK_GROUP = "pylog_spark"
+MONITORING_GROUP = "pylog_monitoring"
 GROUPS = (
     ZOOKEEPER_GROUP, BROKER_GROUP, "pylog_ship", SPARK_GROUP, "pylog_mirror", "pylog_registry", "pylog_audit",
-    "pylog_spark_master", "pylog_spark_worker",
+    "pylog_spark_master", "pylog_spark_worker", "pylog_load_balancer", MONITORING_GROUP,
 )  # fmt: skip
 # Distributions on which the bundle is tested; every other one is refused rather than half installed.
 SUPPORTED = {("debian", "12")}
@@ -32,9 +34,10 @@ ARCHITECTURES = ("x86_64", "aarch64")
 # What each part needs beside its own heap, measured on an idle three-node cluster and doubled.
 BROKER_BYTES = 160 << 20
 SPARK_BYTES = 2 << 30
+PROMETHEUS_BYTES = 256 << 20
 SYSTEM_BYTES = 256 << 20
 # Who listens where this bundle has been deployed before.
-OWN_USERS = ("pylog", "pylog-zookeeper")
+OWN_USERS = ("pylog", "pylog-zookeeper", "haproxy", "prometheus")
 MAX_CLOCK_SKEW_MS = 30_000
 # A file system that the disks role made carries a label with this beginning.
 DISK_LABEL = "pylog-"
@@ -157,6 +160,11 @@ def group_shapes(groups: Mapping[str, Iterable[str]], hosts: Iterable[Host]) -> 
     for group in (ZOOKEEPER_GROUP, BROKER_GROUP):
         if not list(groups.get(group, ())):
             yield Finding("all", f"group {group}", "no host", "at least one", "add hosts to the group")
+    for group in sorted(groups):
+        if group.startswith("pylog_") and group not in GROUPS:
+            near = difflib.get_close_matches(group, GROUPS, n=1)
+            wanted = f"{near[0]}?" if near else "one of the bundle's groups"
+            yield Finding("all", f"group {group}", "in the inventory", wanted, "rename it: no play would run on it")
     servers = Counter(host.datacenter for host in hosts if host.name in groups.get(ZOOKEEPER_GROUP, ()))
     for datacenter, count in servers.items():
         if count % 2 == 0:
@@ -174,7 +182,9 @@ def _repeated(pairs: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, list[str]
     return ((value, found) for value, found in places.items() if len(found) > 1)
 
 
-def repeated_ids(hosts: Iterable[Host]) -> Iterator[Finding]:
+def repeated_ids(
+    hosts: Iterable[Host], groups: Mapping[str, Iterable[str]], specs: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Finding]:
     """Find ids, ports and directories that two servers of one cluster or host would share."""
     hosts = list(hosts)
     for datacenter in sorted({host.datacenter for host in hosts}):
@@ -186,7 +196,7 @@ def repeated_ids(hosts: Iterable[Host]) -> Iterator[Finding]:
                 found = f"{value} on {', '.join(places)}"
                 yield Finding(datacenter, name, found, "unique in the cluster", "give each server its own id for ever")
     for host in hosts:
-        ports = [(i[key], f"broker {i['id']} {key}") for i in host.instances for key in _PORT_KEYS if key in i]
+        ports = [(one.port, one.what) for one in listeners_of(host, groups, specs)]
         directories = [(i.get("data_dir"), f"broker {i['id']}") for i in host.instances]
         for name, pairs in (("port", ports), ("data_dir", directories)):
             for value, places in _repeated(pairs):
@@ -200,7 +210,6 @@ DEFAULT_IN_SYNC = 2
 
 # The controller decides by its own, and any broker may be controller.
 _COMMON_SETTINGS = ("default.replication.factor", "min.insync.replicas", "num.partitions")
-_PORT_KEYS = ("port", "internal_port", "metrics_port")
 
 
 def replication(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
@@ -267,32 +276,59 @@ def memory(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]
         wanted += int(host.variables.get("zookeeper_heap_mib", 512)) << 20
     if host.name in groups.get(SPARK_GROUP, ()):
         wanted += SPARK_BYTES
+    if host.name in groups.get(MONITORING_GROUP, ()):
+        wanted += PROMETHEUS_BYTES
     found = (host.facts or {})["memory_bytes"]
     if found < wanted:
         remedy = "add memory or move parts to other hosts"
         yield Finding(host.name, "memory", f"{found >> 20} MiB", f"at least {wanted >> 20} MiB", remedy)
 
 
-def ports(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+def listeners_of(
+    host: Host, groups: Mapping[str, Iterable[str]], specs: Mapping[str, Mapping[str, Any]]
+) -> list[Listener]:
+    """Return what will listen on *host*."""
+    mine = [name for name, members in groups.items() if host.name in members]
+    return listeners(host.variables, mine, specs, is_watched=bool(groups.get(MONITORING_GROUP)))
+
+
+def ports(
+    host: Host, groups: Mapping[str, Iterable[str]], specs: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Finding]:
     """Find ports that the host's parts need and that another program holds."""
-    wanted = {
-        instance[key]: f"broker {instance['id']}"
-        for instance in host.instances
-        for key in _PORT_KEYS
-        if key in instance
-    }
-    if host.name in groups.get(ZOOKEEPER_GROUP, ()):
-        wanted |= dict.fromkeys((int(host.variables.get("zookeeper_client_port", 2181)), 2888, 3888), "ZooKeeper")
+    wanted = {one.port: one.what for one in listeners_of(host, groups, specs)}
     for listener in (host.facts or {})["listeners"]:
         if listener["port"] in wanted and listener["user"] not in OWN_USERS:
-            free = f"free for {wanted[listener['port']]}"
             yield Finding(
                 host.name,
                 f"port {listener['port']}",
                 f"held by a program of {listener['user']}",
-                free,
+                f"free for {wanted[listener['port']]}",
                 "stop it or choose another port",
             )
+
+
+def exposed(
+    host: Host, groups: Mapping[str, Iterable[str]], specs: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Finding]:
+    """Find ports that could be reached from outside the trusted networks: nobody has to log in to any of them.
+
+    A host that was not asked yet is taken to have the address by which Ansible reaches it.
+    """
+    try:
+        trusted = networks(host.variables)
+    except (ValueError, TypeError) as error:
+        wanted = f"networks, such as {DEFAULT_TRUSTED[0]}"
+        yield Finding(host.name, f"variable {TRUSTED}", str(error), wanted, "correct it in the inventory")
+        return
+    if host.variables.get("firewall_enabled") is True:
+        return
+    known = (host.facts or {}).get("addresses") or [str(host.variables.get("ansible_host", ""))]
+    for one in listeners_of(host, groups, specs):
+        for address in outside(one, known, trusted):
+            remedy = f"{f'set {one.setting} to an inside address, or ' if one.setting else ''}firewall_enabled: true"
+            yield Finding(
+                host.name, f"{one.what}, port {one.port}", f"reachable at {address}", f"only within {TRUSTED}", remedy)
 
 
 def disks(host: Host) -> Iterator[Finding]:
@@ -330,22 +366,25 @@ def check_inventory(
     """Return all findings that need no host: variables, ids, groups."""
     hosts = list(hosts)
     prefixes = ["pylog_", *(f"{role}_" for role in roles)]
-    findings = [*group_shapes(groups, hosts), *repeated_ids(hosts), *replication(hosts, groups)]
+    findings = [*group_shapes(groups, hosts), *repeated_ids(hosts, groups, specs), *replication(hosts, groups)]
     findings += one_cluster(hosts, groups)
     for host in hosts:
         findings += directories(host)
         findings += unknown_variables(host, specs, prefixes)
         findings += wrong_values(host, specs)
         findings += missing_variables(host, groups)
+        findings += exposed(host, groups, specs)
     return sorted(set(findings))
 
 
-def check_hosts(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> list[Finding]:
+def check_hosts(
+    hosts: Iterable[Host], groups: Mapping[str, Iterable[str]], specs: Mapping[str, Mapping[str, Any]]
+) -> list[Finding]:
     """Return all findings about hosts that were asked; those outside a ``--limit`` were not."""
     asked = [host for host in hosts if host.facts is not None]
     findings = list(clocks(asked))
     for host in asked:
-        findings += [*system(host), *memory(host, groups), *ports(host, groups), *disks(host)]
+        findings += [*system(host), *memory(host, groups), *ports(host, groups, specs), *disks(host)]
     return sorted(set(findings))
 
 
@@ -360,14 +399,17 @@ def host_of(name: str, variables: Mapping[str, Any]) -> Host:
     return Host(name=name, variables=variables, facts=json.loads(reading["stdout"]) if "stdout" in reading else None)
 
 
-def main(roles: Path) -> int:
-    """Read groups and hostvars as JSON from stdin; print the table of findings, and return 3 if there are any."""
-    question = json.load(sys.stdin)
+def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
+    """Return everything that is wrong with ``{"groups": {name: hosts}, "hosts": {name: variables}}``."""
     hosts = [host_of(name, variables) for name, variables in question["hosts"].items()]
     names = [path.parent.parent.name for path in roles.glob("*/meta/argument_specs.yml")]
-    findings = check_inventory(hosts, question["groups"], load_specs(roles), names) + check_hosts(
-        hosts, question["groups"]
-    )
+    specs, groups = load_specs(roles), question["groups"]
+    return check_inventory(hosts, groups, specs, names) + check_hosts(hosts, groups, specs)
+
+
+def main(roles: Path) -> int:
+    """Read groups and hostvars as JSON from stdin; print the table of findings, and return 3 if there are any."""
+    findings = judge(json.load(sys.stdin), roles)
     if findings:
         print("\n".join(table(findings)))
     return FOUND if findings else 0

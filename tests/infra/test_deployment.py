@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from testinfra.host import Host
+from testinfra.utils.ansible_runner import AnsibleRunner
 
 pytestmark = pytest.mark.readonly
 
@@ -38,10 +39,12 @@ def test_data_lies_on_a_data_disk_and_belongs_to_pylog(host: Host, mine: dict[st
         assert host.check_output("findmnt --noheadings --output TARGET --target %s", instance["data_dir"]) in mounts
 
 
-def test_a_second_deployment_would_change_nothing(request: pytest.FixtureRequest) -> None:
+def test_a_second_deployment_would_change_nothing_and_shows_no_secret(
+    request: pytest.FixtureRequest, runner: AnsibleRunner
+) -> None:
     inventory = str(request.config.getoption("--ansible-inventory"))
     program = str(Path(sys.executable).with_name("ansible-playbook"))
-    command = [program, "-i", inventory, "playbooks/site.yml", "--check", "--diff"]
+    command = [program, "-i", inventory, "playbooks/site.yml", "--check", "--diff", "-vv"]
     # Molecule leaves its own ansible.cfg in the environment; an operator's run reads the checkout's.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     environment["ANSIBLE_STDOUT_CALLBACK"] = "ansible.posix.json"
@@ -49,4 +52,9 @@ def test_a_second_deployment_would_change_nothing(request: pytest.FixtureRequest
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr
     stats = json.loads(done.stdout[done.stdout.index("{") :])["stats"]
     assert stats
+    # What the JSON holds is more than anybody sees on a screen: every argument and every result of every task.
+    for name in runner.get_hosts("pylog_broker"):
+        secret = runner.get_host(name).file("/etc/pylog/cluster.secret").content_string.strip()
+        assert len(secret) >= 32
+        assert secret not in done.stdout + done.stderr
     assert {name: counts["changed"] for name, counts in stats.items()} == dict.fromkeys(stats, 0)

@@ -1,5 +1,7 @@
 """Pages that follow from code are up to date, and every metric a broker shows is described."""
 
+from docs.alerts import files
+from docs.catalogue import catalogue
 from docs.commands import command_pages
 from docs.generate import HERE, errors_page, metrics_page, settings_page
 from pylog.testing import BrokerProcess
@@ -15,6 +17,8 @@ def test_every_metric_scraped_is_described_and_no_other(pylog_broker: BrokerProc
     status, text = pylog_broker.admin("GET", "/metrics")
     assert status == 200
     assert (HERE / "metrics.md").read_text() == metrics_page(text)
+    # Dashboards show each of them.
+    assert {path: path.read_text() for path in files(catalogue(text))} == files(catalogue(text))
 
 
 def test_the_errors_page_is_up_to_date() -> None:

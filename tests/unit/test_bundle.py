@@ -116,7 +116,7 @@ def hosts_and_groups(inventory: Mapping[str, Any]) -> tuple[list[Host], dict[str
 def write_hosts_file(path: Path, *names: str) -> Path:
     """Write the state of hosts as `make hosts` does."""
     disks = ["/dev/loop100", "/dev/loop101"]
-    hosts = {name: {"ip": f"192.0.2.{number}", "disks": disks} for number, name in enumerate(names, 1)}
+    hosts = {name: {"ip": f"10.64.0.{number}", "disks": disks} for number, name in enumerate(names, 1)}
     path.write_text(json.dumps({"ssh_key": "/k", "known_hosts": "/h", "apt_proxy": "http://p:1", "hosts": hosts}))
     return path
 
@@ -202,7 +202,8 @@ COMPUTED = {
     "registry_bootstrap": "192.0.2.1:9092,", "registry_zookeeper": "192.0.2.1:2181",
     "registry_advertised_url": "http://192.0.2.1:8081", "mirror_source": "live", "mirror_target": "offline",
     "mirror_source_bootstrap": "192.0.2.1:9092,192.0.2.2:9092,", "mirror_target_bootstrap": "198.51.100.1:9092,",
-    "mirror_group": "pylog-mirror-offline", "audit_tier": "mirror", "audit_bootstrap": "198.51.100.1:9092,",
+    "mirror_group": "pylog-mirror-offline", "mirror_metrics_listen": "127.0.0.1:9181",
+    "audit_metrics_listen": "127.0.0.1:9182", "audit_tier": "mirror", "audit_bootstrap": "198.51.100.1:9092,",
 }  # fmt: skip
 
 

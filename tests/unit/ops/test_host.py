@@ -146,3 +146,14 @@ def test_the_program_answers_on_this_machine(capsys: pytest.CaptureFixture[str])
     assert facts["unresolved"] == []
     assert facts["memory_bytes"] > 0
     assert set(facts["sysctls"]) == set(host.SYSCTLS)
+
+
+def test_addresses_are_those_of_every_link() -> None:
+    text = '[{"addr_info": [{"local": "10.0.0.2"}, {"local": "fd00::2"}]}, {"addr_info": [{}]}, {}]'
+    assert host.addresses(text) == ["10.0.0.2", "fd00::2"]
+    assert host.addresses("") == []
+
+
+def test_ports_of_ssh_are_what_sshd_says_or_its_default() -> None:
+    assert host.ssh_ports("usepam yes\nport 2222\nport 22\n") == [22, 2222]
+    assert host.ssh_ports("") == [22]

@@ -152,7 +152,7 @@ def test_all_findings_come_at_once() -> None:
 )
 def test_a_wrong_host_is_named(changes: dict[str, Any], check: str, found: str) -> None:
     host = Host(name="h1", variables=variables(1), facts=facts(**changes))
-    assert [(one.check, one.found) for one in check_hosts([host], GROUPS)] == [(check, found)]
+    assert [(one.check, one.found) for one in check_hosts([host], GROUPS, SPECS)] == [(check, found)]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_wrong_host_is_named(changes: dict[str, Any], check: str, found: str) 
 def test_a_disk_with_foreign_data_is_refused(reading: dict[str, Any], found: str | None) -> None:
     devices = [{"device": "/dev/vdb", "mount": "/d"}]
     host = Host(name="h1", variables=variables(1, disks_devices=devices), facts=facts(disks={"/dev/vdb": reading}))
-    assert [one.found for one in check_hosts([host], GROUPS)] == ([found] if found else [])
+    assert [one.found for one in check_hosts([host], GROUPS, SPECS)] == ([found] if found else [])
 
 
 def test_ports_that_pylog_itself_holds_are_free() -> None:
@@ -179,17 +179,17 @@ def test_ports_that_pylog_itself_holds_are_free() -> None:
         {"port": 9092, "address": "*", "user": "pylog"},
     ]
     host = Host(name="h1", variables=variables(1), facts=facts(listeners=listening))
-    assert check_hosts([host], GROUPS) == []
+    assert check_hosts([host], GROUPS, SPECS) == []
 
 
 def test_a_clock_far_from_the_others_is_named() -> None:
     times = {"h1": 1_000_000_000, "h2": 1_000_000_500, "h3": 1_000_090_000}
     hosts = [Host(name=name, variables=variables(1), facts=facts(clock_ms=ms)) for name, ms in times.items()]
-    assert [(one.host, one.found) for one in check_hosts(hosts, GROUPS)] == [("h3", "+90 s from the others")]
+    assert [(one.host, one.found) for one in check_hosts(hosts, GROUPS, SPECS)] == [("h3", "+90 s from the others")]
 
 
 def test_hosts_outside_the_limit_are_not_judged() -> None:
-    assert check_hosts([Host(name="h1", variables=variables(1))], GROUPS) == []
+    assert check_hosts([Host(name="h1", variables=variables(1))], GROUPS, SPECS) == []
 
 
 def test_the_table_is_aligned() -> None:

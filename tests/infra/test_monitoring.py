@@ -1,0 +1,184 @@
+"""Prometheus as an operator meets it: everything is scraped, and what goes wrong on live hosts raises its alert."""
+
+import json
+import time
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from testinfra.host import Host
+from testinfra.utils.ansible_runner import AnsibleRunner
+
+from docs.alerts import ALERTS
+from tests.infra.conftest import ask_broker
+
+Variables = Callable[[str], dict[str, Any]]
+DEADLINE_S = 90.0
+BALANCER = "pylog-load-balancer"
+
+
+class Prometheus:
+    """Asks a Prometheus over HTTP."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def ask(self, path: str, **arguments: str) -> Any:
+        query = f"?{urllib.parse.urlencode(arguments)}" if arguments else ""
+        with urllib.request.urlopen(f"http://{self.address}/api/v1/{path}{query}", timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    def raised(self) -> set[tuple[str, str]]:
+        """Return name and host of what is wrong now, whether somebody is told yet or its time still runs."""
+        return {(one["labels"]["alertname"], one["labels"].get("host", "")) for one in self.ask("alerts")["alerts"]}
+
+
+@pytest.fixture(scope="module")
+def prometheus(runner: AnsibleRunner, variables: Variables) -> Prometheus:
+    """The one of this inventory, asked from where the tests run."""
+    [name] = runner.get_hosts("pylog_monitoring")
+    port = str(variables(name)["monitoring_listen"]).rpartition(":")[2]
+    return Prometheus(f"{variables(name)['ansible_host']}:{port}")
+
+
+@pytest.mark.readonly
+def test_the_node_exporter_runs_and_not_the_packages_own(host: Host) -> None:
+    service = host.service("pylog-node-exporter")
+    assert (service.is_running, service.is_enabled) == (True, True)
+    assert not host.service("prometheus-node-exporter").is_running
+
+
+@pytest.mark.readonly
+def test_everything_in_the_inventory_is_scraped(
+    runner: AnsibleRunner, variables: Variables, prometheus: Prometheus
+) -> None:
+    wanted = {("pylog-host", name) for name in runner.get_hosts("all")}
+    wanted |= {("pylog-broker", name) for name in runner.get_hosts("pylog_broker")}
+    wanted |= {(BALANCER, name) for name in runner.get_hosts("pylog_load_balancer")}
+    deadline_s = time.monotonic() + DEADLINE_S
+    while True:
+        targets = prometheus.ask("targets")["activeTargets"]
+        found = {(one["labels"]["job"], one["labels"]["host"]) for one in targets if one["health"] == "up"}
+        if wanted <= found:
+            break
+        assert time.monotonic() < deadline_s, [(one["labels"], one["lastError"]) for one in targets]
+        time.sleep(1)
+    assert {one["labels"]["job"] for one in targets} >= {job for job, _ in wanted}
+
+
+@pytest.mark.readonly
+def test_prometheus_has_every_rule(prometheus: Prometheus) -> None:
+    [group] = prometheus.ask("rules")["groups"]
+    assert {rule["name"] for rule in group["rules"]} == {one.name for one in ALERTS}
+    assert [rule["lastError"] for rule in group["rules"] if rule["health"] == "err"] == []
+
+
+@contextmanager
+def stopped(host: Host, unit: str) -> Iterator[None]:
+    host.check_output("systemctl stop %s", unit)
+    try:
+        yield
+    finally:
+        host.check_output("systemctl start %s", unit)
+
+
+@contextmanager
+def full_disk(host: Host, directory: str) -> Iterator[None]:
+    """Reserve all but three in a hundred bytes of the disk; nothing is written."""
+    path = f"{directory}/filled-by-a-test"
+    free, size = map(int, host.check_output("df --block-size=1 --output=avail,size %s | tail -n 1", directory).split())
+    host.check_output("fallocate --length %s %s", str(free - size * 3 // 100), path)
+    try:
+        yield
+    finally:
+        host.check_output("rm %s", path)
+
+
+@contextmanager
+def late_retention(host: Host) -> Iterator[None]:
+    """Set the time of the last success back, and have one broker fail, as retention itself would write it."""
+    path = "/var/lib/pylog/metrics/retention.prom"
+    lines = ["pylog_retention_last_success_timestamp_seconds 1", "pylog_retention_failed_brokers 1"]
+    host.check_output("runuser -u pylog -- cp -p %s %s.kept 2>/dev/null || true", path, path)
+    host.check_output("printf '%s\\n%s\\n' > " + path, *lines)
+    try:
+        yield
+    finally:
+        host.check_output("mv %s.kept %s 2>/dev/null || rm %s", path, path, path)
+
+
+@contextmanager
+def stray(host: Host, directory: str) -> Iterator[None]:
+    path = f"{directory}/gone-0.{uuid.uuid4().hex}-stray"
+    host.check_output("runuser -u pylog -- mkdir %s", path)
+    try:
+        yield
+    finally:
+        host.check_output("rmdir %s", path)
+
+
+def refuse_a_record(bootstrap: str, topic: str) -> None:
+    """Produce what the topic is too small for."""
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 10_000})
+    errors: list[object] = []
+    producer.produce(topic, b"x" * 5000, on_delivery=lambda error, _: errors.append(error))
+    producer.flush(15)
+    assert errors[0] is not None, "the record was taken"
+
+
+def test_each_alert_is_raised_on_live_hosts(
+    runner: AnsibleRunner, variables: Variables, prometheus: Prometheus
+) -> None:
+    """Everything that one can make go wrong without harm goes wrong at once; then all is put right again."""
+    [balancer] = runner.get_hosts("pylog_load_balancer")
+    live = [name for name in runner.get_hosts("pylog_broker")
+            if variables(name)["pylog_datacenter"] == variables(balancer)["pylog_datacenter"]]
+    kept, away = live[0], live[-1]
+    assert kept != away
+    [instance] = variables(away)["pylog_broker_instances"]
+    [keeper] = variables(kept)["pylog_broker_instances"]
+    bootstrap = f"{variables(kept)['ansible_host']}:{keeper['port']}"
+    admin, topic = AdminClient({"bootstrap.servers": bootstrap}), f"alerts-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(topic, 3, len(live), config={"max.message.bytes": "1000"})])[topic].result(30)
+
+    wanted = {
+        ("PylogBrokerDown", away), ("PylogHostDown", away), ("PylogLoadBalancerDown", balancer),
+        ("PylogPartitionsUnderReplicated", kept), ("PylogDiskFilling", kept), ("PylogDiskFull", kept),
+        ("PylogStrayDirectories", kept), ("PylogRetentionLate", kept), ("PylogRetentionFailed", kept),
+        ("PylogProduceRefused", kept),
+    }
+    others = {"PylogMirrorDown": "pylog_mirror", "PylogRegistryDown": "pylog_registry", "PylogAuditDown": "pylog_audit"}
+    firsts = {alert: runner.get_hosts(group)[0] for alert, group in others.items()}
+    wanted |= {*firsts.items()}
+    assert {name for name, _ in wanted} == {one.name for one in ALERTS if not one.not_live}
+    here, there = runner.get_host(kept), runner.get_host(away)
+    with ExitStack() as wrong:
+        wrong.enter_context(stopped(there, f"pylog-broker@{instance['id']}"))
+        wrong.enter_context(stopped(there, "pylog-node-exporter"))
+        wrong.enter_context(stopped(runner.get_host(balancer), BALANCER))
+        for alert, name in firsts.items():
+            wrong.enter_context(stopped(runner.get_host(name), others[alert].replace("_", "-")))
+        wrong.enter_context(stray(here, keeper["data_dir"]))
+        wrong.enter_context(late_retention(here))
+        wrong.enter_context(full_disk(here, keeper["data_dir"]))
+        deadline_s, raised = time.monotonic() + DEADLINE_S, set[tuple[str, str]]()
+        while missing := wanted - raised:
+            assert time.monotonic() < deadline_s, f"not raised: {missing}"
+            if ("PylogProduceRefused", kept) in missing:
+                try:
+                    refuse_a_record(bootstrap, topic)
+                except KafkaException:
+                    time.sleep(1)
+            raised |= prometheus.raised()
+            time.sleep(1)
+    admin.delete_topics([topic])[topic].result(30)
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not ask_broker(there, instance["id"], "/ready")["ready"]:
+        assert time.monotonic() < deadline_s, "the broker did not get ready again"
+        time.sleep(0.5)

@@ -1,0 +1,189 @@
+"""Wrong inventories, as an operator would get them wrong, each with the line of the table that stops the run."""
+
+import copy
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pylog.ops.preflight import judge, table
+
+ROOT = Path(__file__).resolve().parents[3]
+Question = dict[str, Any]
+
+
+def reading(number: int) -> dict[str, Any]:
+    """Return what a good host says of itself."""
+    return {
+        "os": {"id": "debian", "version": "12", "arch": "x86_64"}, "init": "systemd", "memory_bytes": 8 << 30,
+        "listeners": [], "unresolved": [], "clock_ms": 1_000_000_000, "addresses": [f"10.0.0.{number}"],
+        "disks": {"/dev/vdb": {"exists": True, "type": "", "label": "", "mounts": []}},
+    }
+
+
+def good() -> Question:
+    """Return three hosts with a broker and a ZooKeeper server each."""
+    hosts = {
+        f"h{n}": {
+            "ansible_host": f"10.0.0.{n}", "pylog_cluster_name": "test", "pylog_cluster_secret": "s" * 32,
+            "zookeeper_id": n, "disks_devices": [{"device": "/dev/vdb", "mount": "/d"}],
+            "pylog_broker_instances": [
+                {"id": n, "port": 9092, "internal_port": 9192, "metrics_port": 9400, "data_dir": f"/d/broker-{n}"}],
+            "__preflight_reading": {"stdout": reading(n)},
+        }
+        for n in (1, 2, 3)
+    }
+    names = list(hosts)
+    return {"groups": {"all": names, "pylog_zookeeper": names, "pylog_broker": names}, "hosts": hosts}
+
+
+def judged(question: Question) -> list[str]:
+    """Return the lines of the table, below its head; hosts' readings travel as the text that they are."""
+    question = copy.deepcopy(question)
+    for variables in question["hosts"].values():
+        found = variables["__preflight_reading"]
+        found["stdout"] = json.dumps(found["stdout"])
+    return table(judge(question, ROOT / "roles"))[1:]
+
+
+def set_(name: str, value: Any, host: str = "h2") -> Callable[[Question], None]:
+    def change(question: Question) -> None:
+        question["hosts"][host][name] = value
+
+    return change
+
+
+def unset(name: str) -> Callable[[Question], None]:
+    return lambda question: question["hosts"]["h2"].pop(name)
+
+
+def instance(name: str, value: Any) -> Callable[[Question], None]:
+    def change(question: Question) -> None:
+        question["hosts"]["h2"]["pylog_broker_instances"][0][name] = value
+
+    return change
+
+
+def says(name: str, value: Any) -> Callable[[Question], None]:
+    def change(question: Question) -> None:
+        question["hosts"]["h2"]["__preflight_reading"]["stdout"][name] = value
+
+    return change
+
+
+def group(name: str, members: list[str]) -> Callable[[Question], None]:
+    def change(question: Question) -> None:
+        question["groups"][name] = members
+
+    return change
+
+
+# what is wrong, and the columns of its line: host, check, found, wanted
+WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
+    (unset("zookeeper_id"), ("h2", "variable zookeeper_id", "not set", "set on hosts of pylog_zookeeper")),
+    (unset("pylog_broker_instances"), ("h2", "variable pylog_broker_instances", "not set", "set on hosts of")),
+    (unset("pylog_cluster_name"), ("h2", "variable pylog_cluster_name", "not set", "set on hosts of all")),
+    (unset("pylog_cluster_secret"), ("h2", "variable pylog_cluster_secret", "not set", "set on hosts of pylog_broker")),
+    (set_("zookeeper_id", 3), ("all", "zookeeper_id", "3 on h2, h3", "unique in the cluster")),
+    (set_("zookeeper_id", "two"), ("h2", "variable zookeeper_id", "'two'", "int")),
+    (instance("id", 1), ("all", "broker id", "1 on h1, h2", "unique in the cluster")),
+    (instance("id", -1), ("h2", "variable pylog_broker_instances[0].id", "-1", "0 to 2147483647")),
+    (instance("port", 0), ("h2", "variable pylog_broker_instances[0].port", "0", "1 to 65535")),
+    (instance("port", "http"), ("h2", "variable pylog_broker_instances[0].port", "'http'", "int")),
+    (instance("prot", 9092), ("h2", "variable pylog_broker_instances[0].prot", "set", "one of id, port")),
+    (instance("internal_port", 9092),
+     ("h2", "port", "9092 for broker 2 internal_port, broker 2 port", "unique on the")),
+    (instance("port", 2181), ("h2", "port", "2181 for ZooKeeper for clients, broker 2 port", "unique on the host")),
+    (instance("data_dir", "/var/broker-2"), ("h2", "data_dir of broker 2", "/var/broker-2", "below /d")),
+    (set_("ship_topics", []), ("h2", "unknown variable", "ship_topics", "ship_topic?")),
+    (set_("broker_confg", {}), ("h2", "unknown variable", "broker_confg", "broker_config?")),
+    (set_("pylog_trusted_network", []), ("h2", "unknown variable", "pylog_trusted_network", "pylog_trusted_networks?")),
+    (set_("broker_config", {"default.replication.factor": 4}),
+     ("h2", "default.replication.factor", "4", "at most 3, the hosts")),
+    (set_("broker_config", {"min.insync.replicas": 4}),
+     ("h2", "min.insync.replicas", "4", "at most 3, the default.replication.factor")),
+    (set_("broker_config", {"num.partitions": 9}), ("all", "num.partitions", "2 values", "one for the cluster")),
+    (set_("pylog_cluster_secret", "t" * 32), ("all", "pylog_cluster_secret", "2 values", "one for the cluster")),
+    (set_("zookeeper_log_level", "loud"),
+     ("h2", "variable zookeeper_log_level", "'loud'", "error or warn or info or debug")),
+    (set_("retention_schedule", ["hourly"]), ("h2", "variable retention_schedule", "['hourly']", "str")),
+    (set_("topics_wanted", [{"partitions": 3}]), ("h2", "variable topics_wanted[0].name", "missing", "str")),
+    (set_("topics_wanted", [{"name": "a", "partitions": 0}]),
+     ("h2", "variable topics_wanted[0].partitions", "0", "at least 1")),
+    (set_("firewall_enabled", "yes please"), ("h2", "variable firewall_enabled", "'yes please'", "bool")),
+    (set_("pylog_trusted_networks", ["ten"]), ("h2", "variable pylog_trusted_networks", "'ten'", "networks, such as")),
+    (set_("broker_listen_host", "203.0.113.7"),
+     ("h2", "broker 2 port, port 9092", "reachable at 203.0.113.7", "only within pylog_trusted_networks")),
+    (says("addresses", ["10.0.0.2", "203.0.113.7"]),
+     ("h2", "ZooKeeper for clients, port 2181", "reachable at 203.0.113.7", "only within pylog_trusted_networks")),
+    (group("pylog_zookeeper", ["h1", "h2"]), ("all", "size of the ensemble", "2", "an odd number")),
+    (group("pylog_zookeeper", []), ("all", "group pylog_zookeeper", "no host", "at least one")),
+    (group("pylog_brokers", ["h1"]), ("all", "group pylog_brokers", "in the inventory", "pylog_broker?")),
+    (says("os", {"id": "debian", "version": "11", "arch": "x86_64"}), ("h2", "distribution", "debian 11", "debian 12")),
+    (says("os", {"id": "debian", "version": "12", "arch": "ppc64"}),
+     ("h2", "architecture", "ppc64", "x86_64 or aarch64")),
+    (says("init", "tini"), ("h2", "init", "tini", "systemd")),
+    (says("memory_bytes", 256 << 20), ("h2", "memory", "256 MiB", "at least 928 MiB")),
+    (says("unresolved", ["zk-9"]), ("h2", "name resolution", "zk-9 unknown", "an address")),
+    (says("clock_ms", 1_000_600_000), ("h2", "clock", "+600 s from the others", "within 30 s")),
+    (says("listeners", [{"port": 9092, "address": "*", "user": "kafka"}]),
+     ("h2", "port 9092", "held by a program of kafka", "free for broker 2 port")),
+    (says("disks", {}), ("h2", "disk /dev/vdb", "no such block device", "a block device")),
+    (says("disks", {"/dev/vdb": {"exists": True, "type": "ext4", "label": "home", "mounts": ["/home"]}}),
+     ("h2", "disk /dev/vdb", "ext4 home", "blank, or XFS labelled pylog-")),
+    (says("disks", {"/dev/vdb": {"exists": True, "type": "xfs", "label": "pylog-d", "mounts": ["/srv"]}}),
+     ("h2", "disk /dev/vdb", "mounted at /srv", "/d")),
+]  # fmt: skip
+
+
+def test_the_good_one_passes() -> None:
+    assert judged(good()) == []
+
+
+@pytest.mark.parametrize(("break_it", "columns"), WRONG, ids=[columns[1] for _, columns in WRONG])
+def test_a_wrong_inventory_is_stopped_with_host_variable_found_and_wanted(
+    break_it: Callable[[Question], Any], columns: tuple[str, str, str, str]
+) -> None:
+    question = good()
+    break_it(question)
+    rows = [re.split(r"\s{2,}", line) for line in judged(question)]
+    assert [row for row in rows if tuple(row[:3]) == columns[:3] and row[3].startswith(columns[3])], rows
+    assert all(len(row) == 5 for row in rows), "every line ends with what to do"
+
+
+def test_a_host_that_does_not_answer_stops_the_run_before_any_is_touched(tmp_path: Path) -> None:
+    hosts = {
+        "h1": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable},
+        "h2": {"ansible_host": "127.0.0.1", "ansible_port": 1},
+    }
+    groups = {"pylog_broker": {"hosts": hosts}, "pylog_zookeeper": {"hosts": hosts}}
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(yaml.safe_dump({"all": {"children": groups, "vars": {"pylog_cluster_name": "test"}}}))
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    done = subprocess.run([program, "-i", str(inventory), "playbooks/site.yml"], cwd=ROOT, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode != 0
+    assert "h2" in done.stdout
+    assert "UNREACHABLE" in done.stdout
+    assert "TASK [tuning" not in done.stdout
+    assert "changed=0" in next(line for line in done.stdout.splitlines() if line.startswith("h1 "))
+
+
+def test_the_table_is_as_long_as_was_asked_for() -> None:
+    assert len(WRONG) >= 25
+
+
+def test_every_verb_that_changes_hosts_judges_first() -> None:
+    for name in ("site", "rolling_upgrade", "rolling_restart", "expand", "replace_broker", "mirror", "registry"):
+        plays = yaml.safe_load((ROOT / "playbooks" / f"{name}.yml").read_text())
+        first = next(one for one in plays if one.get("hosts") != "localhost")
+        imported = first.get("ansible.builtin.import_playbook", "")
+        assert imported in ("preflight.yml", "site.yml"), name
+    [judging] = yaml.safe_load((ROOT / "playbooks" / "preflight.yml").read_text())
+    assert judging["any_errors_fatal"] is True

@@ -1,0 +1,66 @@
+"""The alert rules: every metric they read exists, and promtool fires and silences each of them."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import jinja2
+import pytest
+import yaml
+
+from docs.alerts import ALERTS, FILES, FOREIGN, Alert, metrics_in, rule_files
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def promtool(*arguments: str) -> str:
+    done = subprocess.run(["promtool", *arguments], cwd=FILES, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_rules_tests_and_page_are_up_to_date() -> None:
+    assert {path: path.read_text() for path in rule_files()} == rule_files()
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda one: one.name)
+def test_every_metric_an_alert_reads_is_in_the_catalogue(alert: Alert) -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    read = metrics_in(alert.expr)
+    assert read
+    for name in read:
+        assert name.startswith(FOREIGN) or f"| `{name}` |" in page, name
+
+
+def test_alerts_have_names_of_their_own() -> None:
+    assert len({one.name for one in ALERTS}) == len(ALERTS)
+
+
+def test_prometheus_takes_the_rules() -> None:
+    assert f"{len(ALERTS)} rules found" in promtool("check", "rules", "alerts.yml")
+
+
+def test_prometheus_takes_the_configuration_that_the_role_writes(tmp_path: Path) -> None:
+    hosts = {
+        name: {"ansible_host": f"192.0.2.{n}",
+               "pylog_broker_instances": [{"id": n, "metrics_port": 9400}, {"id": n + 5}]}
+        for n, name in enumerate(("h1", "h2"), 1)
+    }
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {"to_json": json.dumps, "comment": lambda text: f"# {text}"}
+    template = environment.from_string((ROOT / "templates/etc/pylog-monitoring/prometheus.yml.j2").read_text())
+    path = tmp_path / "prometheus.yml"
+    path.write_text(template.render(
+        ansible_managed="managed", hostvars=hosts, groups={"pylog_broker": ["h1", "h2"], "pylog_mirror": ["h2"]},
+        monitoring_scrape_interval_s=15, monitoring_alertmanagers=["192.0.2.9:9093"], monitoring_exporter_port=9100,
+        __monitoring_rules=str(FILES / "alerts.yml"), __monitoring_hosts=["h1", "h2"]))
+    assert "SUCCESS" in promtool("check", "config", str(path))
+    jobs = {one["job_name"]: one["static_configs"] for one in yaml.safe_load(path.read_text())["scrape_configs"]}
+    assert [one["targets"] for one in jobs["pylog-broker"]] == [["192.0.2.1:9400"], ["192.0.2.2:9400"]]
+    assert jobs["pylog-mirror"] == [
+        {"targets": ["192.0.2.2:9181"], "labels": {"host": "h2", "datacenter": "all"}}]
+    assert jobs["pylog-registry"] is None
+
+
+def test_each_alert_fires_for_what_is_bad_and_for_nothing_else() -> None:
+    assert "SUCCESS" in promtool("test", "rules", "alerts_test.yml")
