@@ -8,6 +8,7 @@ nobody pulls.  The cluster would go on counting on that broker, so its process e
 import asyncio
 import logging
 import os
+import traceback
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -48,13 +49,19 @@ class Tasks:
 
 
 def end_process(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Be the exception handler of a broker's loop: a callback that raised ends the process.
+    """Be the exception handler of a broker's loop: a callback that raised in our code ends the process.
 
-    What asyncio tells besides is about single connections to other brokers, which are opened again.
+    What asyncio tells besides, and its own callbacks, is about single connections to other brokers, which are opened
+    again.
     """
     bug = context.get("exception")
-    if bug is None or "handle" not in context:
+    if bug is None or "handle" not in context or not _is_ours(bug):
         loop.default_exception_handler(context)
         return
     _logger.critical("bug, this broker ends itself code=%s reason=%r", BROKER_BUG.code, bug, exc_info=bug)
     os._exit(1)
+
+
+def _is_ours(bug: BaseException) -> bool:
+    frames = traceback.walk_tb(bug.__traceback__)
+    return any(frame.f_globals.get("__name__", "").startswith("pylog.") for frame, _ in frames)

@@ -11,6 +11,7 @@ import pytest
 
 import pylog.broker
 from pylog.broker.tasks import Tasks, end_process
+from pylog.wire.records import parse_header
 
 Context = dict[str, Any]
 
@@ -70,13 +71,16 @@ def test_rule_11_it_ends_the_process_with_its_code_in_the_log(
     assert record.exc_info is not None, "without the place nobody can mend it"
 
 
-def test_a_callback_that_fails_ends_it_too(codes: list[int]) -> None:
+@pytest.mark.parametrize(("callback", "expected"), [(parse_header, [1]), (int, [])], ids=["ours", "a library's"])
+def test_a_callback_of_ours_that_fails_ends_it_too(
+    codes: list[int], callback: Callable[[memoryview], object], expected: list[int]
+) -> None:
     async def story(tasks: Tasks) -> None:
-        asyncio.get_running_loop().call_soon(lambda: 1 // 0)
+        asyncio.get_running_loop().call_soon(callback, memoryview(b"x"))
         await one_turn()
 
     run(story, end_process)
-    assert codes == [1]
+    assert codes == expected
 
 
 def test_what_a_connection_to_another_broker_tells_does_not(codes: list[int]) -> None:
