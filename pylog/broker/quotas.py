@@ -207,6 +207,7 @@ class Quotas:
         """Count a connection from *host*; return 0 to serve it, or for how many ms to let it wait for its end."""
         if not self._has_ips:
             return 0
+        host = host.removeprefix("::ffff:")  # an IPv4 address at a listener for both
         rate = connection_rate(self._quotas, host)
         if rate is None:
             return 0

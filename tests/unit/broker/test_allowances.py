@@ -179,7 +179,7 @@ class TestConnections:
         assert [quotas.connection_delay_ms("10.0.0.1") for _ in range(4)] == [0, 0, 500, 500]
         assert quotas.connection_delay_ms("10.0.0.2") == 0
         clock.now_ms += 500
-        assert [quotas.connection_delay_ms("10.0.0.1") for _ in range(2)] == [0, 500]
+        assert [quotas.connection_delay_ms(host) for host in ("10.0.0.1", "::ffff:10.0.0.1")] == [0, 500]
 
     def test_each_address_has_its_own_under_a_default_and_a_name_wins(self) -> None:
         quotas, _ = quotas_of(QuotaEntity(None, None, DEFAULT), connection_creation_rate=1.0)
