@@ -93,7 +93,7 @@ class Topics:
     def count(self, name: str, partitions: int) -> int:
         """Return how many messages a topic ever got, once all its partitions answer."""
         wanted = [model.TopicPartition(name, number) for number in range(partitions)]
-        deadline_s = time.monotonic() + 60
+        deadline_s = time.monotonic() + 120
         while True:
             try:
                 return sum(self._own_admin.ends(wanted).values())

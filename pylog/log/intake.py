@@ -6,7 +6,6 @@ batch claims.
 
 from crc32c import crc32c
 
-from pylog.errors import InvalidRecords
 from pylog.log.config import LogConfig
 from pylog.wire import compression, records
 from pylog.wire.records import BatchHeader
@@ -41,11 +40,7 @@ def take_in(batch: memoryview, header: BatchHeader, config: LogConfig) -> tuple[
         return batch, header
     packed = batch[records.HEADER_BYTES :]
     unpacked = compression.decompress(header.compression, packed, max_unpacked_bytes(config))
-    for number, record in enumerate(records.read_records(unpacked, header)):
-        if record.offset - header.base_offset != number:
-            raise InvalidRecords(f"record {number} has offset delta {record.offset - header.base_offset}")
-        if record.key is None and config.is_compacting:
-            raise InvalidRecords(f"record {number} has no key; the topic is compacted by keys")
+    records.check_records(unpacked, header, are_keys_wanted=config.is_compacting)
     if is_as_wanted or codec is None:
         return batch, header
     return _pack(batch, header, unpacked, codec)

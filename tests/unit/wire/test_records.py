@@ -89,3 +89,31 @@ def test_lz4_frames_are_read_by_another_implementation_and_back(data: bytes, tim
 def test_noise_never_raises_anything_else(noise: bytes, codec: int) -> None:
     with contextlib.suppress(CorruptRecords):
         compression.decompress(codec, noise, max_bytes=1 << 16)
+
+
+HEADERS: list[tuple[str, bytes | None]] = [("h", b"1"), ("i", None)]
+ROWS = [
+    Record(number, 1_000 + 90 * number, b"k" if number % 3 else None, b"v" * 40 * number, HEADERS[: number % 3])
+    for number in range(6)
+]
+
+
+@given(st.binary(max_size=4), st.integers(0, 400), st.integers(0, 4))
+def test_records_are_refused_by_the_check_exactly_where_reading_them_fails(
+    damage: bytes, at: int, removed: int
+) -> None:
+    batch = memoryview(bytearray(records.encode_batch(ROWS)))
+    header, whole = records.parse_header(batch), bytes(batch[records.HEADER_BYTES :])
+    body = memoryview(whole[:at] + damage + whole[at + removed :])
+    try:
+        offsets = [row.offset for row in records.read_records(body, header)]
+    except CorruptRecords:
+        # Or an offset out of turn is met before, which reading alone does not mind.
+        with pytest.raises((CorruptRecords, InvalidRecords)):
+            records.check_records(body, header)
+    else:
+        if offsets == list(range(len(ROWS))):
+            records.check_records(body, header)
+        else:
+            with pytest.raises(InvalidRecords, match="offset delta"):
+                records.check_records(body, header)
