@@ -109,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the benchmark, print its table and keep its results."""
     parser = argparse.ArgumentParser(prog="python -m bench.ablation", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--write", action=argparse.BooleanOptionalAction, default=True, help="keep results in docs/")
     options = parser.parse_args(arguments)
