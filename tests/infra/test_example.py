@@ -15,7 +15,8 @@ from testinfra.utils.ansible_runner import AnsibleRunner
 pytestmark = pytest.mark.readonly
 
 ROOT = Path(__file__).resolve().parents[2]
-CONNECTION = ("ansible_host", "ansible_ssh_private_key_file", "ansible_ssh_common_args")
+# How to reach a host, and what the local inventory's disks_devices refers to.
+CONNECTION = ("ansible_host", "ansible_ssh_private_key_file", "ansible_ssh_common_args", "local_disks")
 
 
 def test_the_production_example_passes_preflight_on_these_hosts(
@@ -38,7 +39,7 @@ def test_the_production_example_passes_preflight_on_these_hosts(
             "pylog_trusted_networks": [str(mine["ansible_host"]).rpartition(".")[0] + ".0/24"],
         }
         if "disks_devices" in given:
-            pairs = zip(given["disks_devices"], mine["disks_devices"], strict=True)
+            pairs = zip(given["disks_devices"], mine["disks_devices"], strict=False)
             stand_in["disks_devices"] = [{**entry, "device": own["device"]} for entry, own in pairs]
         (directory / "host_vars" / f"{name}.yml").write_text(yaml.safe_dump(stand_in))
     program = str(Path(sys.executable).with_name("ansible-playbook"))

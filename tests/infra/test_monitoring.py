@@ -104,9 +104,9 @@ def full_disk(host: Host, directory: str) -> Iterator[None]:
 def late_retention(host: Host) -> Iterator[None]:
     """Set the time of the last success back, and have one broker fail, as retention itself would write it."""
     path = "/var/lib/pylog/metrics/retention.prom"
-    lines = ["pylog_retention_last_success_timestamp_seconds 1", "pylog_retention_failed_brokers 1"]
+    text = "pylog_retention_last_success_timestamp_seconds 1\npylog_retention_failed_brokers 1"
     host.check_output("runuser -u pylog -- cp -p %s %s.kept 2>/dev/null || true", path, path)
-    host.check_output("printf '%s\\n%s\\n' > " + path, *lines)
+    host.check_output("echo %s > %s", text, path)
     try:
         yield
     finally:
