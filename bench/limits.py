@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from confluent_kafka import Consumer, TopicPartition
 
-from bench import pages, pairs
+from bench import pages, pairs, process
 from bench.clients import run
 from bench.contenders import TIMEOUT_S, KafkaLike, rate_of
 from bench.measure import Row, write_rows
@@ -31,8 +31,11 @@ _PARTITIONS = 1_000
 _REQUESTS = 200
 _FIGURES = (
     ("kept as sent: messages a second", "plain_rate", ",.0f"),
+    ("… broker CPU s per million", "plain_cpu", ".2f"),
     ("`compression.type=lz4`, sent without: messages a second", "lz4_rate", ",.0f"),
+    ("… broker CPU s per million", "lz4_cpu", ".2f"),
     ("`compression.type=zstd`, sent without: messages a second", "zstd_rate", ",.0f"),
+    ("… broker CPU s per million", "zstd_cpu", ".2f"),
     (f"{_PRODUCERS} producers, a partition each: messages a second", "many_rate", ",.0f"),
     (f"metadata of a topic of {_PARTITIONS:,} partitions: ms a request", "metadata_ms", ".2f"),
     ("offset commit, one after the other: ms each", "commit_ms", ".2f"),
@@ -42,8 +45,8 @@ _PAGE = """\
 
 What is hardest for a broker that is one process of Python: work that grows with records or partitions, and clients
 that could use more than one core. {count:,} messages of {size} bytes in batches of 50, acks=1, librdkafka; {rounds}
-rounds by turns with Apache Kafka {kafka}, brokers and clients share {cores} cores, nothing pinned, {day}. Every run:
-[{csv_name}](../results/{csv_name}).
+rounds by turns with Apache Kafka {kafka}, brokers and clients share {cores} cores, nothing pinned, {day}, load average
+{load:.0f} when it began. Every run: [{csv_name}](../results/{csv_name}).
 
 {table}
 
@@ -56,26 +59,31 @@ Again: `make bench BENCH=limits`.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """One round of one system; rates in messages a second."""
+    """One round of one system; rates in messages a second, CPU of the broker in seconds per million messages."""
 
     round: int
     system: str
     plain_rate: float
+    plain_cpu: float
     lz4_rate: float
+    lz4_cpu: float
     zstd_rate: float
+    zstd_cpu: float
     many_rate: float
     metadata_ms: float
     commit_ms: float
 
 
-def produced(one: KafkaLike, topic: str, count: int, **configs: str) -> float:
-    """Return the rate of one producer into a topic of its own."""
+def produced(one: KafkaLike, topic: str, count: int, **configs: str) -> tuple[float, float]:
+    """Return the rate of one producer into a topic of its own, and the broker's CPU for a million messages."""
     one.topics.request(topic, 1, **configs)
     one.topics.count(topic, 1)
+    before_s = process.cpu_s(one.pid)
     rate = rate_of(run(_ROW.command(one.client, one.broker.bootstrap, topic, count, SIZE_BYTES), None, TIMEOUT_S))
+    used_s = process.cpu_s(one.pid) - before_s
     assert one.topics.count(topic, 1) == count, f"{one.name} has not all of {topic}"
     one.end(topic)
-    return round(rate)
+    return round(rate), round(used_s / count * 1e6, 3)
 
 
 def many(one: KafkaLike, topic: str, count: int) -> float:
@@ -88,7 +96,7 @@ def many(one: KafkaLike, topic: str, count: int) -> float:
     running = [
         subprocess.Popen([*command[:at], str(number), *command[at + 1 :]], stdout=subprocess.DEVNULL,
                          stderr=subprocess.DEVNULL) for number in range(_PRODUCERS)]
-    codes = [process.wait(TIMEOUT_S) for process in running]
+    codes = [producer.wait(TIMEOUT_S) for producer in running]
     took_s = time.monotonic() - begun_s
     assert not any(codes), f"producers ended with {codes}"
     one.end(topic)
@@ -99,13 +107,12 @@ def metadata_ms(one: KafkaLike, topic: str) -> float:
     """Return the milliseconds of the median request for the metadata of one large topic."""
     one.topics.request(topic, _PARTITIONS)
     one.topics.count(topic, _PARTITIONS)
-    took = []
+    took = []  # and the topic stays: Kafka would go on deleting under what is measured next
     with Connection(one.broker.bootstrap) as connection:
         for _ in range(_REQUESTS):
             begun_s = time.perf_counter()
             connection.ask(frames.metadata(topic.encode()))
             took.append(time.perf_counter() - begun_s)
-    one.end(topic)
     return round(statistics.median(took) * 1000, 3)
 
 
@@ -133,19 +140,21 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
 
     def measure(one: KafkaLike, number: int) -> Limits:
+        plain = produced(one, f"plain-{number}", options.count)
+        lz4 = produced(one, f"lz4-{number}", options.count, compression_type="lz4")
+        zstd = produced(one, f"zstd-{number}", options.count, compression_type="zstd")
         return Limits(
-            round=number, system=one.name,
-            plain_rate=produced(one, f"plain-{number}", options.count),
-            lz4_rate=produced(one, f"lz4-{number}", options.count, compression_type="lz4"),
-            zstd_rate=produced(one, f"zstd-{number}", options.count, compression_type="zstd"),
+            round=number, system=one.name, plain_rate=plain[0], plain_cpu=plain[1], lz4_rate=lz4[0], lz4_cpu=lz4[1],
+            zstd_rate=zstd[0], zstd_cpu=zstd[1],
             many_rate=many(one, f"many-{number}", 2 * options.count),
             metadata_ms=metadata_ms(one, f"large-{number}"), commit_ms=commit_ms(one, f"commit-{number}"))
 
+    load = os.getloadavg()[0]
     found = pairs.by_turns(options.rounds, measure, None)
     csv_name = pages.result_name("limits")
     text = _PAGE.format(
         count=options.count, size=SIZE_BYTES, rounds=options.rounds, kafka=KAFKA_VERSION, cores=os.cpu_count(),
-        day=f"{datetime.now(UTC):%Y-%m-%d}", csv_name=csv_name, table=pairs.table(found, _FIGURES))
+        load=load, day=f"{datetime.now(UTC):%Y-%m-%d}", csv_name=csv_name, table=pairs.table(found, _FIGURES))
     print(text)
     if options.write:
         write_rows(pages.RESULTS / csv_name, Limits, found)

@@ -5,6 +5,7 @@ python -m bench.wide --rounds 1 --count 50000 --partitions 50 --no-write    does
 """
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ _PAGE = """\
 
 A topic of {partitions:,} partitions is made, {count:,} messages of {size} bytes are sent to partitions drawn at random
 (acks=1, linger 50 ms, one librdkafka producer): {rounds} rounds, each with a topic more, by turns with Apache Kafka
-{kafka}, broker and client pinned to a core each, {day}. Every run: [{csv_name}](../results/{csv_name}).
+{kafka}, broker and client pinned to a core each, {day}, load average {load:.0f} when it began. Every run:
+[{csv_name}](../results/{csv_name}).
 
 {table}
 
@@ -100,12 +102,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--write", action=argparse.BooleanOptionalAction, default=True, help="keep results in docs/")
     options = parser.parse_args(arguments)
     broker_cpus, client_cpus = split_cpus()
+    load = os.getloadavg()[0]
     found = pairs.by_turns(
         options.rounds, lambda one, number: measure(one, options.partitions, options.count, client_cpus, number),
         broker_cpus)
     text = _PAGE.format(
         partitions=options.partitions, count=options.count, size=SIZE_BYTES, rounds=options.rounds,
-        kafka=KAFKA_VERSION, day=f"{datetime.now(UTC):%Y-%m-%d}", csv_name=pages.result_name("wide"),
+        kafka=KAFKA_VERSION, load=load, day=f"{datetime.now(UTC):%Y-%m-%d}", csv_name=pages.result_name("wide"),
         table=pairs.table(found, _FIGURES), lost=sum(one.lost for one in found))
     print(text)
     if options.write:
