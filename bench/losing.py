@@ -131,8 +131,8 @@ _LOSSES = (
          "neither core is full (client 0.60, broker 0.40): they wait for each other's next fetch; the bytes go by "
          "sendfile in both brokers", "larger fetches than the paper's 200 KB"),
     Loss("paper", "consumer, broker CPU a message", less(_cost, 1 / 2.5, "s per million", label="c50"), "1 / 2.5",
-         "half of a fetch is the kernel's sendfile and wake-ups; the other half is Python, whose caches are cold between "
-         "them: 11 µs in a loop, 65 in place",
+         "half of a fetch is the kernel's sendfile and wake-ups; the other half is Python, whose caches are cold "
+         "between them: 11 µs in a loop, 65 in place",
          "less code a fetch, or fewer and larger fetches, which the client asks for"),
     Loss("paper", "batches of 50, throughput", more(column("rate"), 2, label="p50a1"), "2 times",
          "the client's core is full (0.95), the broker's is not (0.72)", "a faster client, or several"),
