@@ -18,6 +18,9 @@ EPOCH_MS = 1_600_000_000_000
 MAX_EVENTS_AT_ONCE = 200_000
 """Events without time going on, after which something must be going round in circles."""
 
+MAX_EVENTS = 250_000
+"""Of a run, which has some 30,000: somebody asks the same thing again and again."""
+
 Step = Callable[[], None]
 
 
@@ -149,7 +152,7 @@ class World:
             if time_us > limit_us:
                 raise Violation("progress", f"not done after {until_s:g} s")
             self._at_once = self._at_once + 1 if time_us == self.now_us else 0
-            if self._at_once > MAX_EVENTS_AT_ONCE:
+            if self._at_once > MAX_EVENTS_AT_ONCE or self.events > MAX_EVENTS:
                 raise Violation("progress", f"going round in circles at {self.now_s:.6f}")
             self.now_us = time_us
             self.events += 1
