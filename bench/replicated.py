@@ -43,6 +43,7 @@ SIZE_BYTES = 100
 PARTITIONS = 6
 RATE = 1_000
 WARM_UP_S = 1.0
+WARM_UP_REQUESTS = 60_000
 SESSION_MS = 6_000
 """As in production: what follows the death of a leader is mostly waiting for its session to end."""
 
@@ -148,6 +149,15 @@ def write(one: Trio, client: Path, topic: str, count: int) -> tuple[float, float
     return rate, brokers_s, used.clients_cpu_s, others_s / took_s
 
 
+def warm_up(one: Trio, client: Path, count: int) -> None:
+    """Let a Java machine compile what it needs: for large requests, and for many small ones."""
+    create(one.bootstrap, "warm-up", PARTITIONS)
+    write(one, client, "warm-up", count)
+    command = [str(client), "-P", "-b", one.bootstrap, "-t", "warm-up", "-p", "0", "-c", str(WARM_UP_REQUESTS),
+               "-s", str(SIZE_BYTES), "-X", "acks=all", "-X", "batch.num.messages=1", "-X", "linger.ms=0"]
+    run(command, None, TIMEOUT_S)
+
+
 def latencies_ms(bootstrap: str, topic: str, seconds: float) -> list[float]:
     """Return the milliseconds of every message at `RATE`, sorted."""
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
@@ -184,11 +194,13 @@ def latencies_ms(bootstrap: str, topic: str, seconds: float) -> list[float]:
 
 
 def run_pairs(rounds: int, count: int, seconds: float, work_dir: Path) -> Iterator[list[Pair]]:
-    """Carry out `pairs`, and yield the two of each round; the first round warms up and does not count."""
+    """Carry out `pairs`, and yield the two of each round."""
     client = build_rdk_client(work_dir)
     with tempfile.TemporaryDirectory(dir=work_dir) as scratch, ExitStack() as stack:
         both = [stack.enter_context(trio(system, Path(scratch) / system)) for system in ("pylog", "kafka")]
-        for number in range(rounds + 1):
+        for one in both:
+            warm_up(one, client, count)
+        for number in range(1, rounds + 1):
             pairs: list[Pair] = []
             for one in both if number % 2 else both[::-1]:
                 topic = f"replicated-{number}"
@@ -200,10 +212,9 @@ def run_pairs(rounds: int, count: int, seconds: float, work_dir: Path) -> Iterat
                             broker_cpu_s=round(brokers_s, 2), client_cpu_s=round(client_s, 2),
                             other_cores=round(others, 2), p50_ms=round(cuts[499], 3), p99_ms=round(cuts[989], 3),
                             p999_ms=round(cuts[998], 3))
-                print(pair, "" if number else "(warming up)", flush=True)
+                print(pair, flush=True)
                 pairs.append(pair)
-            if number:
-                yield pairs
+            yield pairs
 
 
 def run_pauses(rounds: int, work_dir: Path) -> list[Pause]:

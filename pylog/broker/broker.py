@@ -114,7 +114,7 @@ class Broker:
             self.partitions,
             self.metrics,
             now_ms=wall_ms,
-            appended=self._fetch.changed,
+            appended=self._fetch.grew,
             acknowledgements=self.acknowledgements,
         )
         self.groups = GroupCoordinator(
@@ -123,7 +123,7 @@ class Broker:
             self.metrics,
             now_ms=steady_ms,
             wall_ms=wall_ms,
-            appended=self._fetch.changed,
+            appended=self._fetch.grew,
             acknowledgements=self.acknowledgements,
             is_used_elsewhere=self._has_own_consumers if config.store.kind == "zookeeper" else None,
         )

@@ -7,7 +7,7 @@ something changed under it, or its time is up; then it is read again from the st
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pylog.broker.partitions import Partition, Partitions
@@ -20,6 +20,7 @@ from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.log import Log
 from pylog.log.segment import FileSlice
 from pylog.metrics import Metrics
+from pylog.model import Offset
 from pylog.net.connection import Connection, Part, Slot
 from pylog.replica.follower import diverging_epoch
 from pylog.replica.leader import Leader
@@ -39,7 +40,11 @@ _DEBUGGING_CONSUMER = -2
 
 @dataclass(slots=True, eq=False)
 class DelayedFetch:
-    """A fetch that waits for its slot to be filled."""
+    """A fetch that waits for its slot to be filled.
+
+    Attributes:
+        offsets: from which it reads, by partition.
+    """
 
     slot: Slot
     version: int
@@ -47,6 +52,7 @@ class DelayedFetch:
     request: FetchRequest
     session: FetchSession | None
     meter: Meter | None
+    offsets: Mapping[Key, Offset]
 
 
 class FetchHandler:
@@ -83,6 +89,7 @@ class FetchHandler:
         self._delayed: DelayedRequests[Key, DelayedFetch] = DelayedRequests()
         self._sessions = FetchSessions(lambda: 1 + secrets.randbelow(MAX_SESSION_ID))
         self._changed: set[Key] = set()
+        self._grown: set[Key] = set()
         self._alarm = Alarm(self._time_is_up, now_ms)
         self._loop = asyncio.get_running_loop()
         self._bytes = metrics.counter("pylog_fetch_bytes_total", "Bytes of record batches sent to consumers.")
@@ -128,21 +135,33 @@ class FetchHandler:
         results, found_bytes, is_final = self._read(request)
         if found_bytes >= request.min_bytes or request.max_wait_ms <= 0 or is_final:
             return self._reply(version, header.correlation_id, request, results, session, meter)
-        delayed = DelayedFetch(connection.open_slot(), version, header.correlation_id, request, session, meter)
+        offsets = {(part.topic, part.partition): part.fetch_offset for part in request.partitions}
+        delayed = DelayedFetch(connection.open_slot(), version, header.correlation_id, request, session, meter, offsets)
         deadline_ms = self._now_ms() + request.max_wait_ms
-        self._delayed.watch(
-            delayed, dict.fromkeys((part.topic, part.partition) for part in request.partitions), deadline_ms
-        )
+        self._delayed.watch(delayed, offsets, deadline_ms)
         self._alarm.ask(deadline_ms)
         return None
 
     def changed(self, key: Key) -> None:
         """Look again at the fetches waiting for *key*, once this turn of the loop is over."""
         if self._delayed.is_awaited(key):
-            if not self._changed:
-                # After the turn, so that a hundred batches appended in one wake-up cause one look.
-                self._loop.call_soon(self._look_again)
+            self._look_soon()
             self._changed.add(key)
+
+    def grew(self, key: Key) -> None:
+        """As `changed`, where nothing but the end of the log or its high watermark moved.
+
+        Followers gain nothing from the one and consumers nothing from the other, and with acks=all each comes with
+        every batch: whoever gains nothing is not looked at.
+        """
+        if self._delayed.is_awaited(key):
+            self._look_soon()
+            self._grown.add(key)
+
+    def _look_soon(self) -> None:
+        if not self._changed and not self._grown:
+            # After the turn, so that a hundred batches appended in one wake-up cause one look.
+            self._loop.call_soon(self._look_again)
 
     def forget(self, connection: Connection) -> None:
         """Drop what a closed connection waited for."""
@@ -151,9 +170,22 @@ class FetchHandler:
                 self._delayed.finish(delayed)
 
     def _look_again(self) -> None:
-        keys, self._changed = self._changed, set()
-        for delayed in dict.fromkeys(delayed for key in keys for delayed in self._delayed.under(key)):
+        changed, self._changed = self._changed, set()
+        grown, self._grown = self._grown, set()
+        due = dict.fromkeys(delayed for key in changed for delayed in self._delayed.under(key))
+        for key in grown:
+            due.update(dict.fromkeys(self._gaining(key)))
+        for delayed in due:
             self._look_at(delayed, is_late=False)
+
+    def _gaining(self, key: Key) -> list[DelayedFetch]:
+        """Return the fetches waiting for *key* that find more there than when they were read last."""
+        waiting = self._delayed.under(key)
+        partition = self._partitions.get(*key)
+        if partition is None or partition.log is None:
+            return waiting
+        end, shown = partition.log.log_end_offset, partition.log.high_watermark
+        return [one for one in waiting if one.offsets[key] < (end if one.request.replica_id >= 0 else shown)]
 
     def _look_at(self, delayed: DelayedFetch, *, is_late: bool) -> None:
         """Answer a fetch that waited, if it finds enough now or its time is up."""
@@ -193,7 +225,10 @@ class FetchHandler:
                 request.replica_id, request.broker_epoch, part.fetch_offset, partition.log.log_end_offset, now_ms
             )
             if self._partitions.advance(partition):
-                self.changed(partition.key)
+                if self._near is None:
+                    self.grew(partition.key)
+                else:
+                    self.changed(partition.key)  # followers are told, for consumers that wait there
                 self._advanced(partition.key)
 
     @staticmethod
