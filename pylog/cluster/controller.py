@@ -265,7 +265,7 @@ class Controller:
                 return ErrorCode.ELECTION_NOT_NEEDED
             after = elect(state, self.brokers, unclean=True)
             return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if after.leader == NO_LEADER else after
-        preferred = elect_preferred(state, self.brokers)
+        preferred = elect_preferred(state, self.brokers.keys() - self._doubtful(state))
         if preferred is None:
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         return ErrorCode.ELECTION_NOT_NEEDED if preferred is state else preferred
@@ -288,7 +288,7 @@ class Controller:
                 continue
             for number, partition in topic.partitions.items():
                 if broker_id in partition.isr:
-                    after = elect(partition, self.brokers, leaving={broker_id})
+                    after = elect(partition, self.brokers, leaving={broker_id}, doubtful=self._doubtful(partition))
                     if broker_id not in after.isr:
                         changes.append(StateChange(name, number, after))
         return changes
@@ -301,6 +301,12 @@ class Controller:
         """Take over that *broker_id* is a broker like any other again."""
         self.brokers[broker_id] = replace(self.brokers[broker_id], is_clean=True)
         self._recoveries.pop(broker_id, None)
+
+    def _doubtful(self, partition: PartitionImage) -> set[int]:
+        """Return who must not be made leader of *partition*, which has none: their logs are compared first (rule 3)."""
+        if partition.leader != NO_LEADER:
+            return set()
+        return {broker_id for broker_id, broker in self.brokers.items() if not broker.is_clean}
 
     def _in_doubt(self, broker_id: int) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         for name, topic in self.topics.items():

@@ -100,7 +100,7 @@ def install(
     threads = Threading(turns)
     _replace(agent_module, queue=threads, threading=threads, Future=threads.Future)
     _replace(listener_module, socket=network)
-    _replace(broker_module, AdminServer=_NoAdmin, Watchdog=_NoWatchdog, _open_store=lambda config: open_store())
+    _replace(broker_module, AdminServer=_NoAdmin, Watchdog=_NoWatchdog, open_store=lambda config: open_store())
     # Sets come in the order of their members' addresses otherwise.
     _replace(Log, __hash__=lambda log: hash(log.topic_partition))
     _replace(Connection, __hash__=lambda connection: connection._fd)

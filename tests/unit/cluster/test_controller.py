@@ -214,6 +214,14 @@ def test_rule_3_waiting_for_the_missing_ends() -> None:
     assert (change.after.leader, change.after.isr) == (1, (1,))
 
 
+@pytest.mark.parametrize("asked", [[("t", 0)], None])
+def test_rule_3_a_partition_in_doubt_waits_whoever_asks_for_another_leader(asked: list[tuple[str, int]] | None) -> None:
+    term, _ = in_doubt(1, 2)
+    changes, results = term.plan_elections(asked, unclean=False)
+    assert (changes, results) == ([], {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE})
+    assert term.plan_shutdown(2, 1) == [], "the broker that stops may have what the other one lost"
+
+
 def test_rule_3_a_log_that_cannot_be_read_is_not_elected() -> None:
     term, _ = in_doubt(1, isr=(1,))
     assert term.plan_recovery(1, 1, {}, now_ms=0) == []
