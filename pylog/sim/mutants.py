@@ -263,7 +263,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "assign-before-it-is-written",
         "broker/coordinator.py",
-        "                    self._spawn(self._persist(shard, group, action, written))\n",
+        "                    self._tasks.spawn(self._persist(shard, group, action, written))\n",
         "                    todo += group.persisted(action, ErrorCode.NONE, self._now_ms())\n",
     ),
 )
