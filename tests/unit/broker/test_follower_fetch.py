@@ -89,3 +89,45 @@ def test_rule_4_an_image_of_a_controller_that_was_deposed_is_dropped(tmp_path: P
         await images.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("fault", "is_mended"), [(OSError(28, "full"), True), (AssertionError("a bug"), False)])
+def test_an_image_that_the_disk_refuses_is_tried_again_and_one_that_meets_a_bug_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, is_mended: bool
+) -> None:
+    partitions = follower(tmp_path)
+    faults = [fault]
+    prepare = partitions.prepare
+
+    def refuse_once(image: ClusterImage) -> Any:
+        if faults:
+            raise faults.pop()
+        return prepare(image)
+
+    monkeypatch.setattr(partitions, "prepare", refuse_once)
+    bugs: list[Exception] = []
+    changed: list[str] = []
+
+    async def run() -> None:
+        met = asyncio.Event()
+
+        def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            bugs.append(context["exception"])
+            met.set()
+
+        asyncio.get_running_loop().set_exception_handler(note)
+        images = Images(1, partitions, None)
+        images.on_applied = lambda found: changed.extend(one.key.topic for one in found)
+        images.start()
+        latest = ClusterImage(2, 1, "c", 2)
+        images.offer(latest)
+        if is_mended:
+            assert await images.wait_until(lambda image: image is latest, 10)
+        else:
+            await asyncio.wait_for(met.wait(), 10)
+            assert images.current is not latest
+        await images.stop()
+
+    asyncio.run(run())
+    assert bugs == ([] if is_mended else [fault])
+    assert changed == (["t"] if is_mended else []), "what the image took away is told once it holds"
