@@ -52,7 +52,7 @@ class AuditedProducer:
         self._account = ProducerAccount(self.instance, host or socket.gethostname(), window_ms)
         self._producer = Producer(cluster, **options)  # type: ignore[arg-type]
         self._report_s = report_s
-        self._reported_s = monotonic()
+        self._report_due_s = monotonic() + report_s
         self._stretches: dict[str, Stretch] = {}
         self._turn_ends_s = 0.0
 
@@ -92,11 +92,13 @@ class AuditedProducer:
     def poll(self, timeout_s: float) -> None:
         """Take notice of failures, and report when it is time."""
         self._producer.poll(timeout_s)
-        now_s = monotonic()
-        if now_s - self._reported_s >= self._report_s and self._producer.flush(_FLUSH_S) == 0:
-            self._report(is_closed=False)
+        if monotonic() >= self._report_due_s:
+            if self._producer.flush(_FLUSH_S) == 0:
+                self._report(is_closed=False)
+            # Also when it did not: a cluster that is away must not make every record wait.
+            self._report_due_s = monotonic() + self._report_s
         self._stretches.clear()
-        self._turn_ends_s = now_s + _TURN_S
+        self._turn_ends_s = monotonic() + _TURN_S
 
     def close(self) -> None:
         """Wait for all acknowledgements and tell that no more come; raise the first error if any record failed."""
@@ -105,7 +107,6 @@ class AuditedProducer:
         self._producer.close()
 
     def _report(self, *, is_closed: bool) -> None:
-        self._reported_s = monotonic()
         self._stretches.clear()
         for report in self._account.reports(time.time_ns() // 1_000_000, is_closed=is_closed):
             self._producer.send(AUDIT_TOPIC, report.encode(), report.key(), partition=0)

@@ -20,6 +20,12 @@ BATCH_MESSAGES = 500
 """Messages taken at a time.  More are not faster: their objects then leave the processor's caches before they are
 used (505 thousand messages a second with 500, 334 with 2,000, 200 with 10,000)."""
 
+QUEUE_BACKOFF_MS = 10
+"""How long librdkafka fetches nothing once its queue was full.
+
+Its own choice is a second, in which a reader of a million messages a second finds the queue empty.
+"""
+
 BY_ASSIGNMENT: Mapping[str, object] = {
     # librdkafka wants a name even where no group is ever joined and nothing committed.
     "group__id": "pylog-by-assignment",
@@ -27,9 +33,7 @@ BY_ASSIGNMENT: Mapping[str, object] = {
     "enable__auto__offset__store": False,
     # So that we hear of it and can tell how much is missing.
     "auto__offset__reset": "error",
-    # librdkafka fetches nothing for so long once its queue was full.  Its own choice is a second, in which a reader of
-    # a million messages a second finds the queue empty.
-    "fetch__queue__backoff__ms": 10,
+    "fetch__queue__backoff__ms": QUEUE_BACKOFF_MS,
 }
 """What a librdkafka consumer is told that only reads what it is assigned, with ``__`` for ``.``."""
 

@@ -17,6 +17,7 @@ from confluent_kafka import Producer as _Producer
 from confluent_kafka import TopicPartition as _TopicPartition
 
 from pylog.client.connection import error_of, translate
+from pylog.client.transport import QUEUE_BACKOFF_MS
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.errors import PylogError
@@ -114,6 +115,7 @@ class Session:
                 enable__auto__commit=False,
                 enable__auto__offset__store=False,
                 auto__offset__reset="error",
+                fetch__queue__backoff__ms=QUEUE_BACKOFF_MS,
                 partition__assignment__strategy="range",
                 session__timeout__ms=15_000,
                 # Its only use is a rebalance while the target is away: waiting for acknowledgements is worth it.
