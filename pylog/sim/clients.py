@@ -328,21 +328,33 @@ async def operate(
 ) -> None:
     """Give preferred leaders back; where there are brokers to choose from, move partitions and call moves off."""
     chance = client.world.random
+    before: dict[TopicPartition, list[int]] = dict.fromkeys(keys, broker_ids[:3])
     while may_go_on():
         await asyncio.sleep(chance.uniform(*rest_s))
         key = chance.choice(keys)
-        replicas = chance.sample(broker_ids, 3) if broker_ids and chance.random() < 0.8 else None
         try:
             if not broker_ids or chance.random() < 0.3:
                 wish = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=500)
                 await client.call(client.some_broker(), wish, ElectLeadersResponse)
                 continue
-            part = ReassignablePartition(partition_index=key.partition, replicas=replicas)
-            move = AlterPartitionReassignmentsRequest(
-                topics=[ReassignableTopic(name=key.topic, partitions=[part])], timeout_ms=500
-            )
-            answer = await client.call(client.some_broker(), move, AlterPartitionReassignmentsResponse)
-            error = answer.error_code or answer.responses[0].partitions[0].error_code
-            client.world.note("move", key, replicas, ErrorCode(error).name)
+            wanted: list[int] | None = chance.sample(broker_ids, 3)
+            if await _move(client, key, wanted) and chance.random() < 0.5:
+                # Call it off, or send the partition back where it was; perhaps before it has gone.
+                await asyncio.sleep(chance.uniform(0.0, 0.4))
+                wanted = chance.choice((None, before[key]))
+                await _move(client, key, wanted)
+            before[key] = wanted or before[key]
         except Unanswered:
             await client.pause()
+
+
+async def _move(client: Client, key: TopicPartition, replicas: list[int] | None) -> bool:
+    """Have a partition held by these brokers, or with None its move called off; return whether that is accepted."""
+    part = ReassignablePartition(partition_index=key.partition, replicas=replicas)
+    move = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name=key.topic, partitions=[part])], timeout_ms=500
+    )
+    answer = await client.call(client.some_broker(), move, AlterPartitionReassignmentsResponse)
+    error = answer.error_code or answer.responses[0].partitions[0].error_code
+    client.world.note("move", key, replicas, ErrorCode(error).name)
+    return not error

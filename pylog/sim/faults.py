@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from pylog.cluster.znodes import broker_path
+from pylog.group.records import TOPIC as GROUPS_TOPIC
 from pylog.sim.checks import Checks
 from pylog.sim.cluster import Cluster, Host
 from pylog.sim.network import Weather
@@ -376,7 +377,10 @@ class Faults:
         states = [state for state in self._checks.states.values() if state.leader in self._cluster.hosts]
         if not states:
             return
-        leader = self._cluster.hosts[self._world.random.choice(states).leader]
+        # Groups have one partition of three; what they promise deserves half of the tries.
+        groups = [state for key, state in self._checks.states.items() if key.topic == GROUPS_TOPIC and state in states]
+        state = self._world.random.choice(self._world.random.choice((groups, states)) or states)
+        leader = self._cluster.hosts[state.leader]
         if not self._may_hurt(leader):
             return
         if self._world.random.random() < 0.5:
