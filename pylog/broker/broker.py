@@ -91,6 +91,8 @@ class Broker:
         self._session: SessionState | None = None
         self._controller: ControllerInfo | None = None
         self._directory = directory
+        # Stopped before a controller has compared our logs, we must be in doubt again when we come back (rule 3).
+        directory.is_settled = directory.was_clean
         self.partitions = Partitions(directory, config.broker_id, config.settings)
         self.partitions.registered_epoch = lambda: self._agent.broker_epoch if self._agent else -1
         self.acknowledgements = Acknowledgements(self.partitions, steady_ms)
@@ -363,6 +365,7 @@ class Broker:
             await self.images.wait_until(self._is_accepted, RECOVERY_REPORT_S)
         assert self._agent is not None
         self._agent.acknowledged()
+        self._directory.is_settled = True
 
     def _leadership_changed(self, changed: list[Partition]) -> None:
         for partition in changed:

@@ -53,6 +53,7 @@ class LogDirectory:
         logs: every open log.
         jobs: work of all logs that waits for the disk; run each in a thread, then finish it where the logs live.
         was_clean: the last stop was clean, so that logs open without being checked.
+        is_settled: nobody waits to hear what an unclean stop has cost; until then no stop is clean.
         loaded_count: partitions found at the start that have been opened or set aside since.
         total_count: partitions found at the start.
     """
@@ -64,6 +65,7 @@ class LogDirectory:
         self.broker_id = broker_id
         self.cluster_id = cluster_id
         self.was_clean = was_clean
+        self.is_settled = True
         self.logs: dict[TopicPartition, Log] = {}
         self.jobs: deque[Job] = deque()
         self._lock_fd = lock_fd
@@ -345,7 +347,7 @@ class LogDirectory:
             self.run_jobs()
             self.checkpoint()
             # A partition that was never opened after an unclean stop must still be checked at the next start.
-            if not failures and (self.was_clean or not self._unopened):
+            if not failures and self.is_settled and (self.was_clean or not self._unopened):
                 checkpoint.write_atomically(self.path / checkpoint.CLEAN_SHUTDOWN, "")
         finally:
             self.logs.clear()

@@ -67,6 +67,16 @@ def test_a_clean_restart_finds_all_records(tmp_path: Path) -> None:
     assert log.recovery_point == 30
 
 
+def test_rule_3_no_stop_is_clean_before_an_unclean_one_is_settled(tmp_path: Path) -> None:
+    kill(opened(tmp_path))
+    for is_settled in (False, True):
+        directory = opened(tmp_path)
+        assert not directory.was_clean
+        directory.is_settled = is_settled
+        directory.close()
+    assert opened(tmp_path).was_clean
+
+
 def test_rule_3_the_marker_is_gone_before_anything_is_opened(tmp_path: Path) -> None:
     opened(tmp_path).close()
     directory = opened(tmp_path)
