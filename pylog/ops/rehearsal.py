@@ -226,7 +226,8 @@ def _settings(cluster: Cluster, victim: Target, broker_id: int, topic: str) -> s
         "PEERS": " ".join(target.address for target in cluster.brokers if target is not victim),
     }
     lines = [f"{name}={shlex.quote(str(value))}" for name, value in found.items()]
-    return "\n".join(["set -u", *lines, 'DISK=$(findmnt --noheadings --output TARGET --target "$DATA")', ""])
+    # On the host of another server there is no such directory.
+    return "\n".join(["set -u", *lines, 'DISK=$(findmnt --noheadings --output TARGET --target "$DATA" || true)', ""])
 
 
 def _on_hosts(

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from pylog.store.backup import read_nodes
 from pylog.store.zookeeper import ZooKeeperStore
-from tests.cluster.conftest import Brokers, bootstrap, create, leaders, running, wait_for
+from pylog.testing import BrokerProcess
+from tests.cluster.conftest import Brokers, bootstrap, create, leaders, running, wait_for, write_config
 from tests.cluster.history import History, Load
 from tests.cluster.test_replication import all_in_sync
 from tests.servers.zookeeper import ZooKeeper
@@ -185,3 +186,22 @@ def test_nothing_is_restored_beside_a_running_broker(brokers: Brokers, tmp_path:
     done = pylog("cluster", "restore", str(backup), "--config", config, *ends, "--yes")
     assert done.returncode == 1
     assert "broker 3 is registered" in done.stderr
+
+
+def test_a_standalone_broker_moves_into_a_cluster_with_its_data(ensemble: ZooKeeper, tmp_path: Path) -> None:
+    home = tmp_path / "alone"
+    with BrokerProcess(home) as alone:
+        create(alone, "old", PARTITIONS)
+        written = write({0: alone}, "old")
+        refused = pylog("cluster", "backup", "--data", str(alone.data_dir))
+        assert refused.returncode != 0
+        assert "in use by another process" in refused.stderr
+    config, backup, ends = write_config(home, 0, ensemble), tmp_path / "metadata.json", tmp_path / "ends.json"
+    assert pylog("cluster", "backup", "--data", str(alone.data_dir), "--to", str(backup)).returncode == 0
+    ends.write_text(pylog("log", "ends", str(alone.data_dir), "--format", "json").stdout)
+    done = pylog("cluster", "restore", str(backup), "--config", str(config), "--ends", str(ends), "--yes")
+    assert done.returncode == 0, done.stderr
+    with BrokerProcess(home, config_file=config) as member:
+        found = read({0: member}, "old")
+        assert {number: rows for number, rows in written.acknowledged.items() if rows} == found
+        write({0: member}, "old")

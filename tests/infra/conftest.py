@@ -8,9 +8,11 @@ pytest tests/infra --connection=ansible --ansible-inventory=inventories/local --
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from testinfra.host import Host
 from testinfra.utils.ansible_runner import AnsibleRunner
 
@@ -58,6 +60,27 @@ def on_failure_show_journal(host: Host, request: pytest.FixtureRequest) -> Itera
     if request.session.testsfailed > before or units:
         for unit in units:
             print(host.run("journalctl -u %s -n 30 --no-pager", unit).stdout)
+
+
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+
+
+def setting(mine: dict[str, Any], role: str, name: str) -> Any:
+    """Return a role's variable: what the inventory says, or the role's default."""
+    return mine[name] if name in mine else yaml.safe_load((ROLES / role / "defaults" / "main.yml").read_text())[name]
+
+
+def named_ports(mine: dict[str, Any]) -> set[int]:
+    """Return every port that a variable of the inventory or of a role names."""
+    found: set[int] = set()
+    defaults = [yaml.safe_load(path.read_text()) or {} for path in ROLES.glob("*/defaults/main.yml")]
+    for variables in (*defaults, mine):
+        for name, value in variables.items():
+            if name.endswith("_port") and str(value).isdigit():
+                found.add(int(value))
+            elif name.endswith("_listen") and str(value).rpartition(":")[2].isdigit():
+                found.add(int(str(value).rpartition(":")[2]))
+    return found
 
 
 def read_json(host: Host, command: str, *arguments: str) -> Any:

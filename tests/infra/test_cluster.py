@@ -103,7 +103,7 @@ def test_every_broker_of_the_datacenter_is_registered(
 
 @pytest.mark.readonly
 def test_cluster_health_says_healthy(host: Host, bootstrap: str) -> None:
-    result = host.run("/opt/pylog/current/bin/pylog cluster health --bootstrap %s", bootstrap)
+    result = host.run("PYTHONDONTWRITEBYTECODE=1 /opt/pylog/current/bin/pylog cluster health --bootstrap %s", bootstrap)
     assert result.rc == 0, result.stdout + result.stderr
 
 
