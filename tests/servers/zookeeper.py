@@ -85,6 +85,7 @@ class ZooKeeperServer:
         self.log_path = directory / "server.log"
         self._config = directory / "zoo.cfg"
         self._heap_mb = heap_mb
+        self._joins = False
         self._log4j = directory / "log4j.properties"
         self._process: subprocess.Popen[bytes] | None = None
         data = directory / "data"
@@ -101,9 +102,24 @@ class ZooKeeperServer:
         assert self._process is not None, "the server was not started"
         return self._process.pid
 
+    def join(self, members: Sequence[str], *, may_begin: bool = False) -> None:
+        """From the next start on, be one of the servers that these lines of its configuration name.
+
+        Args:
+            members: as `ZooKeeper.members` gives them; none for a server that stands alone.
+            may_begin: whether it votes at its next start without data, as the servers of a new ensemble must.
+        """
+        kept = [line for line in self._config.read_text().splitlines() if not line.startswith("server.")]
+        self._config.write_text("\n".join([*kept, *members]) + "\n")
+        self._joins = True
+        if may_begin:
+            (self._config.parent / "data" / "initialize").touch()
+
     def start(self) -> None:
         """Start the process; `wait_serving` waits for it."""
         jvm = [f"-Xmx{self._heap_mb}m", f"-Dlog4j.configuration=file:{self._log4j}"]
+        if self._joins:
+            jvm.append("-Dzookeeper.db.autocreate=false")
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 java_command(_SERVER_MAIN, str(self._config), jvm=jvm), stdout=log, stderr=subprocess.STDOUT)
@@ -146,11 +162,14 @@ class ZooKeeperServer:
 
 
 class ZooKeeper:
-    """An ensemble of one or three servers with its data in *directory*.
+    """An ensemble of servers with its data in *directory*.
+
+    Attributes:
+        members: the line of the configuration for each server, in the order of their ids from 1.
 
     Args:
         directory: an empty directory.
-        servers: 1 or 3.
+        servers: 1, or as many as vote.
         tick_ms: the servers' clock; sessions last 2 to 20 ticks, whatever a client asks for.
         heap_mb: of each server.
         host: where clients reach them.
@@ -166,11 +185,12 @@ class ZooKeeper:
             f"tickTime={tick_ms}", "initLimit=20", "syncLimit=10", "maxClientCnxns=0", "admin.enableServer=false",
             "4lw.commands.whitelist=srvr,ruok,mntr,cons,wchp,dump", "standaloneEnabled=true",
         ]
+        self.members = [
+            f"server.{1 + index}=127.0.0.1:{peer_ports[2 * index]}:{peer_ports[2 * index + 1]}"
+            for index in range(servers)
+        ]
         if servers > 1:
-            settings += [
-                f"server.{1 + index}=127.0.0.1:{peer_ports[2 * index]}:{peer_ports[2 * index + 1]}"
-                for index in range(servers)
-            ]
+            settings += self.members
         self.servers = [
             ZooKeeperServer(
                 directory / f"zk{1 + index}", port, settings, 1 + index if servers > 1 else None, heap_mb, host
