@@ -27,7 +27,7 @@ from pylog.client.admin import Admin, ClusterView
 from pylog.client.admin_socket import ask, socket_of
 from pylog.client.health import Problem, Wanted, judge
 from pylog.client.partitions import PartitionAdmin
-from pylog.errors import PylogError, Unreachable
+from pylog.errors import ApiError, PylogError, Unreachable
 from pylog.model import NodeAddress, TopicPartition
 
 app = new_app("Is the cluster healthy, and what is it made of?")
@@ -47,6 +47,9 @@ def health(
     leading: Annotated[bool, typer.Option("--leading", help="--broker must also lead what prefers it.")] = False,
     brokers: Annotated[int, typer.Option(metavar="N", min=1, help="So many brokers must be registered.")] = 1,
     elect: Annotated[bool, typer.Option("--elect", help="Once in sync, let --broker lead what prefers it.")] = False,
+    away: Annotated[list[int] | None, typer.Option(
+        metavar="ID", help="This broker may be lost: the others must have everything without it; repeatable.")] = None,
+    moving: Annotated[bool, typer.Option("--moving", help="What is on the move need not have arrived.")] = False,
     consecutive: Annotated[int, typer.Option(metavar="N", min=1, help="Healthy readings in a row.")] = 1,
     interval: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time between them.")] = 1,
     wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Keep reading so long until healthy.")] = 0,
@@ -58,8 +61,8 @@ def health(
         option = "--leading" if leading else "--elect"
         raise Failure(faults.OPTIONS_CONFLICT, "an option is missing", where=option, wanted="--broker ID with it")
     found = settings(bootstrap, timeout, property)
-    wanted = Wanted(broker_count=brokers, broker=broker, is_leading=leading or elect)
-    probe = _Probe(PartitionAdmin(connection(found)), wanted, is_electing=elect)
+    wanted = Wanted(broker_count=brokers, broker=broker, is_leading=leading or elect, away=frozenset(away or ()))
+    probe = _Probe(PartitionAdmin(connection(found)), wanted, is_electing=elect, is_moving=moving)
     deadline = float("inf") if exit_when_healthy and not wait else time.monotonic() + wait
     _wait_healthy(probe, consecutive, deadline, interval)
     _show_health(format_of(format), probe)
@@ -94,10 +97,13 @@ def info(
 class _Probe:
     """Takes readings of a cluster and keeps the last one."""
 
-    def __init__(self, admin: PartitionAdmin, wanted: Wanted, *, is_electing: bool = False) -> None:
+    def __init__(
+        self, admin: PartitionAdmin, wanted: Wanted, *, is_electing: bool = False, is_moving: bool = False
+    ) -> None:
         self._admin = admin
         self._wanted = wanted
         self._is_electing = is_electing
+        self._is_moving = is_moving
         self.view = _EMPTY
         self.problems: list[Problem] = []
         self.unreachable: Unreachable | None = None
@@ -106,13 +112,19 @@ class _Probe:
         """Take one reading and return whether it is healthy."""
         self.view, self.unreachable = _EMPTY, None
         try:
+            # First: what arrives in between is in sync by then.
+            moves = self._admin.reassignments() if self._is_moving else {}
             self.view = self._admin.cluster()
         except Unreachable as error:
             self.unreachable = error
             self.problems = [Problem("unreachable", "cluster", str(error))]
             return False
+        except ApiError as error:
+            self.problems = [Problem("refused", "cluster", str(error))]
+            return False
         answering = self._admin.answering(self.view.brokers)
-        self.problems = judge(self.view, answering, self._wanted, self._not_ready())
+        arriving = {one: move.adding for one, move in moves.items()}
+        self.problems = judge(self.view, answering, self._wanted, self._not_ready(), arriving)
         # Only once nothing else is wrong: a leader that others have to catch up with first would make them wait.
         if self._is_electing and self.problems and {problem.kind for problem in self.problems} == {"not_leading"}:
             self._elect()

@@ -25,7 +25,7 @@ from pylog.cli.options import (
 from pylog.cli.output import Column, emit, note, table
 from pylog.cli.progress import progress
 from pylog.client.configs import ConfigAdmin, Holder
-from pylog.client.moves import Placement, PlanError, plan_moves
+from pylog.client.moves import Placement, Places, PlanError, plan_moves
 from pylog.client.partitions import PartitionAdmin
 from pylog.model import TopicPartition
 
@@ -49,6 +49,8 @@ def reassign(
         metavar="BYTES", min=1, help="A second, for what each broker sends and fetches; taken off at the end.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Whether it waits until all is moved.")] = True,
     status: Annotated[bool, typer.Option("--status", help="Show what is on the move.")] = False,
+    unthrottle: Annotated[bool, typer.Option(
+        "--unthrottle", help="With --status: take throttles off once nothing is on the move.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="Call off what is on the move.")] = False,
     bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
 ) -> None:
@@ -59,7 +61,7 @@ def reassign(
     chosen = [name for name, is_given in (
         ("--to, --drain, --replication-factor", to or drain or replication_factor), ("--plan", plan),
         ("--status", status), ("--cancel", cancel)) if is_given]
-    if len(chosen) != 1 or (to and drain):
+    if len(chosen) != 1 or (to and drain) or (unthrottle and not status):
         raise Failure(faults.OPTIONS_CONFLICT, where="reassign", found=" and ".join(chosen) or "none of them",
                       wanted="one of --to, --drain, --replication-factor, --plan, --status, --cancel",
                       next="pylog partition reassign --help")
@@ -70,17 +72,26 @@ def reassign(
         chosen_partitions = named_partitions(admin, topic) if topic else None
         if status or cancel:
             _show_moves(admin, ConfigAdmin(cluster), chosen_partitions, wanted, is_cancel=cancel)
+            if unthrottle and not admin.reassignments():
+                _unthrottle_all(admin, ConfigAdmin(cluster))
             return
+        moving = admin.reassignments()
         view = admin.cluster()
         current = {TopicPartition(name, one.partition): one.replicas for name, t in view.topics.items()
                    for one in t.partitions}
+        # On the way there it has the replicas that come and those that go; where it is bound for is what counts.
+        current |= {one: move.target for one, move in moving.items() if one in current}
         if chosen_partitions is not None:
             current = {one: current[one] for one in chosen_partitions}
         brokers = [one.node_id for one in view.brokers]
         moves = _read_plan(plan, current, brokers) if plan else _make_plan(
-            current, brokers, to, drain or [], replication_factor)
+            current, brokers, to, drain or [], replication_factor, admin.places())
         _show_plan(wanted, current, moves)
-        if not moves:
+        if not moves and moving:
+            if execute and throttle is not None:
+                _throttle(ConfigAdmin(cluster), brokers, sorted({one.topic for one in moving}), throttle)
+            note(f"{len(moving)} partitions are on their way there")
+        elif not moves:
             note("everything is where it should be")
         elif not execute:
             note("nothing was moved: add --execute to do it")
@@ -89,7 +100,8 @@ def reassign(
 
 
 def _make_plan(
-    current: Placement, known: list[int], to: str | None, drain: list[int], replication_factor: int | None
+    current: Placement, known: list[int], to: str | None, drain: list[int], replication_factor: int | None,
+    places: Places,
 ) -> dict[TopicPartition, tuple[int, ...]]:
     if to is None or to == "all":
         brokers = known
@@ -98,13 +110,14 @@ def _make_plan(
         if wrong := [word for word in words if not (word.isascii() and word.isdecimal())]:
             raise Failure(faults.OPTION_WRONG, where="--to", found=wrong[0] or "''", wanted="ids as 1,2,3, or all")
         brokers = [int(word) for word in words]
-    if unknown := sorted({*brokers, *drain} - {*known, *(broker for one in current.values() for broker in one)}):
-        raise _impossible(", ".join(map(str, unknown)), known)
-    if absent := sorted({*brokers} - {*known, *drain}):
+    if absent := sorted({*brokers} - {*known}):
         raise _impossible(", ".join(map(str, absent)), known)
+    # One that has left already has nothing to be taken from it.
+    for gone in sorted({*drain} - {*known, *(broker for one in current.values() for broker in one)}):
+        note(f"broker {gone} is not registered and holds nothing")
     try:
         return plan_moves(current, set(brokers) - set(drain), replication_factor=replication_factor,
-                          is_balanced=to is not None)
+                          is_balanced=to is not None, places=places)
     except PlanError as error:
         raise _impossible(str(error), known) from error
 
@@ -227,6 +240,19 @@ def _unthrottle(configs: ConfigAdmin, brokers: list[int], topics: list[str]) -> 
         configs.alter(Holder.TOPIC, topic, {}, _REPLICAS)
     for broker in brokers:
         configs.alter(Holder.BROKER, str(broker), {}, _RATES)
+
+
+def _unthrottle_all(admin: PartitionAdmin, configs: ConfigAdmin) -> None:
+    """Take off whatever throttle an interrupted command has left."""
+    view = admin.cluster()
+    for topic in view.topics:
+        own = {one.name for one in configs.settings(Holder.TOPIC, topic) if one.source == "topic"}
+        if throttled := own & {*_REPLICAS}:
+            configs.alter(Holder.TOPIC, topic, {}, sorted(throttled))
+    for broker in view.brokers:
+        own = {one.name for one in configs.settings(Holder.BROKER, str(broker.node_id)) if "changed" in one.source}
+        if throttled := own & {*_RATES}:
+            configs.alter(Holder.BROKER, str(broker.node_id), {}, sorted(throttled))
 
 
 def _impossible(found: str, known: list[int]) -> Failure:

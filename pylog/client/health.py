@@ -1,9 +1,10 @@
 """Is the cluster healthy?  A judgement over what was seen, without asking anybody itself."""
 
-from collections.abc import Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 
 from pylog.client.admin import ClusterView, PartitionView
+from pylog.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +13,7 @@ class Problem:
 
     Attributes:
         kind: a fixed word for programs: no_controller, broker_missing, broker_silent, no_leader, not_in_sync,
-            not_leading, not_ready.
+            not_leading, not_ready, nowhere_else, unreachable, refused.
         subject: broker or partition.
         detail: found and wanted, for people.
     """
@@ -30,14 +31,19 @@ class Wanted:
         broker_count: brokers that must be registered, at least.
         broker: id of a broker that must be registered and in every ISR it belongs to.
         is_leading: whether that broker must also lead the partitions that name it first.
+        away: ids of brokers that may be lost: what the others hold must be complete without them.
     """
 
     broker_count: int = 1
     broker: int | None = None
     is_leading: bool = False
+    away: Set[int] = frozenset()
 
 
-def judge(view: ClusterView, answering: Set[int], wanted: Wanted, not_ready: str | None = None) -> list[Problem]:
+def judge(
+    view: ClusterView, answering: Set[int], wanted: Wanted, not_ready: str | None = None,
+    arriving: Mapping[TopicPartition, Collection[int]] | None = None,
+) -> list[Problem]:
     """Return every reason why the cluster is not as *wanted*; none means healthy.
 
     Args:
@@ -45,13 +51,16 @@ def judge(view: ClusterView, answering: Set[int], wanted: Wanted, not_ready: str
         answering: ids of brokers that answered a request themselves.
         wanted: what must hold.
         not_ready: why the wanted broker says it is not ready, if it was asked and is not.
+        arriving: replicas of partitions on the move that need not be in sync yet.
     """
     problems = _broker_problems(view, answering, wanted)
     if not_ready is not None:
         problems.append(Problem("not_ready", f"broker {wanted.broker}", not_ready))
     for topic in view.topics.values():
         for partition in topic.partitions:
-            problems += _partition_problems(f"{topic.name}-{partition.partition}", partition, wanted)
+            name = TopicPartition(topic.name, partition.partition)
+            optional = wanted.away | {*(arriving or {}).get(name, ())}
+            problems += _partition_problems(str(name), partition, wanted, optional)
     return problems
 
 
@@ -68,16 +77,21 @@ def _broker_problems(view: ClusterView, answering: Set[int], wanted: Wanted) -> 
         problems.append(Problem("broker_missing", f"broker {wanted.broker}", f"not registered; registered: {found}"))
     problems += [
         Problem("broker_silent", f"broker {b.node_id}", f"registered, but {b.host}:{b.port} does not answer")
-        for b in view.brokers if b.node_id not in answering
+        for b in view.brokers if b.node_id not in answering | wanted.away
     ]
     return problems
 
 
-def _partition_problems(name: str, partition: PartitionView, wanted: Wanted) -> list[Problem]:
+def _partition_problems(
+    name: str, partition: PartitionView, wanted: Wanted, optional: Set[int]
+) -> list[Problem]:
     if not partition.has_leader:
         return [Problem("no_leader", name, f"no leader; replicas {_ids(partition.replicas)}")]
     problems = []
-    if not partition.is_in_sync:
+    if partition.isr and wanted.away >= set(partition.isr):
+        problems.append(Problem(
+            "nowhere_else", name, f"in sync only on {_ids(partition.isr)}: whatever that loses, nobody else has"))
+    elif not optional | set(partition.isr) >= set(partition.replicas):
         problems.append(Problem(
             "not_in_sync", name, f"in sync {_ids(partition.isr)}, replicas {_ids(partition.replicas)}"))
     if wanted.is_leading and partition.replicas[0] == wanted.broker != partition.leader:

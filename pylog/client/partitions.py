@@ -23,6 +23,13 @@ class PartitionAdmin(Admin):
                 operation_timeout=self._cluster.timeout_s, request_timeout=self._cluster.timeout_s,
             )[topic].result(self._cluster.timeout_s + 1)
 
+    def places(self) -> dict[int, tuple[str, str]]:
+        """Return broker -> its rack, empty if it has none, and its host."""
+        with self._translated():
+            answer = self._client.describe_cluster(request_timeout=self._cluster.timeout_s)
+            nodes = answer.result(self._cluster.timeout_s + 1).nodes
+        return {node.id: (node.rack or "", node.host) for node in nodes}
+
     def elect(
         self, partitions: Sequence[TopicPartition] | None = None, *, is_unclean: bool = False
     ) -> Mapping[TopicPartition, PylogError | None]:

@@ -81,7 +81,11 @@ def test_a_move_is_shown_and_called_off(pylog: Command, brokers: Brokers) -> Non
     ended = pylog(*reassign, "--to", str(there), "--throttle", "100000", "--no-wait", "--execute")
     assert ended.notes == "1 of 1 moves began\n"
     wait_for(lambda: len(throttles(pylog, "slow")) == 2, "the throttle is on")
-    status = pylog(*reassign, "--status", "--format", "json")
+    again = pylog(*reassign, "--to", str(there), "--throttle", "200000", "--execute")
+    assert again.notes == "1 partitions are on their way there\n", "replicas that go are not counted as wanted"
+    wait_for(lambda: "200000" in pylog("config", "describe", "broker", "1").text, "the rate has changed")
+    status = pylog(*reassign, "--status", "--unthrottle", "--format", "json")
+    assert len(throttles(pylog, "slow")) == 2, "not while it is on the move"
     assert status.json["partitions"] == [
         {"topic": "slow", "partition": 0, "replicas": [there], "adding": [there], "removing": [here]}]
     assert "1 moves were called off" in pylog(*reassign, "--cancel").notes
@@ -89,10 +93,26 @@ def test_a_move_is_shown_and_called_off(pylog: Command, brokers: Brokers) -> Non
     wait_for(lambda: throttles(pylog, "slow") == {}, "the throttle is off")
     assert pylog(*reassign, "--status").notes == "0 partitions are on the move\n"
     wait_for(lambda: "throttled.rate" not in pylog("config", "describe", "broker", "1").text, "the rate is off")
+    assert pylog("partition", "reassign", "--drain", "9").notes == (
+        "broker 9 is not registered and holds nothing\neverything is where it should be\n")
+
+
+def test_a_throttle_that_an_interrupted_command_left_is_taken_off(pylog: Command, brokers: Brokers) -> None:
+    create(brokers[1], "left", 1)
+    wait_for(lambda: is_in_sync(brokers, "left"), "all in sync")
+    [[here]] = held(pylog, "left")
+    reassign = ["partition", "reassign", "--topic", "left"]
+    pylog(*reassign, "--to", str(here % 3 + 1), "--throttle", "100000", "--no-wait", "--execute")
+    wait_held(pylog, "left", [[here % 3 + 1]])
+    wait_for(lambda: len(throttles(pylog, "left")) == 2, "the throttle is on")
+    pylog("partition", "reassign", "--status", "--unthrottle")
+    wait_for(lambda: throttles(pylog, "left") == {}, "the throttle is off")
+    wait_for(lambda: "throttled.rate" not in pylog("config", "describe", "broker", "1").text, "the rate is off")
 
 
 @pytest.mark.parametrize(("arguments", "exit_code", "told"), [
     ([], 2, "PYLOG-0012"), (["--to", "1", "--drain", "2"], 2, "PYLOG-0012"), (["-r", "1", "--cancel"], 2, "PYLOG-0012"),
+    (["--to", "all", "--unthrottle"], 2, "PYLOG-0012"),
     (["--to", "one"], 2, "PYLOG-0011"), (["--to", "9"], 1, "PYLOG-0204"), (["-r", "4"], 1, "4 replicas on 3 brokers"),
     (["--plan", "/does/not/exist"], 1, "PYLOG-0304"), (["--plan", "/etc/hostname"], 2, "this is no plan"),
 ])

@@ -2,7 +2,7 @@
 
 from pylog.client.admin import ClusterView, PartitionView, TopicView
 from pylog.client.health import Wanted, judge
-from pylog.model import NO_LEADER, NodeAddress
+from pylog.model import NO_LEADER, NodeAddress, TopicPartition
 
 BROKERS = (NodeAddress(1, "a", 9092), NodeAddress(2, "b", 9092), NodeAddress(3, "c", 9092))
 
@@ -63,3 +63,23 @@ def test_the_wanted_broker_must_lead_what_prefers_it_if_asked() -> None:
 
 def test_a_broker_that_says_it_is_not_ready_is_believed() -> None:
     assert kinds(cluster(GOOD), Wanted(broker=2), not_ready="recovering 3 of 9 logs") == ["not_ready"]
+
+
+def test_a_broker_that_may_be_lost_need_neither_answer_nor_be_in_sync() -> None:
+    behind = PartitionView(0, 1, (1, 2, 3), (1, 3))
+    assert kinds(cluster(behind), Wanted(away=frozenset({2})), frozenset({1, 3})) == []
+    assert kinds(cluster(behind), Wanted(away=frozenset({3}))) == ["not_in_sync"]
+
+
+def test_a_replica_on_its_way_need_not_be_in_sync() -> None:
+    view = cluster(PartitionView(0, 1, (1, 2, 3), (1, 2)))
+    assert judge(view, {1, 2, 3}, ANYTHING, arriving={TopicPartition("t", 0): (3,)}) == []
+    [found] = judge(view, {1, 2, 3}, ANYTHING, arriving={TopicPartition("t", 1): (3,)})
+    assert found.kind == "not_in_sync"
+
+
+def test_what_only_brokers_have_that_may_be_lost_is_a_problem() -> None:
+    alone = PartitionView(0, 2, (1, 2, 3), (2,))
+    assert kinds(cluster(alone), Wanted(away=frozenset({2}))) == ["nowhere_else"]
+    assert kinds(cluster(PartitionView(0, 1, (1, 2, 3), (2, 1))), Wanted(away=frozenset({1, 2}))) == ["nowhere_else"]
+    assert kinds(cluster(PartitionView(0, NO_LEADER, (2,), ())), Wanted(away=frozenset({2}))) == ["no_leader"]
