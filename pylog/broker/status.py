@@ -31,9 +31,12 @@ def describe_partition(partition: Partition) -> dict[str, Any]:
 
 
 def readiness(partitions: Partitions, broker_id: int, *, is_registered: bool, has_image: bool) -> Mapping[str, Any]:
-    """Return what /ready answers: ready only with every hosted partition led, and in sync here."""
+    """Return what /ready answers: ready only with every hosted partition led, and in sync here.
+
+    "lacking" counts those that are not in sync here: whoever waits sees by it whether it goes on.
+    """
     image = partitions.image
-    reason = ""
+    reason, lacking = "", []
     if not is_registered:
         reason = "not registered: no session with the cluster store"
     elif not has_image:
@@ -44,6 +47,8 @@ def readiness(partitions: Partitions, broker_id: int, *, is_registered: bool, ha
             for topic in image.topics.values()
             for number, state in topic.partitions.items()
             if broker_id in state.replicas and not _is_in_sync(partitions, broker_id, topic.name, number, state.isr)
+            # What is only on its way here, others have; nobody waits for it.
+            and not (number in topic.moves and broker_id in topic.moves[number].adding)
         ]
         leaderless = [
             f"{topic.name}-{number}"
@@ -55,7 +60,7 @@ def readiness(partitions: Partitions, broker_id: int, *, is_registered: bool, ha
             reason = f"{len(lacking)} partitions not in sync, first {lacking[0]}"
         elif leaderless:
             reason = f"{len(leaderless)} partitions without leader, first {leaderless[0]}"
-    return {"ready": not reason, "reason": reason}
+    return {"ready": not reason, "reason": reason, "lacking": len(lacking)}
 
 
 def _is_in_sync(partitions: Partitions, broker_id: int, topic: str, number: int, isr: tuple[int, ...]) -> bool:

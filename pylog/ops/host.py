@@ -309,6 +309,7 @@ def broker(broker_id: int, data_dir: str = "") -> dict[str, Any]:
         "status": {key: value for key, value in status.items() if key != "partitions"} if status else None,
         "is_ready": bool(ready and ready.get("ready")),
         "reason": (ready or {}).get("reason", "the admin socket does not answer"),
+        "lacking": (ready or {}).get("lacking", 0),
     }
 
 
@@ -320,8 +321,10 @@ def brokers(wanted: Mapping[str, Any]) -> dict[str, Any]:
     # A process that systemd starts again and again will not get well by waiting.
     is_hopeless = any(reading["restarts"] >= CRASHES and not reading["is_ready"] for reading in readings)
     is_recovering = any((reading["status"] or {}).get("state") == "recovering" for reading in readings)
+    unwell = [f"broker {reading['id']}: {reading['reason']}" for reading in readings if not reading["is_ready"]]
     return {
         "brokers": readings, "is_ready": is_ready, "is_hopeless": is_hopeless, "is_recovering": is_recovering,
+        "reason": "; ".join(unwell), "lacking": sum(reading["lacking"] for reading in readings),
     }  # fmt: skip
 
 
@@ -374,20 +377,29 @@ def wait(read: Callable[[Mapping[str, Any]], dict[str, Any]], wanted: Mapping[st
     """Read until ``consecutive`` readings in a row are well or ``wait_s`` is over; return the last one.
 
     Without ``wait_s`` this reads once.  Reading logs after a crash does not count as waiting: it ends by itself, and
-    whoever gave up on it would make it begin again.
+    whoever gave up on it would make it begin again.  Nor does copying partitions, as long as it goes on: the time
+    begins anew with each that is in sync.
+
+    With ``report_s`` this returns after so long what it still waits for; unless ``is_over``, ask again with ``waited``
+    of the answer.
     """
-    deadline = time.monotonic() + wanted.get("wait_s", 0)
+    waited: dict[str, float] = {"s": 0, "lowest": sys.maxsize, **wanted.get("waited", {})}
+    began_s = before_s = time.monotonic()
     clean = 0
     while True:
         reading = read(wanted)
         clean = clean + 1 if reading["is_ready"] else 0
         is_well = clean >= wanted.get("consecutive", 1)
-        if is_well or time.monotonic() >= deadline or reading.get("is_hopeless"):
-            return {**reading, "is_well": is_well}
-        interval_s = wanted.get("interval_s", 1)
-        time.sleep(interval_s)
-        if wanted.get("wait_s") and reading.get("is_recovering"):
-            deadline += interval_s
+        now_s = time.monotonic()
+        if not reading.get("is_recovering"):
+            waited["s"] += now_s - before_s
+        before_s = now_s
+        if 0 < reading.get("lacking", 0) < waited["lowest"]:
+            waited = {"s": 0, "lowest": reading["lacking"]}
+        is_over = bool(is_well or waited["s"] >= wanted.get("wait_s", 0) or reading.get("is_hopeless"))
+        if is_over or now_s - began_s >= wanted.get("report_s", sys.maxsize):
+            return {**reading, "is_well": is_well, "is_over": is_over, "waited": waited}
+        time.sleep(wanted.get("interval_s", 1))
 
 
 VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {

@@ -345,6 +345,21 @@ def disks(host: Host) -> Iterator[Finding]:
             yield Finding(host.name, name, found, f"blank, or XFS labelled {DISK_LABEL}…", remedy)
         elif [place for place in reading["mounts"] if place != entry["mount"]]:
             yield Finding(host.name, name, f"mounted at {reading['mounts'][0]}", entry["mount"], "unmount it first")
+        elif not reading["type"] and (former := _mounted_by_fstab(host, entry["mount"])) and not _replaces(host, entry):
+            # A broker would begin with nothing where it had something, and no gate would have asked the others.
+            remedy = f"replace_disk.yml -e replace_host={host.name} -e replace_mount={entry['mount']}"
+            yield Finding(host.name, name, "blank", f"{former}, which was mounted at {entry['mount']}", remedy)
+
+
+def _mounted_by_fstab(host: Host, mount: str) -> str:
+    """Return the disk that the host's fstab mounts at *mount*; empty if none."""
+    lines = [line.split() for line in (host.facts or {}).get("fstab", [])]
+    return next((fields[0] for fields in lines if fields[1:2] == [mount] and fields[0].startswith("UUID=")), "")
+
+
+def _replaces(host: Host, entry: Mapping[str, Any]) -> bool:
+    """Say whether this run is the one that puts another disk there."""
+    return (host.variables.get("replace_host"), host.variables.get("replace_mount")) == (host.name, entry["mount"])
 
 
 def clocks(hosts: Iterable[Host]) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ def test_status_says_what_runs_and_what_it_hosts(tmp_path: Path) -> None:
         [row] = answer["partitions"]
         assert (row["topic"], row["partition"], row["role"], row["in_sync"]) == ("events", 0, "leader", True)
         assert (row["log_start_offset"], row["high_watermark"], row["log_end_offset"]) == (0, 3, 3)
-        assert broker.admin("GET", "/ready") == (200, {"ready": True, "reason": ""})
+        assert broker.admin("GET", "/ready") == (200, {"ready": True, "reason": "", "lacking": 0})
 
 
 def test_the_socket_is_for_owner_and_group_only(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,9 +13,12 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from pylog.ops.inventory import Target, load
 from pylog.ops.tasks import ask, connect
@@ -25,7 +29,7 @@ WHEELHOUSE = ROOT / ".local" / "wheelhouse"
 PREVIOUS = ROOT / ".local" / "previous" / "source" / ".local" / "wheelhouse"
 RESULTS = ROOT / ".local" / "results"
 CLIENTS = ("librdkafka", "kafka-python")
-PLAYBOOK_LIMIT_S = 420
+PLAYBOOK_LIMIT_S = 600
 LOAD_END_S = 240
 
 
@@ -109,6 +113,45 @@ def command(name: str, extra: Mapping[str, Any] | None = None) -> list[str]:
 def environment() -> dict[str, str]:
     """Return an operator's environment: Molecule leaves its own ansible.cfg in ours."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "MOLECULE_"))}
+
+
+def interrupt(name: str, extra: Mapping[str, Any], at: str) -> None:
+    """Run a playbook and kill it with all its children once it has said something that matches *at*."""
+    run = subprocess.Popen(
+        command(name, extra), cwd=ROOT, env=environment(), start_new_session=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert run.stdout is not None
+    said = []
+    try:
+        for line in run.stdout:
+            said.append(line)
+            if re.search(at, line):
+                return
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+        run.stdout.close()
+        print(f"{name}: killed after {said[-1]!r}" if said else f"{name}: said nothing")
+    raise AssertionError(f"{name} ended without saying {at!r}:\n{''.join(said[-60:])}")
+
+
+def fill(topic: str, mib: int) -> None:
+    """Make a topic of 12 partitions with as many replicas as the cluster gives by itself, and put so much into it."""
+    producer = Producer({"bootstrap.servers": bootstrap(), "acks": "all", "linger.ms": 50})
+    admin = AdminClient({"bootstrap.servers": bootstrap()})
+    admin.create_topics([NewTopic(topic, 12)], operation_timeout=30)[topic].result(60)
+    for number in range(mib * 64):
+        producer.produce(topic, os.urandom(8192).hex().encode(), partition=number % 12)
+        producer.poll(0)
+    assert producer.flush(120) == 0
+
+
+def said(*words: str) -> Any:
+    """Return what `pylog` says as JSON."""
+    program = [sys.executable, "-m", "pylog", *words, "--bootstrap", bootstrap(), "--format", "json"]
+    return json.loads(subprocess.run(program, capture_output=True, text=True, check=True, timeout=120).stdout)
 
 
 def playbook(name: str, extra: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
@@ -209,6 +252,13 @@ def _altered(directory: Path, additions: Mapping[str, str]) -> Path:
         lock.unlink()
         lock.write_text(text)
     return target
+
+
+def keep_more(name: str, key: str, result: Mapping[str, Any]) -> None:
+    """Add to a list among a scenario's numbers."""
+    path = RESULTS / f"{name}.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    keep_result(name, {**kept, key: [*kept.get(key, []), result]})
 
 
 def keep_result(name: str, result: Mapping[str, Any]) -> None:

@@ -1,46 +1,99 @@
 """A fourth broker joins and takes its share; a broker leaves and takes nothing with it; clients go on."""
 
-import json
-import subprocess
-import sys
+import re
+import time
 from typing import Any
+
+import pytest
 
 from tests.rolls import cluster
 
 NEW = "live4"
 LEAVER = "live2"
+FILLED = "spread"
+MOVED_PER_S = 3_000_000
+MOVING = r"[1-9]\d* partitions are on the move\)"
 
 
 def replicas() -> dict[int, int]:
     """Return broker -> how many replicas it has."""
-    command = [sys.executable, "-m", "pylog", "cluster", "info", "--bootstrap", cluster.bootstrap(), "--format", "json"]
-    found: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    return {row["id"]: row["replicas"] for row in found["brokers"]}
+    return {row["id"]: row["replicas"] for row in cluster.said("cluster", "info")["brokers"]}
 
 
-def test_a_new_broker_takes_its_share() -> None:
+def factors() -> set[int]:
+    """Return how many replicas topics have."""
+    return {row["replication_factor"] for row in cluster.said("topic", "list")}
+
+
+def throttled() -> list[str]:
+    """Return the settings that limit replication, of brokers and of the filled topic."""
+    holders = [("broker", str(number)) for number in replicas()] + [("topic", FILLED)]
+    rows = [row for holder in holders for row in cluster.said("config", "describe", *holder)]
+    return [row["setting"] for row in rows if "throttled" in row["setting"] and row["source"] != "default"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "extra", "told"),
+    [
+        ("expand", {"expand_throttle": "fast"}, "expand_throttle: found fast, wanted bytes a second, at least 1"),
+        ("decommission", {}, "decommission_host: found nothing, wanted one of live1, live2, live3"),
+        ("decommission", {"decommission_host": "live9"}, "decommission_host: found live9, wanted one of live1, live2"),
+        ("decommission", {"decommission_host": "live2"}, "2 brokers are left; wanted at least 3"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_host_is_touched(verb: str, extra: dict[str, Any], told: str) -> None:
+    done = cluster.playbook(verb, extra)
+    assert done.returncode != 0
+    assert told in " ".join(done.stdout.split())
+    assert "changed=1" not in done.stdout
+
+
+def test_a_new_broker_takes_its_share_also_when_the_run_dies_on_the_way() -> None:
     before = cluster.starts()
+    cluster.fill(FILLED, 24)
+    known = cluster.bootstrap()
     cluster.add(NEW)
-    with cluster.loaded("expand", cluster.old_bootstrap(NEW)) as load:
-        assert cluster.playbook("expand").returncode == 0
+    began_s = time.monotonic()
+    with cluster.loaded("expand", known) as load:
+        cluster.interrupt("expand", {"expand_throttle": MOVED_PER_S}, MOVING)
+        interrupted_s = time.monotonic() - began_s
+        assert throttled()
+        done = cluster.playbook("expand", {"expand_throttle": MOVED_PER_S})
+    assert done.returncode == 0
+    assert re.search(MOVING, done.stdout), "what was begun goes on, and the second run shows it"
     load.check()
     found = replicas()
     assert len(found) == 4
-    assert max(found.values()) - min(found.values()) <= 0.2 * sum(found.values()) / 4, found
+    assert max(found.values()) - min(found.values()) <= 1, found
+    assert factors() == {3}, "a rerun on the way does not take replicas that go for wanted ones"
+    assert throttled() == []
     after = cluster.starts()
     assert {host: after[host] for host in before} == before, "nobody restarts because another joins"
+    cluster.keep_result("expand", {
+        "verbs": [{"verb": "expand", "interrupted_s": round(interrupted_s),
+                   "seconds": round(time.monotonic() - began_s), "replicas": found, "clients": load.reports}],
+    })  # fmt: skip
 
 
 def test_a_broker_that_leaves_has_nothing_left() -> None:
+    began_s = time.monotonic()
     with cluster.loaded("decommission", cluster.old_bootstrap(LEAVER)) as load:
         assert cluster.playbook("decommission", {"decommission_host": LEAVER}).returncode == 0
     load.check()
-    assert sum(replicas().values()) > 0
+    found = replicas()
+    assert set(found) == {1, 3, 4}
+    assert factors() == {3}
     assert cluster.on(LEAVER, "systemctl is-active 'pylog-broker@2' || true") == "inactive"
+    assert cluster.on(LEAVER, "find /var/lib/pylog/disk1/broker-2 -mindepth 1 -type d") == ""
+    verb = {"verb": "decommission", "seconds": round(time.monotonic() - began_s), "replicas": found,
+            "clients": load.reports}  # fmt: skip
+    cluster.keep_more("expand", "verbs", verb)
 
 
-def test_no_broker_leaves_whose_replicas_have_nowhere_to_go() -> None:
+def test_leaving_twice_changes_nothing_and_no_other_may_leave() -> None:
     before = replicas()
-    done = cluster.playbook("decommission", {"decommission_host": "live3"})
-    assert done.returncode != 0
+    again = cluster.playbook("decommission", {"decommission_host": LEAVER})
+    assert again.returncode == 0
+    other = cluster.playbook("decommission", {"decommission_host": "live3"})
+    assert other.returncode != 0
     assert replicas() == before

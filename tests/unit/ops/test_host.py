@@ -122,6 +122,24 @@ def test_reading_the_log_after_a_crash_does_not_count_as_waiting(monkeypatch: py
     assert clock_s[0] == 1000
 
 
+def test_copying_partitions_does_not_count_as_waiting_while_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_s = [0.0]
+    monkeypatch.setattr(host.time, "monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(host.time, "sleep", lambda seconds: clock_s.append(clock_s.pop() + seconds))
+
+    def read(_: object) -> dict[str, Any]:
+        # One more is in sync every four seconds, until the last three stand still.
+        return {"is_ready": False, "lacking": max(3, 10 - int(clock_s[0]) // 4)}
+
+    asked: dict[str, Any] = {"wait_s": 5, "interval_s": 1, "report_s": 10}
+    told = []
+    while not (answer := host.wait(read, asked))["is_over"]:
+        told.append((clock_s[0], answer["lacking"]))
+        asked["waited"] = answer["waited"]
+    assert told == [(10, 8), (20, 5), (30, 3)]
+    assert (answer["is_well"], clock_s[0]) == (False, 33), "it stood still from second 28 on"
+
+
 def test_what_a_process_started_with_is_read_from_its_record(tmp_path: Path) -> None:
     record = tmp_path / "started"
     record.write_text("aa  /etc/pylog/broker-1.yml\nbb  /opt/pylog/current/requirements.lock\n")

@@ -173,6 +173,28 @@ def test_a_disk_with_foreign_data_is_refused(reading: dict[str, Any], found: str
     assert [one.found for one in check_hosts([host], GROUPS, SPECS)] == ([found] if found else [])
 
 
+@pytest.mark.parametrize(
+    ("given", "is_refused"),
+    [
+        ({}, True),
+        ({"replace_host": "h1", "replace_mount": "/d"}, False),
+        ({"replace_host": "h1", "replace_mount": "/e"}, True),
+        ({"replace_host": "h2", "replace_mount": "/d"}, True),
+    ],
+)
+def test_only_replace_disk_takes_a_blank_disk_for_another(given: dict[str, str], is_refused: bool) -> None:
+    blank = {"exists": True, "type": "", "label": "", "mounts": []}
+    fstab = ["# comment", "UUID=12-34 /d xfs noatime,nofail 0 0", "UUID=56-78 /e xfs noatime 0 0"]
+    host = Host(
+        name="h1", variables=variables(1, disks_devices=[{"device": "/dev/vdb", "mount": "/d"}], **given),
+        facts=facts(disks={"/dev/vdb": blank}, fstab=fstab),
+    )  # fmt: skip
+    found = check_hosts([host], GROUPS, SPECS)
+    assert [(one.found, "UUID=12-34" in one.wanted) for one in found] == ([("blank", True)] if is_refused else [])
+    assert all("-e replace_host=h1 -e replace_mount=/d" in one.remedy for one in found)
+
+
+
 def test_ports_that_pylog_itself_holds_are_free() -> None:
     listening = [
         {"port": 2181, "address": "*", "user": "pylog-zookeeper"},
