@@ -8,7 +8,7 @@ from pylog.client.admin import Admin
 from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.daemon.notices import Notices
-from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, PylogError, Unreachable
+from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, PylogError
 from pylog.model import Offset, TopicPartition
 from pylog.registry.records import WRITER_HEADER, Stamp, decode_key, decode_value
 from pylog.registry.state import Registry
@@ -132,7 +132,9 @@ class Replica:
                         f"({error}): it was deleted and made again. Restart to serve what it holds now"
                     )
                 )
-            except (Unreachable, ApiError) as error:
+            # Also what librdkafka has no better name for, as while a topic that was just made has no leader: whoever
+            # waits for the state would wait for ever if this thread ended.
+            except PylogError as error:
                 self._notices.tell(time.monotonic(), "warning", "read_failed", reason=error)
                 time.sleep(_PAUSE_S)
 
