@@ -221,6 +221,9 @@ class Checks:
         self._moving[topic] = dict(assignment.moves)
         for number, replicas in assignment.replicas.items():
             self._replicas[TopicPartition(topic, number)] = replicas
+            if number not in assignment.moves and len(replicas) != REPLICAS:
+                detail = f"{topic}-{number} does not move and has {replicas}, not {REPLICAS}"
+                raise Violation("moves end where they go or began", detail)
 
     def _arrived(self, key: TopicPartition, move: Move, replicas: tuple[int, ...]) -> None:
         """Look at a move that is over; the state that goes with it is written first."""
@@ -397,8 +400,6 @@ class Checks:
         for key, state in self.states.items():
             if state.leader == NO_LEADER or set(state.isr) != set(self._replicas[key]) or self._moving[key.topic]:
                 return False
-            if len(state.isr) != REPLICAS:
-                raise Violation("moves end where they go or began", f"{key} has {state.isr}, not {REPLICAS}")
             ends = set()
             for broker_id in state.isr:
                 host = self._cluster.hosts[broker_id]
