@@ -149,6 +149,7 @@ class Stream(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="stream", daemon=True)
         self.run_name = f"s{time.time_ns() // 1_000_000:x}"
+        self.began_s = time.time()
         self.keys: dict[str, list[bytes]] = {}
         self._end = threading.Event()
         self._failure: BaseException | None = None
@@ -182,16 +183,16 @@ class Stream(threading.Thread):
         return Counter(key for key in found if key is not None and key.startswith(mine))
 
 
-def audit() -> dict[str, Any]:
-    """Return what the audit says once it has judged every window."""
-    arguments = ["audit", "report", "--ledger", brokers("live"), "--ledger", brokers("offline"), "--since", "2h",
+def audit(since_s: float) -> dict[str, Any]:
+    """Return what the audit says of the time since then, once it has judged every window."""
+    arguments = ["audit", "report", "--ledger", brokers("live"), "--ledger", brokers("offline"),
                  "--window-ms", str(WINDOW_MS), "--format", "json"]  # fmt: skip
     found: dict[str, Any] = {}
 
     def is_judged() -> bool:
         nonlocal found
         on(DRIVER_HOST, "systemctl start pylog-audit-lake.service")
-        found = json.loads(pylog(*arguments, exit_codes=(0, 1)))
+        found = json.loads(pylog(*arguments, f"--since={int(time.time() - since_s)}s", exit_codes=(0, 1)))
         return not any(row["pending"] for rows in found["topics"].values() for row in rows)
 
     wait_until(is_judged, "the audit judges every window")
