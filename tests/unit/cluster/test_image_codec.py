@@ -14,7 +14,10 @@ from pylog.cluster.quotas import QuotaEntity
 from pylog.errors import ProtocolError
 from pylog.model import NodeAddress
 
-entities = st.builds(QuotaEntity, st.none() | st.text(max_size=3), st.none() | st.text(max_size=3))
+texts = st.text(max_size=3)
+entities = st.builds(QuotaEntity, st.none() | texts, st.none() | texts, st.none()) | st.builds(
+    QuotaEntity, st.none(), st.none(), texts
+)
 names = st.text(st.characters(codec="utf-8"), max_size=8)
 ids = st.uuids()
 configs = st.dictionaries(names, names, max_size=2)
