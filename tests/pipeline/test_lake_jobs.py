@@ -4,14 +4,21 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from pylog.audit.load import ensure_topic
+from pylog.audit.producer import AuditedProducer
+from pylog.client.connection import Connection
+from pylog.errors import ConfigError
 from pylog.ingest import compact, job, reports
 from pylog.ingest.compact import CompactConfig
 from pylog.ingest.job import JobConfig
 from pylog.ingest.lake import Lake, LakeError
+from pylog.ingest.reports import ReportConfig
+from pylog.testing import BrokerProcess
 from tests.pipeline.conftest import Topics
 
 MakeConfig = Callable[..., JobConfig]
@@ -106,4 +113,51 @@ def test_a_report_on_nothing_says_so(spark: SparkSession, topics: Topics, config
     topics.send(topic, keys(0, 1))
     job.run(config(topic))
     with pytest.raises(LakeError, match="holds nothing of topic 'other'; load it first"):
-        reports.run("counts", config(topic).lake, "other", "local[2]", 10)
+        reports.run(ReportConfig(name="counts", lake=config(topic).lake, topic="other"))
+
+
+def test_the_completeness_report_names_what_is_missing(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, config: MakeConfig
+) -> None:
+    ensure_topic(Connection(bootstrap=broker.bootstrap), 1)
+    topic = topics.create(1)
+    with AuditedProducer(broker.bootstrap, host="web-1") as closed:
+        for number in range(50):
+            closed.send(topic, b"%d" % number)
+    silent = AuditedProducer(broker.bootstrap, host="web-2", report_s=3600)
+    silent.send(topic, b"no count follows")
+    silent._producer.flush()
+    topics.send(topic, keys(0, 3))  # without a stamp
+    asked = job.run(config(topic))
+    assert asked == 54
+    lake = config(topic).lake
+    wanted = ReportConfig(name="completeness", lake=lake, topic=topic, ledger=broker.bootstrap)
+
+    def rows(producer: AuditedProducer) -> dict[str, int]:
+        found = [row for row in reports.run(wanted) if row["producer"] == producer.instance]
+        assert {row["host"] for row in found} == {"web-1" if producer is closed else "web-2"}
+        return {name: sum(int(row[name]) for row in found)  # a minute may have ended in between
+                for name in ("is_known", "produced", "landed", "missing", "doubled")} | {"windows": len(found)}
+
+    found = rows(closed)
+    assert (found["produced"], found["landed"], found["missing"], found["doubled"]) == (50, 50, 0, 0)
+    assert found["is_known"] == found["windows"]
+    unknown = rows(silent)
+    assert (unknown["is_known"], unknown["produced"], unknown["landed"], unknown["missing"]) == (0, 0, 1, 0)
+
+    path = lake / min(Lake.open(lake).visible().files)
+    table = pq.read_table(path)
+    # One lost and one doubled: the count stays what it was.
+    pq.write_table(pa.concat_tables([table.slice(1), table.slice(4, 1)]), path)
+    found = rows(closed)
+    assert (found["produced"], found["landed"], found["missing"], found["doubled"]) == (50, 49, 1, 1)
+
+
+def test_completeness_wants_to_know_where_the_reports_are(
+    spark: SparkSession, topics: Topics, config: MakeConfig
+) -> None:
+    topic = topics.create()
+    topics.send(topic, keys(0, 1))
+    job.run(config(topic))
+    with pytest.raises(ConfigError, match="wants --ledger"):
+        reports.run(ReportConfig(name="completeness", lake=config(topic).lake))
