@@ -63,7 +63,6 @@ RUN_OPTIONS = (
     "--systemd=always", "--ulimit=nofile=20000:20000", "--ulimit=nproc=30000:30000",
     "--cap-add=SYS_ADMIN",  # mounts the data disks, and systemd's own sandboxing of services
     "--security-opt=unmask=/sys/dev/block",  # without it no UUID leads to a disk
-    "--cap-add=NET_ADMIN",  # a firewall of the host's own; its network is nobody else's
     "--cap-add=SYS_RESOURCE",  # where this machine has it, a unit may ask for more files than above
 )
 MACHINE_LOCK = Path("/run/lock/pylog-hosts.lock")
@@ -349,7 +348,13 @@ def wait_ready(hosts: HostSet, host: str) -> str:
 
 def check_ssh(hosts: HostSet, host: str) -> None:
     """Log in once, the way Ansible will."""
-    run("ssh", *ssh_options(hosts), f"{hosts.user}@{hosts.hosts[host].ip}", "true")
+    command = ("ssh", *ssh_options(hosts), f"{hosts.user}@{hosts.hosts[host].ip}", "true")
+    # Whoever spoke to a host of this address before remembers its former interface for half a minute.
+    deadline_s = time.monotonic() + READY_TIMEOUT_S
+    while run(*command, check=False).returncode != 0:
+        if time.monotonic() > deadline_s:
+            run(*command)
+        time.sleep(1)
 
 
 def ssh_options(hosts: HostSet) -> list[str]:

@@ -138,7 +138,9 @@ def interrupt(name: str, extra: Mapping[str, Any], at: str) -> None:
 
 
 def fill(topic: str, mib: int) -> None:
-    """Make a topic of 12 partitions with as many replicas as the cluster gives by itself, and put so much into it."""
+    """Unless it is there, make a topic of 12 partitions with the usual replicas, and put so much into it."""
+    if topic in {row["name"] for row in said("topic", "list")}:
+        return
     producer = Producer({"bootstrap.servers": bootstrap(), "acks": "all", "linger.ms": 50})
     admin = AdminClient({"bootstrap.servers": bootstrap()})
     admin.create_topics([NewTopic(topic, 12)], operation_timeout=30)[topic].result(60)
