@@ -77,7 +77,7 @@ class Topics:
         # Quiet: at the end the broker goes before its clients do.
         shared: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 2}
         self._admin = AdminClient(shared)
-        self._own_admin = Admin(bootstrap)
+        self._bootstrap = bootstrap
         self._consumer = Consumer({**shared, "group.id": "bench", "enable.auto.commit": False})
 
     def create(self, name: str) -> None:
@@ -96,7 +96,8 @@ class Topics:
         deadline_s = time.monotonic() + 120
         while True:
             try:
-                return sum(self._own_admin.ends(wanted).values())
+                # A client anew each time: one that asked for a topic just made may go on not knowing its leaders.
+                return sum(Admin(self._bootstrap).ends(wanted).values())
             except PylogError:
                 if time.monotonic() > deadline_s:
                     raise
