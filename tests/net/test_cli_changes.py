@@ -187,12 +187,15 @@ COMPLETIONS = [
 
 
 @pytest.fixture(scope="module")
-def at_the_shell(pylog: Command, broker: BrokerProcess) -> dict[str, str]:
+def at_the_shell(
+    pylog: Command, broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
     """Topics and a group to complete, and the environment of somebody who has set a cluster."""
+    home = tmp_path_factory.mktemp("home")  # fish makes directories in it
     for name in ("completed-a", "completed-b"):
         pylog("topic", "create", name, "--partitions", "1", "--if-not-exists")
     pylog("group", "reset-offsets", "completing", "--topic", "completed-a", "--to", "latest", "--execute")
-    return os.environ | {"PYLOG_BOOTSTRAP": broker.bootstrap, "HOME": "/does/not/exist", "TERM": "dumb",
+    return os.environ | {"PYLOG_BOOTSTRAP": broker.bootstrap, "HOME": str(home), "TERM": "dumb",
                          "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
