@@ -110,9 +110,12 @@ class Load:
             for message in consumer.consume(1000, settle_s):
                 error = message.error()
                 if error is None:
-                    self.history.read[message.partition()].append(int(message.value()))
+                    partition, number = _numbered(message)
+                    self.history.read[partition].append(number)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
+                    partition = message.partition()
+                    assert partition is not None
+                    ended.add(partition)
                 else:
                     raise AssertionError(error)
         consumer.close()
@@ -130,12 +133,18 @@ class Load:
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         now_s = time.monotonic()
-        number = int(message.value())
+        partition, number = _numbered(message)
         if error is None:
-            partition = message.partition()
             before_s = self._last_ack_s.get(partition, now_s)
             self.history.longest_pause_s = max(self.history.longest_pause_s, now_s - before_s)
             self._last_ack_s[partition] = now_s
             self.history.acknowledged[partition].append(number)
         else:
-            self.history.failed[message.partition()].append(number)
+            self.history.failed[partition].append(number)
+
+
+def _numbered(message: Message) -> tuple[int, int]:
+    """Return the partition and the number of a record that was sent here; a client's message may lack either."""
+    partition, value = message.partition(), message.value()
+    assert partition is not None and value is not None
+    return partition, int(value)
