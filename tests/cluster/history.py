@@ -113,9 +113,9 @@ class Load:
                     partition, number = _numbered(message)
                     self.history.read[partition].append(number)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    partition = message.partition()
-                    assert partition is not None
-                    ended.add(partition)
+                    end_of = message.partition()
+                    assert end_of is not None
+                    ended.add(end_of)
                 else:
                     raise AssertionError(error)
         consumer.close()
@@ -146,5 +146,6 @@ class Load:
 def _numbered(message: Message) -> tuple[int, int]:
     """Return the partition and the number of a record that was sent here; a client's message may lack either."""
     partition, value = message.partition(), message.value()
-    assert partition is not None and value is not None
+    assert partition is not None
+    assert value is not None
     return partition, int(value)
