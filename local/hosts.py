@@ -63,6 +63,7 @@ RUN_OPTIONS = (
     "--systemd=always", "--ulimit=nofile=20000:20000", "--ulimit=nproc=30000:30000",
     "--cap-add=SYS_ADMIN",  # mounts the data disks, and systemd's own sandboxing of services
     "--security-opt=unmask=/sys/dev/block",  # without it no UUID leads to a disk
+    "--cap-add=NET_ADMIN",  # a firewall of the host's own; its network is nobody else's
     "--cap-add=SYS_RESOURCE",  # where this machine has it, a unit may ask for more files than above
 )
 MACHINE_LOCK = Path("/run/lock/pylog-hosts.lock")
