@@ -275,6 +275,16 @@ class Broker:
 
     # -- what handlers ask ---------------------------------------------------------------------------------------
 
+    @property
+    def controller_id(self) -> int:
+        """See `pylog.broker.handler.Cluster`."""
+        image = self.partitions.image
+        # The store tells of a new controller before its first image comes.  librdkafka's admin client keeps to the
+        # first that it is told, and spends its whole time-out on the address of one that died.
+        if self._controller is not None and self._controller.broker_id in image.brokers:
+            return self._controller.broker_id
+        return image.controller_id
+
     async def ask_controller(self, request: Request) -> Message:
         """See `pylog.broker.handler.Cluster`."""
         assert self._link is not None, "the client listener starts after joining"

@@ -28,6 +28,10 @@ class Cluster(Protocol):
     settings: Mapping[str, Value]
     groups: GroupCoordinator
 
+    @property
+    def controller_id(self) -> int:
+        """Who clients are told is the controller; -1 while there has been none."""
+
     async def ask_controller(self, request: Request) -> Message:
         """Let the controller, which may be this broker, answer *request*; wait until its effect is visible here."""
 

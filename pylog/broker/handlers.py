@@ -89,7 +89,7 @@ def metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) -> Answ
             for broker in image.brokers.values()
         ],
         cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
+        controller_id=cluster.controller_id,
         topics=topics,
     )
 
@@ -269,7 +269,7 @@ def describe_cluster(cluster: Cluster, request: DescribeClusterRequest, caller: 
     image = cluster.partitions.image
     return DescribeClusterResponse(
         cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
+        controller_id=cluster.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=one.broker_id, host=one.client.host, port=one.client.port, rack=one.rack)
             for one in image.brokers.values()

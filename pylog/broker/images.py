@@ -69,6 +69,9 @@ class Images:
 
     def follow(self, controller: NodeAddress | None) -> None:
         """Pull from *controller* from now on; None when this broker is the controller or there is none."""
+        if self._puller is not None and controller != self._controller:
+            # A host that went or was cut off answers nothing: the pull under way would wait out its whole time.
+            self._puller.close()
         self._controller = controller
         self._controller_changed.set()
 

@@ -3,18 +3,20 @@
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pylog.broker.fetch import FetchHandler
 from pylog.broker.images import Images
 from pylog.broker.partitions import Partitions
+from pylog.broker.peers import PeerClient
 from pylog.broker.settings import parse_broker_settings
 from pylog.broker.throttles import Throttles
 from pylog.cluster.image import ClusterImage
-from pylog.errors import ErrorCode
+from pylog.errors import ApiError, ErrorCode
 from pylog.metrics import Metrics
+from pylog.model import NodeAddress
 from pylog.wire.api import parse_request_header
 from pylog.wire.fetch import (
     FetchPartition,
@@ -131,3 +133,38 @@ def test_an_image_that_the_disk_refuses_is_tried_again_and_one_that_meets_a_bug_
     asyncio.run(run())
     assert bugs == ([] if is_mended else [fault])
     assert changed == (["t"] if is_mended else []), "what the image took away is told once it holds"
+
+
+class _SilentPeer:
+    """Stands for a connection: the first call is never answered, as by a host that was cut off."""
+
+    def __init__(self) -> None:
+        self.called: asyncio.Queue[NodeAddress] = asyncio.Queue()
+        self._waiting: asyncio.Future[bytes] | None = None
+
+    async def call(self, address: NodeAddress, *_: object) -> bytes:
+        self.called.put_nowait(address)
+        self._waiting = asyncio.get_running_loop().create_future()
+        return await self._waiting
+
+    def close(self) -> None:
+        if self._waiting is not None:
+            self._waiting.set_exception(ApiError(ErrorCode.NETWORK_EXCEPTION, "closed here"))
+
+
+def test_a_pull_that_a_former_controller_does_not_answer_ends_when_another_is_elected(tmp_path: Path) -> None:
+    partitions = follower(tmp_path)
+    peer = _SilentPeer()
+    former, latter = NodeAddress(2, "h", 1), NodeAddress(3, "h", 2)
+
+    async def run() -> None:
+        images = Images(1, partitions, cast(PeerClient, peer))
+        images.start()
+        images.follow(former)
+        assert await peer.called.get() == former
+        images.follow(former)
+        images.follow(latter)
+        assert await asyncio.wait_for(peer.called.get(), 5) == latter
+        await images.stop()
+
+    asyncio.run(run())
