@@ -12,8 +12,8 @@ from pylog.testing import BrokerProcess
 from tests.consumers.conftest import CONFIG, create_topic
 from tests.consumers.raw import SESSION_MS, TOPIC, Ledger, RawMember
 
-MEMBERS = 30
-PARTITIONS = 40
+MEMBERS = 50
+PARTITIONS = 60
 STORM_S = 12.0
 CALM_S = 20.0
 

@@ -97,7 +97,7 @@ def test_servers_start_at_boot(host: Host, instances: list[dict[str, Any]]) -> N
 
 def test_brokers_are_ready(host: Host, instances: list[dict[str, Any]]) -> None:
     for instance in instances:
-        assert ask_broker(host, instance["id"], "/ready") == {"ready": True, "reason": ""}
+        assert ask_broker(host, instance["id"], "/ready") == {"ready": True, "reason": "", "lacking": 0}
 
 
 def test_only_the_ports_of_the_inventory_listen(host: Host, mine: dict[str, Any]) -> None:
