@@ -21,7 +21,7 @@ test_stage 'simulation' 90 local/pytest.sh sim tests/sim
 test_stage 'cluster tests' 660 local/pytest.sh cluster tests/cluster
 test_stage 'consumers' 300 local/pytest.sh consumers tests/consumers
 test_stage 'programs' 480 local/pytest.sh programs tests/programs
-test_stage 'interop' 240 local/pytest.sh interop tests/interop
+test_stage 'interop' 300 local/pytest.sh interop tests/interop
 test_stage 'pipeline' 300 local/pytest.sh pipeline tests/pipeline
 test_stage 'cluster scenario' 600 local/molecule.sh cluster
 test_stage 'rolling upgrade' 360 local/molecule.sh rolling_upgrade
