@@ -66,7 +66,6 @@ _KNOWS_OFFSET_NOT_AVAILABLE = 5
 """First version of ListOffsets whose clients know that error."""
 
 
-
 def metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) -> Answer:
     """Say who leads what; create what is missing, if allowed, and let the client ask again."""
     image = cluster.partitions.image
