@@ -6,6 +6,7 @@ standard library is all it needs, and every verb may be repeated after it was ki
     python3 - keep    '{"brokers": [1]}'                                    copy what each process started with
     python3 - restart '{"broker": 1, "release": "0.1.0-ab", "reasons": []}' point current at the release and restart
     python3 - back    '{"brokers": [1], "why": "..."}'                      put the copies and their release back
+    python3 - leave   '{"brokers": [1]}'                                    put back where they still run with them
     python3 - finish  '{"broker": 1}'                                       note that the gate was passed; prune
     python3 - ask     '{}'                                                  ask for a restart of all that runs now
     python3 - asked   '{}'                                                  forget that
@@ -195,6 +196,21 @@ def back(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {"restored": restored, "restarted": restarted, "release": current_release()}
 
 
+def leave(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Put the copies back under brokers that still run with them; restart nothing.
+
+    After a roll that stopped elsewhere, a crash here must not start what did not pass there.
+    """
+    restored: list[str] = []
+    for directory in (rolls() / f"broker-{broker_id}" for broker_id in wanted["brokers"]):
+        what = read(directory / "what.json")
+        if what and started_with(int(directory.name.removeprefix("broker-"))) == what["files"]:
+            restored += restore(directory, what)
+    if restored:
+        systemctl("daemon-reload")
+    return {"restored": restored}
+
+
 def restore(directory: Path, what: Mapping[str, Any]) -> Iterator[str]:
     """Put the copies in *directory* and their release back; yield what differed."""
     if what["release"] and point_at(what["release"]):
@@ -254,7 +270,7 @@ def asked(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "keep": keep, "restart": restart, "back": back, "finish": finish, "ask": ask, "asked": asked,
+    "keep": keep, "restart": restart, "back": back, "leave": leave, "finish": finish, "ask": ask, "asked": asked,
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Five broken releases: at most one broker is touched, it gets back what it ran before, and clients notice nothing."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from tests.rolls import cluster
 Extra = Callable[[Path], dict[str, Any]]
 SLOW = "\nimport time\ntime.sleep(100_000)\n"
 NEVER_FETCHES = "\nReplication.image_applied = lambda self: None\n"
-# An address of no host here: the file is right, and no broker can start with it.
-ELSEWHERE = "203.0.113.7"
+# An address of no host here, but inside: preflight has nothing to say, and no broker can start with it.
+ELSEWHERE = "10.255.255.254"
 
 
 def release(file: str, text: str) -> Extra:
@@ -30,24 +31,32 @@ def release(file: str, text: str) -> Extra:
         pytest.param(lambda directory: {"broker_config": {"no.such.setting": 1}}, 0, id="unknown setting"),
     ],
 )
-def test_one_broker_is_touched_and_gets_back_what_it_ran(extra: Extra, touched: int, tmp_path: Path) -> None:
+def test_one_broker_is_touched_and_gets_back_what_it_ran(
+    extra: Extra, touched: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     releases, starts = cluster.releases(), cluster.starts()
     hashes = {host: reading["config_hash"] for host, reading in cluster.readings().items()}
+    began_s = time.monotonic()
     with cluster.loaded("bad") as load:
         done = cluster.playbook("rolling_upgrade", extra(tmp_path) | {"broker_ready_timeout_s": 25})
+        seconds = round(time.monotonic() - began_s)
     assert done.returncode != 0
     load.check()
     assert cluster.health()["problems"] == []
     now = cluster.starts()
     assert sum(now[host] != starts[host] for host in starts) == touched
     assert cluster.releases() == releases
+    assert {host: reading["config_hash"] for host, reading in cluster.readings().items()} == hashes
     if touched:
         assert "did not pass" in done.stdout
         assert "put back" in done.stdout
         assert "the cluster is well again" in done.stdout
         [host] = [host for host in starts if now[host] != starts[host]]
         assert cluster.readings()[host]["marker"]["state"] == "rolled back"
-        assert cluster.readings()[host]["config_hash"] == hashes[host]
+    name = request.node.callspec.id
+    cluster.keep_more("bad_release", "releases", {
+        "release": name, "brokers_touched": touched, "seconds": seconds, "clients": load.reports,
+    })  # fmt: skip
 
 
 def test_a_good_release_still_rolls_afterwards() -> None:

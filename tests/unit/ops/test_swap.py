@@ -125,6 +125,22 @@ def test_a_broker_that_runs_what_it_ran_before_is_left_alone(machine: Machine) -
     assert swap.back(ALL | {"why": "gate"}) == {"restored": [], "restarted": [], "release": "1-a"}
 
 
+def test_files_go_back_under_a_broker_whose_turn_had_not_come(machine: Machine) -> None:
+    swap.keep(ALL)
+    machine.config.write_text("a: 2\n")
+    assert swap.leave(ALL) == {"restored": [str(machine.config)]}
+    assert machine.config.read_text() == "a: 1\n"
+    assert machine.log.read_text().splitlines()[-1] == "daemon-reload"
+
+
+def test_nothing_goes_back_under_a_broker_that_runs_something_newer(machine: Machine) -> None:
+    swap.keep(ALL)
+    machine.config.write_text("a: 2\n")
+    machine.start()
+    assert swap.leave(ALL) == {"restored": []}
+    assert machine.config.read_text() == "a: 2\n"
+
+
 def test_an_interrupted_run_does_not_overwrite_what_is_kept(machine: Machine) -> None:
     swap.keep(ALL)
     machine.config.write_text("a: 2\n")
