@@ -7,7 +7,8 @@ The record lies in ``/var/lib/pylog-former.json``::
 
     {"sysctls": {name: value}, "hugepages": "madvise", "read_ahead_kib": {"sda": 128}, "users": [name], "fstab": [line]}
 
-The standard library is all it needs.
+Where the users stay with their data, ``/var/lib/pylog-users.json`` goes on saying who was there before, for the purge
+that removes both.  The standard library is all it needs.
 """
 
 import json
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 RECORD = Path("/var/lib/pylog-former.json")
+USERS = Path("/var/lib/pylog-users.json")
 PROC = Path("/proc/sys")
 SYS = Path("/sys")
 ETC = Path("/etc")
@@ -63,8 +65,15 @@ def is_container() -> bool:
 
 def noted() -> dict[str, Any]:
     """Return the record; empty where there is none."""
-    found: dict[str, Any] = json.loads(read(RECORD) or "{}")
+    found: dict[str, Any] = json.loads(read(USERS) or "{}") | json.loads(read(RECORD) or "{}")
     return found
+
+
+def write(path: Path, value: object) -> None:
+    """Write *value* as JSON; the file is there whole or not at all."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(value, sort_keys=True) + "\n")
+    part.replace(path)
 
 
 def record(wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,15 +88,14 @@ def record(wanted: Mapping[str, Any]) -> dict[str, Any]:
     sysctls = {name: read(sysctl_path(name)) for name in wanted["sysctls"]}
     after = now | before | {"sysctls": sysctls | before.get("sysctls", {})}
     if after != before:
-        part = RECORD.with_suffix(".part")
-        part.write_text(json.dumps(after, sort_keys=True) + "\n")
-        part.replace(RECORD)
+        write(RECORD, after)
+        USERS.unlink(missing_ok=True)
     return {"changed": after != before}
 
 
 def restore(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Put back what was noted.  What the kernel refuses is named and stays."""
-    former = noted()
+    former, has_record = noted(), RECORD.exists()
     restored, refused = [], []
     for path, value in () if is_container() else targets(former):
         if read(path) == value or (path.name == "enabled" and hugepages() == value):
@@ -98,8 +106,12 @@ def restore(wanted: Mapping[str, Any]) -> dict[str, Any]:
         except OSError as error:
             refused.append(f"{path}: {error.strerror}")
     gone = list(remove_users(former)) if wanted.get("users") and former else []
+    if wanted.get("users"):
+        USERS.unlink(missing_ok=True)
+    elif has_record:
+        write(USERS, {"users": former["users"]})
     RECORD.unlink(missing_ok=True)
-    return {"restored": restored, "refused": refused, "users": gone, "changed": bool(restored or gone or former)}
+    return {"restored": restored, "refused": refused, "users": gone, "changed": bool(restored or gone or has_record)}
 
 
 def targets(former: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:

@@ -32,7 +32,7 @@ print(json.dumps({
     "users": sorted(one.pw_name for one in pwd.getpwall()),
     "groups": sorted(one.gr_name for one in grp.getgrall()),
     "units": [line for line in lines("systemctl", "list-unit-files", "--plain", "--no-legend") if "pylog" in line],
-    "running": lines("systemctl", "list-units", "--all", "--plain", "--no-legend", "*pylog*"),
+    "running": lines("systemctl", "list-units", "--all", "--plain", "--no-legend", "pylog-*"),
     "fstab": pathlib.Path("/etc/fstab").read_text().split("\n"),
     "mounts": [line.split()[1] for line in open("/proc/self/mounts") if "pylog" in line],
     "crontab": lines("ls", "/etc/cron.d"),

@@ -36,8 +36,8 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine(tmp_path)
-    for name, place in (("RECORD", "record.json"), ("PROC", "proc"), ("SYS", "sys"), ("ETC", "etc")):
-        monkeypatch.setattr(former, name, tmp_path / place)
+    for name in ("RECORD", "USERS", "PROC", "SYS", "ETC"):
+        monkeypatch.setattr(former, name, tmp_path / name.lower())
     monkeypatch.setattr(former, "is_container", lambda: False)
     return found
 
@@ -96,3 +96,23 @@ def test_a_user_who_was_there_before_stays(machine: Machine, capsys: pytest.Capt
     assert former.main(["record", json.dumps(WANTED)]) == 0
     assert former.main(["restore", '{"users": true}']) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["users"] == []
+
+
+@pytest.mark.parametrize("is_installed_again", [False, True])
+def test_users_that_stayed_with_their_data_go_with_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, is_installed_again: bool
+) -> None:
+    removed: list[list[str]] = []
+    monkeypatch.setattr(former.subprocess, "run", lambda command, **_: removed.append(command))
+    former.record(WANTED)
+    machine.passwd.write_text("pylog:x:999:999::/:/bin/false\n")
+    assert former.restore({"users": False})["changed"] is True
+    assert former.restore({"users": False})["changed"] is False
+    if is_installed_again:
+        machine.swappiness.write_text("30\n")
+        former.record(WANTED)
+        assert former.noted()["sysctls"]["vm.swappiness"] == "30", "what somebody else set meanwhile"
+    assert former.restore({"users": True})["users"] == ["pylog"]
+    assert removed == [["userdel", "pylog"]]
+    assert not former.RECORD.exists()
+    assert not former.USERS.exists()
