@@ -30,7 +30,6 @@ GIB = 1 << 30
 WANTED_CORES = 2
 WANTED_MEMORY_BYTES = 6 * GIB
 WANTED_DISK_BYTES = 15 * GIB
-WANTED_INOTIFY_INSTANCES = 128
 NETWORK_TIMEOUT_S = 15
 FOUND_WIDTH = 60
 
@@ -128,9 +127,11 @@ def control_groups() -> Finding:
 
 def inotify() -> Finding:
     """Every systemd takes several; with too few, services of the last host fail without a word."""
-    count = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
-    return Finding("inotify instances", str(count), str(WANTED_INOTIFY_INSTANCES), count >= WANTED_INOTIFY_INSTANCES,
-                   f"sysctl -w fs.inotify.max_user_instances={4 * WANTED_INOTIFY_INSTANCES}")
+    missing = len(hosts.DEFAULT_HOSTS) if hosts.load("main") is None else 0
+    wanted = missing * hosts.INOTIFY_A_HOST
+    room = hosts.inotify_room(wanted)
+    return Finding("inotify instances", f"room for {room}" if missing else "hosts exist", f"room for {wanted}",
+                   room >= wanted, hosts.inotify_remedy())
 
 
 def packages() -> Finding:

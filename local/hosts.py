@@ -66,6 +66,8 @@ RUN_OPTIONS = (
     "--cap-add=NET_ADMIN",  # a firewall of the host's own; its network is nobody else's
     "--cap-add=SYS_RESOURCE",  # where this machine has it, a unit may ask for more files than above
 )
+INOTIFY_A_HOST = 9
+"""Measured: systemd 5, logind 1, the session of whoever deploys 3. With too few, units fail without a word."""
 MACHINE_LOCK = Path("/run/lock/pylog-hosts.lock")
 LOOP_SPACING = 200
 READY_TIMEOUT_S = 90
@@ -156,6 +158,26 @@ def machine_lock() -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+_OPEN_INOTIFY = """
+import ctypes, sys
+room = 0
+while room < int(sys.argv[1]) and ctypes.CDLL(None).inotify_init() >= 0:
+    room += 1
+print(room)
+"""
+
+
+def inotify_room(wanted: int) -> int:
+    """Return how many inotify instances of *wanted* root may still open; containers count with their machine's root."""
+    return int(privileged(sys.executable, "-c", _OPEN_INOTIFY, str(wanted)).stdout)
+
+
+def inotify_remedy() -> str:
+    """Return the command that makes room for many more hosts."""
+    limit = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+    return f"sysctl -w fs.inotify.max_user_instances={max(1024, 2 * limit)}"
 
 
 # --- where a set keeps its things
@@ -426,6 +448,12 @@ def up(name: str, wanted: Sequence[str]) -> None:
         if old_image != hosts.image:
             say(f"{container} keeps the older image it was made from; `make down` and `make up` renew it")
     everyone = list(hosts.hosts)
+    starting = sum(states.get(facts.container, ("", ""))[0] != "running" for facts in hosts.hosts.values())
+    if (room := inotify_room(starting * INOTIFY_A_HOST)) < starting * INOTIFY_A_HOST:
+        raise HostsError(
+            f"inotify instances: found room for {room} more, wanted {starting * INOTIFY_A_HOST} for {starting} hosts: "
+            f"{inotify_remedy()}"
+        )
     in_parallel(lambda host: bring_up(hosts, host, states.get(hosts.hosts[host].container, (None, ""))[0]), everyone)
     keys = in_parallel(lambda host: wait_ready(hosts, host), everyone)
     Path(hosts.known_hosts).write_text("".join(keys[host] for host in everyone))
