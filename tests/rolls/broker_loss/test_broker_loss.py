@@ -46,18 +46,11 @@ def state(unit: str) -> str:
     return cluster.on(VICTIM, f"systemctl show --property=SubState --value {unit}")
 
 
-def wait_for(condition: Any, seconds: int = 60) -> None:
-    deadline_s = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline_s, "it never came"
-        time.sleep(1)
-
-
 def test_a_killed_broker_comes_back_by_itself() -> None:
     before = cluster.starts()[VICTIM]
     with cluster.loaded("killed") as load:
         cluster.on(VICTIM, f"systemctl kill --signal=KILL {UNIT}")
-        wait_for(lambda: cluster.starts()[VICTIM] not in (0, before))
+        cluster.wait_for(lambda: cluster.starts()[VICTIM] not in (0, before))
         assert cluster.health()["problems"] == []
     load.check()
     cluster.keep_result("broker_loss", {"losses": [{"loss": "kill -9", "verb": "none", "clients": load.reports}]})
@@ -85,7 +78,7 @@ def test_a_disk_is_not_taken_away_that_has_the_only_copy() -> None:
     Admin(cluster.bootstrap()).create_topic("alone", partitions=1, replication_factor=1)
     admin = PartitionAdmin(cluster.bootstrap())
     admin.reassign_partitions({TopicPartition("alone", 0): [NUMBER]})
-    wait_for(lambda: not admin.reassignments() and admin.topic("alone").partitions[0].isr == (NUMBER,))
+    cluster.wait_for(lambda: not admin.reassignments() and admin.topic("alone").partitions[0].isr == (NUMBER,))
     done = cluster.playbook("replace_disk", {**REPLACED, "broker_ready_timeout_s": 10})
     admin.delete_topic("alone")
     assert done.returncode != 0
@@ -99,7 +92,7 @@ def test_a_lost_disk_is_replaced_and_copied_from_the_others() -> None:
     with cluster.loaded("disk") as load:
         # From now on every read and write of this file system fails, as with a disk that died.
         cluster.on(VICTIM, f"xfs_io -x -c shutdown {DISK}")
-        wait_for(lambda: state(UNIT) != "running")
+        cluster.wait_for(lambda: state(UNIT) != "running")
         cluster.on(VICTIM, f"wipefs --all --force --quiet {device}")
         refused = cluster.playbook("preflight")
         assert refused.returncode != 0

@@ -51,7 +51,7 @@ def test_one_becomes_three_under_load() -> None:
 def test_three_servers_vote_and_have_the_same() -> None:
     found = ensemble()
     assert sorted(one["zk_server_state"] for one in found.values()) == ["follower", "follower", "leader"]
-    assert len({one["zk_znode_count"] for one in found.values()}) == 1
+    cluster.wait_for(lambda: len({one["zk_znode_count"] for one in ensemble().values()}) == 1)
     assert cluster.playbook("site").returncode == 0
 
 

@@ -1,6 +1,7 @@
 """From the previous release to this one under load, with mixed brokers on the way, and back again."""
 
 import json
+import os
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from tests.rolls import cluster
 
 full = pytest.mark.full
+FILLED_MIB = 1024 if os.environ.get("FULL") else 8
 
 
 def roll(name: str, wheelhouse: str | None) -> dict[str, Any]:
@@ -25,10 +27,12 @@ def roll(name: str, wheelhouse: str | None) -> dict[str, Any]:
     assert len(set(after.values())) == 1
     assert cluster.health()["problems"] == []
     return {"roll": name, "from": min(before.values()), "to": min(after.values()), "seconds": round(took_s),
+            "filled_mib": FILLED_MIB,
             "clients": load.reports}  # fmt: skip
 
 
 def test_to_this_release_and_nothing_more_the_second_time() -> None:
+    cluster.fill("filled", FILLED_MIB)
     cluster.keep_result("rolling_upgrade", {"rolls": [roll("up", None)]})
     starts = cluster.starts()
     assert cluster.playbook("rolling_upgrade").returncode == 0
