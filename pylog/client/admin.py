@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from pylog.client.connection import Connection, as_connection, error_of, translate
-from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
+from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, Unreachable
 from pylog.model import NO_LEADER, NodeAddress, Offset, TopicPartition
 
 if TYPE_CHECKING:
@@ -136,6 +136,24 @@ class Admin:
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
         return topic
+
+    def check_co_partitioned(self, *names: str) -> int:
+        """Return the number of partitions that all these topics have.
+
+        Then records with one key are in equally numbered partitions of each, if all were written with one partition
+        function; and the members of a group that reads all of them have the same numbers of each.
+
+        Raises:
+            ConfigError: the numbers differ.
+            ApiError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        counts = {name: len(self.topic(name).partitions) for name in names}
+        if len(set(counts.values())) != 1:
+            found = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
+            raise ConfigError(
+                f"topics to join: {found} partitions; wanted as many in each: pylog topic alter NAME --partitions "
+                f"{max(counts.values(), default=0)}, before anything is written")
+        return next(iter(counts.values()))
 
     def answering(self, brokers: Sequence[NodeAddress]) -> set[int]:
         """Return the ids of those *brokers* that answer a request themselves within the time-out."""

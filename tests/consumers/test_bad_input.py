@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pylog.errors import ErrorCode
+from pylog.client.admin import Admin
+from pylog.errors import ConfigError, ErrorCode
 from pylog.testing import BrokerProcess
 from pylog.wire.api.groups import (
     HeartbeatRequest,
@@ -87,3 +88,12 @@ def test_a_subscription_that_cannot_be_parsed_is_passed_on_as_it_is(address: tup
     assert isinstance(answer, JoinGroupResponse)
     assert answer.error_code == ErrorCode.NONE
     assert [one.metadata for one in answer.members] == [b"\xff"]
+
+
+def test_topics_that_cannot_be_joined_record_by_record_are_named_with_their_partitions(broker: BrokerProcess) -> None:
+    admin = Admin(broker.bootstrap)
+    for name, count in (("left", 2), ("right", 3), ("other", 2)):
+        admin.create_topic(name, partitions=count, replication_factor=1)
+    assert admin.check_co_partitioned("left", "other") == 2
+    with pytest.raises(ConfigError, match="'left' has 2, 'right' has 3 partitions; wanted as many in each"):
+        admin.check_co_partitioned("left", "right")

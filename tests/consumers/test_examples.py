@@ -15,12 +15,13 @@ from tests.servers.zookeeper import ZooKeeper
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ELSEWHERE = {
     "quickstart": "tests/net/test_cli_cluster.py", "spark_batch": "tests/pipeline/test_examples.py",
-    "spark_stream": "tests/pipeline/test_examples.py",
+    "spark_stream": "tests/pipeline/test_examples.py", "spark_windows": "tests/pipeline/test_examples.py",
 }
 PRINTED = {
     "plain_client": ["0 record 0", "1 record 1", "2 record 2"],
     "streams": [f"page {number}" for number in range(5)],
     "two_groups": ["billing got 40, shipping got 40"],
+    "join": ["Ada clicked 20 times", "Bob clicked 20 times"],
     "replay": ["with the bug: -12", "corrected: 12"],
     "custom_partitioner": ["de is in 1 partition", "fr is in 1 partition"],
     "own_serializer": ["Login(user='ada', at=1700000000)"],

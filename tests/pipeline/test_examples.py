@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 from pylog.testing import BrokerProcess
@@ -27,3 +28,15 @@ def test_a_stream_lands_in_files(broker: BrokerProcess, topics: Topics, tmp_path
     topic = topics.create()
     topics.send(topic, [b"ada", b"bob"])
     assert run("spark_stream", broker.bootstrap, topic, str(tmp_path)) == ["2 events"]
+
+
+def test_a_stream_is_joined_and_counted_by_window(broker: BrokerProcess, topics: Topics, tmp_path: Path) -> None:
+    clicks, members = topics.create(), topics.create()
+    topics.send(members, [b"1"], value=lambda _: b"before")
+    topics.send(members, [b"1", b"2"], value=lambda key: b"Ada" if key == b"1" else b"Bob")
+    topics.send(clicks, [b"1", b"2", b"1", b"nobody"])
+    counted: Counter[str] = Counter()
+    for line in run("spark_windows", broker.bootstrap, clicks, members, str(tmp_path)):
+        _date, _time, member, count = line.split()
+        counted[member] += int(count)  # of more than one window, if the clock struck meanwhile
+    assert counted == {"Ada": 2, "Bob": 1}
