@@ -32,8 +32,8 @@ class Join:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._names: dict[bytes, str] = {}
-        self._early: defaultdict[bytes, int] = defaultdict(int)
+        self._names: dict[bytes | None, str] = {}
+        self._early: defaultdict[bytes | None, int] = defaultdict(int)
 
     def read_members(self, stream: MessageStream) -> None:
         """Keep the latest name of each member."""
