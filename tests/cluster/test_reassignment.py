@@ -112,8 +112,8 @@ def test_a_move_waits_for_a_broker_that_is_away_and_for_a_new_controller(
     brokers[away].start()
     wait_moved(brokers, "later")
     brokers[controller].start()
-    wait_for(lambda: leaders(brokers, "later") == {0: away}, "every broker has heard of it")
-    assert isrs(brokers, "later") == {0: {away}}
+    wait_for(lambda: leaders(brokers, "later") == {0: away}, "it leads")
+    wait_for(lambda: isrs(brokers, "later") == {0: {away}}, "it is alone")
     check(load.read_back())
     wait_for(lambda: directories(brokers, "later") == {away}, "the broker that it left has deleted it")
 

@@ -62,7 +62,7 @@ def test_preferred_leaders_are_elected_on_request_and_only_then(brokers: Brokers
         KafkaError.ELECTION_NOT_NEEDED,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     ]
-    assert leaders(brokers, "preferred") == preferred
+    wait_for(lambda: leaders(brokers, "preferred") == preferred, "what was asked for is heard of")
 
 
 def test_what_nobody_else_has_stays_with_the_broker_that_stops(brokers: Brokers) -> None:
@@ -88,4 +88,4 @@ def test_the_gate_gives_a_restarted_broker_its_leaderships_back(brokers: Brokers
     command += ["--brokers", "3", "--broker", str(victim), "--wait", "40", "--format", "json"]
     gate = subprocess.run([*command, "--elect"], capture_output=True, text=True, check=False)
     assert (gate.returncode, json.loads(gate.stdout)["problems"]) == (0, []), gate.stderr
-    assert leaders(brokers, "given-back") == before
+    wait_for(lambda: leaders(brokers, "given-back") == before, "the leaders are those of before")
