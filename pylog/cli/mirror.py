@@ -40,7 +40,8 @@ def run(
 def status(
     config: ConfigFile,
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Wait until what the source has now has arrived.")
+        float,
+        typer.Option(metavar="SECONDS", min=0, help="Wait for what the source has now, until none came for so long."),
     ] = 0,
     format: FormatOption = None,
 ) -> None:
@@ -76,7 +77,7 @@ def status(
         raise Failure(
             faults.MIRROR_BEHIND,
             where=loaded.target.name,
-            found=f"{sum(missing.values())} offsets of {len(missing)} partitions missing after {wait:g} s",
+            found=f"{sum(missing.values())} offsets of {len(missing)} partitions missing, none came for {wait:g} s",
         )
 
 
@@ -90,7 +91,7 @@ def move(
     ] = False,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; else it only shows what would be.")] = False,
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How long --prove waits for the mirror.")
+        float, typer.Option(metavar="SECONDS", min=0, help="--prove waits for the mirror until none came for so long.")
     ] = 60,
     format: FormatOption = None,
 ) -> None:

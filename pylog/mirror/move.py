@@ -1,5 +1,6 @@
 """Groups that move from the source to the target and back, and how far the mirror is."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -149,22 +150,41 @@ def execute(config: MirrorConfig, group: str, planned: Iterable[Move], way: Way 
     GroupAdmin(enters.connection).commit(group, {one.partition: one.entered for one in planned})
 
 
-def wait_arrived(config: MirrorConfig, timeout_s: float) -> dict[TopicPartition, int]:
+class Patience:
+    """Is over once what is missing has not become less for a while: a slow mirror is waited for, a stuck one is not.
+
+    Args:
+        stall_s: how long.
+    """
+
+    def __init__(self, stall_s: float) -> None:
+        self._stall_s = stall_s
+        self._least = math.inf
+        self._less_s = 0.0
+
+    def is_over(self, missing: int, now_s: float) -> bool:
+        """Note how much is missing now, and return whether to wait no more."""
+        if missing < self._least:
+            self._least, self._less_s = missing, now_s
+        return now_s - self._less_s > self._stall_s
+
+
+def wait_arrived(config: MirrorConfig, stall_s: float) -> dict[TopicPartition, int]:
     """Wait until everything that the source has now is in the target, and the mirror has written that down.
 
     Returns:
-        What is still missing when *timeout_s* is over: offsets by partition.
+        What is still missing when nothing has arrived for *stall_s*: offsets by partition.
     """
     source = GroupAdmin(config.source.connection)
     views = source.cluster().topics
     names = follow.mirrored(config, views)
     held = source.offsets([TopicPartition(name, one.partition) for name in names for one in views[name].partitions])
-    deadline = time.monotonic() + timeout_s
+    patience = Patience(stall_s)
     while True:
         committed = source.committed(config.group)
         missing = {p: one.end - max(committed.get(p, 0), one.start) for p, one in held.items()}
         behind = {p: count for p, count in missing.items() if count > 0}
-        if not behind or time.monotonic() > deadline:
+        if not behind or patience.is_over(sum(behind.values()), time.monotonic()):
             return behind
         time.sleep(_LOOK_S)
 

@@ -34,26 +34,26 @@ class Proof:
     lost: int
 
 
-def prove(config: MirrorConfig, planned: Iterable[Move], way: Way, timeout_s: float) -> dict[TopicPartition, Proof]:
+def prove(config: MirrorConfig, planned: Iterable[Move], way: Way, stall_s: float) -> dict[TopicPartition, Proof]:
     """Read what the group has not read, in both clusters, and compare.
 
     Args:
         config: the mirror's.
         planned: the group's moves.
         way: where it moves.
-        timeout_s: how long the mirror may take for what is in the source now.
+        stall_s: how long nothing may arrive of what is in the source now before the mirror counts as stuck.
 
     Raises:
-        NotArrived: it took longer.
+        NotArrived: it is.
     """
     leaves, enters = way.ends(config)
     planned = list(planned)
     here = _tails(leaves.connection, {one.partition: one.left for one in planned})
-    if way is Way.OVER and (missing := wait_arrived(config, timeout_s)):
+    if way is Way.OVER and (missing := wait_arrived(config, stall_s)):
         partition, count = max(missing.items(), key=lambda one: one[1])
         raise NotArrived(
-            f"after {timeout_s:g} s {sum(missing.values())} offsets of {len(missing)} partitions have not arrived in "
-            f"{config.target.name}, {count} of them of {partition}"
+            f"nothing arrived for {stall_s:g} s, and {sum(missing.values())} offsets of {len(missing)} partitions are "
+            f"missing in {config.target.name}, {count} of them of {partition}"
         )
     there = _tails(enters.connection, {one.partition: one.entered for one in planned})
     return {one.partition: compare(here[one.partition], there[one.partition]) for one in planned}

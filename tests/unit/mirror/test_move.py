@@ -6,7 +6,7 @@ import pytest
 
 from pylog.client.admin import OffsetRange
 from pylog.client.consumer import ConsumedRecord
-from pylog.mirror.move import Move, moves, returning
+from pylog.mirror.move import Move, Patience, moves, returning
 from pylog.mirror.offsets import OffsetMap, Pair
 from pylog.mirror.proof import Proof, compare, identity
 from pylog.model import TopicPartition
@@ -30,6 +30,14 @@ def test_a_group_goes_on_inside_what_the_other_holds(translated: int | None, ent
 
 def test_a_partition_that_the_other_lacks_is_left_out() -> None:
     assert moves({P: 45}, {}, lambda _partition, offset: offset) == []
+
+
+def test_a_slow_mirror_is_waited_for_and_a_stuck_one_is_not() -> None:
+    patience = Patience(60)
+    assert not any(patience.is_over(1000 - number, now_s=50.0 * number) for number in range(1000))
+    assert not patience.is_over(1, now_s=49_950 + 60)
+    assert not patience.is_over(7, now_s=49_950 + 60), "more of it is no progress, and costs none"
+    assert patience.is_over(1, now_s=49_950 + 61)
 
 
 def test_the_proof_counts_by_what_records_are() -> None:
