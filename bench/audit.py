@@ -1,12 +1,14 @@
-"""What accounting for its records costs a producer: CPU of the process, the same messages with and without, by turns.
+"""What accounting costs a producer and a reader: CPU of the process, the same messages with and without, by turns.
 
 python -m bench.audit [--rounds 5] [--messages 300000] [--size 200]
 
 plain     confluent-kafka's own producer in the shortest loop there is
 header    the same with a header as long as a stamp, the same one on each record: what carrying one costs in C
 audited   `pylog.audit.producer.AuditedProducer`: stamps, counts, checksums, reports
+read      `pylog.client.consumer.Consumer` reads what that sent
+counted   the same, and `pylog.audit.reader.TopicCounter` counts it, as a tier's reader does
 
-All with acks=all, idempotence and five milliseconds of linger.  The process does nothing but send, so the ratio is the
+Sent with acks=all, idempotence and five milliseconds of linger.  The process does nothing but send, so the ratio is the
 worst there is; what a service pays is the difference, for each record that it sends.
 """
 
@@ -16,23 +18,27 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from confluent_kafka import Producer
 
 from pylog.audit.load import ensure_topic
-from pylog.audit.producer import AuditedProducer
+from pylog.audit.producer import DEFAULT_WINDOW_MS, AuditedProducer
+from pylog.audit.reader import TopicCounter
+from pylog.audit.reports import Tier
 from pylog.client.admin import Admin
 from pylog.client.connection import Connection
+from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.client.counting import STAMP_HEADER, Stamp
 from pylog.testing import BrokerProcess
 
-TOPIC = "audited"
 _POLL_EVERY = 1_000
 
 
-def plain(bootstrap: str, values: Sequence[bytes], headers: list[tuple[str, str | bytes | None]] | None = None) -> None:
+def plain(
+    bootstrap: str, topic: str, values: Sequence[bytes], headers: list[tuple[str, str | bytes | None]] | None = None
+) -> None:
     """Send as confluent-kafka's users do."""
     failed = []
     producer = Producer({
@@ -44,9 +50,9 @@ def plain(bootstrap: str, values: Sequence[bytes], headers: list[tuple[str, str 
         while True:
             try:
                 if headers is None:
-                    produce(TOPIC, value)
+                    produce(topic, value)
                 else:
-                    produce(TOPIC, value, headers=headers)
+                    produce(topic, value, headers=headers)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -56,21 +62,44 @@ def plain(bootstrap: str, values: Sequence[bytes], headers: list[tuple[str, str 
     assert not failed, failed[0]
 
 
-def with_header(bootstrap: str, values: Sequence[bytes]) -> None:
+def with_header(bootstrap: str, topic: str, values: Sequence[bytes]) -> None:
     """Send with a header that nobody makes."""
     stamp = Stamp("0123456789abcdef", 123_456, time.time_ns() // 1_000_000, "web-17.example").encode()
-    plain(bootstrap, values, [(STAMP_HEADER, stamp)])
+    plain(bootstrap, topic, values, [(STAMP_HEADER, stamp)])
 
 
-def audited(bootstrap: str, values: Sequence[bytes]) -> None:
+def audited(bootstrap: str, topic: str, values: Sequence[bytes]) -> None:
     """Send with everything."""
     with AuditedProducer(bootstrap, host="web-17.example") as producer:
         send = producer.send
         for value in values:
-            send(TOPIC, value)
+            send(topic, value)
 
 
-WAYS: dict[str, Callable[[str, Sequence[bytes]], None]] = {"plain": plain, "header": with_header, "audited": audited}
+def read(bootstrap: str, topic: str, values: Sequence[bytes]) -> None:
+    """Read all that *topic* has."""
+    count = sum(1 for _ in _records(bootstrap, topic))
+    assert count == len(values), count
+
+
+def counted(bootstrap: str, topic: str, values: Sequence[bytes]) -> None:
+    """Read and count all that *topic* has."""
+    counter = TopicCounter(Tier.LIVE, topic, "bench", DEFAULT_WINDOW_MS)
+    for record in _records(bootstrap, topic):
+        counter.add(record.partition, record.offset, record.headers, record.value)
+    found = counter.report(0, 0)
+    assert sum(one.count for one in found.windows.values()) == len(values), found.unstamped
+
+
+def _records(bootstrap: str, topic: str) -> Iterator[ConsumedRecord]:
+    with Consumer(bootstrap) as consumer:
+        consumer.assign_topic(topic)
+        yield from consumer.records_to_end()
+
+
+Way = Callable[[str, str, Sequence[bytes]], None]
+SENDING: dict[str, Way] = {"plain": plain, "header": with_header, "audited": audited}
+READING: dict[str, Way] = {"read": read, "counted": counted}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -82,14 +111,16 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     values = [b"%08d" % number + b"x" * (options.size - 8) for number in range(options.messages)]
     gc.freeze()
-    found: dict[str, list[float]] = {name: [] for name in WAYS}
+    found: dict[str, list[float]] = {name: [] for name in SENDING | READING}
     with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory)) as broker:
-        Admin(broker.bootstrap).create_topic(TOPIC, partitions=4, replication_factor=1)
         ensure_topic(Connection(bootstrap=broker.bootstrap), 1)
         for number in range(options.rounds + 1):
-            for name, send in WAYS.items():
+            for name, way in (SENDING | READING).items():
+                topic = f"{name if name in SENDING else 'audited'}-{number}"
+                if name in SENDING:
+                    Admin(broker.bootstrap).create_topic(topic, partitions=4, replication_factor=1)
                 began_s = time.process_time()
-                send(broker.bootstrap, values)
+                way(broker.bootstrap, topic, values)
                 us = (time.process_time() - began_s) / len(values) * 1e6
                 if number:  # the first round warms up
                     found[name].append(us)
@@ -97,10 +128,11 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"round {number}: " + ", ".join(f"{name} {each[-1]:.2f} us" for name, each in found.items()),
                       flush=True)
     median = {name: statistics.median(each) for name, each in found.items()}
-    more_us = statistics.median(a - b for a, b in zip(found["audited"], found["plain"], strict=True))
-    print("median: " + ", ".join(f"{name} {us:.2f} us ({us / median['plain']:.2f} times)"
-                                 for name, us in median.items()))
-    print(f"{more_us:.2f} us more a record: 2 % of a core is {20_000 / more_us:,.0f} records a second")
+    print("median: " + ", ".join(f"{name} {us:.2f} us" for name, us in median.items()))
+    for with_it, without in (("audited", "plain"), ("counted", "read")):
+        more_us = statistics.median(a - b for a, b in zip(found[with_it], found[without], strict=True))
+        print(f"{with_it}: {median[with_it] / median[without]:.2f} times {without}, {more_us:.2f} us more a record: "
+              f"2 % of a core is {20_000 / more_us:,.0f} records a second")
     return 0
 
 

@@ -111,7 +111,8 @@ def judge(ledger: Ledger, now_ms: int, window_ms: int, lateness_ms: int) -> Judg
             row = rows.setdefault(window, WindowRow(window))
             end_ms = window + window_ms + lateness_ms
             result.findings += _judge_window(ledger, topic, producer, window, seen, row, end_ms, window_ms, now_ms)
-        result.rows[topic] = [row for _, row in sorted(rows.items())]
+        if rows:  # readers also see topics that nobody stamps
+            result.rows[topic] = [row for _, row in sorted(rows.items())]
     result.findings.sort()
     return result
 

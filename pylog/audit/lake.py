@@ -1,17 +1,21 @@
-"""Counts what a lake holds: the Parquet files themselves, row by row."""
+"""Counts what a lake holds: the Parquet files themselves, row by row, but for rows that cannot have a stamp."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pylog.audit.reader import TopicCounter
 from pylog.audit.reports import Report, Tier
 from pylog.client.admin import Admin
+from pylog.client.counting import STAMP_HEADER
 from pylog.model import Offset, TopicPartition
 
-_COLUMNS = ["partition", "value", "headers"]
+_COLUMNS = ["value", "headers"]
+_NAMES = "headers.list.element.key"
 STEPS_MS = (5_000, 15_000, 30_000, 60_000, 120_000, 300_000, 900_000, 3_600_000, 6 * 3_600_000, 86_400_000)
 """How long ago everything may be that the lake is asked for, one after the other."""
 
@@ -39,20 +43,46 @@ def count(
     """
     # The time numbers the reports: each says everything, so the latest counts.
     counter = TopicCounter(Tier.LAKE, topic, Tier.LAKE, window_ms, number=now_ms)
-    row = 0
     for path in files:
         try:
-            for batch in pq.ParquetFile(path).iter_batches(columns=_COLUMNS):
-                headers, values = batch["headers"].to_pylist(), batch["value"].to_pylist()
-                for stamps, value in zip(headers, values, strict=True):
-                    counter.add(0, row, [(one["key"], one["value"]) for one in stamps or ()], value)
-                    row += 1
+            _count_file(counter, pq.ParquetFile(path))
         except (OSError, pa.ArrowException, KeyError) as error:
             warn(f"{path}: {error}")
     report = counter.report(now_ms, complete_ms)
     report.is_whole, report.from_ms, report.offsets = True, from_ms, {}
     report.windows = {key: found for key, found in report.windows.items() if key[1] >= from_ms}
     return report
+
+
+def _count_file(counter: TopicCounter, file: pq.ParquetFile) -> None:
+    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    stamped = [number for number, group in enumerate(groups) if _may_have_stamps(group)]
+    counter.add_unstamped(sum(group.num_rows for number, group in enumerate(groups) if number not in stamped))
+    for batch in file.iter_batches(row_groups=stamped, columns=_COLUMNS) if stamped else ():
+        _count_rows(counter, batch)
+
+
+def _may_have_stamps(group: pq.RowGroupMetaData) -> bool:
+    """Return whether a stamp's name lies between the lowest and the highest header's, which the file's end has."""
+    columns = (group.column(number) for number in range(group.num_columns))
+    names = next((one.statistics for one in columns if one.path_in_schema == _NAMES), None)
+    if names is None:
+        return True
+    if not names.has_min_max:
+        return bool(names.num_values)
+    return bool(names.min <= STAMP_HEADER <= names.max)
+
+
+def _count_rows(counter: TopicCounter, batch: pa.RecordBatch) -> None:
+    headers, values = batch["headers"], batch["value"]
+    entries = headers.flatten()
+    chosen = pc.fill_null(pc.equal(pc.struct_field(entries, "key"), STAMP_HEADER), False)
+    rows = pc.list_parent_indices(headers).filter(chosen).to_numpy()
+    stamps = pc.struct_field(entries, "value").filter(chosen)
+    is_last = np.append(rows[1:] != rows[:-1], True)[: len(rows)]  # of several, the last one counts
+    rows, stamps = rows[is_last], stamps.filter(pa.array(is_last))
+    counter.add_stamped(stamps.to_pylist(), values.take(pa.array(rows)).to_pylist())
+    counter.add_unstamped(batch.num_rows - len(rows))
 
 
 def complete_ms(admin: Admin, topic: str, loaded: Mapping[int, Offset], now_ms: int) -> int:

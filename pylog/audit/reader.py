@@ -1,14 +1,23 @@
 """Counts what passes one tier.  Decides; waits for nothing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pylog.audit.reports import Report, Tier, WindowKey
-from pylog.client.counting import STAMP_HEADER, WindowCount, checksum, read_stamp, window_of
+from pylog.client.counting import STAMP_HEADER, WindowCount, read_stamp, window_of
 from pylog.model import Offset
+
+_SETTLE_AT = 4096
+"""Records that wait to be counted together: enough that what is done once for all of them no longer shows."""
+
+_MAX_DIGITS = 18
+"""Of a number that is below what `read_stamp` takes."""
 
 
 class TopicCounter:
     """One topic at one tier, read by one reader.
+
+    A stamp is looked at once, and what records of one producer and millisecond have in common is worked out once for
+    all of them: their window, its count, checksums and numbers.
 
     Args:
         tier: where.
@@ -33,26 +42,71 @@ class TopicCounter:
         self._number = number
         self._windows: dict[WindowKey, WindowCount] = {}
         self._unstamped = 0
+        self._stamps: list[bytes] = []
+        self._values: list[bytes] = []
 
     def add(
-        self, partition: int, offset: Offset, headers: Iterable[tuple[str, bytes | str | None]], value: bytes | None
+        self, partition: int, offset: Offset, headers: Sequence[tuple[str, bytes | None]], value: bytes | None
     ) -> None:
         """Count one record; one below where this reader is was counted before."""
         if offset < self.offsets.get(partition, 0):
             return
         self.offsets[partition] = offset + 1
-        for name, text in headers:
-            if name == STAMP_HEADER and (stamp := read_stamp(text)) is not None:
-                key = stamp.producer, window_of(stamp.timestamp_ms, self._window_ms)
-                there = self._windows.get(key)
-                if there is None:
-                    there = self._windows[key] = WindowCount(stamp.host)
-                there.add(stamp.sequence, checksum(stamp.sequence, value))
+        # The last one counts: who sends on what it read, headers included, adds its own behind them.
+        for name, stamp in reversed(headers):
+            if name == STAMP_HEADER:
+                self._stamps.append(stamp or b"")
+                self._values.append(value or b"")
+                if len(self._stamps) >= _SETTLE_AT:
+                    self._settle()
                 return
         self._unstamped += 1
 
+    def add_stamped(self, stamps: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
+        """Count many records that have a stamp; nobody goes on by where they were."""
+        self._stamps += [stamp or b"" for stamp in stamps]
+        self._values += [value or b"" for value in values]
+        self._settle()
+
+    def add_unstamped(self, count: int) -> None:
+        """Count records without a stamp."""
+        self._unstamped += count
+
+    def _settle(self) -> None:
+        """Work out what the records that wait add."""
+        places: dict[tuple[bytes, bytes], tuple[list[int], list[bytes]]] = {}
+        windows: dict[WindowKey, tuple[list[int], list[bytes]]] = {}
+        for text, value in zip(self._stamps, self._values, strict=True):
+            try:
+                producer, number, rest = text.split(b" ", 2)
+                if len(number) > _MAX_DIGITS or not number.isdigit():
+                    raise ValueError
+                sequences, values = places.get((producer, rest)) or self._place(text, windows)
+                places[producer, rest] = sequences, values
+            except ValueError:
+                self._unstamped += 1
+                continue
+            sequences.append(int(number))
+            values.append(value)
+        for key, (sequences, values) in windows.items():
+            self._windows[key].add_many(sequences, values)
+        self._stamps.clear()
+        self._values.clear()
+
+    def _place(
+        self, text: bytes, windows: dict[WindowKey, tuple[list[int], list[bytes]]]
+    ) -> tuple[list[int], list[bytes]]:
+        """Return where the records with a stamp like this are gathered, among those of their producer and window."""
+        stamp = read_stamp(text)
+        if stamp is None:
+            raise ValueError
+        key = stamp.producer, window_of(stamp.timestamp_ms, self._window_ms)
+        self._windows.setdefault(key, WindowCount(stamp.host))
+        return windows.setdefault(key, ([], []))
+
     def report(self, now_ms: int, complete_ms: int) -> Report:
         """Return what came since the last report, and begin the next."""
+        self._settle()
         found = Report(
             tier=self._tier,
             topic=self._topic,

@@ -56,7 +56,7 @@ def lake(
     from pylog.audit import lake as counting
     from pylog.audit import load
     from pylog.client.admin import Admin
-    from pylog.ingest.lake import Lake
+    from pylog.ingest.lake import HOUR_S, Lake
 
     cluster = connection(load_given(bootstrap, timeout, property))
     state = Lake.open(directory).visible()
@@ -64,11 +64,20 @@ def lake(
     from_ms = now_ms - parse_duration_ms(since)
     from_ms -= from_ms % 3_600_000
     admin, reports = Admin(cluster), []
+    there = admin.cluster().topics
     for topic in sorted(state.position.topic_ids):
+        if topic not in there:
+            note(f"topic {topic} is in the lake and not in the cluster any more; its count stays what it was")
+            continue
         loaded = {one.partition: offset for one, offset in state.position.offsets.items() if one.topic == topic}
         # Asked before the files are read: what they hold is then at least as much.
         complete_ms = counting.complete_ms(admin, topic, loaded, now_ms)
-        files = [directory / path for path, file in state.files.items() if file.topic == topic]
+        # An hour more: a clock that was set back puts a record into one before its stamp's.
+        files = [
+            directory / file.path
+            for file in state.files.values()
+            if file.topic == topic and (not file.hour_ended_s or file.hour_ended_s + HOUR_S > from_ms / 1000)
+        ]
         reports.append(
             counting.count(topic, files, window_ms, from_ms=from_ms, now_ms=now_ms, complete_ms=complete_ms, warn=note)
         )

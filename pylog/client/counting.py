@@ -150,6 +150,20 @@ class WindowCount:
         if self.content is not None:
             self.content = (self.content + sum(map(crc32, values, _seeds(first, len(values))))) & _MASK
 
+    def add_many(self, sequences: Sequence[int], values: Sequence[bytes]) -> None:
+        """Count records that come in any order, each by its number and value."""
+        found = Sequences.of(sequences)
+        both = self.sequences.joined(found)
+        if len(both) < len(self.sequences) + len(sequences):  # of a copy, only the first adds its content
+            for sequence, value in zip(sequences, values, strict=True):
+                self.add(sequence, checksum(sequence, value))
+            return
+        self.count += len(sequences)
+        self.sequences = both
+        if self.content is not None:
+            seeds = sequences if both.last <= _SEED_MASK else [number & _SEED_MASK for number in sequences]
+            self.content = (self.content + sum(map(crc32, values, seeds))) & _MASK
+
     def remove(self, sequence: int, content: int) -> None:
         """Take back one record that was added once."""
         self.count -= 1

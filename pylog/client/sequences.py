@@ -19,9 +19,24 @@ class Sequences:
         for first, last in ranges:
             self.add_range(first, last)
 
+    @classmethod
+    def of(cls, numbers: Iterable[int]) -> "Sequences":
+        """Return the set of *numbers*, which may come in any order and more than once."""
+        found = cls()
+        firsts, lasts = found._firsts, found._lasts
+        last = -2
+        for number in sorted(numbers):
+            if number > last + 1:
+                firsts.append(number)
+                lasts.append(number)
+            else:
+                lasts[-1] = number
+            last = number
+        return found
+
     def __len__(self) -> int:
         """Return how many numbers there are."""
-        return sum(last - first + 1 for first, last in self.ranges())
+        return sum(self._lasts) - sum(self._firsts) + len(self._firsts)
 
     def __contains__(self, number: int) -> bool:
         place = bisect.bisect_right(self._firsts, number) - 1
@@ -32,6 +47,11 @@ class Sequences:
 
     def __hash__(self) -> int:
         raise TypeError("sequences change")
+
+    @property
+    def last(self) -> int:
+        """The highest number; -1 if there is none."""
+        return self._lasts[-1] if self._lasts else -1
 
     def ranges(self) -> Iterator[Range]:
         """Yield the ranges in order."""
@@ -60,10 +80,25 @@ class Sequences:
 
     def update(self, other: "Sequences") -> int:
         """Add another set; return how many of its numbers were there already."""
-        before, added = len(self), len(other)
-        for first, last in other.ranges():
-            self.add_range(first, last)
-        return before + added - len(self)
+        both = self.joined(other)
+        copies = len(self) + len(other) - len(both)
+        self._firsts, self._lasts = both._firsts, both._lasts
+        return copies
+
+    def joined(self, other: "Sequences") -> "Sequences":
+        """Return the numbers that are in either."""
+        found = Sequences()
+        firsts, lasts = found._firsts, found._lasts
+        end = -2
+        # Two lists in order, one behind the other: sorting them takes one pass.
+        for first, last in sorted([*self.ranges(), *other.ranges()]):
+            if first > end + 1:
+                firsts.append(first)
+                lasts.append(last)
+                end = last
+            elif last > end:
+                lasts[-1] = end = last
+        return found
 
     def without(self, other: "Sequences") -> "Sequences":
         """Return the numbers that are not in *other*."""

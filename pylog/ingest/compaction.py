@@ -2,14 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from pylog.ingest.lake import File
 
 TARGET_BYTES = 128 << 20
 """Size from which a file is left alone and below which new ones are kept; what readers of Parquet like."""
-
-_HOUR_S = 3600
 
 
 def plan_compaction(
@@ -24,19 +21,9 @@ def plan_compaction(
     """
     by_hour: dict[str, list[File]] = defaultdict(list)
     for file in files:
-        if file.size_bytes < target_bytes and end_of_hour_s(file) <= closed_before_s:
+        if file.size_bytes < target_bytes and file.hour_ended_s <= closed_before_s:
             by_hour[file.group].append(file)
     return [one for group in sorted(by_hour) for one in _filled(by_hour[group], target_bytes)]
-
-
-def end_of_hour_s(file: File) -> float:
-    """Return when the hour of *file* ended, in seconds since 1970; 0 for records without a usable time."""
-    parts = dict(part.partition("=")[::2] for part in file.group.split("/"))
-    try:
-        start = datetime.strptime(f"{parts['date']} {parts['hour']}", "%Y-%m-%d %H").replace(tzinfo=UTC)
-    except ValueError:
-        return 0.0
-    return start.timestamp() + _HOUR_S
 
 
 def _filled(files: list[File], target_bytes: int) -> list[list[File]]:

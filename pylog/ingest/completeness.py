@@ -86,7 +86,7 @@ def _ranges(reports: DataFrame) -> DataFrame:
 
 def _stamps(landed: DataFrame, window_ms: int) -> DataFrame:
     """Return each number of each producer once, with how many copies of it there are."""
-    header = F.try_element_at(F.filter("headers", lambda one: one["key"] == STAMP_HEADER), F.lit(1))
+    header = F.try_element_at(F.filter("headers", lambda one: one["key"] == STAMP_HEADER), F.lit(-1))
     stamp = landed.select(
         F.col("topic").cast("string").alias("topic"), F.split(header["value"].cast("string"), " ", 4).alias("stamp")
     )

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from pylog.ingest.plan import Position
 KIND = "pylog lake"
 VERSION = 2
 
+HOUR_S = 3600
 DEAD_LETTERS = "_dead_letters"
 SNAPSHOT_EVERY = 100
 """Commits between two snapshots: most files that are read to know the lake's state."""
@@ -84,6 +85,16 @@ class File:
     def topic(self) -> str:
         """Its topic."""
         return next(part for part in self.path.split("/") if part.startswith("topic=")).removeprefix("topic=")
+
+    @property
+    def hour_ended_s(self) -> float:
+        """When its hour ended, in seconds since 1970; 0 for records without a usable time."""
+        parts = dict(part.partition("=")[::2] for part in self.group.split("/"))
+        try:
+            start = datetime.strptime(f"{parts['date']} {parts['hour']}", "%Y-%m-%d %H").replace(tzinfo=UTC)
+        except ValueError:
+            return 0.0
+        return start.timestamp() + HOUR_S
 
 
 def path_of(topic: str, hour: int | None, name: str) -> str:

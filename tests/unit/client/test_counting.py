@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.client.counting import Count, Counter, key_hash, read_report, write_report
+from pylog.client.counting import Count, Counter, WindowCount, checksum, key_hash, read_report, write_report
 
 KEYS = st.lists(st.none() | st.binary(max_size=8))
 
@@ -84,3 +84,18 @@ def test_distinct_counts_each_key_once(keys: list[bytes | None]) -> None:
     once, distinct = counted(list(set(keys))), counter.distinct()
     assert (distinct.count, distinct.key_hash) == (once.count, once.key_hash)
     assert distinct.duplicates == len(keys) - len(set(keys))
+
+
+NUMBERED = st.lists(st.tuples(st.integers(0, 40) | st.integers((1 << 32) - 3, (1 << 32) + 3), st.binary(max_size=3)))
+
+
+@given(NUMBERED, NUMBERED)
+def test_counting_many_at_once_equals_counting_one_by_one_copies_included(
+    first: list[tuple[int, bytes]], second: list[tuple[int, bytes]]
+) -> None:
+    alone, together = WindowCount("h"), WindowCount("h")
+    for batch in (first, second):
+        together.add_many([number for number, _ in batch], [value for _, value in batch])
+        for number, value in batch:
+            alone.add(number, checksum(number, value))
+    assert together == alone

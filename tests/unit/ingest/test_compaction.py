@@ -2,7 +2,7 @@
 
 import pytest
 
-from pylog.ingest.compaction import end_of_hour_s, plan_compaction
+from pylog.ingest.compaction import plan_compaction
 from pylog.ingest.lake import File, path_of
 
 HOUR = 490_000
@@ -34,4 +34,4 @@ def test_what_comes_out_is_about_the_target() -> None:
 
 @pytest.mark.parametrize(("hour", "end"), [(0, 3600), (HOUR, (HOUR + 1) * 3600), (None, 0)])
 def test_the_end_of_an_hour_is_read_from_the_path(hour: int | None, end: float) -> None:
-    assert end_of_hour_s(file("a", hour=hour)) == end
+    assert file("a", hour=hour).hour_ended_s == end

@@ -1,0 +1,112 @@
+"""Counting the lake's files, column by column, as a reader would count the records one by one."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pylog.audit import lake
+from pylog.audit.reader import TopicCounter
+from pylog.audit.reports import Report, Tier
+from pylog.client.counting import STAMP_HEADER, Stamp
+from pylog.ingest.landing import COLUMNS
+
+WINDOW_MS = 1000
+HOUR_MS = 3_600_000
+
+Headers = list[tuple[str, bytes | None]]
+Row = tuple[Headers | None, bytes | None]
+
+
+def stamp(sequence: int, timestamp_ms: int = 5 * HOUR_MS, producer: str = "p") -> tuple[str, bytes]:
+    return STAMP_HEADER, Stamp(producer, sequence, timestamp_ms, "web 1").encode()
+
+
+def write(path: Path, rows: list[Row], **options: object) -> Path:
+    columns = {
+        "key": [b"k"] * len(rows), "value": [value for _, value in rows], "partition": [0] * len(rows),
+        "offset": list(range(len(rows))), "timestamp": [0] * len(rows),
+        "headers": [None if given is None else [{"key": k, "value": v} for k, v in given] for given, _ in rows],
+    }  # fmt: skip
+    pq.write_table(pa.Table.from_pydict(columns, schema=COLUMNS), path, **options)
+    return path
+
+
+def counted(*paths: Path, from_ms: int = 0, warnings: list[str] | None = None) -> Report:
+    warned: list[str] = []
+    found = lake.count("clicks", paths, WINDOW_MS, from_ms=from_ms, now_ms=9, complete_ms=7, warn=warned.append)
+    assert warned == [] or warnings is not None
+    if warnings is not None:
+        warnings += warned
+    return found
+
+
+def one_by_one(rows: list[Row]) -> Report:
+    counter = TopicCounter(Tier.LAKE, "clicks", Tier.LAKE, WINDOW_MS, number=9)
+    for offset, (headers, value) in enumerate(rows):
+        counter.add(0, offset, headers or [], value)
+    found = counter.report(9, 7)
+    found.is_whole, found.offsets = True, {}
+    return found
+
+
+HEADER = st.one_of(
+    st.tuples(st.sampled_from(["pylog.origin", "a", "z"]), st.none() | st.binary(max_size=3)),
+    st.builds(stamp, st.integers(0, 6), st.sampled_from([0, 999, 1000, 5 * HOUR_MS]), st.sampled_from(["p", "q"])),
+    st.tuples(st.just(STAMP_HEADER), st.sampled_from([None, b"", b"p x 1 h", b"p -1 1 h", b"p 1", b"\xff" * 30])),
+)
+ROWS = st.lists(
+    st.tuples(st.none() | st.lists(HEADER, max_size=3), st.none() | st.sampled_from([b"", b"one", b"two"])), max_size=40
+)
+
+
+@given(rows=ROWS, group=st.integers(1, 40))
+def test_a_file_counts_as_its_records_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], group: int
+) -> None:
+    path = write(tmp_path_factory.mktemp("lake") / "file.parquet", rows, row_group_size=group)
+    assert counted(path) == one_by_one(rows)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[], None, [("pylog.origin", b"live")], [("pylog.cursor", b"s=1"), ("pylog.origin", b"live")], [("a", b"")]],
+)
+def test_of_rows_that_nobody_stamped_only_the_files_end_is_read(tmp_path: Path, headers: Headers | None) -> None:
+    path = write(tmp_path / "journal.parquet", [(headers, b"x" * 100)] * 50)
+    data = bytearray(path.read_bytes())
+    pages = slice(4, len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
+    data[pages] = bytes(len(data[pages]))
+    path.write_bytes(data)
+    with pytest.raises((OSError, pa.ArrowException)):
+        pq.read_table(path)
+    found = counted(path)
+    assert (found.unstamped, found.windows) == (50, {})
+
+
+def test_a_file_without_statistics_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", [([stamp(0)], b"a"), ([], b"b")], write_statistics=False)
+    found = counted(path)
+    assert (found.unstamped, [one.count for one in found.windows.values()]) == (1, [1])
+
+
+def test_a_damaged_file_holds_nothing_and_is_told(tmp_path: Path) -> None:
+    good, bad = write(tmp_path / "good.parquet", [([stamp(0)], b"a")]), tmp_path / "bad.parquet"
+    bad.write_bytes(b"PAR1" + bytes(20))
+    warnings: list[str] = []
+    found = counted(bad, good, tmp_path / "gone.parquet", warnings=warnings)
+    assert [one.count for one in found.windows.values()] == [1]
+    assert [text.split(":")[0] for text in warnings] == [str(bad), str(tmp_path / "gone.parquet")]
+
+
+def test_windows_of_before_are_left_as_they_are(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", [([stamp(0, 4 * HOUR_MS)], b""), ([stamp(1, 5 * HOUR_MS)], b"")])
+    assert set(counted(path, from_ms=5 * HOUR_MS).windows) == {("p", 5 * HOUR_MS)}
+
+
+def test_the_stamp_that_was_put_on_last_counts(tmp_path: Path) -> None:
+    rows: list[Row] = [([stamp(3, producer="sent on"), stamp(0), ("pylog.origin", b"live")], b"a")]
+    assert {key[0] for key in counted(write(tmp_path / "a.parquet", rows)).windows} == {"p"}
