@@ -98,6 +98,21 @@ class Position:
         return {"version": VERSION, "topics": topics}
 
 
+def check_topics(start: Position, latest: Position) -> None:
+    """Check that a run goes on with what the last one read.
+
+    Raises:
+        PositionError: the last one read a topic that this one does not.
+    """
+    gone = sorted(start.topic_ids.keys() - latest.topic_ids.keys())
+    if gone:
+        raise PositionError(
+            f"the last run read {', '.join(map(repr, gone))}, this one reads "
+            f"{', '.join(map(repr, sorted(latest.topic_ids))) or 'no topic'}: the checkpoint is another query's, or "
+            "the topic was deleted; give the query a checkpoint of its own, or go on without it by failOnDataLoss=false"
+        )
+
+
 def ranges_between(start: Position, end: Position, log_starts: Mapping[TopicPartition, Offset]) -> list[Range]:
     """Return what lies between two positions, in order, without empty ranges.
 

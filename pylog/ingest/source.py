@@ -203,6 +203,8 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
         if self._target is not None:
             latest = plan.not_beyond(latest, self._target)
         begin = Position.from_json(start)
+        if self._options.fail_on_data_loss:
+            plan.check_topics(begin, latest)
         log_starts = self._log_starts()
         if isinstance(limit, ReadMaxRows):
             latest = plan.limited(begin, latest, log_starts, limit.max_rows)

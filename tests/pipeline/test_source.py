@@ -329,6 +329,18 @@ def test_a_topic_made_again_is_refused_by_name(
     assert f"topic '{topic}' was deleted and made again" in cause_of(str(refused.value))
 
 
+def test_a_checkpoint_of_another_topic_is_refused_by_name(
+    stream: Callable[..., DataStreamReader], topics: Topics, tmp_path: Path
+) -> None:
+    one, other = topics.create(), topics.create()
+    topics.send(one, keys(*range(10)))
+    topics.send(other, keys(*range(5)))
+    drain(stream(one).load(), tmp_path, [])
+    with pytest.raises(PySparkException) as refused:
+        drain(stream(other).load(), tmp_path, [])
+    assert f"the last run read '{one}', this one reads '{other}'" in cause_of(str(refused.value))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

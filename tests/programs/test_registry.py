@@ -89,6 +89,19 @@ def test_confluents_client_from_registering_to_deleting(alone: Instance) -> None
     assert client.register_schema("users-value", Schema(OTHER, "AVRO")) > second
 
 
+def test_what_does_not_fit_and_what_is_not_there_is_refused_with_the_reason(alone: Instance) -> None:
+    client = alone.client()
+    client.register_schema("refused-value", Schema(RECORD, "AVRO"))
+    with pytest.raises(SchemaRegistryError, match=r"incompatible.*version 1: the new schema cannot read") as caught:
+        client.register_schema("refused-value", Schema(OTHER, "AVRO"))
+    assert (caught.value.http_status_code, caught.value.error_code) == (409, 409)
+    with pytest.raises(SchemaRegistryError, match="Schema 9999 not found") as caught:
+        client.get_schema(9999)
+    assert (caught.value.http_status_code, caught.value.error_code) == (404, 40403)
+    with pytest.raises(avro.SchemaError, match="Schema 9999 not found"):
+        avro.AvroDeserializer(avro.RegistryClient(alone.url))(b"\0" + (9999).to_bytes(4, "big") + b"\2")
+
+
 def test_confluents_client_sets_levels_and_modes(alone: Instance) -> None:
     client = alone.client()
     assert refusal(client.get_compatibility, "levels") == (404, 40408)

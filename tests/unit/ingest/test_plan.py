@@ -53,6 +53,15 @@ def test_a_topic_made_again_is_refused_by_name() -> None:
         plan.ranges_between(at(a=1), again, starts())
 
 
+def test_the_position_of_other_topics_is_refused_by_name() -> None:
+    before = Position({A: 1}, {"logins": "id-1", "searches": "id-2"})
+    plan.check_topics(before, Position({}, {"logins": "id-1", "searches": "id-2", "pageviews": "id-3"}))
+    with pytest.raises(PositionError, match="last run read 'searches', this one reads 'logins', 'pageviews':"):
+        plan.check_topics(before, Position({}, {"pageviews": "id-3", "logins": "id-1"}))
+    with pytest.raises(PositionError, match="reads no topic"):
+        plan.check_topics(before, Position())
+
+
 def test_an_end_before_the_start_is_refused_by_name() -> None:
     with pytest.raises(PositionError, match="logins-0 ends at 3, before 7"):
         plan.ranges_between(at(a=7), at(a=3), starts())
