@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -26,12 +27,23 @@ HOSTS_FILE = Path(os.environ.get("PYLOG_HOSTS_FILE", cluster.ROOT / ".local" / "
 LAKE = HOSTS_FILE.parent / "shared"
 """The lake as this machine sees it; Spark's hosts have it mounted."""
 
+SHARED = "/srv/lake"
+"""The same as they see it."""
+
+_OVER = ".over"
+IS_OVER = f"[ -e {SHARED}/{_OVER} ]"
+"""By this a program on those hosts knows that what it was to disturb has ended."""
+
 WINDOW_MS = 5000
 """As the inventory has it."""
 
 LOAD = "pylog-ingest.service"
 MIRROR_HOST, DRIVER_HOST, WORKER_HOSTS = "offline1", "spark1", ("spark1", "spark2")
-WAIT_S = 180
+PATIENCE_S = 180
+"""How long nothing may move before a wait gives up; what moves may take as long as it takes."""
+
+LOAD_LIMIT_S = 3600
+"""What the unit itself gives a load."""
 
 
 @cache
@@ -73,17 +85,25 @@ def pylog(*arguments: str, exit_codes: tuple[int, ...] = (0,)) -> str:
     return done.stdout
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = WAIT_S) -> None:
-    """Poll *condition* until it holds."""
-    deadline = time.monotonic() + timeout_s
+def wait_until(
+    condition: Callable[[], object],
+    what: str,
+    timeout_s: float = PATIENCE_S,
+    progress: Callable[[], object] = lambda: None,
+) -> None:
+    """Poll *condition* until it holds; give up once *progress* has not changed for *timeout_s*."""
+    deadline, last = time.monotonic() + timeout_s, progress()
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        now = progress()
+        if now != last:
+            deadline, last = time.monotonic() + timeout_s, now
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}; last seen: {last}"
         time.sleep(0.5)
 
 
 def drain() -> None:
     """Wait until the mirror has brought what the live datacenter holds now."""
-    on(MIRROR_HOST, f"pylog mirror status --config /etc/pylog/mirror.yml --wait {WAIT_S}")
+    on(MIRROR_HOST, f"pylog mirror status --config /etc/pylog/mirror.yml --wait {PATIENCE_S}")
 
 
 def start_load() -> None:
@@ -96,12 +116,27 @@ def start_load() -> None:
 
 def wait_load() -> str:
     """Wait until the load job has ended; return how: success, or systemd's word for the failure."""
-    wait_until(lambda: _show("ActiveState") in ("inactive", "failed"), "the load job ends")
+    wait_until(lambda: _show("ActiveState") in ("inactive", "failed"), "the load job ends", LOAD_LIMIT_S)
     return _show("Result")
 
 
 def _show(name: str) -> str:
     return on(DRIVER_HOST, f"systemctl show --property {name} --value {LOAD}")
+
+
+@contextmanager
+def beside(script: str, *hosts: str) -> Iterator[list[str]]:
+    """Run *script* on *hosts* during the block; it ends when `IS_OVER` holds, and the list then has what each said."""
+    mark = LAKE / _OVER
+    mark.unlink(missing_ok=True)
+    said: list[str] = []
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        running = [pool.submit(on, host, script) for host in hosts]
+        try:
+            yield said
+        finally:
+            mark.touch()
+        said += [one.result() for one in running]
 
 
 def run_load() -> None:
@@ -142,6 +177,7 @@ class Stream(threading.Thread):
 
     Attributes:
         keys: what was produced, by topic; whole once `stop` has returned.
+        count: how many those are.
     """
 
     RATE = 400
@@ -151,6 +187,7 @@ class Stream(threading.Thread):
         self.run_name = f"s{time.time_ns() // 1_000_000:x}"
         self.began_s = time.time()
         self.keys: dict[str, list[bytes]] = {}
+        self.count = 0
         self._end = threading.Event()
         self._failure: BaseException | None = None
 
@@ -167,6 +204,7 @@ class Stream(threading.Thread):
                             assert key is not None, "every event has one"
                             producer.send(name + AVRO_SUFFIX, value, key)
                             self.keys.setdefault(name + AVRO_SUFFIX, []).append(key)
+                            self.count += 1
         except BaseException as failure:
             self._failure = failure
             raise
@@ -195,5 +233,10 @@ def audit(since_s: float) -> dict[str, Any]:
         found = json.loads(pylog(*arguments, f"--since={int(time.time() - since_s)}s", exit_codes=(0, 1)))
         return not any(row["pending"] for rows in found["topics"].values() for row in rows)
 
-    wait_until(is_judged, "the audit judges every window")
+    wait_until(is_judged, "the audit judges every window", progress=lambda: _pending(found))
     return found
+
+
+def _pending(found: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
+    rows = [(topic, row) for topic, rows in found.get("topics", {}).items() for row in rows]
+    return [(topic, row["window"], row["pending"]) for topic, row in rows if row["pending"]]
