@@ -14,6 +14,9 @@ lock_checkout
 # Hosts of its own choice, where a scenario needs others than `make up` makes.
 export PYLOG_HOSTS=""
 [[ ! -f "$directory/hosts" ]] || PYLOG_HOSTS=$(<"$directory/hosts")
+# And the image of `make up`, where what another scenario shows of bare hosts need not take its minutes again.
+[[ ! -f "$directory/image" ]] || HOST_IMAGE=$(<"$directory/image")
+export HOST_IMAGE="${HOST_IMAGE:-bare}"
 export PYLOG_HOSTS_SET="molecule-${scenario//_/-}"
 export PYLOG_HOSTS_FILE="$STATE/$PYLOG_HOSTS_SET/hosts.json"
 export PYLOG_JUNIT_XML="$STATE/results/molecule-$scenario.xml"
