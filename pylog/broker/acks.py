@@ -92,7 +92,7 @@ class Acknowledgements:
 
     def _result(self, key: Key, appended: Appended) -> ErrorCode | None:
         partition = self._partitions.get(*key)
-        if partition is None or partition.leading is None or partition.leader_epoch != appended.leader_epoch:
+        if partition is None or partition.leading is None or partition.leading_since > appended.leader_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if partition.log is None or partition.log.offline is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR

@@ -73,7 +73,7 @@ class _Shard:
     """The groups of one partition of the topic, loaded or loading."""
 
     number: int
-    leader_epoch: int
+    leading_since: int
     is_loaded: bool = False
     groups: dict[str, Group] = field(default_factory=dict)
     offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = field(default_factory=dict)
@@ -483,14 +483,14 @@ class GroupCoordinator:
     def _leadership_changed(self, partition: Partition) -> None:
         number = partition.key.partition
         old = self._shards.get(number)
-        if old is not None and (not partition.is_leader or old.leader_epoch != partition.leader_epoch):
+        if old is not None and (not partition.is_leader or old.leading_since != partition.leading_since):
             del self._shards[number]
             for group in old.groups.values():
                 for action in group.kill():
                     if isinstance(action, Answer) and not action.token.done():
                         action.token.set_result(action.response)
         if partition.is_leader and partition.log is not None and number not in self._shards:
-            shard = self._shards[number] = _Shard(number, partition.leader_epoch)
+            shard = self._shards[number] = _Shard(number, partition.leading_since)
             self._tasks.spawn(self._load(shard, partition.log))
 
     async def _load(self, shard: _Shard, log: Log) -> None:

@@ -34,6 +34,7 @@ class Partition:
         leader: broker that leads; `is_leader` when that is us.
         leader_epoch: under which it leads; written into every batch.
         leading: what we know of the followers while we lead.
+        leading_since: leader epoch since which we have led without a break; what was appended from it on is there.
         state: as the newest image has it.
         fault: why the replica is offline, or "".
     """
@@ -44,6 +45,7 @@ class Partition:
     leader: int = NO_LEADER
     leader_epoch: int = -1
     leading: Leader | None = None
+    leading_since: int = -1
     state: PartitionImage | None = None
     fault: str = ""
 
@@ -322,11 +324,15 @@ class Partitions:
             found.leading.cannot_write = True
 
     def _assign(self, partition: Partition, topic: TopicImage, state: PartitionImage, *, may_lead: bool) -> None:
+        # Nobody else can have led in between: each change of leader has an epoch of its own.
+        goes_on = partition.leading is not None and state.leader_epoch == partition.leader_epoch + 1
         partition.leader = state.leader
         partition.leader_epoch = state.leader_epoch
         partition.leading = None
         if state.leader != self._broker_id or not may_lead:
             return
+        if not goes_on:
+            partition.leading_since = state.leader_epoch
         log = partition.log
         if log is not None and log.offline is None:
             log.begin_leader_epoch(state.leader_epoch)

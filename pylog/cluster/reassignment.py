@@ -3,7 +3,12 @@
 While a partition moves, its replicas are those it shall have, followed by those it had and shall lose.  Who is new
 joins the ISR like any follower; once all that shall hold it are in sync, the others go, and leadership with them.
 
-Source: KIP-455; Kafka's ReplicaAssignment.reassignTo and KafkaController.onPartitionReassignment.
+Who is new may have been a replica before and still be about to delete what it had: it has not heard yet that it was
+taken away, or a fetch of before is still on its way.  So a new leader epoch begins whenever replicas come, in which
+nobody fetches who does not know of this move.
+
+Source: KIP-455; Kafka's ReplicaAssignment.reassignTo, KafkaController.onPartitionReassignment and
+updateLeaderEpochAndSendRequest.
 """
 
 from collections.abc import Collection, Sequence
@@ -46,6 +51,8 @@ def begin_move(topic: TopicImage, number: int, wanted: Sequence[int] | None, liv
             f"all in-sync replicas of {topic.name}-{number} would go: {state.isr}; wait for {replicas} to be in sync"
         )
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    if _without(replicas, state.replicas):
+        after = replace(after, leader_epoch=state.leader_epoch + 1)
     return _with(topic, number, after, move)
 
 

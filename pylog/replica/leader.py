@@ -236,7 +236,7 @@ class Leader:
     def _take(self, isr: Iterable[int], partition_epoch: int) -> None:
         """Let a state hold; who is not in sync any more shows by its next fetch what it has.
 
-        It may have been taken from the replicas and made one again, which deletes its data, between two images.
+        Whoever left by itself, since its disk takes nothing, would be let in again at once for what it had before.
         """
         members = frozenset(isr)
         for one in self._maximal_isr() - members - {self._broker_id}:

@@ -134,6 +134,34 @@ def test_trap_18_too_few_replicas_after_the_append_end_the_wait_and_the_data_sta
     assert found.log.log_end_offset == 1
 
 
+async def _acknowledged_later(partitions: Partitions, leader_epoch: int) -> list[ErrorCode]:
+    """Return how an append of epoch 1 ends when this broker leads in another one, and has its follower in sync."""
+    acknowledgements = Acknowledgements(partitions, lambda: 0)
+    ends: list[ErrorCode] = []
+    acknowledgements.wait({("t", 0): Appended(0, 1)}, 60_000, lambda errors: ends.extend(errors.values()))
+    apply(partitions, image(leader_epoch + 1, leader=1, leader_epoch=leader_epoch))
+    found = partitions.get("t", 0)
+    assert found is not None
+    assert found.leading is not None
+    acknowledgements.changed(("t", 0))
+    found.leading.fetched(2, 8, 1, 1, now_ms=0)
+    assert partitions.advance(found)
+    acknowledgements.changed(("t", 0))
+    return ends
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "end"), [(2, ErrorCode.NONE), (3, ErrorCode.NOT_LEADER_OR_FOLLOWER)],
+    ids=["led without a break", "another may have led"],
+)  # fmt: skip
+def test_a_new_epoch_of_the_same_leader_refuses_nothing_that_waits(
+    tmp_path: Path, leader_epoch: int, end: ErrorCode
+) -> None:
+    partitions = follower(tmp_path)
+    apply(partitions, image(2, leader=1, leader_epoch=1))
+    assert asyncio.run(_acknowledged_later(partitions, leader_epoch)) == [end]
+
+
 def test_rule_1_an_image_from_before_the_registration_gives_no_leadership(tmp_path: Path) -> None:
     partitions = follower(tmp_path)
     apply(partitions, image(2, leader=1, leader_epoch=1, broker_epoch=EPOCH - 1))

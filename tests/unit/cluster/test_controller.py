@@ -326,21 +326,25 @@ def test_a_move_is_finished_by_the_isr_change_that_completes_it() -> None:
         ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert rewrite.states == []
+    [begun] = rewrite.states
+    assert (begun.after.leader, begun.after.leader_epoch) == (1, 6), "in a new epoch"
     term.confirm_rewrite(rewrite)
     assert term.topics["t"].partitions[0].replicas == (3, 2, 1)
     assert not term.plan_arrivals().topics
-    wish = IsrRequest(term.topics["t"].topic_id, 0, 5, 3, ((1, 1), (2, 1), (3, 1)))
+    wish = IsrRequest(term.topics["t"].topic_id, 0, 6, 4, ((1, 1), (2, 1), (3, 1)))
+    late = term.plan_isr(1, 1, replace(wish, leader_epoch=5, partition_epoch=3))
+    assert isinstance(late, IsrResult)
+    assert late.error is ErrorCode.FENCED_LEADER_EPOCH, "who comes may not be let in for what it had before"
     plan = term.plan_isr(1, 1, wish)
     assert isinstance(plan, StateChange)
     term.confirm_states([plan])
     done = term.plan_arrivals()
     [change] = done.states
     assert (change.after.leader, change.after.leader_epoch, change.after.isr, change.after.partition_epoch) == (
-        3, 6, (3, 2), 4
+        3, 7, (3, 2), 5
     )  # fmt: skip
     term.confirm_rewrite(done)
-    assert term.topics["t"].partitions[0] == PartitionImage(3, 6, (3, 2), (3, 2), 5)
+    assert term.topics["t"].partitions[0] == PartitionImage(3, 7, (3, 2), (3, 2), 6)
     assert term.topics["t"].leaving == {0: (1,)}
     [cleaned] = term.after_removal(1, [(term.topics["t"].topic_id, 0)])
     assert cleaned.leaving == {}

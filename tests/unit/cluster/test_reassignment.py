@@ -22,7 +22,7 @@ def with_isr(moving: TopicImage, isr: tuple[int, ...]) -> TopicImage:
 
 def test_a_move_has_both_sets_of_replicas_until_it_is_done() -> None:
     moving = begin_move(topic(), 0, [3, 2], LIVE)
-    assert moving.partitions[0] == PartitionImage(1, 5, (1, 2), (3, 2, 1), 9)
+    assert moving.partitions[0] == PartitionImage(1, 6, (1, 2), (3, 2, 1), 9)
     assert moving.moves == {0: Move(adding=(3,), removing=(1,))}
     assert moving.factor(0) == 2
     assert finish_move(moving, 0, LIVE) is None, "3 is not in sync yet"
@@ -32,16 +32,24 @@ def test_when_all_are_in_sync_the_others_go_and_the_leader_with_them() -> None:
     moving = with_isr(begin_move(topic(), 0, [3, 2], LIVE), (3, 2, 1))
     done = finish_move(moving, 0, LIVE)
     assert done is not None
-    assert done.partitions[0] == PartitionImage(3, 6, (3, 2), (3, 2), 9)
+    assert done.partitions[0] == PartitionImage(3, 7, (3, 2), (3, 2), 9)
     assert done.moves == {}
     assert done.leaving == {0: (1,)}
 
 
-def test_a_leader_that_stays_keeps_its_epoch() -> None:
+def test_a_leader_that_stays_keeps_its_epoch_when_the_others_go() -> None:
     moving = with_isr(begin_move(topic(leader=2), 0, [3, 2], LIVE), (3, 2, 1))
     done = finish_move(moving, 0, LIVE)
     assert done is not None
-    assert done.partitions[0] == PartitionImage(2, 5, (3, 2), (3, 2), 9)
+    assert done.partitions[0] == PartitionImage(2, 6, (3, 2), (3, 2), 9)
+
+
+def test_whoever_comes_follows_in_a_new_epoch_also_where_a_move_is_under_way() -> None:
+    """What it fetched as a replica of before, which it is about to delete, must not count."""
+    back = begin_move(topic(leader=2), 0, [2, 3], LIVE)
+    assert back.partitions[0].leader_epoch == 6
+    assert begin_move(back, 0, [2, 4], LIVE).partitions[0].leader_epoch == 7
+    assert begin_move(back, 0, [3, 2], LIVE).partitions[0].leader_epoch == 6, "nobody comes"
 
 
 def test_a_move_waits_while_nobody_it_leads_to_lives() -> None:
@@ -76,7 +84,7 @@ def test_a_second_order_starts_where_the_first_began() -> None:
 def test_a_move_that_is_called_off_leaves_everything_as_it_was() -> None:
     moving = with_isr(begin_move(topic(), 0, [3, 4], LIVE), (1, 2, 3))
     back = begin_move(moving, 0, None, LIVE)
-    assert back.partitions[0] == PartitionImage(1, 5, (1, 2), (1, 2), 9)
+    assert back.partitions[0] == PartitionImage(1, 6, (1, 2), (1, 2), 9)
     assert back.moves == {}
     assert back.leaving == {0: (3, 4)}
 
@@ -84,7 +92,7 @@ def test_a_move_that_is_called_off_leaves_everything_as_it_was() -> None:
 def test_calling_off_takes_leadership_from_who_only_came() -> None:
     moving = begin_move(topic(), 0, [3], LIVE)
     moving = replace(moving, partitions={0: replace(moving.partitions[0], leader=3, isr=(2, 3))})
-    assert begin_move(moving, 0, None, LIVE).partitions[0] == PartitionImage(2, 6, (2,), (1, 2), 9)
+    assert begin_move(moving, 0, None, LIVE).partitions[0] == PartitionImage(2, 7, (2,), (1, 2), 9)
 
 
 def test_calling_off_is_refused_while_only_who_comes_is_in_sync() -> None:
