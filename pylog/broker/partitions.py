@@ -19,7 +19,7 @@ from pylog.log.config import LogConfig
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
 from pylog.model import NO_LEADER, TopicPartition
-from pylog.replica.leader import Leader
+from pylog.replica.leader import IsrChange, Leader
 
 _logger = logging.getLogger(__name__)
 
@@ -316,6 +316,20 @@ class Partitions:
             return False
         log.high_watermark = high_watermark
         return True
+
+    def resignation(self, partition: Partition) -> IsrChange | None:
+        """Return the change that leaves a follower, this broker, out, because its log cannot take what the leader has.
+
+        None where it is not in sync, or where too few others would be: then nobody writes with acks=all any sooner.
+        """
+        key, state = partition.key, partition.state
+        topic = self.image.topics.get(key.topic)
+        if topic is None or state is None or self._broker_id not in state.isr:
+            return None
+        wanted = int(topic_setting(self._inherited, topic.configs, "min.insync.replicas"))
+        others = tuple((member, -1) for member in state.isr if member != self._broker_id)
+        is_enough = state.leader != NO_LEADER and len(others) >= min(wanted, topic.factor(key.partition))
+        return IsrChange(others, state.partition_epoch) if is_enough else None
 
     def let_another_lead(self, topic: str, partition: int) -> None:
         """Give a partition up that the disk refuses to take (rule 7)."""

@@ -41,6 +41,8 @@ ISR_REST_MS = 1_000
 
 Key = tuple[str, int]
 AskIsr = Callable[[list[IsrRequest]], Awaitable[list[IsrResult]]]
+_Wish = tuple[Partition, Leader | None, IsrRequest]
+"""For other in-sync replicas; without `Leader` it is a follower's, to be none of them."""
 
 
 class Replication:
@@ -88,6 +90,7 @@ class Replication:
         self._throttles = throttles
         self._fetchers: dict[int, _Fetcher] = {}
         self._isr_rests_ms: dict[Key, int] = {}
+        self._refused: set[Key] = set()  # followed, and the disk has not taken what came last
         self._tasks = Tasks()
         self._bytes = metrics.counter("pylog_replica_bytes_total", "Bytes of record batches fetched from leaders.")
         self._truncations = metrics.counter("pylog_replica_truncations_total", "Times a follower cut its log.")
@@ -116,6 +119,7 @@ class Replication:
             is_followed = partition.leading is None and partition.leader in image.brokers and not partition.is_offline
             if is_followed and partition.leader != self._broker_id:
                 wanted.setdefault(partition.leader, {})[partition.key] = partition
+        self._refused &= {key for partitions in wanted.values() for key in partitions}
         for broker_id in self._fetchers.keys() - wanted.keys():
             self._fetchers.pop(broker_id).stop()
         for broker_id, partitions in wanted.items():
@@ -160,7 +164,7 @@ class Replication:
 
     def take(self, partition: Partition, asked: FetchPartition, result: FetchResult[memoryview]) -> bool:
         """Take in a leader's answer for one partition; return whether it may be asked again at once."""
-        log = partition.log
+        log, key = partition.log, (asked.topic, asked.partition)
         is_ours = partition.leading is None and partition.leader_epoch == asked.current_leader_epoch
         if log is None or log.offline is not None or not is_ours or log.log_end_offset != asked.fetch_offset:
             return True  # the image changed meanwhile; what is asked next says how it is now
@@ -176,7 +180,11 @@ class Replication:
                 self._append(partition, log, result)
         except (StorageError, ApiError) as error:
             _logger.error("follower stopped partition=%s reason=%s", partition.key, error)
+            if isinstance(error, ApiError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._refused.add(key)
             return False
+        if result.records_bytes:
+            self._refused.discard(key)
         return True
 
     def _append(self, partition: Partition, log: Log, result: FetchResult[memoryview]) -> None:
@@ -229,12 +237,18 @@ class Replication:
             if wanted:
                 await self._change_isr(wanted)
 
-    def _wanted_changes(self) -> list[tuple[Partition, Leader, IsrRequest]]:
+    def _wanted_changes(self) -> list[_Wish]:
         now_ms, epoch = self._now_ms(), self._broker_epoch()
-        wanted = []
+        wanted: list[_Wish] = []
         for partition in self._partitions:
             leading, log = partition.leading, partition.log
-            if leading is None or leading.is_alone:
+            if leading is None:
+                # Whoever writes with acks=all would wait for us until the leader gives us up.
+                resignation = self._partitions.resignation(partition) if self._cannot_follow(partition) else None
+                if resignation is not None and self._isr_rests_ms.get(partition.key, 0) <= now_ms:
+                    wanted.append((partition, None, self._isr_request(partition, resignation, epoch)))
+                continue
+            if leading.is_alone:
                 continue
             if log is None or log.offline is not None or leading.cannot_write:
                 resignation = leading.resignation()
@@ -256,13 +270,16 @@ class Replication:
             wanted.append((partition, leading, self._isr_request(partition, change, epoch)))
         return wanted
 
+    def _cannot_follow(self, partition: Partition) -> bool:
+        return partition.is_offline or partition.key in self._refused
+
     def _isr_request(self, partition: Partition, change: IsrChange, epoch: int) -> IsrRequest:
         members = tuple((one, epoch if one == self._broker_id else known) for one, known in change.isr)
         return IsrRequest(
             partition.topic_id, partition.key.partition, partition.leader_epoch, change.partition_epoch, members
         )
 
-    async def _change_isr(self, wanted: list[tuple[Partition, Leader, IsrRequest]]) -> None:
+    async def _change_isr(self, wanted: list[_Wish]) -> None:
         try:
             async with asyncio.timeout(ISR_TIMEOUT_S):
                 results = await self._ask_isr([request for _, _, request in wanted])
@@ -273,7 +290,14 @@ class Replication:
         for (partition, leading, request), result in zip(wanted, results, strict=True):
             self._isr_answered(partition, leading, request, result)
 
-    def _isr_answered(self, partition: Partition, leading: Leader, request: IsrRequest, result: IsrResult) -> None:
+    def _isr_answered(
+        self, partition: Partition, leading: Leader | None, request: IsrRequest, result: IsrResult
+    ) -> None:
+        if leading is None:
+            # The next image shows what came of it; until then it is not asked for again.
+            self._isr_rests_ms[partition.key] = self._now_ms() + ISR_REST_MS
+            _logger.warning("leaving isr partition=%s answer=%s", partition.key, result.error.name)
+            return
         if partition.leading is not leading or leading.pending is None:
             return  # an image was faster, or brings what comes of a resignation
         if result.error is ErrorCode.NONE:

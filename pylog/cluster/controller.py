@@ -39,7 +39,7 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class IsrRequest:
-    """A leader's wish for other in-sync replicas.
+    """A leader's wish for other in-sync replicas, or a follower's to be none of them.
 
     Attributes:
         leader_epoch: under which it leads.
@@ -361,9 +361,9 @@ class Controller:
         return plans
 
     def plan_isr(self, broker_id: int, broker_epoch: int, wanted: IsrRequest) -> StateChange | IsrResult:
-        """Return the state to write for a leader's wish, or why it is refused.
+        """Return the state to write for a leader's wish, or a follower's to be out, or why it is refused.
 
-        A wish that is fulfilled already is answered as such: the leader asks again when an answer was lost.
+        A wish that is fulfilled already is answered as such: who wishes asks again when an answer was lost.
         """
         topic = self.topics.get(self._names.get(wanted.topic_id, ""))
         state = topic.partitions.get(wanted.partition) if topic is not None else None
@@ -371,10 +371,12 @@ class Controller:
             return IsrResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         members = tuple(member for member, _ in wanted.isr)
         registered = self.brokers.get(broker_id)
+        is_resigning = broker_id not in members and set(members) <= set(state.isr)
+        is_follower = broker_id in state.isr and state.leader not in (broker_id, NO_LEADER)
         error = ErrorCode.NONE
         if registered is None or registered.epoch != broker_epoch:
             error = ErrorCode.STALE_BROKER_EPOCH
-        elif state.leader != broker_id:
+        elif state.leader != broker_id and not (is_follower and is_resigning):
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif state.leader_epoch != wanted.leader_epoch:
             error = ErrorCode.FENCED_LEADER_EPOCH
@@ -382,7 +384,7 @@ class Controller:
             return IsrResult(ErrorCode.NONE, state.isr, state.partition_epoch)
         elif state.partition_epoch != wanted.partition_epoch:
             error = ErrorCode.INVALID_UPDATE_VERSION
-        elif broker_id not in members and set(members) <= set(state.isr):
+        elif is_resigning:
             # Its log cannot be used: another member leads, and it is out until it has fetched everything again.
             after = elect(state, self.brokers, leaving={broker_id})
             if broker_id not in after.isr:

@@ -1,5 +1,6 @@
 """Disks of one broker that fail or lie: the other instances serve, and what was lost there comes back from them."""
 
+import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -65,6 +66,27 @@ def test_t15_one_log_dir_fails(three: Brokers, trigger: Path) -> None:
         three[FAILING].start()
         wait_for(all_are(three, "kept", ALL), "on an empty disk it has fetched everything")
     check(load)
+
+
+def test_rule_7_a_follower_whose_disk_is_full_leaves_the_isr_long_before_it_lags(
+    tmp_path: Path, zookeeper: ZooKeeper
+) -> None:
+    with running(tmp_path, zookeeper, **{"chroot": "/full", "replica.lag.time.max.ms": 600_000}) as brokers:
+        create(brokers[1], "unwritable", 1, 3, min_insync_replicas="2")
+        wait_for(all_are(brokers, "unwritable", ALL), "all replicas are in sync")
+        [leader] = leaders(brokers, "unwritable").values()
+        full = min(ALL - {leader})
+        pid, [segment] = brokers[full].pid, (brokers[full].data_dir / "unwritable-0").glob("*.log")
+        with Load(bootstrap(brokers), "unwritable", 1, **{"enable.idempotence": True}) as load:
+            wait_for(lambda: load.acknowledged > 3000, "a segment larger than any other file that is written")
+            before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (segment.stat().st_size, before[1]))
+            wait_for(all_are(brokers, "unwritable", ALL - {full}), "it says itself that it cannot follow")
+            count = load.acknowledged
+            wait_for(lambda: load.acknowledged > count + 300, "writes go on without it")
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+            wait_for(all_are(brokers, "unwritable", ALL), "with room on the disk it is in sync again")
+        check(load)
 
 
 def test_t9_a_damaged_replica_is_taken_out_and_filled_again_from_a_good_one(

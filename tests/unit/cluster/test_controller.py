@@ -305,6 +305,28 @@ def test_a_leader_whose_log_cannot_be_used_gives_up_to_another_member() -> None:
     assert outsider.error is ErrorCode.INVALID_REQUEST
 
 
+def test_a_follower_that_cannot_write_leaves_the_isr_and_nothing_else_changes() -> None:
+    live = brokers((1, 1), (2, 1), (3, 1))
+    states = (led_by(1, (1, 2, 3), (1, 2, 3)), led_by(1, (1, 2), (1, 2, 3)), led_by(NO_LEADER, (2, 3), (2, 3)))
+    term = controller(snapshot(live, topic("t", *states)))
+    topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, "t")
+    wish = IsrRequest(topic_id, 0, 5, 3, ((1, -1), (2, -1)))
+    assert term.plan_isr(3, 1, wish) == StateChange("t", 0, PartitionImage(1, 5, (1, 2), (1, 2, 3), 3))
+
+    def refusal(broker_id: int, broker_epoch: int, wanted: IsrRequest) -> ErrorCode:
+        found = term.plan_isr(broker_id, broker_epoch, wanted)
+        assert isinstance(found, IsrResult)
+        return found.error
+
+    assert refusal(2, 1, wish) is ErrorCode.NOT_LEADER_OR_FOLLOWER, "a follower takes nobody else out"
+    assert refusal(3, 1, replace(wish, isr=((1, 1), (2, 1), (3, 1), (4, 1)))) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(3, 1, replace(wish, partition=1, isr=((1, -1),))) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(3, 1, replace(wish, partition=2, isr=((2, -1),))) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(3, 2, wish) is ErrorCode.STALE_BROKER_EPOCH
+    assert refusal(3, 1, replace(wish, leader_epoch=4)) is ErrorCode.FENCED_LEADER_EPOCH
+    assert refusal(3, 1, replace(wish, partition_epoch=2)) is ErrorCode.INVALID_UPDATE_VERSION
+
+
 def moving_term() -> Controller:
     seen = replace(
         snapshot(brokers((1, 1), (2, 1), (3, 1)), topic("t", led_by(1, (1, 2), (1, 2)), led_by(2, (2,), (2,)))), level=2

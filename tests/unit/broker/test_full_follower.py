@@ -1,0 +1,140 @@
+"""A follower that cannot append leaves the ISR, so that nobody waits until it counts as lagging (rule 7)."""
+
+import asyncio
+import errno
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from pylog.broker import replication as replication_module
+from pylog.broker.partitions import Partition, Partitions
+from pylog.broker.replication import Replication
+from pylog.broker.settings import parse_broker_settings
+from pylog.broker.throttles import Throttles
+from pylog.cluster.controller import IsrRequest, IsrResult
+from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from pylog.errors import ErrorCode, StorageError
+from pylog.log.directory import LogDirectory
+from pylog.log.log import Log
+from pylog.metrics import Metrics
+from pylog.model import NO_LEADER, NodeAddress
+from pylog.replica.leader import IsrChange
+from pylog.wire.fetch import FetchPartition, FetchResult
+from tests.unit.log.batches import batch
+
+TOPIC_ID = UUID(int=5)
+LEADER_EPOCH, PARTITION_EPOCH = 6, 3
+OURS = 1
+
+
+def hosted(directory: Path, isr: tuple[int, ...], min_isr: int = 2, leader: int = 2) -> tuple[Partitions, Partition]:
+    """Return the partitions of broker 1, one of three replicas of the only partition, and that one."""
+    partitions = Partitions(LogDirectory.open(directory, broker_id=OURS), OURS, parse_broker_settings({}))
+    state = PartitionImage(leader, LEADER_EPOCH, isr, (1, 2, 3), PARTITION_EPOCH)
+    topic = TopicImage("t", TOPIC_ID, {0: state}, configs={"min.insync.replicas": str(min_isr)})
+    address = NodeAddress(1, "h", 9092)
+    brokers = {one: BrokerInfo(one, 10 + one, None, address, address) for one in (1, 2, 3)}
+    image = ClusterImage(1, 1, "c", 2, brokers, {"t": topic})
+    partitions.switch(image, partitions.prepare(image))
+    found = partitions.get("t", 0)
+    assert found is not None
+    return partitions, found
+
+
+@pytest.mark.parametrize(
+    ("isr", "min_isr", "leader", "left"),
+    [
+        ((1, 2, 3), 2, 2, (2, 3)),
+        ((1, 2), 1, 2, (2,)),
+        ((1, 2), 2, 2, None),
+        ((2, 3), 2, 2, None),
+        ((1, 3), 1, NO_LEADER, None),
+        ((1, 2, 3), 5, 2, None),
+    ],
+    ids=["enough are left", "one is enough", "too few would be", "out already", "nobody leads", "never enough"],
+)
+def test_who_is_left_when_this_broker_goes(
+    tmp_path: Path, isr: tuple[int, ...], min_isr: int, leader: int, left: tuple[int, ...] | None
+) -> None:
+    partitions, follower = hosted(tmp_path, isr, min_isr, leader)
+    wanted = None if left is None else IsrChange(tuple((one, -1) for one in left), PARTITION_EPOCH)
+    assert partitions.resignation(follower) == wanted
+
+
+def wishes(
+    partitions: Partitions, monkeypatch: pytest.MonkeyPatch, *answers: FetchResult[memoryview]
+) -> list[IsrRequest]:
+    """Return what a follower asks the controller for after *answers* of its leader, until an image tells it more."""
+    found: list[IsrRequest] = []
+
+    async def ask_isr(wanted: list[IsrRequest]) -> list[IsrResult]:
+        found.extend(wanted)
+        return [IsrResult(ErrorCode.NONE, (2, 3), PARTITION_EPOCH + 1) for _ in wanted]
+
+    async def sync(logs: Iterable[Log]) -> None:
+        raise AssertionError("nothing is to be synced")
+
+    settings = parse_broker_settings({})
+    taker = Replication(
+        OURS, partitions, settings, Metrics(), now_ms=lambda: 1000, secret=b"", broker_epoch=lambda: 11,
+        ask_isr=ask_isr, changed=lambda key: None, sync=sync, throttles=Throttles(1, settings, partitions, lambda: 0),
+    )  # fmt: skip
+    follower = partitions.get("t", 0)
+    assert follower is not None
+    for answer in answers:
+        end = follower.log.log_end_offset if follower.log is not None else 0
+        taker.take(follower, FetchPartition("t", 0, LEADER_EPOCH, end, -1, 0, 1 << 20), answer)
+    monkeypatch.setattr(replication_module, "ISR_TICK_S", 0)
+
+    async def watch() -> None:
+        taker.start()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        await taker.stop()
+
+    asyncio.run(watch())
+    return found
+
+
+def records(offset: int) -> FetchResult[memoryview]:
+    view = batch(2, base_offset=offset)
+    return FetchResult("t", 0, high_watermark=0, log_start_offset=0, records=view, records_bytes=len(view))
+
+
+WISH = IsrRequest(TOPIC_ID, 0, LEADER_EPOCH, PARTITION_EPOCH, ((2, -1), (3, -1)))
+
+
+def refuse(fd: int, data: object, position: int) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_makes_a_follower_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions, follower = hosted(tmp_path, (1, 2, 3))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        assert wishes(partitions, monkeypatch, records(0)) == [WISH]
+    assert follower.log is not None
+    assert follower.log.log_end_offset == 0
+
+
+def test_a_log_that_is_offline_makes_a_follower_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions, follower = hosted(tmp_path, (1, 2, 3))
+    assert follower.log is not None
+    follower.log.offline = StorageError("damaged")
+    assert wishes(partitions, monkeypatch) == [WISH]
+
+
+def test_a_follower_that_could_append_again_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions, follower = hosted(tmp_path, (1, 2, 3))
+    real, refusals = os.pwrite, [refuse]
+
+    def once(fd: int, data: bytes, position: int) -> int:
+        return (refusals.pop() if refusals else real)(fd, data, position)
+
+    monkeypatch.setattr(os, "pwrite", once)
+    assert not wishes(partitions, monkeypatch, records(0), records(0))
+    assert follower.log is not None
+    assert follower.log.log_end_offset == 2
