@@ -57,12 +57,14 @@ class Checks:
     Attributes:
         values: of acknowledged records, by partition and offset.
         counts: how many were acknowledged, served, committed; what a run is worth.
+        on_moved: called with a partition whose move has just been written as done.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.values: dict[TopicPartition, dict[int, bytes]] = {}
         self.counts = {"acknowledged": 0, "served": 0, "committed": 0, "elections": 0, "generations": 0, "moves": 0}
+        self.on_moved: Callable[[TopicPartition, Move], None] = lambda key, move: None
         self.states: dict[TopicPartition, PartitionImage] = {}
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
         self._moving: dict[str, dict[int, Move]] = {}
@@ -236,6 +238,8 @@ class Checks:
         if is_done and not is_called_off and not set(replicas) <= set(state.isr):
             raise Violation("moves end in sync", f"{key}: {replicas} hold it, {state.isr} are in sync")
         self.counts["moves"] += 1
+        if is_done:
+            self.on_moved(key, move)
 
     def _compare(self, key: TopicPartition, before: PartitionImage | None, after: PartitionImage) -> None:
         if not after.isr:

@@ -5,6 +5,7 @@ What they are told goes to the checks.
 """
 
 import asyncio
+import contextlib
 import itertools
 import struct
 from collections.abc import Callable, Iterable, Mapping
@@ -338,23 +339,29 @@ async def operate(
                 await client.call(client.some_broker(), wish, ElectLeadersResponse)
                 continue
             wanted: list[int] | None = chance.sample(broker_ids, 3)
-            if await _move(client, key, wanted) and chance.random() < 0.5:
+            if await _move(client, client.some_broker(), key, wanted) and chance.random() < 0.5:
                 # Call it off, or send the partition back where it was; perhaps before it has gone.
                 await asyncio.sleep(chance.uniform(0.0, 0.4))
                 wanted = chance.choice((None, before[key]))
-                await _move(client, key, wanted)
+                await _move(client, client.some_broker(), key, wanted)
             before[key] = wanted or before[key]
         except Unanswered:
             await client.pause()
 
 
-async def _move(client: Client, key: TopicPartition, replicas: list[int] | None) -> bool:
+async def move_once(client: Client, broker_id: int, key: TopicPartition, replicas: list[int]) -> None:
+    """Ask one broker, once, to have a partition moved to others."""
+    with contextlib.suppress(Unanswered):
+        await _move(client, broker_id, key, replicas)
+
+
+async def _move(client: Client, broker_id: int, key: TopicPartition, replicas: list[int] | None) -> bool:
     """Have a partition held by these brokers, or with None its move called off; return whether that is accepted."""
     part = ReassignablePartition(partition_index=key.partition, replicas=replicas)
     move = AlterPartitionReassignmentsRequest(
         topics=[ReassignableTopic(name=key.topic, partitions=[part])], timeout_ms=500
     )
-    answer = await client.call(client.some_broker(), move, AlterPartitionReassignmentsResponse)
+    answer = await client.call(broker_id, move, AlterPartitionReassignmentsResponse)
     error = answer.error_code or answer.responses[0].partitions[0].error_code
     client.world.note("move", key, replicas, ErrorCode(error).name)
     return not error

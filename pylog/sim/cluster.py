@@ -180,11 +180,11 @@ class Cluster:
             self.disks.failing.discard(host.name)
             self.world.note("dropped", host.name, self.disks.cut_power(host.data_dir))
 
-    def cut_power(self, host: Host) -> None:
-        """Switch the machine off; what was not synced may be gone."""
+    def cut_power(self, host: Host, *, torn: str = "") -> None:
+        """Switch the machine off; what was not synced may be gone.  For *torn* see `Disks.cut_power`."""
         self.network.set_up(host.name, False)
         self.kill(host)
-        lost_bytes = self.disks.cut_power(host.data_dir)
+        lost_bytes = self.disks.cut_power(host.data_dir, torn=torn)
         self.world.note("power", host.name, "lost_bytes", lost_bytes)
 
     def _ended(self, process: Process) -> None:

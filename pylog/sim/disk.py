@@ -122,8 +122,11 @@ class Disks:
             REAL.close(fd)
         process.fds.clear()
 
-    def cut_power(self, directory: Path) -> int:
-        """Leave of every file below *directory* what a power cut leaves; return how many bytes that cost."""
+    def cut_power(self, directory: Path, *, torn: str = "") -> int:
+        """Leave of every file below *directory* what a power cut leaves; return how many bytes that cost.
+
+        Of files named *torn* the last number loses a digit or two, unless it was synced.
+        """
         lost = 0
         for path in sorted(path for path in directory.rglob("*") if path.is_file()):
             safe = self._safe.get(path.stat().st_ino)
@@ -132,6 +135,8 @@ class Disks:
             start = min(safe.dirty_from, len(before)) if safe is not None else 0
             # Written back in order, up to somewhere; what lies behind is as it was.
             end = self._chance.choice((start, self._tear(start, len(now)), self._tear(start, len(now)), len(now)))
+            if path.name == torn:
+                end = max(start, len(now) - self._chance.randint(2, 3))
             left = now[:end] + before[end:] if end >= start else before
             if left != now:
                 lost += max(len(now) - len(left), 0)

@@ -12,10 +12,14 @@ from pylog.group.records import TOPIC as GROUPS_TOPIC
 from pylog.sim.checks import Checks
 from pylog.sim.cluster import Cluster, Host
 from pylog.sim.network import Weather
+from pylog.sim.plots import Plots
 from pylog.sim.zookeeper import HOST as ZOOKEEPER
 
 RESTS_S = ((0.05, 1.5), (0.05, 1.5), (0.02, 0.5), (0.5, 3.0))
 """Between two faults; each run has its own pace."""
+
+CALM_SHARE = 0.2
+"""Runs in which only two kinds of fault come: what takes several steps is not disturbed by others."""
 
 ALONE_S = 2.9
 """After so long without the others a broker is alone in sync: their sessions and perhaps the controller's are over."""
@@ -35,7 +39,7 @@ class Faults:
         self._is_flushing = is_flushing
         self.clients: list[str] = []
         self._open = 0
-        self._is_mended = False
+        self._plots = Plots(cluster, checks)
 
     async def run(self, until_s: float) -> None:
         """Do harm until *until_s*."""
@@ -60,12 +64,20 @@ class Faults:
             (1, self._kill_everybody_else_in_the_dark),
             (1, self._corner_leader),
             (1, self._cut_power_after_truncation),
+            (1, self._hang_streams),
+            (1, self._delay_a_wish),
+            (1, self._tear_epochs),
         ]
+        if chance.random() < 0.5:
+            self._checks.on_moved = self._plots.bring_back
         rest_s = chance.choice(RESTS_S)
         # Each run likes some kinds and knows nothing of others: that reaches further than a bit of everything.
         weights = [weight * chance.choice((0, 1, 1, 4)) for weight, _ in kinds]
         if not any(weights):
             weights = [weight for weight, _ in kinds]
+        if chance.random() < CALM_SHARE:
+            few = chance.sample(range(len(kinds)), 2)
+            weights = [float(number in few) for number in range(len(kinds))]
         while self._world.now_s < until_s:
             await asyncio.sleep(chance.uniform(*rest_s))
             chance.choices([fault for _, fault in kinds], weights)[0]()
@@ -74,7 +86,7 @@ class Faults:
     def mend(self) -> Host | None:
         """End every fault but, now and then, a full disk; return whose that is."""
         self._world.note("mend")
-        self._is_mended = True
+        self._plots.is_over = True
         self._cluster.network.heal()
         self._cluster.network.weather = Weather()
         self._cluster.ensemble.is_up = True
@@ -187,8 +199,15 @@ class Faults:
                 return False
             if not cluster.ensemble.reaches(other.name):
                 return False
+        if self._open or self._plots.open or self._has_wishes(host):
+            return False
         states = self._checks.states.values()
-        return self._open == 0 and all(len(state.isr) > 1 for state in states if host.broker_id in state.isr)
+        return all(len(state.isr) > 1 for state in states if host.broker_id in state.isr)
+
+    def _has_wishes(self, host: Host) -> bool:
+        """Whether a wish of *host* for fewer in sync may be under way, and be granted when it has forgotten."""
+        partitions = host.broker.partitions if host.broker is not None else ()
+        return any(one.leading is not None and one.leading.pending is not None for one in partitions)
 
     def _begin(self, low_s: float, high_s: float, end: Callable[[], None]) -> None:
         """Count a fault that ends by itself."""
@@ -257,6 +276,19 @@ class Faults:
             self._cluster.ensemble.is_up = True
 
         self._begin(0.2, 5.0, back)
+
+    def _hang_streams(self) -> None:
+        """Hold back what is sent between two hosts, but on streams that they open from now on."""
+        hosts = [*(host.name for host in self._cluster.hosts.values()), self._world.random.choice(self.clients)]
+        source, target = self._world.random.sample(hosts, 2)
+        self._cluster.network.hang(source, target, self._world.random.uniform(0.2, 6.0))
+
+    def _delay_a_wish(self) -> None:
+        self._plots.start("wish", self._plots.delay_a_wish)
+
+    def _tear_epochs(self) -> None:
+        if self._is_flushing:
+            self._plots.start("tear", self._plots.tear_epochs_of_the_last)
 
     def _drop_store_answers(self) -> None:
         self._cluster.ensemble.drop = 0.3
@@ -338,7 +370,7 @@ class Faults:
                 other.is_held_down = True
 
         def fill() -> None:
-            if not self._is_mended:
+            if not self._plots.is_over:
                 self._world.note("disk_full", leader.name)
                 self._cluster.disks.full.add(leader.name)
 
@@ -390,7 +422,7 @@ class Faults:
             self._cut([(leader.name, client) for client in self.clients])
 
         def kill() -> None:
-            if not self._is_mended and leader.process is not None and self._may_hurt(leader):
+            if not self._plots.is_over and leader.process is not None and self._may_hurt(leader):
                 self._cluster.kill(leader)
                 self._start_later(leader)
 

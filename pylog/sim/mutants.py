@@ -224,10 +224,10 @@ MUTANTS: Sequence[Mutant] = (
         "origin = state.replicas",
     ),
     Mutant(
-        "trust-progress-from-before-a-move",
-        "replica/leader.py",
-        "            self._followers[one].log_end_offset = UNKNOWN\n",
-        "            pass\n",
+        "come-back-in-the-same-epoch",
+        "cluster/reassignment.py",
+        "if _without(replicas, state.replicas):",
+        "if not replicas:",
     ),
     # -- producers and groups ----------------------------------------------------------------------------------------
     Mutant(

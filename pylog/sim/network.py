@@ -1,7 +1,8 @@
 """A network of byte streams: delays, losses that cost a retransmission, cuts in one direction or both, resets.
 
 A stream keeps its order, as TCP does; different streams overtake each other.  Bytes that meet a cut are sent again
-until it heals or the stream is given up.
+until it heals or the stream is given up; in some runs ever more seldom, as TCP does, so that a stream of before comes
+through long after newer ones.  What a closed or killed end had sent may still arrive.
 """
 
 import asyncio
@@ -16,6 +17,9 @@ from pylog.sim.world import CURRENT, Process, World
 RETRANSMIT_S = (0.05, 0.4)
 GIVE_UP_S = 12.0
 """How long bytes are sent again before their stream is reset."""
+
+BACKING_OFF_SHARE = 0.3
+"""Runs in which the pause before bytes are sent again grows up to the time that they have waited for."""
 
 CHUNK_BYTES = 16 << 10
 FIRST_FD = 1 << 24  # no real descriptor is ever that large
@@ -62,6 +66,11 @@ class End:
         self._sending: deque[tuple[int, bytes | None]] = deque()
         self._is_stalled = False
         self._last_us = 0
+        self._hangs_until_us = 0
+
+    def hang(self, until_us: int) -> None:
+        """Hold back what is sent from here, until then."""
+        self._hangs_until_us = max(self._hangs_until_us, until_us)
 
     def send(self, data: bytes | None) -> None:
         """Send bytes, or None as the last; they arrive in order, or the stream is reset."""
@@ -87,6 +96,10 @@ class End:
         network = self.network
         world, weather = network.world, network.weather
         sent_us, data = self._sending[0]
+        if world.now_us < self._hangs_until_us:
+            self._is_stalled = True
+            world.at(self._hangs_until_us, None, self._again)
+            return
         if weather.reset and world.random.random() < weather.reset:
             self.reset()
             return
@@ -96,7 +109,10 @@ class End:
                 self.reset()
                 return
             self._is_stalled = True
-            world.after(world.random.uniform(*RETRANSMIT_S), None, self._again)
+            low_s, high_s = RETRANSMIT_S
+            if network.is_backing_off:
+                high_s = max(high_s, (world.now_us - sent_us) / 1e6)
+            world.after(world.random.uniform(low_s, high_s), None, self._again)
             return
         self._sending.popleft()
         peer = self.peer
@@ -140,11 +156,14 @@ class End:
             self.on_data = None
 
     def die(self) -> None:
-        """Its process was killed: the kernel resets the stream, if the host lives."""
+        """Its process was killed: the kernel, if the host lives, ends the stream, or resets it if some was unread."""
+        network = self.network
+        if network.is_up(self.host) and network.world.random.random() < 0.5:
+            self.send(None)
+        elif network.is_up(self.host):
+            network.world.after(0.0005, None, self._reset_unless_cut)
         self.is_closed = True
         self.on_data = None
-        if self.network.is_up(self.host):
-            self.network.world.after(0.0005, None, self._reset_unless_cut)
 
     def _reset_unless_cut(self) -> None:
         if not self.network.is_cut(self.host, self.peer.host):
@@ -152,10 +171,16 @@ class End:
 
 
 class Network:
-    """All streams and who can reach whom."""
+    """All streams and who can reach whom.
+
+    Attributes:
+        weather: of all streams.
+        is_backing_off: see `BACKING_OFF_SHARE`.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.is_backing_off = world.random.random() < BACKING_OFF_SHARE
         self.weather = Weather()
         self._cuts: set[tuple[str, str]] = set()
         self._down: set[str] = set()
@@ -174,6 +199,13 @@ class Network:
     def uncut(self, source: str, target: str) -> None:
         """Let bytes pass again."""
         self._cuts.discard((source, target))
+
+    def hang(self, source: str, target: str, for_s: float) -> None:
+        """Hold back what is sent on streams that there are from *source* to *target*; new ones are as fast as ever."""
+        self.world.note("hang", f"{source}>{target}", for_s)
+        for end in self._ends:
+            if end.host == source and end.peer.host == target:
+                end.hang(self.world.now_us + int(for_s * 1e6))
 
     def heal(self) -> None:
         """Let everybody reach everybody."""

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from pylog.broker import agent as agent_module
 from pylog.broker import broker as broker_module
+from pylog.broker import replication as replication_module
 from pylog.log.log import Log
 from pylog.net import listener as listener_module
 from pylog.net.connection import Connection
@@ -21,6 +22,9 @@ from pylog.sim.network import Network
 from pylog.sim.threads import Threading, Turns
 from pylog.sim.world import CURRENT, Process, ProcessEnded, World
 from pylog.store.base import Store
+
+ISR_TIMEOUT_S = 1.0
+"""After which a leader asks again for a change of its in-sync replicas; as short as all that is configured."""
 
 STATVFS = os.statvfs_result((4096, 4096, 1 << 30, 1 << 29, 1 << 29, 1 << 20, 1 << 20, 1 << 20, 0, 255))
 """A disk half full, whatever this machine's is."""
@@ -101,6 +105,7 @@ def install(
     _replace(agent_module, queue=threads, threading=threads, Future=threads.Future)
     _replace(listener_module, socket=network)
     _replace(broker_module, AdminServer=_NoAdmin, Watchdog=_NoWatchdog, open_store=lambda config: open_store())
+    _replace(replication_module, ISR_TIMEOUT_S=ISR_TIMEOUT_S)
     # Sets come in the order of their members' addresses otherwise.
     _replace(Log, __hash__=lambda log: hash(log.topic_partition))
     _replace(Connection, __hash__=lambda connection: connection._fd)
