@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -93,32 +94,9 @@ class Load:
 
     def read_back(self, settle_s: float = 3.0) -> History:
         """Read the whole topic into the history and return it."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "group.id": "history",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "check.crcs": True,
-            }
-        )
-        consumer.assign([TopicPartition(self._topic, number, 0) for number in range(self._partitions)])
-        ended: set[int] = set()
-        deadline_s = time.monotonic() + 60
-        while len(ended) < self._partitions:
-            assert time.monotonic() < deadline_s, f"only partitions {sorted(ended)} were read to their end"
-            for message in consumer.consume(1000, settle_s):
-                error = message.error()
-                if error is None:
-                    partition, number = _numbered(message)
-                    self.history.read[partition].append(number)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    end_of = message.partition()
-                    assert end_of is not None
-                    ended.add(end_of)
-                else:
-                    raise AssertionError(error)
-        consumer.close()
+        for message in read(self._bootstrap, self._topic, self._partitions, settle_s):
+            partition, number = _numbered(message)
+            self.history.read[partition].append(number)
         return self.history
 
     def _run(self) -> None:
@@ -149,3 +127,32 @@ def _numbered(message: Message) -> tuple[int, int]:
     assert partition is not None
     assert value is not None
     return partition, int(value)
+
+
+def read(bootstrap: str, topic: str, partitions: int, settle_s: float = 3.0) -> Iterator[Message]:
+    """Yield every record of a topic, each partition from its start to where it ends now."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "history",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "check.crcs": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    ended: set[int] = set()
+    deadline_s = time.monotonic() + 60
+    while len(ended) < partitions:
+        assert time.monotonic() < deadline_s, f"only partitions {sorted(ended)} were read to their end"
+        for message in consumer.consume(1000, settle_s):
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                end_of = message.partition()
+                assert end_of is not None
+                ended.add(end_of)
+            else:
+                raise AssertionError(error)
+    consumer.close()
