@@ -38,6 +38,7 @@ NOT_WELL = 3
 # second a task, twice over.
 OWN_PATHS = (
     "/etc/pylog/*.yml",
+    "/etc/pylog/*.secret",
     "/etc/pylog-zookeeper",
     "/etc/pylog-zookeeper/*",
     "/etc/pylog-firewall/*",
