@@ -247,7 +247,7 @@ def broken(directory: Path, file: str, text: str) -> Path:
 
 def corrupt(directory: Path) -> Path:
     """Return a wheelhouse whose pylog wheel does not have the hash that its lock names."""
-    found = _altered(directory, {})
+    found = _altered(directory, {"pylog/__main__.py": "# a release that no host has\n"})
     [wheel] = found.glob("pylog_cluster-*.whl")
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("pylog/extra.py", "# came in on the way\n")
@@ -268,6 +268,7 @@ def _altered(directory: Path, additions: Mapping[str, str]) -> Path:
     wheel.unlink()
     part.rename(wheel)
     after = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert after != before, "it would be the release that runs"
     for lock in target.glob("*.txt"):
         text = lock.read_text().replace(before, after)
         lock.unlink()
