@@ -159,11 +159,11 @@ def said(*words: str) -> Any:
     return json.loads(subprocess.run(program, capture_output=True, text=True, check=True, timeout=120).stdout)
 
 
-def playbook(name: str, extra: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a playbook to its end and keep what it said."""
+def playbook(name: str, extra: Mapping[str, Any] | None = None, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run a playbook to its end, with *more* options, and keep what it said."""
     began_s = time.monotonic()
     done = subprocess.run(
-        command(name, extra), cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
+        [*command(name, extra), *more], cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
         timeout=PLAYBOOK_LIMIT_S,
     )  # fmt: skip
     print(f"{name}: exit code {done.returncode} after {time.monotonic() - began_s:.0f} s")

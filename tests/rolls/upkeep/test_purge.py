@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.rolls import cluster
 
 BARE = "live4"
@@ -54,9 +56,10 @@ def snapshot(host: str) -> dict[str, Any]:
     return found
 
 
-def test_another_name_touches_nothing() -> None:
+@pytest.mark.parametrize("more", [(), ("--limit", "live1")])
+def test_another_name_touches_nothing(more: tuple[str, ...]) -> None:
     before = cluster.starts()
-    done = cluster.playbook("purge", {"purge_name": "somebody-else", "purge_data": True})
+    done = cluster.playbook("purge", {"purge_name": "somebody-else", "purge_data": True}, *more)
     assert done.returncode != 0
     assert "nothing was touched" in done.stdout
     assert cluster.starts() == before
