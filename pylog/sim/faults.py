@@ -68,7 +68,7 @@ class Faults:
             (1, self._delay_a_wish),
             (1, self._tear_epochs),
         ]
-        if chance.random() < 0.5:
+        if chance.random() < 0.7:
             self._checks.on_moved = self._plots.bring_back
         rest_s = chance.choice(RESTS_S)
         # Each run likes some kinds and knows nothing of others: that reaches further than a bit of everything.

@@ -118,12 +118,12 @@ class Plots:
     # -- away and back -----------------------------------------------------------------------------------------------
 
     def bring_back(self, key: TopicPartition, move: Move) -> None:
-        """Give a partition back to a broker that has just lost it, before its leader hears of either."""
+        """Give a partition back to a broker that has just lost it, before it, or the leader, hears of either."""
         chance, state, controller = self._world.random, self._checks.states[key], self._controller()
         hosts = self._cluster.hosts
         gone = [hosts[one] for one in move.removing if hosts[one].process is not None]
         is_possible = not self.is_over and not self._is_damaged() and controller is not None and state.leader in hosts
-        if not is_possible or not gone or chance.random() < 0.5:
+        if not is_possible or not gone or chance.random() < 0.25:
             return
         assert controller is not None
         back, leader = chance.choice(gone), hosts[state.leader]
@@ -132,9 +132,11 @@ class Plots:
         kept = [one for one in state.isr if one not in move.adding]
         wanted = [*kept, back.broker_id, *(one for one in state.isr if one in move.adding)][:3]
         for_s = chance.uniform(0.3, 1.2)
-        # The leader's eyes are shut, and whom it would see is far away.
-        self._cluster.network.hang(controller.name, leader.name, for_s)
-        self._cluster.network.cut(back.name, leader.name)
+        is_leader_blind = chance.random() < 0.4
+        if is_leader_blind:
+            # Whom it would see fetch is far away, too.
+            self._cluster.network.cut(back.name, leader.name)
+        self._cluster.network.hang(controller.name, (leader if is_leader_blind else back).name, for_s)
 
         async def ask() -> None:
             await asyncio.sleep(chance.uniform(0.02, 0.4))
