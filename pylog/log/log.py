@@ -158,7 +158,7 @@ class Log:
         checked = max(min(recovery_point, log.log_end_offset), log._segments.base_offset)
         log.recovery_point = log.log_end_offset if clean else checked
         log.epochs.truncate_start(log.log_start_offset)
-        log.producers.expire(now_ms, config.producer_id_expiration_ms)
+        log.producers.begin_again(now_ms, config.producer_id_expiration_ms)
         if not clean and recovery_point == NOWHERE:
             log.flush()  # so that there is a point again, above whatever compaction did
         if not clean and log.size_bytes:

@@ -152,6 +152,12 @@ class Producers:
         for producer_id in late:
             del self._producers[producer_id]
 
+    def begin_again(self, now_ms: int, expiration_ms: int) -> None:
+        """Give whoever seems late a whole time from now on, after a start: the clock may have been set meanwhile."""
+        for found in self._producers.values():
+            if found.timestamp == UNKNOWN or found.timestamp + expiration_ms <= now_ms:
+                found.timestamp = now_ms
+
     def clear(self) -> None:
         """Forget everyone, also on disk."""
         self._producers.clear()

@@ -76,9 +76,10 @@ def test_rule_7_a_follower_whose_disk_is_full_leaves_the_isr_long_before_it_lags
         wait_for(all_are(brokers, "unwritable", ALL), "all replicas are in sync")
         [leader] = leaders(brokers, "unwritable").values()
         full = min(ALL - {leader})
-        pid, [segment] = brokers[full].pid, (brokers[full].data_dir / "unwritable-0").glob("*.log")
+        pid = brokers[full].pid
         with Load(bootstrap(brokers), "unwritable", 1, **{"enable.idempotence": True}) as load:
             wait_for(lambda: load.acknowledged > 3000, "a segment larger than any other file that is written")
+            [segment] = (brokers[full].data_dir / "unwritable-0").glob("*.log")
             before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (segment.stat().st_size, before[1]))
             wait_for(all_are(brokers, "unwritable", ALL - {full}), "it says itself that it cannot follow")

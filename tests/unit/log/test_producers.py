@@ -158,6 +158,23 @@ def test_a_producer_of_old_records_is_not_taken_for_a_silent_one(tmp_path: Path,
     assert send(log, 0) == (2, False)
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_start_under_a_clock_that_was_set_ahead_forgets_nobody(tmp_path: Path, is_clean: bool) -> None:
+    """Found by the simulator: a leader that came back took a batch again that it had, for its clock was a day ahead."""
+    log = open_log(tmp_path)
+    send(log, 0)
+    log.roll()
+    send(log, 2)
+    (log.close if is_clean else lambda: crash(log))()
+    day_ms = SMALL.producer_id_expiration_ms
+    log = open_log(tmp_path, clean=is_clean, now_ms=day_ms)
+    assert send(log, 2) == (2, True)
+    log.delete_expired(2 * day_ms - 1)
+    assert send(log, 2) == (2, True)
+    log.delete_expired(2 * day_ms)
+    assert send(log, 2) == (4, False)
+
+
 def test_deleted_segments_take_their_snapshots_along(log: Log, tmp_path: Path) -> None:
     fill(log, 60)
     log.delete_records_before(50)
