@@ -214,7 +214,7 @@ _SCRAPE = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1
 _STRANGER = """
 SPARK_CONF_DIR=/nowhere PYSPARK_PYTHON=/opt/pylog/spark/current/bin/python /opt/pylog/spark/current/bin/python -c '
 from pyspark import SparkContext
-SparkContext("spark://{master}:7077", "stranger")
+SparkContext("spark://{master}:7077", "stranger").parallelize([1]).count()
 print("let in")
 ' 2>&1
 """
