@@ -5,7 +5,8 @@
 
 The record lies in ``/var/lib/pylog-former.json``::
 
-    {"sysctls": {name: value}, "hugepages": "madvise", "read_ahead_kib": {"sda": 128}, "users": [name], "fstab": [line]}
+    {"sysctls": {name: value}, "hugepages": "madvise", "read_ahead_kib": {"sda": 128},
+     "io_schedulers": {"sda": "none"}, "users": [name], "fstab": [line]}
 
 Where the users stay with their data, ``/var/lib/pylog-users.json`` goes on saying who was there before, for the purge
 that removes both.  The standard library is all it needs.
@@ -26,6 +27,8 @@ SYS = Path("/sys")
 ETC = Path("/etc")
 OWN_USERS = ("pylog", "pylog-zookeeper")
 HUGEPAGES = "kernel/mm/transparent_hugepage/enabled"
+# Files in which the kernel lists what can be chosen, with what is chosen in brackets.
+CHOICES = ("enabled", "scheduler")
 
 
 def read(path: Path) -> str:
@@ -41,15 +44,20 @@ def sysctl_path(name: str) -> Path:
     return PROC / name.replace(".", "/")
 
 
-def hugepages() -> str:
-    """Return the mode of transparent huge pages that is in force; the kernel puts it in brackets."""
-    found = re.search(r"\[(\w+)\]", read(SYS / HUGEPAGES))
+def chosen(path: Path) -> str:
+    """Return what is in force in one of `CHOICES`; empty where there is no choice."""
+    found = re.search(r"\[([\w-]+)\]", read(path))
     return found[1] if found else ""
 
 
 def read_aheads() -> dict[str, int]:
     """Return block device -> read-ahead in KiB."""
     return {path.parent.parent.name: int(read(path) or 0) for path in SYS.glob("block/*/queue/read_ahead_kb")}
+
+
+def io_schedulers() -> dict[str, str]:
+    """Return block device -> its I/O scheduler, of those that can have one."""
+    return {path.parent.parent.name: name for path in SYS.glob("block/*/queue/scheduler") if (name := chosen(path))}
 
 
 def users() -> list[str]:
@@ -80,8 +88,9 @@ def record(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Note what is there now.  What was noted before stays: it is older, and the rest is our own doing since."""
     before = noted()
     now = {
-        "hugepages": hugepages(),
+        "hugepages": chosen(SYS / HUGEPAGES),
         "read_ahead_kib": read_aheads(),
+        "io_schedulers": io_schedulers(),
         "users": users(),
         "fstab": read(ETC / "fstab").splitlines(),
     }
@@ -98,7 +107,7 @@ def restore(wanted: Mapping[str, Any]) -> dict[str, Any]:
     former, has_record = noted(), RECORD.exists()
     restored, refused = [], []
     for path, value in () if is_container() else targets(former):
-        if read(path) == value or (path.name == "enabled" and hugepages() == value):
+        if (chosen(path) if path.name in CHOICES else read(path)) == value:
             continue
         try:
             path.write_text(f"{value}\n")
@@ -120,10 +129,11 @@ def targets(former: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
         yield sysctl_path(name), value
     if former.get("hugepages"):
         yield SYS / HUGEPAGES, former["hugepages"]
-    for device, kib in former.get("read_ahead_kib", {}).items():
-        path = SYS / "block" / device / "queue" / "read_ahead_kb"
-        if path.exists():
-            yield path, str(kib)
+    for kind, name in (("read_ahead_kib", "read_ahead_kb"), ("io_schedulers", "scheduler")):
+        for device, value in former.get(kind, {}).items():
+            path = SYS / "block" / device / "queue" / name
+            if path.exists():
+                yield path, str(value)
 
 
 def remove_users(former: Mapping[str, Any]) -> Iterator[str]:

@@ -14,6 +14,11 @@ pytestmark = pytest.mark.readonly
 ShowJournal = Callable[[str], None]
 
 
+def in_container(host: Host) -> bool:
+    """Say whether *host* shares a kernel: there a written file is all that can be had of a kernel's setting."""
+    return bool(host.run("systemd-detect-virt --container").rc == 0)
+
+
 def test_systemd_has_no_failed_unit(host: Host) -> None:
     failed = host.run("systemctl --failed --plain --no-legend").stdout.split("\n")
     assert not [line for line in failed if "pylog" in line], failed
@@ -24,8 +29,7 @@ def test_kernel_settings_are_written_and_applied_where_they_can_be(host: Host, m
     written = dict(line.split(" = ") for line in file.content_string.splitlines() if " = " in line)
     wanted = {name: str(value) for name, value in setting(mine, "tuning", "tuning_sysctls").items()}
     assert written == wanted
-    # A container shares its host's kernel: there the file is all that can be had.
-    if host.run("systemd-detect-virt --container").rc != 0:
+    if not in_container(host):
         assert {name: str(host.sysctl(name)) for name in wanted} == wanted
 
 
@@ -34,6 +38,8 @@ def test_limits_and_huge_pages_are_written(host: Host, mine: dict[str, Any]) -> 
     assert f"pylog - nofile {open_files}" in host.file("/etc/security/limits.d/60-pylog.conf").content_string
     mode = setting(mine, "tuning", "tuning_transparent_hugepages")
     assert mode in host.file("/etc/tmpfiles.d/60-pylog-hugepages.conf").content_string
+    if not in_container(host):
+        assert f"[{mode}]" in host.file("/sys/kernel/mm/transparent_hugepage/enabled").content_string
 
 
 def test_nothing_overrides_a_unit(host: Host) -> None:
@@ -68,6 +74,16 @@ def test_data_disks_are_xfs_without_access_times_mounted_by_uuid(host: Host, min
         uuid = host.check_output("blkid -s UUID -o value %s", mount["source"])
         line = next(line for line in fstab.splitlines() if device["mount"] in line.split())
         assert uuid in line.split()[0], "mounted by UUID: device names change"
+
+
+def test_data_disks_are_read_and_written_in_the_order_that_is_wanted(host: Host, mine: dict[str, Any]) -> None:
+    read_ahead_kib = setting(mine, "tuning", "tuning_read_ahead_kib")
+    scheduler = setting(mine, "tuning", "tuning_io_scheduler")
+    for device in mine["disks_devices"]:
+        source = host.check_output("findmnt --noheadings --output SOURCE %s", device["mount"])
+        found = host.check_output("lsblk --noheadings --nodeps --output RA,SCHED %s", source).split()
+        # A container's disks are of the machine around it, which its udev rules do not reach.
+        assert in_container(host) or found == [str(read_ahead_kib), scheduler or found[1]], source
 
 
 def test_zookeeper_runs_with_its_own_id(

@@ -18,11 +18,13 @@ class Machine:
         self.dirty = path / "proc" / "vm" / "dirty_ratio"
         self.hugepages = path / "sys" / former.HUGEPAGES
         self.read_ahead = path / "sys" / "block" / "vda" / "queue" / "read_ahead_kb"
+        self.scheduler = self.read_ahead.with_name("scheduler")
         self.passwd = path / "etc" / "passwd"
         self.fstab = path / "etc" / "fstab"
         for file, text in (
             (self.swappiness, "60"), (self.dirty, "20"), (self.hugepages, "[always] madvise never"),
-            (self.read_ahead, "128"), (self.passwd, "root:x:0:0::/root:/bin/bash"), (self.fstab, "# none"),
+            (self.read_ahead, "128"), (self.scheduler, "[none] mq-deadline"),
+            (self.passwd, "root:x:0:0::/root:/bin/bash"), (self.fstab, "# none"),
         ):  # fmt: skip
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(f"{text}\n")
@@ -31,6 +33,7 @@ class Machine:
         self.swappiness.write_text("1\n")
         self.hugepages.write_text("always [madvise] never\n")
         self.read_ahead.write_text("1024\n")
+        self.scheduler.write_text("none [mq-deadline]\n")
 
 
 @pytest.fixture
@@ -50,7 +53,8 @@ def test_what_was_before_comes_back(machine: Machine) -> None:
     assert machine.dirty.read_text() == "20\n"
     assert machine.hugepages.read_text() == "always\n"
     assert machine.read_ahead.read_text() == "128\n"
-    assert (len(done["restored"]), done["refused"]) == (3, [])
+    assert machine.scheduler.read_text() == "none\n"
+    assert (len(done["restored"]), done["refused"]) == (4, [])
 
 
 def test_a_second_run_does_not_take_our_own_values_for_the_former_ones(machine: Machine) -> None:
