@@ -13,7 +13,7 @@ FIRST ?= 1
 EFFORT ?= 50
 
 .PHONY: help setup doctor image hosts up status logs shell down distclean \
-        test check sim sim-mutants unit fuzz interop suites molecule bench wheelhouse
+        test check sim sim-mutants unit fuzz interop suites molecule baremetal bench wheelhouse
 
 help: ## print this list
 	@printf 'pylog: a distributed log, deployed by Ansible\n\n'
@@ -75,6 +75,9 @@ suites: ## integration suites of other projects; the result goes to docs/results
 
 molecule: ## one Molecule scenario at full length: SCENARIO=cluster (see docs/handbook.md)
 	@FULL=1 local/molecule.sh $(SCENARIO)
+
+baremetal: ## virtual machines: real disks and kernel settings, a reboot, power cuts; the result goes to docs/results
+	@local/baremetal.sh
 
 bench: ## a benchmark, BENCH=paper unless told; results go to docs/bench and docs/results
 	@local/bench.sh

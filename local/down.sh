@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# down.sh             removes the hosts of `make up` and of Molecule with their data, and the package cache's process;
-#                     sets that somebody made by another name stay, and so do caches
+# down.sh             removes the hosts of `make up`, Molecule and `make baremetal` with their data, and the package cache's
+#                     process; sets that somebody made by another name stay, and so do caches
 # down.sh distclean   removes everything this checkout made
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -16,6 +16,7 @@ remove_sets() {
     name=main
     [[ "$file" == "$STATE/hosts.json" ]] || name=$(basename "$(dirname "$file")")
     case "$verb/$name" in
+      */machines) "$PYTHON3" local/machines.py destroy ;;
       distclean/* | down/main | down/molecule-*) "$PYTHON3" local/hosts.py --set "$name" destroy ;;
       *) say "left alone: set $name (local/hosts.py --set $name destroy)" ;;
     esac

@@ -14,7 +14,8 @@ Names, subnet and loop devices derive from the checkout's path, so two checkouts
 know stands in `.local/hosts.json` (`.local/NAME/hosts.json` for another set):
 
     {"set", "network", "subnet", "gateway", "image", "user", "ssh_key", "known_hosts", "apt_proxy",
-     "hosts": {"live1": {"ip", "container", "disks": ["/dev/loop4711", ...]}, ...}}
+     "hosts": {"live1": {"ip", "container", "disks": ["/dev/loop4711", ...]}, ...},
+     "without": groups of the inventory that these hosts leave empty, "variables": what differs on all of them}
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ INOTIFY_A_HOST = 9
 MACHINE_LOCK = Path("/run/lock/pylog-hosts.lock")
 LOOP_SPACING = 200
 READY_TIMEOUT_S = 90
-RESERVED_NAMES = frozenset({"apt-cache", "cache", "disks", "journal", "shared", "ssh", "wheelhouse"})
+RESERVED_NAMES = frozenset({"apt-cache", "cache", "disks", "journal", "machines", "shared", "ssh", "wheelhouse"})
 
 READY_SCRIPT = f"""
 install -d -m 700 /root/.ssh && cat >/root/.ssh/authorized_keys || exit 1
@@ -116,6 +117,8 @@ class HostSet:
     known_hosts: str = ""
     apt_proxy: str = ""
     hosts: dict[str, Host] = field(default_factory=dict)
+    without: list[str] = field(default_factory=list)
+    variables: dict[str, Any] = field(default_factory=dict)
 
 
 def say(text: str) -> None:

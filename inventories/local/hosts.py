@@ -25,6 +25,7 @@ def variables(state: dict[str, Any], host: str) -> dict[str, Any]:
         "ansible_ssh_private_key_file": state["ssh_key"],
         "ansible_ssh_common_args": options,
         "local_disks": state["hosts"][host]["disks"],
+        **state.get("variables", {}),
     }
 
 
@@ -58,7 +59,7 @@ def inventory(state: dict[str, Any]) -> dict[str, Any]:
     return {
         "_meta": {"hostvars": {host: variables(state, host) for host in hosts}},
         "all": {"vars": {"pylog_apt_proxy": state.get("apt_proxy") or ""}},
-        **{group: {"hosts": members} for group, members in groups.items()},
+        **{group: {"hosts": members} for group, members in groups.items() if group not in state.get("without", ())},
     }
 
 

@@ -179,10 +179,10 @@ def leaked(text: str) -> list[str]:
     return [name for name, secret in secrets.items() if secret in text]
 
 
-def health() -> dict[str, Any]:
-    """Return what `pylog cluster health` says, waiting five minutes for it to be well."""
+def health(wait_s: int = 300) -> dict[str, Any]:
+    """Return what `pylog cluster health` says, waiting for it to be well."""
     program = [sys.executable, "-m", "pylog", "cluster", "health", "--bootstrap", bootstrap(), "--format", "json"]
-    wanted = ["--brokers", str(len(targets())), "--wait", "300", "--consecutive", "3"]
+    wanted = ["--brokers", str(len(targets())), "--wait", str(wait_s), "--consecutive", "3"]
     done = subprocess.run([*program, *wanted], capture_output=True, text=True, check=False)
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -1,0 +1,195 @@
+"""Machines with a kernel and disks of their own are rebooted, and lose power one by one and all at once.
+
+Run by `make baremetal`, in this order; local/machines.py says what a power cut is.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from fabric.exceptions import GroupException
+from paramiko import SSHException
+
+from pylog.ops.load import Load
+from tests.rolls import cluster
+
+HOSTS = [target.name for target in cluster.targets()]
+VICTIM = HOSTS[len(HOSTS) // 2]
+DISK = "/var/lib/pylog/disk2"
+PARTITIONS = 3
+BEFORE = 3000
+"""Acknowledged records before anything happens."""
+START_LIMIT_S = 900
+MESSAGE_LIMIT_MS = 3_600_000
+BOOT = "cat /proc/sys/kernel/random/boot_id"
+ATTEMPTS = 5
+UNREACHABLE = (OSError, SSHException, GroupException, EOFError)
+
+# What the role `tuning` and the role `disks` set and a container does not have.
+APPLIED = """
+sysctl vm.swappiness vm.dirty_background_ratio vm.dirty_ratio vm.max_map_count
+cat /sys/kernel/mm/transparent_hugepage/enabled
+for mount in /var/lib/pylog/disk*; do
+  findmnt --noheadings --output TARGET,FSTYPE,UUID,OPTIONS $mount
+  lsblk --noheadings --nodeps --output NAME,RA,SCHED $(findmnt --noheadings --output SOURCE $mount)
+done
+"""
+# One file with room for two blocks, all of it on the disk. XFS flushes by itself every 30 s; from the next thaw on it
+# does so in two hours.
+PREPARE = f"""
+rm -f {DISK}/blocks {DISK}/cached
+dd if=/dev/zero of={DISK}/blocks bs=4096 count=2 conv=fsync status=none && sync
+sysctl --quiet fs.xfs.xfssyncd_centisecs=720000
+fsfreeze --freeze {DISK} && fsfreeze --unfreeze {DISK}
+"""
+# Both blocks go past the page cache to the disk; only the first is followed by a flush.
+WRITE = f"""
+yes flushed | dd of={DISK}/blocks bs=4096 count=1 iflag=fullblock oflag=direct conv=notrunc,fsync status=none
+yes written | dd of={DISK}/blocks bs=4096 count=1 seek=1 iflag=fullblock oflag=direct conv=notrunc status=none
+yes cached | head -c 4096 > {DISK}/cached
+"""
+READ = f"""
+for block in 0 1; do dd if={DISK}/blocks bs=4096 count=1 skip=$block status=none | tr -d '\\0' | head -n 1; echo .; done
+head -n 1 {DISK}/cached 2>/dev/null | tr -d '\\0'
+"""
+
+
+def on(host: str, command: str) -> str:
+    """Return what *command*, which may run twice, prints on *host*; emulated, a host may be slow to let us in."""
+    for _ in range(ATTEMPTS):
+        with suppress(*UNREACHABLE):
+            return cluster.on(host, command)
+    return cluster.on(host, command)
+
+
+def machines(*words: str) -> None:
+    subprocess.run([sys.executable, str(cluster.ROOT / "local" / "machines.py"), *words], check=True)
+
+
+def booted(host: str) -> str:
+    return on(host, BOOT)
+
+
+def running(host: str) -> list[str]:
+    """Return the units of ours that run on *host*."""
+    shown = on(host, "systemctl list-units --plain --no-legend --state=running 'pylog-*'")
+    return sorted(line.split()[0] for line in shown.splitlines())
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    cluster.wait_for(condition, START_LIMIT_S)
+
+
+def is_anew(host: str, before: str) -> bool:
+    """Say whether *host* has booted since its boot *before*, and lets us in."""
+    try:
+        return cluster.on(host, BOOT) != before
+    except UNREACHABLE:
+        return False
+
+
+@contextmanager
+def loaded(topics: Mapping[str, Mapping[str, str]]) -> Iterator[dict[str, Load]]:
+    """Produce during the block to a new topic for each of *topics*, which have the settings that stand beside them."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
+    names = {what: f"power-{time.time_ns()}-{number}" for number, what in enumerate(topics)}
+    wanted = [NewTopic(names[what], PARTITIONS, len(HOSTS), config=dict(config)) for what, config in topics.items()]
+    for future in admin.create_topics(wanted, operation_timeout=60).values():
+        future.result(90)
+    properties = {
+        "acks": "all", "message.timeout.ms": MESSAGE_LIMIT_MS, "linger.ms": 5,
+        # A loss, which a cut of all hosts may mean, ends the sequence of an idempotent producer.
+        "enable.idempotence": len(topics) == 1, "max.in.flight.requests.per.connection": 1,
+    }  # fmt: skip
+    with ExitStack() as stack:
+        loads = {
+            what: stack.enter_context(Load(cluster.bootstrap(), name, PARTITIONS, properties))
+            for what, name in names.items()
+        }
+        wait_for(lambda: all(load.acknowledged >= BEFORE for load in loads.values()))
+        yield loads
+
+
+def kept(what: str, began_s: float, loads: Mapping[str, Load]) -> list[dict[str, Any]]:
+    """Read back what *loads* sent, keep the numbers, and return them."""
+    reports = {name: load.read_back().report() for name, load in loads.items()}
+    seconds = round(time.monotonic() - began_s)
+    print(what, seconds, json.dumps(reports))
+    cluster.keep_more("baremetal", "runs", {"what": what, "seconds": seconds, **reports})
+    return list(reports.values())
+
+
+def nothing_went_wrong(report: Mapping[str, Any]) -> bool:
+    """Say whether all that was acknowledged is there, once where the producer is idempotent, and in order."""
+    return bool(report["acknowledged"] > BEFORE) and not any(report[name] for name in ("failed", "lost", "reordered"))
+
+
+def well() -> None:
+    found = cluster.health(START_LIMIT_S)
+    assert found["problems"] == [], found
+
+
+def test_a_power_cut_takes_what_was_not_flushed_and_nothing_else() -> None:
+    on(VICTIM, PREPARE)
+    on(VICTIM, WRITE)
+    machines("cut", VICTIM)
+    machines("start", VICTIM)
+    assert on(VICTIM, READ).split() == ["flushed", ".", "."]
+    well()
+
+
+def test_a_reboot_keeps_settings_units_and_data() -> None:
+    before, units, applied = booted(VICTIM), running(VICTIM), on(VICTIM, APPLIED)
+    assert f"pylog-broker@{VICTIM[-1]}.service" in units
+    began_s = time.monotonic()
+    with loaded({"by default": {}}) as loads:
+        on(VICTIM, "nohup sh -c 'sleep 1; systemctl reboot' >/dev/null 2>&1 &")
+        wait_for(lambda: is_anew(VICTIM, before))
+        well()
+        wait_for(lambda: running(VICTIM) == units)
+    [report] = kept("reboot of one", began_s, loads)
+    assert nothing_went_wrong(report)
+    assert on(VICTIM, APPLIED) == applied
+    cluster.keep_more("baremetal", "settings", {VICTIM: applied.splitlines()})
+
+
+@pytest.mark.skipif(len(HOSTS) < 3, reason="one host of one: the test of all hosts is the same")
+def test_one_host_that_loses_power_loses_nothing_acknowledged() -> None:
+    before, units = booted(VICTIM), running(VICTIM)
+    began_s = time.monotonic()
+    with loaded({"by default": {}}) as loads:
+        machines("cut", VICTIM)
+        machines("start", VICTIM)
+        assert booted(VICTIM) != before
+        well()
+        wait_for(lambda: running(VICTIM) == units)
+    [report] = kept("power cut of one", began_s, loads)
+    assert nothing_went_wrong(report)
+
+
+def test_all_hosts_that_lose_power_at_once_keep_what_was_flushed() -> None:
+    units = {host: running(host) for host in HOSTS}
+    began_s = time.monotonic()
+    with loaded({"flushed": {"flush.messages": "1"}, "by default": {}}) as loads:
+        machines("cut")
+        machines("start")
+        well()
+        wait_for(lambda: all(running(host) == units[host] for host in HOSTS))
+    flushed, unflushed = kept("power cut of all", began_s, loads)
+    assert nothing_went_wrong(flushed)
+    assert unflushed["failed"] == 0
+    count = "journalctl -b -u 'pylog-broker@*' | grep -c 'possible loss' || true"
+    warnings = sum(int(on(host, count)) for host in HOSTS)
+    assert warnings >= len(loads) * PARTITIONS, "the broker that decides says where there may be a loss"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def numbers() -> None:
+    """Begin this run's numbers; `qemu` is an emulated processor, `kvm` a real one."""
+    cluster.keep_result("baremetal", {"hypervisor": on(VICTIM, "systemd-detect-virt --vm")})
