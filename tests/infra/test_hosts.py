@@ -79,11 +79,11 @@ def test_data_disks_are_xfs_without_access_times_mounted_by_uuid(host: Host, min
 def test_data_disks_are_read_and_written_in_the_order_that_is_wanted(host: Host, mine: dict[str, Any]) -> None:
     read_ahead_kib = setting(mine, "tuning", "tuning_read_ahead_kib")
     scheduler = setting(mine, "tuning", "tuning_io_scheduler")
-    for device in mine["disks_devices"]:
+    # A container's disks are of the machine around it, which its udev rules do not reach.
+    for device in [] if in_container(host) else mine["disks_devices"]:
         source = host.check_output("findmnt --noheadings --output SOURCE %s", device["mount"])
         found = host.check_output("lsblk --noheadings --nodeps --output RA,SCHED %s", source).split()
-        # A container's disks are of the machine around it, which its udev rules do not reach.
-        assert in_container(host) or found == [str(read_ahead_kib), scheduler or found[1]], source
+        assert found == [str(read_ahead_kib), scheduler or found[1]], source
 
 
 def test_zookeeper_runs_with_its_own_id(
