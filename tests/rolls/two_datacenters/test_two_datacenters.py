@@ -212,7 +212,8 @@ def _read(bootstrap: str, at_least: int) -> list[bytes]:
 _SCRAPE = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:9181/metrics').read().decode())"
 
 _STRANGER = """
-SPARK_CONF_DIR=/nowhere PYSPARK_PYTHON=/opt/pylog/spark/current/bin/python /opt/pylog/spark/current/bin/python -c '
+export JAVA_TOOL_OPTIONS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' SPARK_CONF_DIR=/nowhere
+PYSPARK_PYTHON=/opt/pylog/spark/current/bin/python /opt/pylog/spark/current/bin/python -c '
 from pyspark import SparkContext
 SparkContext("spark://{master}:7077", "stranger").parallelize([1]).count()
 print("let in")
