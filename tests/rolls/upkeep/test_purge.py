@@ -46,9 +46,9 @@ print(json.dumps({
 """
 # Written by what a package's installation runs: caches of the loader, of certificates and of Java, users' shadows.
 BY_PACKAGES = ("/etc/ld.so.cache", "/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/subuid-",
-               "/etc/subgid-", "/etc/fonts/", "/etc/lighttpd", "/etc/java", "/etc/ca-certificates", "/etc/.java", "/usr/local/share",
-               "/etc/systemd/system/multi-user.target.wants/cron.service", "/usr/local/lib/python3", "/etc/machine-id",
-               "/etc/rc", "/usr/bin", "/usr/sbin")  # fmt: skip
+               "/etc/subgid-", "/etc/fonts/", "/etc/lighttpd", "/etc/java", "/etc/ca-certificates", "/etc/.java",
+               "/etc/systemd/system/multi-user.target.wants/cron.service", "/usr/local/share", "/usr/local/lib/python3",
+               "/etc/machine-id", "/etc/rc", "/usr/bin", "/usr/sbin")  # fmt: skip
 
 
 def snapshot(host: str) -> dict[str, Any]:
