@@ -70,10 +70,10 @@ MUTANTS: Sequence[Mutant] = (
         "return is_fetching",
     ),
     Mutant(
-        "name-the-dead-in-an-isr-change",
+        "join-the-isr-below-the-start-of-the-epoch",
         "replica/leader.py",
-        "is_fetching = now_ms - follower.fetched_ms <= self._lag_ms",
-        "is_fetching = True",
+        "follower.log_end_offset >= max(high_watermark, self._epoch_start)",
+        "follower.log_end_offset >= high_watermark",
     ),
     Mutant(
         "count-progress-without-a-look-at-epochs",

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,8 @@ def test_t15_one_log_dir_fails(three: Brokers, trigger: Path) -> None:
 def test_rule_7_a_follower_whose_disk_is_full_leaves_the_isr_long_before_it_lags(
     tmp_path: Path, zookeeper: ZooKeeper
 ) -> None:
-    with running(tmp_path, zookeeper, **{"chroot": "/full", "replica.lag.time.max.ms": 600_000}) as brokers:
+    settings: dict[str, Any] = {"chroot": "/full", "replica.lag.time.max.ms": 600_000}
+    with running(tmp_path, zookeeper, **settings) as brokers:
         create(brokers[1], "unwritable", 1, 3, min_insync_replicas="2")
         wait_for(all_are(brokers, "unwritable", ALL), "all replicas are in sync")
         [leader] = leaders(brokers, "unwritable").values()
@@ -93,8 +95,8 @@ def test_rule_7_a_follower_whose_disk_is_full_leaves_the_isr_long_before_it_lags
 def test_t9_a_damaged_replica_is_taken_out_and_filled_again_from_a_good_one(
     tmp_path: Path, zookeeper: ZooKeeper
 ) -> None:
-    settings = {"log.segment.bytes": 65536, "log.scrub.interval.ms": 0}
-    with running(tmp_path, zookeeper, **{"chroot": "/scrub", **settings}) as brokers:
+    settings: dict[str, Any] = {"chroot": "/scrub", "log.segment.bytes": 65536, "log.scrub.interval.ms": 0}
+    with running(tmp_path, zookeeper, **settings) as brokers:
         create(brokers[1], "scrubbed", 1, 3, min_insync_replicas="2")
         wait_for(all_are(brokers, "scrubbed", ALL), "all replicas are in sync")
         with Load(bootstrap(brokers), "scrubbed", 1, **{"enable.idempotence": True}) as load:
