@@ -2,11 +2,13 @@
 
     python -m bench.replicated pairs [--rounds 5] [--go-on] [--count 1500000] [--seconds 10]
     python -m bench.replicated pauses [--rounds 3]
+    python -m bench.replicated beside [--seconds 10]
     python -m bench.replicated page RESULTS.csv PAUSES.csv
 
 `pairs` runs both clusters at once and gives each round to one and at once to the other; who begins changes with every
 round.  A round is librdkafka writing 100-byte messages to six partitions, then 1,000 messages a second to one partition
 with a consumer that waits for each.  `pauses` kills leaders and restarts brokers of pylog while a producer writes.
+`beside` writes 200 messages a second to one partition beside none, 300 and 1,000 that nobody uses, with pylog alone.
 """
 
 import argparse
@@ -47,6 +49,8 @@ WARM_UP_REQUESTS = 60_000
 WARM_UP_RUNS = 6
 WARM_UP_GAIN = 1.05
 IDLE_CORES = 0.3
+BESIDE = (0, 300, 1_000)
+BESIDE_RATE = 200
 SESSION_MS = 6_000
 """As in production: what follows the death of a leader is mostly waiting for its session to end."""
 
@@ -177,19 +181,19 @@ def settle(one: Trio) -> None:
             return
 
 
-def latencies_ms(bootstrap: str, topic: str, seconds: float) -> list[float]:
-    """Return the milliseconds of every message at `RATE`, sorted."""
+def latencies_ms(bootstrap: str, topic: str, seconds: float, rate: int = RATE) -> list[float]:
+    """Return the milliseconds of every message at *rate*, sorted."""
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "latency", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])  # it was made for this
-    count, arrived = int((seconds + WARM_UP_S) * RATE), 0
+    count, arrived = int((seconds + WARM_UP_S) * rate), 0
     sent_s: list[float] = []
     took: list[float] = []
     begin_s = time.perf_counter() + 0.5
     while arrived < count:
         now_s = time.perf_counter()
-        due_s = begin_s + len(sent_s) / RATE
-        assert now_s < begin_s + count / RATE + PATIENCE_S, f"only {arrived} of {count} messages arrived"
+        due_s = begin_s + len(sent_s) / rate
+        assert now_s < begin_s + count / rate + PATIENCE_S, f"only {arrived} of {count} messages arrived"
         if len(sent_s) < count and now_s >= due_s:
             value = (b"%010d" % len(sent_s)).ljust(SIZE_BYTES, b"x")
             sent_s.append(now_s)
@@ -203,7 +207,7 @@ def latencies_ms(bootstrap: str, topic: str, seconds: float) -> list[float]:
             number = int(bytes(message.value() or b"")[:10])
             assert number == arrived, f"{number} came, {arrived} was due"
             arrived += 1
-            if number >= WARM_UP_S * RATE:
+            if number >= WARM_UP_S * rate:
                 took.append((arrived_s - sent_s[number]) * 1e3)
     producer.flush(PATIENCE_S)
     consumer.close()
@@ -233,6 +237,20 @@ def run_pairs(rounds: int, count: int, seconds: float, work_dir: Path) -> Iterat
                 print(pair, flush=True)
                 pairs.append(pair)
             yield pairs
+
+
+def run_beside(seconds: float, work_dir: Path) -> None:
+    """Carry out `beside` and print what comes of it."""
+    for idle in BESIDE:
+        with tempfile.TemporaryDirectory(dir=work_dir) as scratch, trio("pylog", Path(scratch)) as one:
+            if idle:
+                create(one.bootstrap, "idle", idle)
+            create(one.bootstrap, "used", 1)
+            settle(one)
+            cpu_s, start_s = one.cpu_s(), time.monotonic()
+            cuts = statistics.quantiles(latencies_ms(one.bootstrap, "used", seconds, BESIDE_RATE), n=100)
+            cores = (one.cpu_s() - cpu_s) / (time.monotonic() - start_s)
+            print(f"beside {idle:>5} p50 {cuts[49]:.2f} p99 {cuts[98]:.2f} ms, {cores:.2f} cores", flush=True)
 
 
 def run_pauses(rounds: int, work_dir: Path) -> list[Pause]:
@@ -343,7 +361,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run what is asked for and keep its results."""
     parser = argparse.ArgumentParser(prog="python -m bench.replicated", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("pairs", "pauses", "page"))
+    parser.add_argument("part", choices=("pairs", "pauses", "beside", "page"))
     parser.add_argument("files", nargs="*", type=Path, help="result files, for the page")
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--count", type=int, default=1_500_000, help="messages of a throughput run")
@@ -362,6 +380,8 @@ def main(arguments: Sequence[str]) -> int:
             pairs += [replace(pair, round=before + pair.round) for pair in found]
             if options.write:
                 write_rows(target, Pair, pairs)
+    elif options.part == "beside":
+        run_beside(options.seconds, options.work_dir)
     elif options.part == "pauses":
         pauses = run_pauses(options.rounds or 3, options.work_dir)
         if options.write:

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pylog.broker.feeds import SWEEP_MS, Feed, Feeds
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.quotas import Meter
 from pylog.broker.sessions import FINAL_EPOCH, FetchSession, FetchSessions
@@ -26,7 +27,7 @@ from pylog.replica.follower import diverging_epoch
 from pylog.replica.leader import Leader
 from pylog.replica.selector import Candidate, nearer_replica
 from pylog.wire.api import RequestHeader
-from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult, encode_response, parse_request
+from pylog.wire.fetch import Feeding, FetchPartition, FetchRequest, FetchResult, encode_response, parse_request
 
 _logger = logging.getLogger(__name__)
 
@@ -43,10 +44,10 @@ class DelayedFetch:
     """A fetch that waits for its slot to be filled.
 
     Attributes:
-        offsets: from which it reads, by partition.
+        offsets: from which it reads, by partition; a feed knows its own.
     """
 
-    slot: Slot
+    slot: Slot | None
     version: int
     correlation_id: int
     request: FetchRequest
@@ -88,8 +89,11 @@ class FetchHandler:
         self._now_ms = now_ms
         self._delayed: DelayedRequests[Key, DelayedFetch] = DelayedRequests()
         self._sessions = FetchSessions(lambda: 1 + secrets.randbelow(MAX_SESSION_ID))
+        self._feeds = Feeds()
         self._changed: set[Key] = set()
         self._grown: set[Key] = set()
+        self._fed: dict[Feed, DelayedFetch] = {}
+        self._waiting_feeds: dict[Feed, DelayedFetch] = {}
         self._alarm = Alarm(self._time_is_up, now_ms)
         self._loop = asyncio.get_running_loop()
         self._bytes = metrics.counter("pylog_fetch_bytes_total", "Bytes of record batches sent to consumers.")
@@ -122,6 +126,8 @@ class FetchHandler:
                 for part in request.partitions
             ]
             return encode_response(version, header.correlation_id, refused)
+        if request.feeding is not Feeding.NO:
+            return self._feed(connection, version, header.correlation_id, request)
         if request.replica_id >= 0:
             self._note_progress(request)
         session = None
@@ -142,8 +148,64 @@ class FetchHandler:
         self._alarm.ask(deadline_ms)
         return None
 
+    def _feed(
+        self, connection: Connection, version: int, correlation_id: int, request: FetchRequest
+    ) -> list[Part] | None:
+        """Answer a follower whose list of partitions we keep; see `pylog.broker.feeds`."""
+        now_ms = self._now_ms()
+        try:
+            feed = self._feeds.apply(connection, request, now_ms)
+        except ApiError as error:
+            return encode_response(version, correlation_id, [], error=error.code)
+        if now_ms - feed.swept_ms >= SWEEP_MS:
+            feed.swept_ms = now_ms
+            feed.sweep()
+            request.partitions = list(feed.partitions.values())
+        self._note_progress(request)
+        delayed = DelayedFetch(None, version, correlation_id, request, feed, None, {})
+        parts = self._answer_feed(delayed, feed, is_late=request.max_wait_ms <= 0)
+        if parts is not None:
+            return parts
+        delayed.slot = connection.open_slot()
+        self._waiting_feeds[feed] = delayed
+        deadline_ms = now_ms + request.max_wait_ms
+        self._delayed.watch(delayed, (), deadline_ms)
+        self._alarm.ask(deadline_ms)
+        return None
+
+    def _answer_feed(self, delayed: DelayedFetch, feed: Feed, *, is_late: bool) -> list[Part] | None:
+        """Return the answer, or None if there is none yet."""
+        request = delayed.request
+        request.partitions = feed.wanted()
+        results, found_bytes, is_final = self._read(request)
+        # Nothing is due: that is no reason to answer, as a request about nothing would be.
+        is_final = is_final and bool(results)
+        if found_bytes < request.min_bytes and not is_final and not is_late:
+            return None
+        parts = self._reply(delayed.version, delayed.correlation_id, request, results, feed, None)
+        feed.done(
+            (result.topic, result.partition)
+            for part, result in zip(request.partitions, results, strict=True)
+            # What did not fit comes next; what was told comes again when the follower names it.
+            if result.records_bytes or result.error is not ErrorCode.NONE or not self._has_more(part)
+        )
+        return parts
+
+    def _has_more(self, part: FetchPartition) -> bool:
+        partition = self._partitions.get(part.topic, part.partition)
+        return partition is not None and partition.log is not None and partition.log.log_end_offset > part.fetch_offset
+
+    def _look_at_feeds(self, key: Key, *, has_only_grown: bool) -> None:
+        for feed in self._feeds.under(key):
+            feed.due[key] = None
+            delayed = self._waiting_feeds.get(feed)
+            if delayed is not None and (not has_only_grown or self._has_more(feed.partitions[key])):
+                self._look_soon()
+                self._fed[feed] = delayed
+
     def changed(self, key: Key) -> None:
         """Look again at the fetches waiting for *key*, once this turn of the loop is over."""
+        self._look_at_feeds(key, has_only_grown=False)
         if self._delayed.is_awaited(key):
             self._look_soon()
             self._changed.add(key)
@@ -154,24 +216,30 @@ class FetchHandler:
         Followers gain nothing from the one and consumers nothing from the other, and with acks=all each comes with
         every batch: whoever gains nothing is not looked at.
         """
+        self._look_at_feeds(key, has_only_grown=True)
         if self._delayed.is_awaited(key):
             self._look_soon()
             self._grown.add(key)
 
     def _look_soon(self) -> None:
-        if not self._changed and not self._grown:
+        if not self._changed and not self._grown and not self._fed:
             # After the turn, so that a hundred batches appended in one wake-up cause one look.
             self._loop.call_soon(self._look_again)
 
     def forget(self, connection: Connection) -> None:
         """Drop what a closed connection waited for."""
+        self._feeds.drop(connection)
         for delayed in self._delayed.waiting():
-            if delayed.slot.connection is connection:
-                self._delayed.finish(delayed)
+            if delayed.slot is not None and delayed.slot.connection is connection:
+                self._finish(delayed)
 
     def _look_again(self) -> None:
         changed, self._changed = self._changed, set()
         grown, self._grown = self._grown, set()
+        fed, self._fed = self._fed, {}
+        for feed, delayed in fed.items():
+            if self._waiting_feeds.get(feed) is delayed:
+                self._look_at(delayed, is_late=False)
         due = dict.fromkeys(delayed for key in changed for delayed in self._delayed.under(key))
         for key in grown:
             due.update(dict.fromkeys(self._gaining(key)))
@@ -190,18 +258,30 @@ class FetchHandler:
     def _look_at(self, delayed: DelayedFetch, *, is_late: bool) -> None:
         """Answer a fetch that waited, if it finds enough now or its time is up."""
         request, session = delayed.request, delayed.session
+        assert delayed.slot is not None
         try:
-            results, found_bytes, is_final = self._read(request)
-            if found_bytes < request.min_bytes and not is_final and not is_late:
-                return
-            self._delayed.finish(delayed)
-            delayed.slot.complete(
-                self._reply(delayed.version, delayed.correlation_id, request, results, session, delayed.meter)
-            )
+            parts: list[Part] | None
+            if isinstance(session, Feed):
+                if is_late:
+                    session.sweep()
+                parts = self._answer_feed(delayed, session, is_late=is_late)
+            else:
+                results, found_bytes, is_final = self._read(request)
+                if found_bytes < request.min_bytes and not is_final and not is_late:
+                    return
+                parts = self._reply(delayed.version, delayed.correlation_id, request, results, session, delayed.meter)
+            if parts is not None:
+                self._finish(delayed)
+                delayed.slot.complete(parts)
         except Exception:
             # As where requests come in: a bug of ours must cost one client its connection, not everybody the broker.
             _logger.exception("bug in a fetch that waited peer=%s", delayed.slot.connection.peer)
             delayed.slot.connection.close("fetch failed here")
+
+    def _finish(self, delayed: DelayedFetch) -> None:
+        self._delayed.finish(delayed)
+        if isinstance(delayed.session, Feed):
+            self._waiting_feeds.pop(delayed.session, None)
 
     def _time_is_up(self) -> None:
         for delayed in self._delayed.expire(self._now_ms()):

@@ -211,10 +211,20 @@ class PeerClient:
             raise ApiError(error, f"broker {address.node_id} answers {error.name}")
         return answer
 
+    async def reach(self, address: NodeAddress, timeout_s: float) -> bool:
+        """Be connected; return whether that took a new connection, on which the other side knows nothing yet.
+
+        Raises:
+            ApiError: NETWORK_EXCEPTION when it cannot be reached in *timeout_s*.
+        """
+        before = self._answers
+        async with self._reaching(address, timeout_s):
+            return self._answers is not before
+
     async def fetch(
         self, address: NodeAddress, broker_epoch: int, request: FetchRequest, timeout_s: float
-    ) -> list[FetchResult[memoryview]]:
-        """Fetch as a follower.
+    ) -> tuple[list[FetchResult[memoryview]], bool]:
+        """Fetch as a follower; see `parse_replica_response` for what is returned.
 
         Raises:
             ApiError: NETWORK_EXCEPTION when the leader cannot be reached in *timeout_s*.

@@ -19,6 +19,7 @@ from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from pylog.log.log import Log
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
+from pylog.replica.asked import AskedList
 from pylog.replica.follower import truncation_offset
 from pylog.replica.leader import IsrChange, Leader
 from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult
@@ -139,23 +140,29 @@ class Replication:
         if logs:
             await self._sync(logs)
 
-    def request_for(self, partitions: Iterable[Partition]) -> FetchRequest:
-        """Return the fetch for *partitions*, each from its log end on."""
-        max_bytes = int(self._settings["replica.fetch.max.bytes"])
-        parts = [
-            FetchPartition(
-                partition.key.topic,
-                partition.key.partition,
-                partition.leader_epoch,
-                log.log_end_offset,
-                log.epochs.latest if log.log_end_offset > log.log_start_offset else -1,
-                log.log_start_offset,
-                max_bytes,
-            )
-            for partition in partitions
-            if (log := partition.log) is not None and log.offline is None and not self._throttles.is_waiting(partition)
-        ]
-        return FetchRequest(self._broker_id, MAX_WAIT_MS, 1, MAX_BYTES, 0, 0, -1, parts)
+    def question(self, partition: Partition) -> FetchPartition | None:
+        """Return what to ask the leader of *partition*: everything from its log end on; None for nothing now."""
+        log = partition.log
+        if log is None or log.offline is not None or self._throttles.is_waiting(partition):
+            return None
+        return FetchPartition(
+            partition.key.topic,
+            partition.key.partition,
+            partition.leader_epoch,
+            log.log_end_offset,
+            log.epochs.latest if log.log_end_offset > log.log_start_offset else -1,
+            log.log_start_offset,
+            int(self._settings["replica.fetch.max.bytes"]),
+        )
+
+    def now_ms(self) -> int:
+        """Return the time of a steady clock."""
+        return self._now_ms()
+
+    @property
+    def broker_id(self) -> int:
+        """Ours."""
+        return self._broker_id
 
     @property
     def broker_epoch(self) -> int:
@@ -326,10 +333,11 @@ class _Fetcher:
         self._client = client
         self._address: NodeAddress | None = None
         self._partitions: dict[Key, Partition] = {}
+        self._at_request = self._partitions
         self._resting: dict[Key, float] = {}
         self._rests_s: dict[Key, float] = {}
-        self._asked: frozenset[Key] = frozenset()
-        self._fetch: asyncio.Task[list[FetchResult[memoryview]]] | None = None
+        self._asked = AskedList()
+        self._fetch: asyncio.Task[tuple[list[FetchResult[memoryview]], bool] | None] | None = None
         self._wake = asyncio.Event()
         self._is_stopped = False
 
@@ -339,8 +347,10 @@ class _Fetcher:
         self._partitions = partitions
         self._resting = {key: until for key, until in self._resting.items() if key in partitions}
         self._rests_s = {key: rest for key, rest in self._rests_s.items() if key in partitions}
+        self._asked.doubt_all()
         self._wake.set()
-        if self._fetch is not None and partitions.keys() - self._asked - self._resting.keys():
+        is_new = any(key not in self._asked for key in partitions.keys() - self._resting.keys())
+        if self._fetch is not None and is_new:
             self._fetch.cancel()
 
     def stop(self) -> None:
@@ -356,55 +366,84 @@ class _Fetcher:
         while not self._is_stopped:
             self._wake.clear()
             now_s = loop.time()
-            self._resting = {key: until for key, until in self._resting.items() if until > now_s}
-            partitions = {key: one for key, one in self._partitions.items() if key not in self._resting}
-            await self._owner.synced(partitions.values())
+            rested = [key for key, until in self._resting.items() if until <= now_s]
+            for key in rested:
+                del self._resting[key]
+            self._asked.doubt(rested)
             # None of those that rest waits longer because the others have no news.
             rest_s = min((until - now_s for until in self._resting.values()), default=BACKOFF_S)
-            request = self._owner.request_for(partitions.values())
-            if self._resting:
-                request.max_wait_ms = min(request.max_wait_ms, int(rest_s * 1000))
-            if not request.partitions or self._address is None or self._owner.broker_epoch < 0:
+            address = self._address
+            fetched = None
+            if self._partitions and address is not None and self._owner.broker_epoch >= 0:
+                try:
+                    fetched = await self._ask(address, rest_s)
+                except ApiError as error:
+                    if not self._is_stopped:
+                        _logger.warning("fetch failed leader=%d reason=%s", address.node_id, error)
+                        await asyncio.sleep(BACKOFF_S)
+                    continue
+                if fetched is None and self._wake.is_set():
+                    continue  # we were given others to ask for meanwhile
+            if fetched is None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), min(rest_s, BACKOFF_S) if self._partitions else None)
                 continue
-            try:
-                results = await self._ask(self._address, request)
-            except ApiError as error:
-                if not self._is_stopped:
-                    _logger.warning("fetch failed leader=%d reason=%s", self._address.node_id, error)
-                    await asyncio.sleep(BACKOFF_S)
-                continue
-            if results is not None:
-                self._take(partitions, request, results)
+            self._take(fetched)
             await asyncio.sleep(0)
 
-    async def _ask(self, address: NodeAddress, request: FetchRequest) -> list[FetchResult[memoryview]] | None:
-        """Return the leader's answer, or None if we were given more to ask for meanwhile."""
-        self._asked = frozenset((part.topic, part.partition) for part in request.partitions)
-        work = self._client.fetch(address, self._owner.broker_epoch, request, FETCH_TIMEOUT_S)
-        self._fetch = asyncio.get_running_loop().create_task(work)
+    async def _ask(self, address: NodeAddress, rest_s: float) -> list[FetchResult[memoryview]] | None:
+        """Return the leader's answer, or None if there is nothing to ask for or, woken, something else."""
+        self._fetch = asyncio.get_running_loop().create_task(self._exchange(address, rest_s))
         try:
             # Not awaited itself: whether it or we were cancelled could not be told apart then.
             await asyncio.wait([self._fetch])
-            return None if self._fetch.cancelled() else self._fetch.result()
+            if self._fetch.cancelled():
+                self._asked.forget()
+                return None
+            found = self._fetch.result()
+        except ApiError:
+            self._asked.forget()
+            raise
         finally:
             self._fetch.cancel()
             self._fetch = None
+        if found is None:
+            return None
+        results, is_kept = found
+        self._asked.answered(is_kept=is_kept)
+        return results
 
-    def _take(
-        self,
-        partitions: dict[Key, Partition],
-        request: FetchRequest,
-        results: list[FetchResult[memoryview]],
-    ) -> None:
-        asked = {(part.topic, part.partition): part for part in request.partitions}
+    async def _exchange(self, address: NodeAddress, rest_s: float) -> tuple[list[FetchResult[memoryview]], bool] | None:
+        owner = self._owner
+        if await self._client.reach(address, FETCH_TIMEOUT_S):
+            self._asked.forget()
+        await owner.synced(self._partitions.values())
+        self._at_request = self._partitions
+        keys = self._partitions.keys() - self._resting.keys() if self._resting else self._partitions.keys()
+        feeding, named, forgotten = self._asked.request(keys, self._question, owner.now_ms())
+        if not self._asked:
+            return None
+        max_wait_ms = min(MAX_WAIT_MS, int(rest_s * 1000)) if self._resting else MAX_WAIT_MS
+        request = FetchRequest(owner.broker_id, max_wait_ms, 1, MAX_BYTES, 0, 0, -1, named, forgotten, feeding=feeding)
+        return await self._client.fetch(address, owner.broker_epoch, request, FETCH_TIMEOUT_S)
+
+    def _question(self, key: Key) -> FetchPartition | None:
+        return self._owner.question(self._partitions[key])
+
+    def _take(self, results: list[FetchResult[memoryview]]) -> None:
         for result in results:
             key = (result.topic, result.partition)
-            partition = partitions.get(key)
-            if partition is None or self._partitions.get(key) is not partition:
+            partition, asked = self._partitions.get(key), self._asked.get(key)
+            # A topic may have been deleted and made again meanwhile: that has other records under the same offsets.
+            if partition is None or asked is None or self._at_request.get(key) is not partition:
+                self._asked.repeat(key)
                 continue
-            if self._owner.take(partition, asked[key], result):
+            is_taken = self._owner.take(partition, asked, result)
+            if result.records_bytes or result.diverging is not None or result.error is not ErrorCode.NONE:
+                self._asked.repeat(key)
+            else:
+                self._asked.doubt((key,))
+            if is_taken:
                 self._rests_s.pop(key, None)
             else:
                 rest_s = self._rests_s.get(key, FIRST_REST_S)

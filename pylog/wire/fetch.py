@@ -12,13 +12,15 @@ response => throttle_time_ms: int32, error_code: int16 (v7+), session_id: int32 
               preferred_read_replica: int32 (v11+), records: nullable bytes]]
 
 Versions 4 to 12 are served; 12 is compact with tagged fields: a partition's answer may carry its diverging epoch
-(tag 0: epoch: int32, end_offset: int64, tags), and a follower's request its broker epoch (tag 1000, ours: int64).
+(tag 0: epoch: int32, end_offset: int64, tags), and a follower's request its broker epoch (tag 1000, ours: int64) and
+whether its list begins a feed or changes the one of its connection (tag 1001, ours: int8; see `Feeding`).
 
 Source: Kafka protocol guide; FetchRequest.json and FetchResponse.json.
 """
 
 import struct
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Generic, TypeVar
 
 from pylog.errors import ErrorCode, ProtocolError
@@ -37,6 +39,7 @@ REPLICA_VERSION = 12
 
 _DIVERGING_EPOCH_TAG = 0
 _BROKER_EPOCH_TAG = 1000
+_FEED_TAG = 1001
 
 SliceT = TypeVar("SliceT")
 
@@ -55,6 +58,17 @@ _ROW_V5 = struct.Struct(">ihqqqi")
 _ROW_V11 = struct.Struct(">ihqqqii")
 _ROW_V12 = struct.Struct(">ihqqqbi")  # the int8 is a compact null array
 _NO_ABORTED = -1
+
+
+class Feeding(IntEnum):
+    """What a follower's list of partitions is about; a leader that keeps one answers with a session id above 0."""
+
+    NO = -1
+    """This request alone."""
+    BEGIN = 0
+    """All that follows on this connection."""
+    CHANGE = 1
+    """What is other than in the request before; all else is asked again as it was."""
 
 
 @dataclass(slots=True)
@@ -79,6 +93,7 @@ class FetchRequest:
         broker_epoch: of that broker's process; -1 if not told.
         may_read_followers: a consumer that can be sent to another replica, and may be here because it was (KIP-392).
         knows_zstd: whether this version of the request came after zstd.
+        feeding: what the list of a follower is about.
     """
 
     replica_id: int
@@ -94,6 +109,7 @@ class FetchRequest:
     broker_epoch: int = -1
     may_read_followers: bool = False
     knows_zstd: bool = True
+    feeding: Feeding = Feeding.NO
 
 
 @dataclass(slots=True)
@@ -153,6 +169,8 @@ def _parse(frame: memoryview, version: int, at: int) -> FetchRequest:
         tags, at = read_tags(frame, at)
         if len(epoch := tags.get(_BROKER_EPOCH_TAG, b"")) == _INT64.size:
             (request.broker_epoch,) = _INT64.unpack(epoch)
+        if replica >= 0 and _FEED_TAG in tags:
+            request.feeding = Feeding.CHANGE if bytes(tags[_FEED_TAG]) == b"\x01" else Feeding.BEGIN
     if at != len(frame):
         raise ProtocolError(f"{len(frame) - at} bytes follow a fetch request")
     return request
@@ -340,16 +358,26 @@ def encode_replica_request(correlation_id: int, broker_id: int, broker_epoch: in
             )
             out.append(0)
         out.append(0)
-    out += b"\x01\x01\x01"  # nothing forgotten, no rack, one tag
+    _write_count(out, len(request.forgotten), True)
+    for topic, number in request.forgotten:
+        _write_name(out, topic, True)
+        out += b"\x02" + _INT32.pack(number) + b"\x00"  # one partition, no tags
+    out += b"\x01"  # no rack
+    out.append(1 if request.feeding is Feeding.NO else 2)
     write_unsigned_varint(out, _BROKER_EPOCH_TAG)
     out.append(_INT64.size)
     out += _INT64.pack(broker_epoch)
+    if request.feeding is not Feeding.NO:
+        write_unsigned_varint(out, _FEED_TAG)
+        out += bytes((1, request.feeding))
     out[:4] = _INT32.pack(len(out) - 4)
     return bytes(out)
 
 
-def parse_replica_response(frame: memoryview, correlation_id: int) -> list[FetchResult[memoryview]]:
-    """Return what a leader answered; *frame* comes without its size, `records` are views of it.
+def parse_replica_response(frame: memoryview, correlation_id: int) -> tuple[list[FetchResult[memoryview]], bool]:
+    """Return what a leader answered, and whether it keeps the list that it was asked for as a feed.
+
+    *frame* comes without its size; `records` are views of it.
 
     Raises:
         ProtocolError: it is not such an answer, or answers something else.
@@ -359,7 +387,7 @@ def parse_replica_response(frame: memoryview, correlation_id: int) -> list[Fetch
         if found != correlation_id:
             raise ProtocolError(f"response to {found} where {correlation_id} was asked")
         at = skip_tags(frame, at) + 4  # throttle time
-        error, _ = struct.unpack_from(">hi", frame, at)
+        error, session_id = struct.unpack_from(">hi", frame, at)
         if error:
             raise ProtocolError(f"fetch refused: error {error}")
         reader = _Reader(frame, True)
@@ -373,7 +401,7 @@ def parse_replica_response(frame: memoryview, correlation_id: int) -> list[Fetch
             at = skip_tags(frame, at)
     except (struct.error, IndexError, UnicodeDecodeError, ValueError) as fault:
         raise ProtocolError(f"fetch response of {len(frame)} bytes: {fault}") from fault
-    return results
+    return results, session_id > 0
 
 
 def _parse_replica_row(reader: _Reader, topic: str, at: int, results: list[FetchResult[memoryview]]) -> int:

@@ -109,7 +109,7 @@ def test_a_client_that_pretends_to_be_a_replica_is_refused(brokers: Brokers, sto
         writer.close()
         return answer
 
-    [result] = parse_replica_response(memoryview(asyncio.run(ask())), 1)
+    [result], _ = parse_replica_response(memoryview(asyncio.run(ask())), 1)
     assert result.error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert not result.records_bytes
     target.assert_unchanged()
@@ -123,7 +123,7 @@ def test_a_broker_that_pretends_to_be_another_is_refused(brokers: Brokers, store
     async def forged(client: PeerClient) -> FetchResult[memoryview]:
         async with client._reaching(target.address(target.leader), 5):
             answer = await client._call(encode_replica_request(77, other, 1, fetch_request(target, other)))
-        [result] = parse_replica_response(memoryview(answer), 77)
+        [result], _ = parse_replica_response(memoryview(answer), 77)
         return result
 
     assert as_broker(target.follower, forged).error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -46,7 +46,7 @@ def fetch(partitions: Partitions, offset: int, *, epoch: int = 0) -> FetchResult
         parts = handler.handle(connection, parse_request_header(frame), frame)
         assert parts is not None
         whole = b"".join(one if isinstance(one, bytes) else bytes(one.size_bytes) for one in parts)
-        [result] = parse_replica_response(memoryview(whole)[4:], 1)
+        [result], _ = parse_replica_response(memoryview(whole)[4:], 1)
         return result
 
     return asyncio.run(run())

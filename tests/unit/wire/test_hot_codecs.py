@@ -169,7 +169,8 @@ def test_a_follower_reads_what_a_leader_answers(
         ],
     )
     frame = memoryview(b"".join(parts))[4:]
-    found = fetch.parse_replica_response(frame, 77)
+    found, is_kept = fetch.parse_replica_response(frame, 77)
+    assert is_kept is False, "no session id"
     got = [(r.topic, r.partition, r.high_watermark, bytes(r.records or b""), r.diverging) for r in found]
     assert got == rows
     with pytest.raises(ProtocolError):

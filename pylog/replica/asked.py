@@ -1,0 +1,86 @@
+"""What a follower has asked of one leader, so that it names a partition again only when it asks something else of it.
+
+A follower with hundreds of partitions of one leader fetches once for each batch that is written with acks=all.  Both
+sides keep the list for as long as their connection stands, and a request says what is other than before.
+"""
+
+from collections.abc import Callable, Iterable, Set
+from typing import TypeAlias
+
+from pylog.wire.fetch import Feeding, FetchPartition
+
+Key: TypeAlias = tuple[str, int]
+
+CHECK_MS = 400
+"""How often every partition is compared with what was asked: not everything that stops a follower tells of itself."""
+
+
+class AskedList:
+    """The list as the leader has it, or will have it once it has read the request that was built last."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Key, FetchPartition | None] = {}
+        self._unsure: set[Key] = set()
+        self._checked_ms: int | None = None
+        self._is_kept = False
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._asked
+
+    def __bool__(self) -> bool:
+        return bool(self._asked)
+
+    def get(self, key: Key) -> FetchPartition | None:
+        """Return what was asked of *key* last."""
+        return self._asked.get(key)
+
+    def forget(self) -> None:
+        """Begin anew with the next request: the leader knows nothing, or nobody knows what it knows."""
+        self._is_kept = False
+
+    def answered(self, *, is_kept: bool) -> None:
+        """Take note whether the leader keeps the list."""
+        self._is_kept = is_kept
+
+    def doubt(self, keys: Iterable[Key]) -> None:
+        """Look at these again before the next request: what is to be asked of them may have changed."""
+        self._unsure.update(keys)
+
+    def doubt_all(self) -> None:
+        """Look at all again."""
+        self._checked_ms = None
+
+    def repeat(self, key: Key) -> None:
+        """Name *key* again, even if it is as before: what came was not taken."""
+        if key in self._asked:
+            self._asked[key] = None
+            self._unsure.add(key)
+
+    def request(
+        self, keys: Set[Key], question: Callable[[Key], FetchPartition | None], now_ms: int
+    ) -> tuple[Feeding, list[FetchPartition], list[Key]]:
+        """Return the next request's kind, and the partitions that it names and forgets.
+
+        Args:
+            keys: all that may be asked for.
+            question: what to ask of one of them; None leaves it out for now.
+            now_ms: the time.
+        """
+        if not self._is_kept:
+            self._asked.clear()
+        if not self._is_kept or self._checked_ms is None or now_ms - self._checked_ms >= CHECK_MS:
+            self._checked_ms = now_ms
+            self._unsure |= keys | self._asked.keys()
+        named: list[FetchPartition] = []
+        forgotten: list[Key] = []
+        for key in self._unsure:
+            part = question(key) if key in keys else None
+            if part is None:
+                if key in self._asked:
+                    del self._asked[key]
+                    forgotten.append(key)
+            elif self._asked.get(key) != part:
+                self._asked[key] = part
+                named.append(part)
+        self._unsure.clear()
+        return (Feeding.CHANGE if self._is_kept else Feeding.BEGIN), named, forgotten

@@ -1,0 +1,183 @@
+"""What a leader looks at when a follower has named its partitions once."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from pylog.broker.feeds import SWEEP_MS
+from pylog.broker.fetch import FetchHandler
+from pylog.broker.partitions import Partitions
+from pylog.broker.settings import parse_broker_settings
+from pylog.broker.throttles import Throttles
+from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from pylog.errors import ErrorCode, ProtocolError
+from pylog.log.directory import LogDirectory
+from pylog.metrics import Metrics
+from pylog.model import NodeAddress
+from pylog.wire.api import parse_request_header
+from pylog.wire.fetch import (
+    Feeding,
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    encode_replica_request,
+    parse_replica_response,
+)
+from pylog.wire.records import check_batch
+from tests.unit.log.batches import batch
+
+LEADER, FOLLOWER, COUNT = 1, 2, 5
+ADDRESS = NodeAddress(LEADER, "h1", 9092)
+
+
+class Wire:
+    """One connection of a follower to a leader of five partitions of topic t."""
+
+    def __init__(self, directory: Path) -> None:
+        self.now_ms = 0
+        self.partitions = Partitions(LogDirectory.open(directory, broker_id=LEADER), LEADER, parse_broker_settings({}))
+        self.partitions.registered_epoch = lambda: 7
+        states = {number: PartitionImage(LEADER, 1, (1, 2), (1, 2), 1) for number in range(COUNT)}
+        brokers = {one: BrokerInfo(one, 7, None, ADDRESS, ADDRESS) for one in (LEADER, FOLLOWER)}
+        image = ClusterImage(1, 1, "c", LEADER, brokers, {"t": TopicImage("t", UUID(int=5), states)})
+        self.partitions.retire(image)
+        self.partitions.switch(image, self.partitions.prepare(image))
+        self.handler = FetchHandler(
+            self.partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: self.now_ms, advanced=lambda key: None,
+            throttles=Throttles(LEADER, parse_broker_settings({}), self.partitions, lambda: self.now_ms),
+        )  # fmt: skip
+        self.looked_at: list[int] = []
+        self._read_partition = self.handler._read_partition
+        self.handler._read_partition = self._seen  # type: ignore[method-assign]
+        self.answer: list[Any] | None = None
+        self.connection: Any = _Connection(self)
+
+    def _seen(self, request: FetchRequest, part: FetchPartition, *rest: Any, **named: Any) -> Any:
+        self.looked_at.append(part.partition)
+        return self._read_partition(request, part, *rest, **named)
+
+    def log(self, number: int) -> Any:
+        partition = self.partitions.get("t", number)
+        assert partition is not None
+        return partition.log
+
+    def ask(self, feeding: Feeding, offsets: dict[int, int], *, forgotten: tuple[int, ...] = ()) -> None:
+        named = [FetchPartition("t", number, 1, offset, -1, 0, 1 << 20) for number, offset in offsets.items()]
+        request = FetchRequest(FOLLOWER, 500, 1, 1 << 20, 0, 0, -1, named, [("t", one) for one in forgotten],
+                               feeding=feeding)  # fmt: skip
+        frame = memoryview(encode_replica_request(1, FOLLOWER, 9, request))[4:]
+        self.answer = self.handler.handle(self.connection, parse_request_header(frame), frame, FOLLOWER)
+
+    async def grow(self, number: int) -> None:
+        view = batch()
+        self.log(number).append_as_leader(view, check_batch(view), 1, 0)
+        self.handler.grew(("t", number))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    def told(self) -> list[FetchResult[memoryview]]:
+        """Return what was answered, and forget it."""
+        assert self.answer is not None, "it waits"
+        whole = b"".join(one if isinstance(one, bytes) else bytes(one.size_bytes) for one in self.answer)
+        self.answer = None
+        results, is_kept = parse_replica_response(memoryview(whole)[4:], 1)
+        assert is_kept
+        return results
+
+    def looks(self) -> list[int]:
+        found = sorted(self.looked_at)
+        self.looked_at.clear()
+        return found
+
+
+class _Connection:
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def open_slot(self) -> Any:
+        return SimpleNamespace(connection=self, complete=lambda parts: setattr(self._wire, "answer", parts))
+
+
+def test_one_record_among_many_partitions_makes_nobody_look_at_the_others(tmp_path: Path) -> None:
+    async def story() -> None:
+        wire = Wire(tmp_path)
+        wire.ask(Feeding.BEGIN, dict.fromkeys(range(COUNT), 0))
+        assert wire.answer is None
+        assert wire.looks() == list(range(COUNT))
+        await wire.grow(3)
+        assert [(one.partition, one.records_bytes > 0) for one in wire.told()] == [
+            (number, number == 3) for number in range(COUNT)
+        ], "the first answer tells the high watermark of each"
+        wire.looks()
+        wire.ask(Feeding.CHANGE, {3: 1})
+        assert wire.answer is None
+        assert wire.log(3).high_watermark == 1, "that it asks for what comes next says that it has the record"
+        assert wire.looks() == [3]
+        await wire.grow(1)
+        assert {one.partition: one.records_bytes > 0 for one in wire.told()} == {1: True, 3: False}
+        assert set(wire.looks()) == {1, 3}, "what was due: the record, and a high watermark not told yet"
+        wire.ask(Feeding.CHANGE, {1: 1})
+        await wire.grow(1)
+        assert [one.partition for one in wire.told()] == [1]
+        assert set(wire.looks()) == {1}
+
+    asyncio.run(story())
+
+
+def test_all_are_looked_at_from_time_to_time_and_count_as_fetched(tmp_path: Path) -> None:
+    async def story() -> None:
+        wire = Wire(tmp_path)
+        wire.ask(Feeding.BEGIN, dict.fromkeys(range(COUNT), 0))
+        await wire.grow(0)
+        wire.told()
+        wire.looks()
+        wire.now_ms = SWEEP_MS
+        wire.ask(Feeding.CHANGE, {0: 1})
+        assert set(wire.looks()) == set(range(COUNT))
+        for number in range(COUNT):
+            partition = wire.partitions.get("t", number)
+            assert partition is not None
+            assert partition.leading is not None
+            assert partition.leading.progress(FOLLOWER).caught_up_ms == SWEEP_MS
+
+    asyncio.run(story())
+
+
+def test_what_was_forgotten_is_told_no_more_and_what_does_not_fit_comes_next(tmp_path: Path) -> None:
+    async def story() -> None:
+        wire = Wire(tmp_path)
+        wire.ask(Feeding.BEGIN, {0: 0, 1: 0})
+        await wire.grow(0)
+        wire.told()
+        wire.ask(Feeding.CHANGE, {0: 1}, forgotten=(1,))
+        await wire.grow(1)
+        assert wire.answer is None
+        wire.handler.forget(wire.connection)
+        wire.ask(Feeding.BEGIN, {0: 1, 1: 0})
+        assert [one.partition for one in wire.told() if one.records_bytes] == [1]
+        wire.handler._max_bytes = 1  # the first batch goes whole, and nothing else with it
+        await wire.grow(0)
+        await wire.grow(1)
+        wire.ask(Feeding.CHANGE, {1: 1})
+        [first] = [one.partition for one in wire.told() if one.records_bytes]
+        wire.ask(Feeding.CHANGE, {first: 2})
+        [second] = [one.partition for one in wire.told() if one.records_bytes]
+        assert {first, second} == {0, 1}
+
+    asyncio.run(story())
+
+
+def test_a_change_without_a_beginning_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        wire = Wire(tmp_path)
+        wire.ask(Feeding.CHANGE, {0: 0})
+        assert wire.answer is not None
+        whole = b"".join(wire.answer)
+        with pytest.raises(ProtocolError, match=str(int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))):
+            parse_replica_response(memoryview(whole)[4:], 1)
+
+    asyncio.run(story())
