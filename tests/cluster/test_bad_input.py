@@ -91,7 +91,7 @@ def as_broker(broker: int, ask: Callable[[PeerClient], Coroutine[Any, Any, T]], 
 
 def fetch_as(target: Target, broker: int, request: FetchRequest, broker_epoch: int) -> FetchResult[memoryview]:
     address = target.address(target.leader)
-    [result] = as_broker(broker, lambda client: client.fetch(address, broker_epoch, request, 5))
+    [result], _ = as_broker(broker, lambda client: client.fetch(address, broker_epoch, request, 5))
     return result
 
 
