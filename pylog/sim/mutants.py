@@ -96,7 +96,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "report-progress-before-the-flush",
         "broker/replication.py",
-        "            await self._owner.synced(partitions.values())\n",
+        "        await owner.synced(self._partitions.values())\n",
         "",
     ),
     # -- followers -------------------------------------------------------------------------------------------------
