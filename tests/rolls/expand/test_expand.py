@@ -1,6 +1,5 @@
 """A fourth broker joins and takes its share; a broker leaves and takes nothing with it; clients go on."""
 
-import re
 import time
 from typing import Any
 
@@ -11,7 +10,8 @@ from tests.rolls import cluster
 NEW = "live4"
 LEAVER = "live2"
 FILLED = "spread"
-# The first run dies while the new broker copies; at this rate it is far from done when the second comes by.
+# The first run dies while the new broker copies. Whether the second still finds something on the move is left open: a
+# replica may fetch 10 MiB at once, so a low rate holds in the mean of many seconds only, and so little is soon there.
 SLOW_PER_S = 50_000
 FASTER_PER_S = 2_000_000
 MOVING = r"[1-9]\d* partitions are on the move\)"
@@ -62,7 +62,6 @@ def test_a_new_broker_takes_its_share_also_when_the_run_dies_on_the_way() -> Non
         assert throttled()
         done = cluster.playbook("expand", {"expand_throttle": FASTER_PER_S})
     assert done.returncode == 0
-    assert re.search(MOVING, done.stdout), "what was begun goes on, and the second run shows it and hurries it"
     load.check()
     found = replicas()
     assert len(found) == 4
