@@ -115,6 +115,22 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "MOLECULE_"))}
 
 
+def kill_tree(run: subprocess.Popen[Any]) -> None:
+    """Kill a process and all that it started; Ansible's workers have sessions of their own, a group has them not."""
+    parents: dict[int, list[int]] = {}
+    listed = subprocess.run(["ps", "-eo", "ppid=,pid="], capture_output=True, text=True, check=True).stdout
+    for line in listed.splitlines():
+        parent, child = map(int, line.split())
+        parents.setdefault(parent, []).append(child)
+    doomed = [run.pid]
+    for pid in doomed:
+        doomed += parents.get(pid, [])
+    for pid in doomed:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    run.wait()
+
+
 def interrupt(name: str, extra: Mapping[str, Any], at: str) -> None:
     """Run a playbook and kill it with all its children once it has said something that matches *at*."""
     run = subprocess.Popen(
@@ -129,9 +145,7 @@ def interrupt(name: str, extra: Mapping[str, Any], at: str) -> None:
             if re.search(at, line):
                 return
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
+        kill_tree(run)
         run.stdout.close()
         print(f"{name}: killed after {said[-1]!r}" if said else f"{name}: said nothing")
     raise AssertionError(f"{name} ended without saying {at!r}:\n{''.join(said[-60:])}")

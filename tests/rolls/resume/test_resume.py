@@ -1,8 +1,6 @@
 """The control process dies at random moments: a rerun goes on, and no broker restarts twice."""
 
-import os
 import random
-import signal
 import subprocess
 
 from tests.rolls import cluster
@@ -21,8 +19,7 @@ def run_and_kill(after_s: float) -> bool:
         try:
             assert run.wait(after_s) == 0, log.name
         except subprocess.TimeoutExpired:
-            os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
+            cluster.kill_tree(run)
             return False
     return True
 
