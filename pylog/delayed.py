@@ -9,6 +9,8 @@ import itertools
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
+_SPARE = 100
+
 RequestT = TypeVar("RequestT", bound=Hashable)
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -22,7 +24,7 @@ class DelayedRequests(Generic[KeyT, RequestT]):
     def __init__(self) -> None:
         self._keys: dict[RequestT, tuple[KeyT, ...]] = {}
         self._waiting: dict[KeyT, dict[RequestT, None]] = {}
-        # Finished requests stay in the heap until their deadline: removing from the middle costs more than skipping.
+        # Finished requests stay in the heap for a while: removing from the middle costs more than skipping.
         self._deadlines: list[tuple[int, int, RequestT]] = []
         self._order = itertools.count()
 
@@ -59,6 +61,11 @@ class DelayedRequests(Generic[KeyT, RequestT]):
             del requests[request]
             if not requests:
                 del self._waiting[key]
+        if len(self._deadlines) > 2 * len(self._keys) + _SPARE:
+            # Not until their deadline: half a minute of producers that wait for acks=all is a hundred thousand objects,
+            # and to look at them the collector would stop the broker for a tenth of a second.
+            self._deadlines = [entry for entry in self._deadlines if entry[2] in self._keys]
+            heapq.heapify(self._deadlines)
         return True
 
     def expire(self, now_ms: int) -> list[RequestT]:

@@ -30,3 +30,13 @@ def test_a_finished_request_no_longer_sets_the_next_deadline() -> None:
     waiting.watch("second", ["a"], deadline_ms=20)
     waiting.finish("first")
     assert waiting.next_deadline_ms() == 20
+
+
+def test_finished_requests_are_not_kept_until_their_deadline() -> None:
+    waiting: DelayedRequests[str, int | str] = DelayedRequests()
+    waiting.watch("stays", ["a"], deadline_ms=5_000)
+    for number in range(10_000):
+        waiting.watch(number, ["a"], deadline_ms=30_000)
+        waiting.finish(number)
+    assert len(waiting._deadlines) < 200, "a producer with acks=all leaves one behind with every request"
+    assert waiting.expire(now_ms=30_000) == ["stays"]
