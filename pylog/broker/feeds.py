@@ -36,8 +36,9 @@ class Feed(FetchSession):
         return [self.partitions[key] for key in self.due]
 
     def sweep(self) -> None:
-        """Look at all of them."""
+        """Look at all, and tell of all: a follower does not take what it is told in an epoch that was over by then."""
         self.due.update(dict.fromkeys(self.partitions))
+        self.told.clear()
 
     def done(self, keys: Iterable[Key]) -> None:
         """Look at these no more until something happens to them, or the follower names them again."""

@@ -147,6 +147,28 @@ def test_all_are_looked_at_from_time_to_time_and_count_as_fetched(tmp_path: Path
     asyncio.run(story())
 
 
+def test_what_a_follower_did_not_take_it_is_told_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        wire = Wire(tmp_path)
+        wire.ask(Feeding.BEGIN, {0: 0, 1: 0})
+        await wire.grow(0)
+        wire.told()
+        wire.ask(Feeding.CHANGE, {0: 1})
+        await wire.grow(1)
+        assert {one.partition: one.high_watermark for one in wire.told()} == {0: 1, 1: 0}
+        wire.now_ms = SWEEP_MS
+        wire.ask(Feeding.CHANGE, {})
+        assert [one.partition for one in wire.told() if one.records_bytes] == [1], "records and all high watermarks"
+        wire.ask(Feeding.CHANGE, {1: 1})
+        wire.handler._time_is_up()
+        assert wire.answer is None
+        wire.now_ms += 500
+        wire.handler._time_is_up()
+        assert {one.partition: one.high_watermark for one in wire.told()} == {0: 1, 1: 1}
+
+    asyncio.run(story())
+
+
 def test_what_was_forgotten_is_told_no_more_and_what_does_not_fit_comes_next(tmp_path: Path) -> None:
     async def story() -> None:
         wire = Wire(tmp_path)
