@@ -178,7 +178,8 @@ def test_what_the_broker_refuses_is_not_promised(
     tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
 ) -> None:
     live.create(topic, 1, max__message__bytes="2000")
-    producer = AuditedProducer(live.bootstrap, window_ms=WINDOW_MS, host="web-1")
+    # One message a batch: a broker refuses batches, and what has to wait for its first connection is in one.
+    producer = AuditedProducer(live.bootstrap, window_ms=WINDOW_MS, host="web-1", batch__num__messages=1)
     with Counter(tmp_path, "live", live, topic) as counter:
         for value in (b"a", b"b", bytes(5_000), b"c"):
             producer.send(topic, value)
