@@ -53,9 +53,6 @@ class Feeds:
         self._by_connection: dict[Hashable, Feed] = {}
         self._under: dict[Key, dict[Feed, None]] = {}
 
-    def __len__(self) -> int:
-        return len(self._by_connection)
-
     def under(self, key: Key) -> Iterable[Feed]:
         """Return the feeds with this partition."""
         return self._under.get(key, ())

@@ -47,7 +47,7 @@ class DelayedFetch:
         offsets: from which it reads, by partition; a feed knows its own.
     """
 
-    slot: Slot | None
+    slot: Slot
     version: int
     correlation_id: int
     request: FetchRequest
@@ -162,27 +162,27 @@ class FetchHandler:
             feed.sweep()
             request.partitions = list(feed.partitions.values())
         self._note_progress(request)
-        delayed = DelayedFetch(None, version, correlation_id, request, feed, None, {})
-        parts = self._answer_feed(delayed, feed, is_late=request.max_wait_ms <= 0)
+        parts = self._answer_feed(version, correlation_id, request, feed, is_late=request.max_wait_ms <= 0)
         if parts is not None:
             return parts
-        delayed.slot = connection.open_slot()
+        delayed = DelayedFetch(connection.open_slot(), version, correlation_id, request, feed, None, {})
         self._waiting_feeds[feed] = delayed
         deadline_ms = now_ms + request.max_wait_ms
         self._delayed.watch(delayed, (), deadline_ms)
         self._alarm.ask(deadline_ms)
         return None
 
-    def _answer_feed(self, delayed: DelayedFetch, feed: Feed, *, is_late: bool) -> list[Part] | None:
+    def _answer_feed(
+        self, version: int, correlation_id: int, request: FetchRequest, feed: Feed, *, is_late: bool
+    ) -> list[Part] | None:
         """Return the answer, or None if there is none yet."""
-        request = delayed.request
         request.partitions = feed.wanted()
         results, found_bytes, is_final = self._read(request)
         # Nothing is due: that is no reason to answer, as a request about nothing would be.
         is_final = is_final and bool(results)
         if found_bytes < request.min_bytes and not is_final and not is_late:
             return None
-        parts = self._reply(delayed.version, delayed.correlation_id, request, results, feed, None)
+        parts = self._reply(version, correlation_id, request, results, feed, None)
         feed.done(
             (result.topic, result.partition)
             for part, result in zip(request.partitions, results, strict=True)
@@ -230,7 +230,7 @@ class FetchHandler:
         """Drop what a closed connection waited for."""
         self._feeds.drop(connection)
         for delayed in self._delayed.waiting():
-            if delayed.slot is not None and delayed.slot.connection is connection:
+            if delayed.slot.connection is connection:
                 self._finish(delayed)
 
     def _look_again(self) -> None:
@@ -258,13 +258,14 @@ class FetchHandler:
     def _look_at(self, delayed: DelayedFetch, *, is_late: bool) -> None:
         """Answer a fetch that waited, if it finds enough now or its time is up."""
         request, session = delayed.request, delayed.session
-        assert delayed.slot is not None
         try:
             parts: list[Part] | None
             if isinstance(session, Feed):
                 if is_late:
                     session.sweep()
-                parts = self._answer_feed(delayed, session, is_late=is_late)
+                parts = self._answer_feed(
+                    delayed.version, delayed.correlation_id, request, session, is_late=is_late
+                )
             else:
                 results, found_bytes, is_final = self._read(request)
                 if found_bytes < request.min_bytes and not is_final and not is_late:
