@@ -584,30 +584,40 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parsed
 
 
-def main(arguments: Sequence[str]) -> int:
+def carry_out(options: argparse.Namespace) -> None:
     """Run one verb."""
-    options = parse(arguments)
+    match options.verb:
+        case "plan":
+            reserve(options.name, options.hosts)
+        case "up":
+            up(options.name, options.hosts)
+        case "down":
+            down(options.name)
+        case "destroy":
+            destroy(options.name)
+        case "status":
+            status(options.name)
+        case "shell":
+            shell(options.name, options.host)
+        case "logs":
+            logs(options.name, options.host, options.unit)
+
+
+def exit_code(work: Callable[[], None]) -> int:
+    """Do *work* and return the command's exit code; what went wrong is said."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `make status | head` is no error
     try:
-        match options.verb:
-            case "plan":
-                reserve(options.name, options.hosts)
-            case "up":
-                up(options.name, options.hosts)
-            case "down":
-                down(options.name)
-            case "destroy":
-                destroy(options.name)
-            case "status":
-                status(options.name)
-            case "shell":
-                shell(options.name, options.host)
-            case "logs":
-                logs(options.name, options.host, options.unit)
+        work()
     except (HostsError, TimeoutError) as error:
         say(f"error: {error}")
         return 1
     return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one verb."""
+    options = parse(arguments)
+    return exit_code(lambda: carry_out(options))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ import contextlib
 import ipaddress
 import os
 import re
-import signal
 import sys
 import tempfile
 import time
@@ -482,13 +481,7 @@ def carry_out(options: argparse.Namespace) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run one verb."""
     options = parse(arguments)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        carry_out(options)
-    except (HostsError, TimeoutError) as error:
-        say(f"error: {error}")
-        return 1
-    return 0
+    return hosts.exit_code(lambda: carry_out(options))
 
 
 if __name__ == "__main__":
