@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 
-from pylog.sim.mutants import MUTANTS, install
+from pylog.sim.mutants import MUTANTS, Mutant, install
 
 HASH_SEED = "0"
 LAST_EVENTS = 60
@@ -25,10 +25,13 @@ def main() -> int:
         return run_mutants(arguments)
     if arguments.mutant is not None:
         install(arguments.mutant)
+    from pylog.sim.faults import seeds_of_stage
     from pylog.sim.seeds import run_seeds
 
     is_replay = arguments.seed is not None
-    seeds = [arguments.seed] if is_replay else range(arguments.first, arguments.first + arguments.seeds)
+    seeds = [arguments.seed] if is_replay else list(range(arguments.first, arguments.first + arguments.seeds))
+    if arguments.stage is not None:
+        seeds = seeds_of_stage(arguments.stage, seeds)
     started_s = time.monotonic()
     failed: list[int] = []
     totals: Counter[str] = Counter()
@@ -42,7 +45,8 @@ def main() -> int:
             print(result.story(arguments.events))
         if result.invariant:
             failed.append(result.seed)
-            for replayed in [result] if is_replay else run_seeds([result.seed], 1, trace=True):
+            is_told = is_replay or not arguments.events
+            for replayed in [result] if is_told else run_seeds([result.seed], 1, trace=True):
                 print(replayed.story(arguments.events), flush=True)
             if not arguments.go_on:
                 break
@@ -55,24 +59,31 @@ def main() -> int:
 def run_mutants(arguments: argparse.Namespace) -> int:
     """Run the simulator against every mutant; print a row for each, and return 1 if one was not found."""
     missed: list[str] = []
-    print("| fault | seeds needed | found by | seconds |\n|---|---|---|---|")
+    last = arguments.first + arguments.seeds - 1
+    print("| fault | seed | found by | seconds |\n|---|---|---|---|")
     for mutant in MUTANTS:
         started_s = time.monotonic()
         mutant.applied()
-        command = [sys.executable, "-m", "pylog.sim", "--mutant", mutant.name, "--events", "0"]
-        command += ["--first", str(arguments.first), "--seeds", str(arguments.seeds), "--jobs", str(arguments.jobs)]
-        found = re.search(
-            r"^FAILED seed=(\d+): ([^:]+)", subprocess.run(command, capture_output=True, text=True).stdout
-        )
-        took_s = time.monotonic() - started_s
+        found = None
+        if arguments.first <= mutant.seed <= last:
+            found = _search(mutant, mutant.seed, 1, 1)
+        if found is None:
+            found = _search(mutant, arguments.first, arguments.seeds, arguments.jobs)
         if found is None:
             missed.append(mutant.name)
-        needed, by = (int(found[1]) - arguments.first + 1, found[2]) if found else (f"> {arguments.seeds}", "nothing")
-        print(f"| {mutant.name} | {needed} | {by} | {took_s:.0f} |", flush=True)
-    print(
-        f"\n{len(MUTANTS)} faults, {len(missed)} not found within {arguments.seeds} seeds {' '.join(missed)}".rstrip()
-    )
+        seed, by = found or ("none", "nothing")
+        print(f"| {mutant.name} | {seed} | {by} | {time.monotonic() - started_s:.0f} |", flush=True)
+    print(f"\n{len(MUTANTS)} faults, {len(missed)} not found by seeds {arguments.first} to {last}", *missed)
     return 1 if missed else 0
+
+
+def _search(mutant: Mutant, first: int, seeds: int, jobs: int) -> tuple[str, str] | None:
+    """Return the first seed that finds a fault, and by which invariant; None if none of them does."""
+    command = [sys.executable, "-m", "pylog.sim", "--mutant", mutant.name, "--events", "0"]
+    command += ["--first", str(first), "--seeds", str(seeds), "--jobs", str(jobs)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    found = re.search(r"^FAILED seed=(\d+): ([^:]+)", done.stdout, re.MULTILINE)
+    return (found[1], found[2].splitlines()[0]) if found else None
 
 
 def _arguments() -> argparse.Namespace:
@@ -81,6 +92,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--mutant", help="with this fault in the code")
     parser.add_argument("--mutants", action="store_true", help="with each known fault, until it is found")
+    parser.add_argument("--stage", help="only seeds whose run is that one situation, again and again")
     parser.add_argument("--seed", type=int, help="replay this one, with its events")
     parser.add_argument("--events", type=int, default=LAST_EVENTS, help="how many events of a failure to print")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")

@@ -58,6 +58,7 @@ class Checks:
         values: of acknowledged records, by partition and offset.
         counts: how many were acknowledged, served, committed; what a run is worth.
         on_moved: called with a partition whose move has just been written as done.
+        newest: highest base offset of what was acknowledged or served, by partition.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -66,6 +67,7 @@ class Checks:
         self.counts = {"acknowledged": 0, "served": 0, "committed": 0, "elections": 0, "generations": 0, "moves": 0}
         self.on_moved: Callable[[TopicPartition, Move], None] = lambda key, move: None
         self.states: dict[TopicPartition, PartitionImage] = {}
+        self.newest: dict[TopicPartition, int] = {}
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
         self._moving: dict[str, dict[int, Move]] = {}
         self._highest_controller_epoch = 0
@@ -169,6 +171,7 @@ class Checks:
     def _promise(self, key: TopicPartition, base_offset: int, batch: Batch | None) -> None:
         self._promised[key][base_offset] = batch
         self._promises.setdefault(key, []).append(base_offset)
+        self.newest[key] = max(base_offset, self.newest.get(key, -1))
         self._signatures.clear()
 
     # -- the store ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,11 @@ another member of the ISR forgets nothing; everything else may come in any numbe
 """
 
 import asyncio
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import combinations
+from typing import NamedTuple
 
 from pylog.cluster.znodes import broker_path
 from pylog.group.records import TOPIC as GROUPS_TOPIC
@@ -21,6 +25,11 @@ RESTS_S = ((0.05, 1.5), (0.05, 1.5), (0.02, 0.5), (0.5, 3.0))
 CALM_SHARE = 0.2
 """Runs in which only two kinds of fault come: what takes several steps is not disturbed by others."""
 
+APART_SHARE = 0.4
+"""How often at the end two brokers do not reach each other, and not one is dead."""
+
+DAY_MS = 86_400_000
+
 ALONE_S = 2.9
 """After so long without the others a broker is alone in sync: their sessions and perhaps the controller's are over."""
 
@@ -32,11 +41,14 @@ class Faults:
         clients: the hosts they run on.
     """
 
-    def __init__(self, cluster: Cluster, checks: Checks, *, is_flushing: bool) -> None:
+    def __init__(self, cluster: Cluster, checks: Checks, stage: "Stage | None", *, is_flushing: bool) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._checks = checks
+        self._stage = stage
         self._is_flushing = is_flushing
+        self._absent: Host | None = None
+        self._apart: tuple[Host, Host] | None = None
         self.clients: list[str] = []
         self._open = 0
         self._plots = Plots(cluster, checks)
@@ -67,7 +79,14 @@ class Faults:
             (1, self._hang_streams),
             (1, self._delay_a_wish),
             (1, self._tear_epochs),
+            (1, self._die_before_the_news),
+            (1, self._join_in_the_gap),
+            (1, self._cut_power_at_an_acknowledgement),
+            (1, self._sleep_over_an_image),
+            (1, self._lose_two_coordinators),
         ]
+        if self._stage is not None:
+            kinds = [(1, partial(self._stage.fault, self))]
         if chance.random() < 0.7:
             self._checks.on_moved = self._plots.bring_back
         rest_s = chance.choice(RESTS_S)
@@ -75,7 +94,9 @@ class Faults:
         weights = [weight * chance.choice((0, 1, 1, 4)) for weight, _ in kinds]
         if not any(weights):
             weights = [weight for weight, _ in kinds]
-        if chance.random() < CALM_SHARE:
+        if self._stage is not None:
+            weights = [1.0]
+        elif chance.random() < CALM_SHARE:
             few = chance.sample(range(len(kinds)), 2)
             weights = [float(number in few) for number in range(len(kinds))]
         while self._world.now_s < until_s:
@@ -119,18 +140,54 @@ class Faults:
         """End the last full disk."""
         self._cluster.disks.full.clear()
 
-    def keep_one_away(self) -> Host | None:
-        """Kill a broker that the others can do without, and do not start it again; None if there is none such."""
-        spare = [host for host in self._cluster.hosts.values() if self._may_hurt(host) and self.is_spare(host)]
-        if not spare or self._world.random.random() < 0.3:
-            return None
-        host = self._world.random.choice(spare)
-        self._cluster.kill(host)
-        host.is_held_down = True
-        return host
+    def keep_away(self) -> bool:
+        """Kill a broker that the others can do without, or part two from each other; return whether that was possible.
 
-    def is_spare(self, host: Host) -> bool:
-        """Whether the others can do without *host*.  The last fault may be over before it is known who is needed."""
+        Nothing else is wrong any more, so everybody has to go on.
+        """
+        chance = self._world.random
+        if chance.random() < 0.3:
+            return False
+        pairs = self._separable()
+        if pairs and chance.random() < (APART_SHARE if self._stage is None else self._stage.apart_share):
+            self._apart = chance.choice(pairs)
+            self._world.note("apart", *(host.name for host in self._apart))
+            for pair in _both_ways(*self._apart):
+                self._cluster.network.cut(*pair)
+            return True
+        spare = [host for host in self._cluster.hosts.values() if self._may_hurt(host) and self._is_spare(host)]
+        if not spare:
+            return False
+        self._absent = chance.choice(spare)
+        self._cluster.kill(self._absent)
+        self._absent.is_held_down = True
+        return True
+
+    def let_back_if_needed(self) -> None:
+        """End that if the others need it: the last fault may be over before it is known who is needed."""
+        is_needed = self._absent is not None and not self._is_spare(self._absent)
+        if is_needed or (self._apart is not None and self._apart not in self._separable()):
+            self._world.note("needed")
+            self.let_back()
+
+    def let_back(self) -> None:
+        """End that."""
+        if self._apart is not None:
+            self._heal(_both_ways(*self._apart))
+        if self._absent is not None:
+            self._absent.is_held_down = False
+        self._apart = self._absent = None
+
+    def _separable(self) -> list[tuple[Host, Host]]:
+        """Return the pairs that need not reach each other: both have a session, the controller and one more."""
+        hosts, controller = list(self._cluster.hosts.values()), self._plots.controller()
+        is_well = all(self._is_registered(host) and not host.damaged for host in hosts)
+        if controller is None or not is_well:
+            return []
+        return list(combinations((host for host in hosts if host is not controller), 2))
+
+    def _is_spare(self, host: Host) -> bool:
+        """Whether the others can do without *host*."""
         hosts, states = self._cluster.hosts, self._checks.states.values()
         # One that still waits to register is in an ISR only until its last session is over.
         others = {one for one, other in hosts.items() if other is not host and self._is_registered(other)}
@@ -290,6 +347,22 @@ class Faults:
         if self._is_flushing:
             self._plots.start("tear", self._plots.tear_epochs_of_the_last)
 
+    def _die_before_the_news(self) -> None:
+        self._plots.start("news", self._plots.die_before_the_news)
+
+    def _join_in_the_gap(self) -> None:
+        self._plots.start("gap", self._plots.join_in_the_gap)
+
+    def _cut_power_at_an_acknowledgement(self) -> None:
+        if self._is_flushing:
+            self._plots.start("ack", self._plots.cut_power_at_an_acknowledgement)
+
+    def _sleep_over_an_image(self) -> None:
+        self._plots.start("sleep", self._plots.sleep_over_an_image)
+
+    def _lose_two_coordinators(self) -> None:
+        self._plots.start("two", self._plots.lose_two_coordinators)
+
     def _drop_store_answers(self) -> None:
         self._cluster.ensemble.drop = 0.3
 
@@ -319,7 +392,7 @@ class Faults:
 
     def _turn_clock(self) -> None:
         host = self._host()
-        host.skew_ms = self._world.random.choice((0, 500, -500, 86_400_000, -86_400_000))
+        host.skew_ms = self._world.random.choice((0, 500, -500, DAY_MS, DAY_MS, -DAY_MS))
         self._world.note("clock", host.name, host.skew_ms)
         if host.process is not None:
             host.process.skew_ms = host.skew_ms
@@ -427,3 +500,62 @@ class Faults:
                 self._start_later(leader)
 
         self._later(0.05, 1.5, kill)
+
+
+def _both_ways(one: Host, other: Host) -> list[tuple[str, str]]:
+    return [(one.name, other.name), (other.name, one.name)]
+
+
+class Stage(NamedTuple):
+    """A run in which one fault comes again and again and nothing else, under settings that let it do harm.
+
+    Attributes:
+        is_flushing: whether each record is synced before it counts; None leaves it to the lot.
+        min_isr: `min.insync.replicas`; None leaves it to the lot.
+        apart_share: see `APART_SHARE`.
+    """
+
+    fault: Callable[[Faults], None]
+    is_flushing: bool | None = None
+    min_isr: int | None = None
+    apart_share: float = APART_SHARE
+
+    @property
+    def name(self) -> str:
+        """The fault's, as the command line takes it."""
+        return self.fault.__name__.strip("_").replace("_", "-")
+
+
+STAGES = (
+    Stage(Faults._delay_a_wish),
+    Stage(Faults._tear_epochs, is_flushing=True, min_isr=1),
+    Stage(Faults._die_before_the_news),
+    Stage(Faults._join_in_the_gap, min_isr=2),
+    Stage(Faults._cut_power_at_an_acknowledgement, is_flushing=True, min_isr=1),
+    Stage(Faults._sleep_over_an_image),
+    Stage(Faults._kill_everybody_else_in_the_dark, is_flushing=False),
+    Stage(Faults._kill_leader_behind_a_cut),
+    Stage(Faults._turn_clock, apart_share=1.0),
+    Stage(Faults._lose_two_coordinators),
+)
+
+STAGED_SHARE = 0.2
+"""Runs that are a stage."""
+
+
+def draw_stage(chance: random.Random) -> Stage | None:
+    """Return the stage that a run is, if it is one; the first that a run draws."""
+    return chance.choice(STAGES) if chance.random() < STAGED_SHARE else None
+
+
+def seeds_of_stage(name: str, seeds: Iterable[int]) -> list[int]:
+    """Return those of *seeds* whose run is the stage of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    names = [stage.name for stage in STAGES]
+    if name not in names:
+        raise ValueError(f"no stage {name!r}; known: {', '.join(names)}")
+    drawn = ((seed, draw_stage(random.Random(seed))) for seed in seeds)
+    return [seed for seed, stage in drawn if stage is not None and stage.name == name]

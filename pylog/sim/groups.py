@@ -78,13 +78,17 @@ class Coordinator:
 async def commit(
     client: Client, witness: Witness, group_id: str, keys: list[TopicPartition], may_go_on: Callable[[], bool]
 ) -> None:
-    """Commit growing offsets of a group without members, and ask for them, until told to stop and once more."""
+    """Commit growing offsets of a group without members, and ask for them, until told to stop and once more.
+
+    Whenever it has to look for its coordinator it asks for all of them first, as a consumer does that begins.
+    """
     offsets = dict.fromkeys(keys, 0)
     coordinator = Coordinator(client, group_id)
+    unknown: list[TopicPartition] = []
     is_committed = False
     while may_go_on() or not is_committed:
-        key = client.world.random.choice(keys)
-        is_committing = client.world.random.random() < 0.7
+        is_committing = not unknown and client.world.random.random() < 0.7
+        key = unknown.pop() if unknown else client.world.random.choice(keys)
         try:
             if is_committing:
                 offsets[key] += 1
@@ -96,6 +100,7 @@ async def commit(
             error = ErrorCode.UNKNOWN_SERVER_ERROR
         if error is not ErrorCode.NONE:
             coordinator.forget()
+            unknown = list(keys)
         is_committed = is_committing and error is ErrorCode.NONE
         await client.pause()
 

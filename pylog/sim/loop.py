@@ -22,7 +22,11 @@ SLOW_THREAD_S = 0.3
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """What asyncio and `pylog.net` ask of a loop, and nothing else."""
+    """What asyncio and `pylog.net` ask of a loop, and nothing else.
+
+    Attributes:
+        late_s: how much later jobs run that a host gives to a thread now.
+    """
 
     def __init__(self, world: World, turns: Turns, network: Network) -> None:
         self._world = world
@@ -30,6 +34,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._network = network
         self._slow_share = world.random.choice(SLOW_THREAD_SHARES)
         self._readers: dict[int, asyncio.Handle] = {}
+        self.late_s: dict[str, float] = {}
 
     # -- callbacks -------------------------------------------------------------------------------------------------
 
@@ -83,6 +88,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         delay_s = chance.uniform(*THREAD_DELAYS_S)
         if chance.random() < self._slow_share:
             delay_s += chance.uniform(0, SLOW_THREAD_S)
+        process = CURRENT.get()
+        if process is not None:
+            delay_s += self.late_s.get(process.host, 0.0)
 
         def work() -> None:
             try:
@@ -92,7 +100,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             else:
                 self.call_soon(_settle, future, result, None)
 
-        self._turns.start(work, CURRENT.get(), delay_s)
+        self._turns.start(work, process, delay_s)
         return future
 
     # -- sockets ---------------------------------------------------------------------------------------------------

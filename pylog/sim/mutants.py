@@ -18,12 +18,18 @@ PACKAGE = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault: *old*, which stands once in *file*, becomes *new*."""
+    """One fault: *old*, which stands once in *file*, becomes *new*.
+
+    Attributes:
+        seed: one that finds it, tried first; 0 where none is known.  It shows the same as walking there from seed 1,
+            in a second: another change of code or schedules makes it a run like any other.
+    """
 
     name: str
     file: str
     old: str
     new: str
+    seed: int = 0
 
     @property
     def module(self) -> str:
@@ -48,56 +54,65 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "acknowledge-before-the-isr-has-it",
         "replica/leader.py",
-        "return max(current, lowest)",
+        "return max(current, self.common_end_offset(log_end_offset))",
         "return log_end_offset",
+        seed=1,
     ),
     Mutant(
         "forget-the-maximal-isr",
         "replica/leader.py",
         "for member in self._maximal_isr():",
         "for member in self.isr:",
+        seed=10,
     ),
     Mutant(
         "unknown-progress-is-no-obstacle",
         "replica/leader.py",
         "            if member != self._broker_id:\n",
         "            if member != self._broker_id and self._followers[member].log_end_offset != UNKNOWN:\n",
+        seed=2,
     ),
     Mutant(
         "join-the-isr-without-catching-up",
         "replica/leader.py",
         "return is_fetching and follower.log_end_offset >= max(high_watermark, self._epoch_start)",
         "return is_fetching",
+        seed=1,
     ),
     Mutant(
         "join-the-isr-below-the-start-of-the-epoch",
         "replica/leader.py",
         "follower.log_end_offset >= max(high_watermark, self._epoch_start)",
         "follower.log_end_offset >= high_watermark",
+        seed=162,
     ),
     Mutant(
         "count-progress-without-a-look-at-epochs",
         "broker/fetch.py",
         "if part.current_leader_epoch != partition.leader_epoch or self._diverging(partition.log, part):",
         "if part.fetch_offset < 0:",
+        seed=3,
     ),
     Mutant(
         "count-progress-of-a-diverging-log",
         "broker/fetch.py",
         "if part.current_leader_epoch != partition.leader_epoch or self._diverging(partition.log, part):",
         "if part.current_leader_epoch != partition.leader_epoch:",
+        seed=3,
     ),
     Mutant(
         "acknowledge-before-the-flush",
         "log/log.py",
         "return self.recovery_point if self.is_flushing else self.log_end_offset",
         "return self.log_end_offset",
+        seed=113,
     ),
     Mutant(
         "report-progress-before-the-flush",
         "broker/replication.py",
         "        await owner.synced(self._partitions.values())\n",
         "",
+        seed=78,
     ),
     # -- followers -------------------------------------------------------------------------------------------------
     Mutant(
@@ -105,48 +120,56 @@ MUTANTS: Sequence[Mutant] = (
         "broker/replication.py",
         "log.truncate_to(max(offset, log.log_start_offset))",
         "log.truncate_to(log.high_watermark)",
+        seed=28,
     ),
     Mutant(
         "never-truncate",
         "broker/fetch.py",
         "                result.diverging = self._diverging(log, part)\n",
         "",
+        seed=1,
     ),
     Mutant(
         "fetch-without-the-last-epoch",
         "broker/replication.py",
         "log.epochs.latest if log.log_end_offset > log.log_start_offset else -1,",
         "-1,",
+        seed=1,
     ),
     Mutant(
         "tell-the-leaders-high-watermark",
         "broker/replication.py",
         "high_watermark = min(result.high_watermark, log.log_end_offset)",
         "high_watermark = result.high_watermark",
+        seed=1,
     ),
     Mutant(
         "keep-an-epoch-without-records",
         "log/log.py",
         "                self.epochs.truncate_end(self.log_end_offset)\n",
         "                pass\n",
+        seed=16,
     ),
     Mutant(
         "cut-where-ones-own-epoch-ends",
         "replica/follower.py",
         "return min(own_end, leaders_end, log_end_offset)",
         "return min(own_end, log_end_offset)",
+        seed=1,
     ),
     Mutant(
         "open-every-log-as-clean",
         "log/directory.py",
         "clean=is_new or (self.was_clean and key in self._unopened),",
         "clean=True,",
+        seed=7,
     ),
     Mutant(
         "believe-a-torn-checkpoint",
         "log/checkpoint.py",
         '    if not text.endswith("\\n"):\n',
         "    if not text:\n",
+        seed=31,
     ),
     # -- elections and the controller --------------------------------------------------------------------------------
     Mutant(
@@ -154,6 +177,7 @@ MUTANTS: Sequence[Mutant] = (
         "cluster/election.py",
         "leader = partition.leader if partition.leader in isr else _first(partition.replicas, isr)",
         "leader = partition.leader if partition.leader in isr else _first(partition.replicas, staying)",
+        seed=7,
     ),
     Mutant(
         "forget-the-leader-epoch",
@@ -161,54 +185,63 @@ MUTANTS: Sequence[Mutant] = (
         "    return replace(partition, leader=leader, isr=isr, leader_epoch=partition.leader_epoch + 1)\n\n\n"
         "def elect_doubtful",
         "    return replace(partition, leader=leader, isr=isr)\n\n\ndef elect_doubtful",
+        seed=1,
     ),
     Mutant(
         "write-without-the-fence",
         "store/tree.py",
         "check = Check(znodes.CONTROLLER_EPOCH, fence.version)",
         "check = Check(znodes.CONTROLLER_EPOCH, -1)",
+        seed=2,
     ),
     Mutant(
         "hide-an-unclean-stop",
         "broker/broker.py",
         "directory.cluster_id, directory.was_clean",
         "directory.cluster_id, True",
+        seed=21,
     ),
     Mutant(
         "count-the-unclean-as-in-sync",
         "cluster/controller.py",
         "unclean = {broker_id for broker_id, broker in brokers.items() if not broker.is_clean}",
         "unclean: set[int] = set()",
+        seed=10,
     ),
     Mutant(
         "elect-the-shortest-log",
         "cluster/election.py",
         "best = max(ends.values())",
         "best = min(ends.values())",
+        seed=10,
     ),
     Mutant(
         "apply-a-stale-image",
         "broker/images.py",
         "if image is None or image.order <= self.current.order:",
         "if image is None:",
+        seed=79,
     ),
     Mutant(
         "change-an-isr-that-has-changed",
         "cluster/controller.py",
         "elif state.partition_epoch != wanted.partition_epoch:",
         "elif state.partition_epoch < wanted.partition_epoch:",
+        seed=95,
     ),
     Mutant(
         "shut-everybody-out-after-a-full-disk",
         "broker/replication.py",
         "                if log is None or log.offline is not None:\n                    continue\n",
         "                continue\n",
+        seed=19,
     ),
     Mutant(
         "rest-by-the-clock-on-the-wall",
         "broker/clock.py",
         "return int(time.monotonic() * 1000)",
         "return time.time_ns() // 1_000_000",
+        seed=379,
     ),
     # -- partitions on their way to other brokers ----------------------------------------------------------------------
     Mutant(
@@ -216,18 +249,21 @@ MUTANTS: Sequence[Mutant] = (
         "cluster/reassignment.py",
         "if not set(target) <= set(state.isr):",
         "if not set(target) & set(state.isr):",
+        seed=2,
     ),
     Mutant(
         "keep-whom-a-called-off-move-added",
         "cluster/reassignment.py",
         "origin = _without(state.replicas, before.adding if before else ())",
         "origin = state.replicas",
+        seed=2,
     ),
     Mutant(
         "come-back-in-the-same-epoch",
         "cluster/reassignment.py",
         "if _without(replicas, state.replicas):",
         "if not replicas:",
+        seed=73,
     ),
     # -- producers and groups ----------------------------------------------------------------------------------------
     Mutant(
@@ -235,36 +271,49 @@ MUTANTS: Sequence[Mutant] = (
         "log/producers.py",
         "                    return batch\n",
         "                    return None\n",
+        seed=1,
     ),
     Mutant(
         "age-producers-by-their-records",
         "log/log.py",
         "self.producers.note(header, header.base_offset, UNKNOWN)",
         "self.producers.note(header, header.base_offset, header.max_timestamp)",
+        seed=2,
     ),
     Mutant(
         "commit-offsets-on-one-replica",
         "broker/coordinator.py",
         "return Appended(result.last_offset, partition.leader_epoch)",
         "return ErrorCode.NONE",
+        seed=3,
     ),
     Mutant(
         "load-groups-to-the-high-watermark",
         "broker/coordinator.py",
         "offset, end = log.log_start_offset, log.log_end_offset",
         "offset, end = log.log_start_offset, log.high_watermark",
+        seed=1,
+    ),
+    Mutant(
+        "answer-before-what-was-read-is-everywhere",
+        "broker/coordinator.py",
+        "return max(in_sync, log.high_watermark) >= shard.end_offset",
+        "return True",
+        seed=85,
     ),
     Mutant(
         "commit-under-a-stale-generation",
         "group/state.py",
         "if generation != self.generation:",
         "if generation > self.generation:",
+        seed=1,
     ),
     Mutant(
         "assign-before-it-is-written",
         "broker/coordinator.py",
         "                    self._tasks.spawn(self._persist(shard, group, action, written))\n",
         "                    todo += group.persisted(action, ErrorCode.NONE, self._now_ms())\n",
+        seed=2,
     ),
 )
 

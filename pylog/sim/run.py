@@ -12,8 +12,8 @@ from pylog.model import TopicPartition
 from pylog.sim import clients, groups
 from pylog.sim.checks import Checks
 from pylog.sim.clients import Client
-from pylog.sim.cluster import CLIENT_PORT, Cluster, Host
-from pylog.sim.faults import Faults
+from pylog.sim.cluster import CLIENT_PORT, Cluster
+from pylog.sim.faults import Faults, draw_stage
 from pylog.sim.world import CURRENT, Process, Violation, World
 
 FAULTS_S = 12.0
@@ -23,7 +23,7 @@ SETTLE_S = 60.0
 """How long a healed cluster may take to have every replica in sync."""
 
 ABSENCE_S = 4.0
-"""How long one broker stays away when everything else is well again; the others must do without it."""
+"""How long one broker, or the way between two, stays away when everything else is well again."""
 
 OLD_MS = 400 * 86_400_000
 """How old the records of one producer are, as when history is copied."""
@@ -81,13 +81,18 @@ class Run:
         self.world = World(seed, trace=trace)
         _watch_logs(self.world)
         chance = self.world.random
+        stage = draw_stage(chance)
         self._is_flushing = chance.random() < 0.35
+        self._min_isr = chance.choice((1, 2, 2))
+        if stage is not None and stage.is_flushing is not None:
+            self._is_flushing = stage.is_flushing
+        if stage is not None and stage.min_isr is not None:
+            self._min_isr = stage.min_isr
         settings = {"log.flush.interval.messages": "1"} if self._is_flushing else {}
         self._is_moving = chance.random() < MOVING_SHARE
         self._cluster = Cluster(self.world, directory, BROKERS + self._is_moving, settings)
         self._checks = Checks(self._cluster)
-        self._faults = Faults(self._cluster, self._checks, is_flushing=self._is_flushing)
-        self._min_isr = chance.choice((1, 2, 2))
+        self._faults = Faults(self._cluster, self._checks, stage, is_flushing=self._is_flushing)
         self._keys = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         self._is_over = False
         self._may_write = True
@@ -111,7 +116,7 @@ class Run:
             result.invariant, result.detail = violation.invariant, str(violation)
         except BaseException as error:
             result.invariant = "no exception"
-            result.detail = "".join(traceback.format_exception(error))
+            result.detail = f"{result.invariant}: {''.join(traceback.format_exception(error))}"
         result.fingerprint, result.virtual_s, result.events = world.fingerprint, world.now_s, world.events
         result.counts, result.trace = dict(self._checks.counts), list(world.trace)
         return result
@@ -126,33 +131,28 @@ class Run:
         self._start_clients()
         await self._faults.run(begun_s + FAULTS_S)
         full = self._faults.mend()
-        absent = self._faults.keep_one_away() if full is None else None
-        await self._sit_out(full, absent)
+        is_somebody_away = full is None and self._faults.keep_away()
+        if full is not None or is_somebody_away:
+            await self._sit_out()
         self._may_write = False
 
         def is_done() -> bool:
-            self._let_back_if_needed(absent)
+            self._faults.let_back_if_needed()
             return not self._busy
 
         await self._wait_until(is_done, "clients wait")
         self._faults.make_room()
-        if absent is not None:
-            absent.is_held_down = False
+        self._faults.let_back()
         await self._wait_until(self._checks.is_settled, "replicas are not in sync")
         self._is_over = True
 
-    async def _sit_out(self, full: Host | None, absent: Host | None) -> None:
-        """Let the cluster do for a while without a broker, or without the disk of one."""
-        until_s = self.world.now_s + (0.0 if full is None and absent is None else ABSENCE_S)
+    async def _sit_out(self) -> None:
+        """Let the cluster do for a while without a broker, the disk of one, or the way between two."""
+        until_s = self.world.now_s + ABSENCE_S
         while self.world.now_s < until_s:
             await asyncio.sleep(0.1)
             self._faults.start_dead()
-            self._let_back_if_needed(absent)
-
-    def _let_back_if_needed(self, absent: Host | None) -> None:
-        if absent is not None and absent.is_held_down and not self._faults.is_spare(absent):
-            self.world.note("needed", absent.name)
-            absent.is_held_down = False
+            self._faults.let_back_if_needed()
 
     async def _wait_until(self, is_done: Callable[[], bool], otherwise: str) -> None:
         deadline_s = self.world.now_s + SETTLE_S

@@ -69,6 +69,7 @@ class World:
         now_us: virtual microseconds since the beginning.
         random: the only source of chance.
         after_step: called after every event with its process; the checks.
+        watches: called after that; those who wait for the very step in which something happens.
         failure: what went wrong; the run ends with it.
     """
 
@@ -79,6 +80,7 @@ class World:
         self.events = 0
         self.fingerprint = 0
         self.after_step: Callable[[Process | None], None] = lambda process: None
+        self.watches: list[Step] = []
         self.failure: BaseException | None = None
         self.trace: deque[str] = deque(maxlen=200_000)
         self.is_tracing = trace
@@ -159,5 +161,7 @@ class World:
             self.fingerprint = crc32(order.to_bytes(8, "big"), self.fingerprint)
             step()
             self.after_step(process)
+            for watch in self.watches:
+                watch()
             if self.failure is not None:
                 raise self.failure

@@ -58,6 +58,22 @@ def test_every_fault_still_has_its_place_in_the_code() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 15
     for mutant in MUTANTS:
         assert mutant.applied()
+        assert 1 <= mutant.seed <= 1000
+
+
+@pytest.mark.parametrize(("stage", "fault"), [
+    ("die-before-the-news", "truncate-by-high-watermark"),
+    ("join-in-the-gap", "join-the-isr-below-the-start-of-the-epoch"),
+    ("cut-power-at-an-acknowledgement", "acknowledge-before-the-flush"),
+    ("sleep-over-an-image", "apply-a-stale-image"),
+    ("kill-everybody-else-in-the-dark", "hide-an-unclean-stop"),
+    ("lose-two-coordinators", "answer-before-what-was-read-is-everywhere"),
+])  # fmt: skip
+def test_a_stage_brings_about_what_it_was_made_for(stage: str, fault: str) -> None:
+    found = simulate("--mutant", fault, "--stage", stage, "--seeds", "1000", "--events", "0")
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert "FAILED seed=" in found.stdout
+    print(found.stdout)
 
 
 @pytest.mark.parametrize("name", ["acknowledge-before-the-isr-has-it", "join-the-isr-without-catching-up"])
