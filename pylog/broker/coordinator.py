@@ -1,7 +1,8 @@
 """The group coordinator: the groups whose partition of `__consumer_offsets` this broker leads.
 
 Groups decide for themselves (`pylog.group.state`); here is what waits: the clock, the log they are written to, the
-members that want an answer.  A group is answered only after its partition was read from start to end.
+members that want an answer.  A group is answered only after its partition was read from start to end, and every in-sync
+replica has what was read.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from pylog.group.state import Action, Answer, Group, GroupConfig, Joiner, Persis
 from pylog.log.log import Log
 from pylog.log.segment import FileSlice
 from pylog.metrics import Metrics
-from pylog.model import NO_LEADER, NodeAddress
+from pylog.model import NO_LEADER, NodeAddress, Offset
 from pylog.wire import records
 from pylog.wire.api.groups import (
     JoinGroupRequest,
@@ -70,11 +71,18 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 @dataclass(slots=True)
 class _Shard:
-    """The groups of one partition of the topic, loaded or loading."""
+    """The groups of one partition of the topic, loaded or loading.
+
+    Attributes:
+        end_offset: what was read ends there.
+        read: groups by name, from when they were read until they may be asked.
+    """
 
     number: int
     leading_since: int
     is_loaded: bool = False
+    end_offset: Offset = 0
+    read: dict[str, Group] | None = None
     groups: dict[str, Group] = field(default_factory=dict)
     offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = field(default_factory=dict)
 
@@ -199,7 +207,7 @@ class GroupCoordinator:
         shard = self._shards.get(number)
         if shard is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"group {group_id} is coordinated elsewhere")
-        if not shard.is_loaded:
+        if not self._may_answer(shard):
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} is being loaded")
         return shard
 
@@ -370,7 +378,7 @@ class GroupCoordinator:
         Raises:
             ApiError: COORDINATOR_LOAD_IN_PROGRESS while some are not known yet.
         """
-        if not all(shard.is_loaded for shard in self._shards.values()):
+        if not all(self._may_answer(shard) for shard in self._shards.values()):
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
         return [group for shard in self._shards.values() for group in shard.groups.values()]
 
@@ -472,7 +480,7 @@ class GroupCoordinator:
     def expire(self, now_ms: int) -> None:
         """End what has waited too long at *now_ms*, in every group."""
         for shard in list(self._shards.values()):
-            if shard.is_loaded:
+            if self._may_answer(shard):
                 # Most groups have nothing due: 0.05 us each, however many members they have.
                 for group in [one for one in shard.groups.values() if one.wake_ms <= now_ms]:
                     self._carry_out(shard, group, group.expire(now_ms))
@@ -494,7 +502,9 @@ class GroupCoordinator:
             self._tasks.spawn(self._load(shard, partition.log))
 
     async def _load(self, shard: _Shard, log: Log) -> None:
+        """Read what members may have been told, which may be all of the log."""
         offset, end = log.log_start_offset, log.log_end_offset
+        shard.end_offset = end
         raw_groups: dict[str, bytes] = {}
         try:
             while offset < end:
@@ -506,20 +516,45 @@ class GroupCoordinator:
                     offset = await asyncio.to_thread(_read_slice, found, offset, raw_groups, shard.offsets)
                 finally:
                     found.release()
+            shard.read = {
+                group_id: group_records.decode_group(group_id, raw, self._config)
+                for group_id, raw in raw_groups.items()
+            }
         except (ApiError, StorageError, ProtocolError, OSError) as error:
             # Half of a group's offsets would send its members back; none is answered until it can be read.
             _logger.error("groups not loaded partition=%d reason=%s", shard.number, error)
             return
-        if self._shards.get(shard.number) is not shard:
-            return
+        if self._shards.get(shard.number) is shard:
+            self._may_answer(shard)
+
+    def _may_answer(self, shard: _Shard) -> bool:
+        """Return whether *shard* is loaded, which it is as soon as every in-sync replica has what was read.
+
+        Until then a successor may lack it: what somebody was told from it would be gone, and a generation that has
+        begun would begin again.  Nobody has to be told of the moment: whoever asks looks, and so does the sweep.
+        """
+        if not shard.is_loaded and shard.read is not None and self._is_everywhere(shard):
+            self._take_in(shard, shard.read)
+            shard.is_loaded, shard.read = True, None
+        return shard.is_loaded
+
+    def _is_everywhere(self, shard: _Shard) -> bool:
+        partition = self._partitions.get(group_records.TOPIC, shard.number)
+        if partition is None or partition.log is None or partition.leading is None:
+            return False
+        log = partition.log
+        # Not the high watermark alone: under min.insync.replicas it stands still, and what can be written no more
+        # shall be readable.  Whoever comes back in sync has at least what was there when this leader began.
+        in_sync = partition.leading.common_end_offset(log.countable_end_offset)
+        return max(in_sync, log.high_watermark) >= shard.end_offset
+
+    def _take_in(self, shard: _Shard, read: Mapping[str, Group]) -> None:
         now_ms = self._now_ms()
-        for group_id in shard.offsets.keys() - raw_groups.keys():
+        for group_id in shard.offsets.keys() - read.keys():
             shard.groups[group_id] = Group(group_id, self._config)
-        for group_id, raw in raw_groups.items():
-            group = group_records.decode_group(group_id, raw, self._config)
+        for group_id, group in read.items():
             group.restore(now_ms)
             shard.groups[group_id] = group
-        shard.is_loaded = True
         if shard.groups:
             _logger.info("groups loaded partition=%d groups=%d", shard.number, len(shard.groups))
 

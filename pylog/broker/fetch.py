@@ -14,7 +14,7 @@ from pylog.broker.feeds import SWEEP_MS, Feed, Feeds
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.quotas import Meter
 from pylog.broker.sessions import FINAL_EPOCH, FetchSession, FetchSessions
-from pylog.broker.throttles import Throttles
+from pylog.broker.throttles import Share, Throttles
 from pylog.broker.timer import Alarm
 from pylog.delayed import DelayedRequests
 from pylog.errors import ApiError, ErrorCode, StorageError
@@ -346,11 +346,12 @@ class FetchHandler:
     def _read(self, request: FetchRequest) -> tuple[list[FetchResult[FileSlice]], int, bool]:
         """Return the answer as of now, its bytes, and whether waiting cannot change it."""
         budget = min(request.max_bytes, self._max_bytes)
+        share = self._throttles.share() if request.replica_id >= 0 else None
         results: list[FetchResult[FileSlice]] = []
         found_bytes = 0
         is_final = not request.partitions
         for part in request.partitions:
-            result = self._read_partition(request, part, budget - found_bytes, is_first=not found_bytes)
+            result = self._read_partition(request, part, budget - found_bytes, share, is_first=not found_bytes)
             results.append(result)
             found_bytes += result.records_bytes
             is_final = (
@@ -380,7 +381,7 @@ class FetchHandler:
                 leading.progress(replica_id).high_watermark_told = result.high_watermark
             if result.records_bytes:
                 key = (result.topic, result.partition)
-                self._throttles.sent(key, result.records_bytes, is_in_sync=replica_id in leading.isr)
+                self._throttles.sent(key, result.records_bytes, is_awaited=leading.waits_for(replica_id))
 
     def _leading(self, result: FetchResult[FileSlice], replica_id: int) -> Leader | None:
         partition = self._partitions.get(result.topic, result.partition)
@@ -388,7 +389,7 @@ class FetchHandler:
         return leading if leading is not None and leading.is_replica(replica_id) else None
 
     def _read_partition(
-        self, request: FetchRequest, part: FetchPartition, budget: int, *, is_first: bool
+        self, request: FetchRequest, part: FetchPartition, budget: int, share: Share | None, *, is_first: bool
     ) -> FetchResult[FileSlice]:
         result: FetchResult[FileSlice] = FetchResult(part.topic, part.partition)
         try:
@@ -403,7 +404,9 @@ class FetchHandler:
             is_follower = request.replica_id >= 0
             if is_follower:
                 result.diverging = self._diverging(log, part)
-                if result.diverging is not None or self._is_held_back(request.replica_id, partition):
+                if share is not None and not _is_out_of(share, request.replica_id, partition):
+                    share = None
+                if result.diverging is not None or (share is not None and share.left <= 0):
                     return result
             elif partition.leading is None:
                 check_known_offset(part.fetch_offset, log)
@@ -415,12 +418,18 @@ class FetchHandler:
             limit = min(part.max_bytes, budget)
             # The first batch of the first partition that has one goes whole, whatever the limits, so that no
             # consumer is stuck before a batch larger than its buffer (trap 26).
+            is_whole = is_first
+            if share is not None:
+                limit = min(limit, share.left)
+                is_whole |= limit > 0  # nor a follower before one larger than its share
             found = (
-                log.read(part.fetch_offset, limit, upper_bound_offset=upper_bound, min_one_batch=is_first)
-                if is_first or limit > 0
+                log.read(part.fetch_offset, limit, upper_bound_offset=upper_bound, min_one_batch=is_whole)
+                if is_whole or limit > 0
                 else None
             )
             if found is not None:
+                if share is not None:
+                    share.left -= found.size_bytes
                 result.records = found
                 result.records_bytes = found.size_bytes
         except ApiError as error:
@@ -430,9 +439,10 @@ class FetchHandler:
             result.error = ErrorCode.KAFKA_STORAGE_ERROR
         return result
 
-    def _is_held_back(self, replica_id: int, partition: Partition) -> bool:
-        leading = partition.leading
-        return leading is not None and self._throttles.holds_back(partition.key, is_in_sync=replica_id in leading.isr)
+
+def _is_out_of(share: Share, replica_id: int, partition: Partition) -> bool:
+    leading = partition.leading
+    return leading is not None and share.covers(partition.key, is_awaited=leading.waits_for(replica_id))
 
 
 class NearReplicas:

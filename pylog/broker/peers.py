@@ -246,8 +246,9 @@ class PeerClient:
                     yield
             except (OSError, TimeoutError, EOFError, ProtocolError) as fault:
                 self.close()
-                message = f"broker {address.node_id} at {address.host}:{address.port}: {fault or 'no answer in time'}"
-                raise ApiError(ErrorCode.NETWORK_EXCEPTION, message) from fault
+                where = f"broker {address.node_id} at {address.host}:{address.port}"
+                reason = str(fault) or "no answer in time"
+                raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"{where}: {reason}") from fault
             except asyncio.CancelledError:
                 self.close()
                 raise

@@ -26,11 +26,7 @@ from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult
 
 _logger = logging.getLogger(__name__)
 
-MAX_WAIT_MS = 500
-"""How long a follower's fetch waits for data; also how late it hears of a high watermark when nothing is written."""
-
 MAX_BYTES = 8 << 20
-FETCH_TIMEOUT_S = 10.0
 BACKOFF_S = 0.2
 FIRST_REST_S = 0.01
 """How long a partition rests after its first error, twice as long after each next one up to `BACKOFF_S`.  Mostly the
@@ -143,7 +139,10 @@ class Replication:
     def question(self, partition: Partition) -> FetchPartition | None:
         """Return what to ask the leader of *partition*: everything from its log end on; None for nothing now."""
         log = partition.log
-        if log is None or log.offline is not None or self._throttles.is_waiting(partition):
+        if log is None or log.offline is not None:
+            return None
+        max_bytes = self._throttles.most(partition, int(self._settings["replica.fetch.max.bytes"]))
+        if not max_bytes:
             return None
         return FetchPartition(
             partition.key.topic,
@@ -152,12 +151,22 @@ class Replication:
             log.log_end_offset,
             log.epochs.latest if log.log_end_offset > log.log_start_offset else -1,
             log.log_start_offset,
-            int(self._settings["replica.fetch.max.bytes"]),
+            max_bytes,
         )
 
     def now_ms(self) -> int:
         """Return the time of a steady clock."""
         return self._now_ms()
+
+    @property
+    def wait_ms(self) -> int:
+        """How long a fetch waits for data; also how late we hear of a high watermark when nothing is written."""
+        return int(self._settings["replica.fetch.wait.max.ms"])
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a leader may take to answer."""
+        return int(self._settings["replica.socket.timeout.ms"]) / 1000
 
     @property
     def broker_id(self) -> int:
@@ -196,9 +205,9 @@ class Replication:
 
     def _append(self, partition: Partition, log: Log, result: FetchResult[memoryview]) -> None:
         if result.records_bytes and result.records is not None:
+            self._throttles.fetched(partition, result.records_bytes)  # by what we had when we asked
             log.append_as_follower(result.records)
             self._bytes.value += result.records_bytes
-            self._throttles.fetched(partition, result.records_bytes)
         if result.log_start_offset > log.log_start_offset:
             log.delete_records_before(min(result.log_start_offset, log.log_end_offset))
         # The leader's high watermark may lie beyond what has arrived; what we say to consumers may not.
@@ -291,7 +300,8 @@ class Replication:
             async with asyncio.timeout(ISR_TIMEOUT_S):
                 results = await self._ask_isr([request for _, _, request in wanted])
         except (ApiError, ProtocolError, TimeoutError) as error:
-            _logger.warning("isr change unanswered partitions=%d reason=%s", len(wanted), error or "no answer in time")
+            reason = str(error) or "no answer in time"
+            _logger.warning("isr change unanswered partitions=%d reason=%s", len(wanted), reason)
             await asyncio.sleep(BACKOFF_S)
             return
         for (partition, leading, request), result in zip(wanted, results, strict=True):
@@ -415,7 +425,7 @@ class _Fetcher:
 
     async def _exchange(self, address: NodeAddress, rest_s: float) -> tuple[list[FetchResult[memoryview]], bool] | None:
         owner = self._owner
-        if await self._client.reach(address, FETCH_TIMEOUT_S):
+        if await self._client.reach(address, owner.timeout_s):
             self._asked.forget()
         await owner.synced(self._partitions.values())
         self._at_request = self._partitions
@@ -423,9 +433,9 @@ class _Fetcher:
         feeding, named, forgotten = self._asked.request(keys, self._question, owner.now_ms())
         if not self._asked:
             return None
-        max_wait_ms = min(MAX_WAIT_MS, int(rest_s * 1000)) if self._resting else MAX_WAIT_MS
+        max_wait_ms = min(owner.wait_ms, int(rest_s * 1000)) if self._resting else owner.wait_ms
         request = FetchRequest(owner.broker_id, max_wait_ms, 1, MAX_BYTES, 0, 0, -1, named, forgotten, feeding=feeding)
-        return await self._client.fetch(address, owner.broker_epoch, request, FETCH_TIMEOUT_S)
+        return await self._client.fetch(address, owner.broker_epoch, request, owner.timeout_s)
 
     def _question(self, key: Key) -> FetchPartition | None:
         return self._owner.question(self._partitions[key])

@@ -88,7 +88,7 @@ class Requests:
         if not is_served(key, version):
             return self._refuse_version(header, body)
         self._counters[key].value += 1
-        request_class, handler = CONTROL_APIS[ApiKey(key)]
+        request_class, handler = CONTROL_APIS[key]  # type: ignore[index]  # as above: an IntEnum key equals its number
         request = request_class.decode(version, body)
         try:
             caller = Caller(header.client_id or "", connection.peer.rpartition(":")[0], version, meter)

@@ -362,6 +362,22 @@ SETTINGS: Mapping[str, Setting] = _table(
         "replica.fetch.max.bytes", Kind.INT, 1 << 20, "Most bytes of one partition a follower fetches at once.", low=1
     ),
     Setting(
+        "replica.fetch.wait.max.ms",
+        Kind.INT,
+        500,
+        "How long a leader holds a follower's fetch that would be empty; less than `replica.lag.time.max.ms`.",
+        low=10,
+        high=_MAX_INT32,
+    ),
+    Setting(
+        "replica.socket.timeout.ms",
+        Kind.INT,
+        10_000,
+        "How long a follower waits for all of an answer before it connects anew; above `replica.fetch.wait.max.ms`.",
+        low=100,
+        high=_MAX_INT32,
+    ),
+    Setting(
         "replica.selector.class",
         Kind.STRING,
         "",
@@ -423,6 +439,14 @@ _COARSER = {
 _LOG_FIELDS = {name: name.replace(".", "_") for name in _BY_TOPIC_NAME if name.replace(".", "_") in LogConfig.__slots__}
 
 
+_LESS_THAN = (
+    # A leader that holds an idle follower's fetch for longer takes it for one that lags.
+    ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+    # An idle follower would connect anew for ever.
+    ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+)
+
+
 def parse_broker_settings(given: Mapping[str, object]) -> dict[str, Value]:
     """Return the value of every setting, defaults included.
 
@@ -445,6 +469,9 @@ def parse_broker_settings(given: Mapping[str, object]) -> dict[str, Value]:
             faults.append(str(error))
             continue
         values[target] = value * factor if factor > 1 and isinstance(value, int) and value > 0 else value
+    for less, more in _LESS_THAN:
+        if int(values[less]) >= int(values[more]):
+            faults.append(f"{less}={values[less]}: wanted less than {more}={values[more]}")
     if faults:
         raise ConfigError("\n".join(faults))
     return values

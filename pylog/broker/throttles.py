@@ -1,6 +1,7 @@
 """The replication throttles of one broker, as the newest image has them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.settings import Value, broker_settings
@@ -14,8 +15,28 @@ _FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 Key = tuple[str, int]
 
 
+@dataclass(slots=True)
+class Share:
+    """What one answer to a follower may bring of throttled partitions that it catches up with, of all together.
+
+    Attributes:
+        left: bytes; the last batch may exceed them.
+    """
+
+    _keys: frozenset[Key]
+    left: int
+
+    def covers(self, key: Key, *, is_awaited: bool) -> bool:
+        """Whether what is sent of this partition comes out of it."""
+        return not is_awaited and key in self._keys
+
+
 class Throttles:
-    """Whether a partition that is catching up must wait, on the side that sends and on the side that fetches."""
+    """How much of partitions that catch up may go over the network, on the side that sends and on the one that fetches.
+
+    Each answer is kept to a second's worth, and to a batch: else a low rate would hold in the mean of minutes only.
+    Nobody is throttled for whom others wait: a replica in sync, or about to be.
+    """
 
     def __init__(
         self, broker_id: int, settings: Mapping[str, Value], partitions: Partitions, now_ms: Callable[[], int]
@@ -28,6 +49,7 @@ class Throttles:
         self._follower = Throttle(int(settings[_FOLLOWER_RATE]), now_ms())
         self._sent: frozenset[Key] = frozenset()
         self._fetched: frozenset[Key] = frozenset()
+        self._fetching = 1
 
     def image_applied(self) -> None:
         """Take rates and lists from the image in force."""
@@ -39,19 +61,25 @@ class Throttles:
                 throttle.set_rate(rate)
         self._sent = self._listed(_LEADER_REPLICAS)
         self._fetched = self._listed(_FOLLOWER_REPLICAS)
+        followed = (self._partitions.get(*key) for key in self._fetched)
+        self._fetching = sum(one is not None and one.leading is None and self._counts(one) for one in followed) or 1
 
-    def holds_back(self, key: Key, *, is_in_sync: bool) -> bool:
-        """Whether a leader sends nothing of this partition to a follower now."""
-        return not is_in_sync and key in self._sent and self._leader.is_exceeded(self._now_ms())
+    def share(self) -> Share | None:
+        """Return what a leader's next answer to a follower may bring of throttled partitions; None without any."""
+        return Share(self._sent, self._leader.grant(self._now_ms())) if self._sent else None
 
-    def sent(self, key: Key, count: int, *, is_in_sync: bool) -> None:
+    def sent(self, key: Key, count: int, *, is_awaited: bool) -> None:
         """Take note of bytes that a leader sends to a follower."""
-        if not is_in_sync and key in self._sent:
+        if not is_awaited and key in self._sent:
             self._leader.take(count)
 
-    def is_waiting(self, partition: Partition) -> bool:
-        """Whether we fetch nothing of this partition now."""
-        return self._counts(partition) and self._follower.is_exceeded(self._now_ms())
+    def most(self, partition: Partition, wanted: int) -> int:
+        """Return how many of *wanted* bytes to ask for of this partition now; 0 for not at all."""
+        if not self._counts(partition):
+            return wanted
+        granted = self._follower.grant(self._now_ms())
+        # They are asked for together; of each at least a batch comes, in turn.
+        return min(wanted, max(granted // self._fetching, 1)) if granted else 0
 
     def fetched(self, partition: Partition, count: int) -> None:
         """Take note of bytes that we fetched."""
@@ -61,7 +89,10 @@ class Throttles:
     def _counts(self, partition: Partition) -> bool:
         if not self._fetched or partition.key not in self._fetched:
             return False
-        return partition.state is None or self._broker_id not in partition.state.isr
+        if partition.state is not None and self._broker_id in partition.state.isr:
+            return False
+        # With more than is acknowledged we may be about to be in sync, and whoever writes with acks=all waits for us.
+        return partition.log is None or partition.log.log_end_offset <= partition.log.high_watermark
 
     def _listed(self, setting: str) -> frozenset[Key]:
         keys: set[Key] = set()

@@ -8,6 +8,7 @@ Absence never deletes (rule 2): a directory is removed only by `delete`, and onl
 """
 
 import base64
+import errno
 import logging
 import os
 import shutil
@@ -70,6 +71,7 @@ class LogDirectory:
         self.jobs: deque[Job] = deque()
         self._lock_fd = lock_fd
         self._unopened = set(self.on_disk())
+        self._failed: dict[TopicPartition, StorageError] = {}
         self.total_count = len(self._unopened)
         self._recovery_points = checkpoint.read_offsets(path / checkpoint.RECOVERY_POINTS)
         # A log that the file does not name was never compacted here; without the file nobody knows.
@@ -158,7 +160,7 @@ class LogDirectory:
         May wait for the disk, and may run in a thread, but in one at a time.
 
         Raises:
-            StorageError: the partition is offline.
+            StorageError: the partition is offline; after an I/O error it stays so until the next start.
         """
         path = self.path / str(key)
         known_id = read_topic_id(path)
@@ -169,13 +171,22 @@ class LogDirectory:
             if log is not None:
                 log.configure(config)
                 return log
+            if key in self._failed:
+                raise self._failed[key]
             is_new = not path.exists()
             path.mkdir(exist_ok=True)
             if is_new or known_id is None:
                 self._write_metadata(path, topic_id)
         except OSError as error:
             raise StorageError(f"{path}: {error.strerror}") from error
-        log = self._open(key, path, config, now_ms, is_new=is_new)
+        try:
+            log = self._open(key, path, config, now_ms, is_new=is_new)
+        except StorageError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EIO:
+                # After a failed sync the cut is in the page cache alone: a second look would find a log that is whole,
+                # and what is synced behind it later would stand behind a gap after a power cut (rule 7).
+                self._failed[key] = error
+            raise
         self.logs[key] = log
         self._unopened.discard(key)
         return log
@@ -357,6 +368,7 @@ class LogDirectory:
 
     def _rename(self, key: TopicPartition, suffix: str) -> Path:
         self._unopened.discard(key)
+        self._failed.pop(key, None)
         for offsets in (
             self._recovery_points, self._high_watermarks, self._log_start_offsets, self._compacted_offsets
         ):  # fmt: skip

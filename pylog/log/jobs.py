@@ -68,7 +68,8 @@ class SyncJob:
             segment.release()
         self._segments = []
         if self._error is not None:
-            raise self.log.go_offline(f"{self.log.directory}: sync failed: {self._error.strerror}")
+            message = f"{self.log.directory}: sync failed: {self._error.strerror}"
+            raise self.log.go_offline(message) from self._error
         assert self._is_run, f"the sync of {self.log.directory} up to {self.end_offset} is finished before it was run"
         self.log.note_synced(self.end_offset, self._truncation_count)
 

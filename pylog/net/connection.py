@@ -183,6 +183,9 @@ class Connection:
             return
         except ProtocolError as error:
             self.close(f"protocol error: {error}")
+        except ConnectionResetError:
+            # So HAProxy ends its health checks, every second or two; whoever it was went away.
+            self.close("peer closed")
         except OSError as error:
             self.close(f"read failed: {error}")
         except Exception:

@@ -167,11 +167,19 @@ class Leader:
         """Return the first offset some in-sync replica may still lack; it never moves back."""
         if len(self.isr) < self._min_isr:
             return current
+        return max(current, self.common_end_offset(log_end_offset))
+
+    def common_end_offset(self, log_end_offset: Offset) -> Offset:
+        """Return the first offset some in-sync replica may still lack, however few they are; UNKNOWN at first."""
         lowest = log_end_offset
         for member in self._maximal_isr():
             if member != self._broker_id:
                 lowest = min(lowest, self._followers[member].log_end_offset)
-        return max(current, lowest)
+        return lowest
+
+    def waits_for(self, member: int) -> bool:
+        """Whether what it lacks is not acknowledged: it is in sync, or was asked to be and nobody has answered yet."""
+        return member in self.isr or (self.pending is not None and member in self._maximal_isr())
 
     def is_under_min_isr(self) -> bool:
         """Whether acks=all must be refused."""

@@ -32,11 +32,22 @@ class Throttle:
         """Take *count* bytes, also more than there are."""
         self._allowance -= count
 
-    def is_exceeded(self, now_ms: int) -> bool:
-        """Whether nothing more may be taken now."""
+    def left(self, now_ms: int) -> float:
+        """Return how many bytes may be taken now, at most a second's worth; none if it is not above zero."""
         passed_ms, self._refilled_ms = max(now_ms - self._refilled_ms, 0), now_ms
         self._allowance = min(self._allowance + self.rate * passed_ms / 1000, self.rate)
-        return self._allowance <= 0
+        return self._allowance
+
+    def is_exceeded(self, now_ms: int) -> bool:
+        """Whether nothing more may be taken now."""
+        return self.left(now_ms) <= 0
+
+    def grant(self, now_ms: int) -> int:
+        """Return how many bytes may be taken at once now: a second's worth, or none while more than that is owed.
+
+        Not what is left of the second: whoever took the little that each millisecond brings would fetch all the time.
+        """
+        return 0 if self.is_exceeded(now_ms) else self.rate
 
 
 @lru_cache(maxsize=1024)

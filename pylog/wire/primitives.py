@@ -44,6 +44,9 @@ def write_unsigned_varint(out: bytearray, number: int) -> None:
 
 def write_varint(out: bytearray, number: int) -> None:
     """Append the signed 64-bit *number* to *out* in zigzag form."""
+    if -64 <= number < 64:  # as most are
+        out.append((number << 1) ^ (number >> 63))
+        return
     write_unsigned_varint(out, ((number << 1) ^ (number >> 63)) & 0xFFFF_FFFF_FFFF_FFFF)
 
 

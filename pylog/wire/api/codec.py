@@ -51,7 +51,7 @@ class Cursor:
 
     __slots__ = ("elements_left", "end", "position", "view")
 
-    def __init__(self, view: memoryview, elements: int = MAX_ELEMENTS) -> None:
+    def __init__(self, view: bytes, elements: int = MAX_ELEMENTS) -> None:
         self.view = view
         self.position = 0
         self.end = len(view)
@@ -72,7 +72,7 @@ class Cursor:
         self.position += layout.size
         return int(number)
 
-    def take(self, size: int) -> memoryview:
+    def take(self, size: int) -> bytes:
         """Return the next *size* bytes.
 
         Raises:
@@ -132,7 +132,7 @@ class _Uuid:
         out += value.bytes
 
     def decode(self, cursor: Cursor) -> UUID:
-        return UUID(bytes=bytes(cursor.take(16)))
+        return UUID(bytes=cursor.take(16))
 
 
 class _Length:
@@ -199,7 +199,7 @@ class _Bytes:
 
     def decode(self, cursor: Cursor) -> bytes | None:
         length = self._length.decode(cursor)
-        return None if length < 0 else bytes(cursor.take(length))
+        return None if length < 0 else cursor.take(length)
 
 
 class _NumberArray:
@@ -303,6 +303,8 @@ class _TaggedFields:
     def decode(self, fields: dict[str, Any], cursor: Cursor) -> None:
         """Put the known tags at *cursor* into *fields*."""
         count = cursor.varint()
+        if not count:
+            return
         cursor.check_count(count, 2)  # the smallest tagged field is tag and size
         for _ in range(count):
             tag, size = cursor.varint(), cursor.varint()
@@ -399,7 +401,8 @@ def decode(cls: type[Any], version: int, is_flexible: bool, view: memoryview, el
     Raises:
         ProtocolError: the bytes are not such a message; close the connection.
     """
-    cursor = Cursor(view, elements)
+    # Copied once: a field is cut out of bytes in half the time that a view takes, and nobody holds on to the view.
+    cursor = Cursor(bytes(view), elements)
     try:
         message = plan(cls, version, is_flexible).decode(cursor)
     except (StructError, UnicodeDecodeError) as error:

@@ -37,18 +37,25 @@ ADDRESS = NodeAddress(LEADER, "h1", 9092)
 class Wire:
     """One connection of a follower to a leader of five partitions of topic t."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, rate: int = 0) -> None:
         self.now_ms = 0
         self.partitions = Partitions(LogDirectory.open(directory, broker_id=LEADER), LEADER, parse_broker_settings({}))
         self.partitions.registered_epoch = lambda: 7
-        states = {number: PartitionImage(LEADER, 1, (1, 2), (1, 2), 1) for number in range(COUNT)}
+        # With a rate the follower is catching up, and held to so many bytes a second.
+        isr = (LEADER,) if rate else (LEADER, FOLLOWER)
+        states = {number: PartitionImage(LEADER, 1, isr, (LEADER, FOLLOWER), 1) for number in range(COUNT)}
+        lists = {"leader.replication.throttled.replicas": "*"} if rate else {}
+        rates = {str(LEADER): {"leader.replication.throttled.rate": str(rate)}} if rate else {}
         brokers = {one: BrokerInfo(one, 7, None, ADDRESS, ADDRESS) for one in (LEADER, FOLLOWER)}
-        image = ClusterImage(1, 1, "c", LEADER, brokers, {"t": TopicImage("t", UUID(int=5), states)})
+        topic = TopicImage("t", UUID(int=5), states, lists)
+        image = ClusterImage(1, 1, "c", LEADER, brokers, {"t": topic}, broker_configs=rates)
         self.partitions.retire(image)
         self.partitions.switch(image, self.partitions.prepare(image))
+        throttles = Throttles(LEADER, parse_broker_settings({}), self.partitions, lambda: self.now_ms)
+        throttles.image_applied()
         self.handler = FetchHandler(
             self.partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: self.now_ms, advanced=lambda key: None,
-            throttles=Throttles(LEADER, parse_broker_settings({}), self.partitions, lambda: self.now_ms),
+            throttles=throttles,
         )  # fmt: skip
         self.looked_at: list[int] = []
         self._read_partition = self.handler._read_partition
@@ -124,6 +131,28 @@ def test_one_record_among_many_partitions_makes_nobody_look_at_the_others(tmp_pa
         await wire.grow(1)
         assert [one.partition for one in wire.told()] == [1]
         assert set(wire.looks()) == {1}
+
+    asyncio.run(story())
+
+
+def test_one_answer_holds_no_more_than_the_rate_allows_of_all_that_catch_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        size = len(batch())
+        wire = Wire(tmp_path, rate=2 * size)
+        for number in range(COUNT):
+            for _ in range(3):
+                await wire.grow(number)
+        offsets = dict.fromkeys(range(COUNT), 0)
+        wire.ask(Feeding.BEGIN, offsets)
+        sent = {one.partition: one.records_bytes for one in wire.told() if one.records_bytes}
+        assert sent == {0: 2 * size}, "a second's worth, though five partitions have more"
+        wire.now_ms = 250
+        wire.ask(Feeding.CHANGE, {0: 2})
+        sent = {one.partition: one.records_bytes for one in wire.told() if one.records_bytes}
+        assert sum(sent.values()) == 2 * size, "a second's worth again, and not the little that a moment brings"
+        wire.now_ms = 999
+        wire.ask(Feeding.CHANGE, {})
+        assert wire.answer is None, "what went beyond is waited for"
 
     asyncio.run(story())
 

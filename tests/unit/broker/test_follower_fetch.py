@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from pylog.broker import replication
 from pylog.broker.fetch import FetchHandler
 from pylog.broker.images import Images
 from pylog.broker.partitions import Partitions
@@ -166,5 +167,45 @@ def test_a_pull_that_a_former_controller_does_not_answer_ends_when_another_is_el
         images.follow(latter)
         assert await asyncio.wait_for(peer.called.get(), 5) == latter
         await images.stop()
+
+    asyncio.run(run())
+
+
+def test_a_follower_waits_for_as_long_as_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions = follower(tmp_path)
+    settings = parse_broker_settings({"replica.fetch.wait.max.ms": 40, "replica.socket.timeout.ms": 70_000})
+    unused: Any = None
+
+    async def unsynced(_: object) -> None:
+        """Nothing wants a sync."""
+
+    async def run() -> None:
+        asked: asyncio.Queue[tuple[float, int, float]] = asyncio.Queue()
+
+        class Leader:
+            """Stands for the connection to it: tells what is asked, and does not answer."""
+
+            def __init__(self, *_: object) -> None:
+                self.reach_s = 0.0
+
+            async def reach(self, _: NodeAddress, timeout_s: float) -> bool:
+                self.reach_s = timeout_s
+                return True
+
+            async def fetch(self, _: NodeAddress, epoch: int, request: FetchRequest, timeout_s: float) -> None:
+                asked.put_nowait((self.reach_s, request.max_wait_ms, timeout_s))
+                await asyncio.Event().wait()
+
+            def close(self) -> None:
+                """Nothing is open."""
+
+        monkeypatch.setattr(replication, "PeerClient", Leader)
+        following = replication.Replication(
+            1, partitions, settings, Metrics(), now_ms=lambda: 0, secret=b"", broker_epoch=lambda: 7, ask_isr=unused,
+            changed=lambda key: None, sync=unsynced, throttles=Throttles(1, settings, partitions, lambda: 0),
+        )  # fmt: skip
+        following.image_applied()
+        assert await asyncio.wait_for(asked.get(), 10) == (70.0, 40, 70.0)
+        await following.stop()
 
     asyncio.run(run())

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from pylog.broker.peers import MAX_IMAGE_BYTES, _Answers
-from pylog.errors import ProtocolError
+from pylog.broker.peers import MAX_IMAGE_BYTES, PeerClient, _Answers
+from pylog.errors import ApiError, ProtocolError
+from pylog.model import NodeAddress
+from pylog.wire.internal import InternalKey
 
 FRAME = (5).to_bytes(4, "big") + b"hello"
 
@@ -91,5 +93,16 @@ def test_nothing_is_asked_on_a_connection_that_is_gone() -> None:
         with pytest.raises(ConnectionError):
             await answers.call(b"request")
         assert not transport.written
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_does_not_answer_in_time_is_said_to() -> None:
+    async def story() -> None:
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        address = NodeAddress(7, *server.sockets[0].getsockname())
+        async with server:
+            with pytest.raises(ApiError, match=r"broker 7 at .*: no answer in time$"):
+                await PeerClient(1, b"hush", lambda: 1).call(address, InternalKey.PULL_IMAGE, b"", 0.05)
 
     asyncio.run(story())

@@ -33,6 +33,13 @@ def test_all_faults_are_told_at_once() -> None:
     assert len(str(caught.value).splitlines()) == 3
 
 
+@pytest.mark.parametrize("more", ["replica.lag.time.max.ms", "replica.socket.timeout.ms"])
+def test_a_follower_s_fetch_waits_for_less_than_whoever_waits_for_it(more: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^replica.fetch.wait.max.ms=500: wanted less than {more}=500$"):
+        parse_broker_settings({more: 500})
+    assert parse_broker_settings({more: 500, "replica.fetch.wait.max.ms": 499})[more] == 500
+
+
 def test_milliseconds_win_over_hours() -> None:
     values = parse_broker_settings({"log.retention.hours": 1, "log.retention.ms": 5})
     assert values["log.retention.ms"] == 5

@@ -210,6 +210,32 @@ def test_a_damaged_log_leaves_the_others_alone(tmp_path: Path) -> None:
     assert not opened(tmp_path).was_clean, "the damaged one must still be checked"
 
 
+def test_rule_7_a_log_whose_cut_was_not_synced_is_not_opened_again_before_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = opened(tmp_path)
+    fill(log_of(directory), 3)
+    kill(directory)
+    [file] = (tmp_path / "clicks-0").glob("*.log")
+    with file.open("ab") as torn:
+        torn.write(b"half a batch")
+    size_bytes = file.stat().st_size
+
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    directory = opened(tmp_path)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", refuse)
+        with pytest.raises(StorageError):
+            log_of(directory)
+    assert file.stat().st_size < size_bytes, "the cut stands in the page cache"
+    with pytest.raises(StorageError, match="Input/output error"):
+        log_of(directory)
+    kill(directory)
+    assert log_of(opened(tmp_path)).log_end_offset == 3
+
+
 def test_an_old_checkpoint_does_not_overwrite_a_newer_one(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     log = log_of(directory)

@@ -167,7 +167,7 @@ def test_a_segment_that_ends_early_takes_the_partition_offline(tmp_path: Path) -
 
 
 def test_offsets_by_timestamp(log: Log) -> None:
-    stamps = {}
+    stamps: dict[int, int] = {}
     for number in range(40):
         for record in range(1 + number % 4):
             stamps[len(stamps)] = 1_000 + 10 * number + record

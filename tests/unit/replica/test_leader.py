@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pylog.replica.leader import TOUCH_MS, IsrChange, Leader
+from pylog.replica.leader import TOUCH_MS, UNKNOWN, IsrChange, Leader
 
 LAG_MS = 1_000
 
@@ -43,6 +43,14 @@ def test_it_stands_still_below_the_minimum() -> None:
     one = leader(isr=(1,), min_isr=2)
     assert one.is_under_min_isr()
     assert one.high_watermark(3, 10) == 3
+
+
+def test_what_all_in_sync_have_grows_below_the_minimum_too() -> None:
+    one = leader(isr=(1, 2), min_isr=3)
+    assert one.common_end_offset(10) == UNKNOWN
+    one.fetched(2, 20, 8, 10, now_ms=1)
+    assert one.common_end_offset(10) == 8
+    assert leader(isr=(1,), min_isr=2).common_end_offset(10) == 10
 
 
 def test_a_deposed_leader_told_its_successors_state_stands_still() -> None:

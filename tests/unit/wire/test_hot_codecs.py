@@ -28,6 +28,7 @@ def encode_with_kio(entity: Any) -> bytes:
 
 
 def decode_with_kio(kind: type, body: bytes) -> Any:
+    entity: Any
     entity, size = entity_reader(kind)(body, 0)
     assert size == len(body)
     return entity
