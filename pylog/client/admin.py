@@ -2,14 +2,14 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as _TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export what its docs name
+from confluent_kafka.admin import (
     AdminClient,
     ClusterMetadata,
     ConfigResource,
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 
 _METADATA_TRY_S = 0.5
 _REFUSED_WAIT_S = 2.0
+_ASK_AGAIN_S = 0.1
+_LEADER_TRIES = 4
+"""How often a leader that does not answer is asked within one call's time: by then another may lead."""
+
+# Somebody else leads by now, or has only just begun to, or soon will.
+_ASK_AGAIN = frozenset({
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE, KafkaError._TIMED_OUT,
+})
 _TIMESTAMP_MISSING = -1
 _SPEC: Any = OffsetSpec  # its stub has no annotations
 
@@ -208,6 +217,14 @@ class Admin:
         ends = self.ends(partitions)
         return {p: OffsetRange(starts[p], ends[p]) for p in partitions}
 
+    def led(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Return those of *partitions* that have a leader now: asked for the offsets of another, all would wait."""
+        topics = self.cluster().topics
+        led = {TopicPartition(name, one.partition)
+               for name in {one.topic for one in partitions} & topics.keys()
+               for one in topics[name].partitions if one.has_leader}
+        return [one for one in partitions if one in led]
+
     def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         """Return the high watermark of each partition."""
         return self._list_offsets(dict.fromkeys(partitions, _SPEC.latest()))
@@ -244,14 +261,32 @@ class Admin:
         return list_reassignments(self._cluster.bootstrap, partitions, self._cluster.timeout_s)
 
     def _list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Offset]:
-        if not wanted:
-            return {}
+        found: dict[TopicPartition, Offset] = {}
+        left = dict(wanted)
+        deadline_s = time.monotonic() + self._cluster.timeout_s
         with self._translated():
-            futures = self._client.list_offsets(
-                {_TopicPartition(p.topic, p.partition): spec for p, spec in wanted.items()},
-                request_timeout=self._cluster.timeout_s)
-            return {TopicPartition(p.topic, p.partition): future.result(self._cluster.timeout_s + 1).offset
-                    for p, future in futures.items()}
+            while left:
+                futures = self._client.list_offsets(
+                    {_TopicPartition(p.topic, p.partition): spec for p, spec in left.items()},
+                    request_timeout=self._cluster.timeout_s / _LEADER_TRIES)
+                for p, future in futures.items():
+                    try:
+                        offset = future.result(self._cluster.timeout_s + 1).offset
+                    except KafkaException as exception:
+                        if error_of(exception).code() not in _ASK_AGAIN or time.monotonic() > deadline_s:
+                            raise
+                    else:
+                        # Where a leader did not answer in time, librdkafka tells of no error.
+                        if offset != OFFSET_INVALID:
+                            found[TopicPartition(p.topic, p.partition)] = offset
+                left = {p: spec for p, spec in left.items() if p not in found}
+                if left and time.monotonic() > deadline_s:
+                    raise Unreachable(f"{self._cluster.bootstrap}: no answer from the leader of {min(left)}"
+                                      f" in {self._cluster.timeout_s:g} s")
+                if left:
+                    time.sleep(_ASK_AGAIN_S)
+                    self._metadata()  # librdkafka would ask the same broker again
+        return found
 
     def _probe(self, broker: NodeAddress, alive: set[int]) -> None:
         """Add the broker to *alive* if it answers; runs on its own thread.

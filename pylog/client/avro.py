@@ -273,13 +273,16 @@ class _Once(Generic[_K, _V]):
         with self._lock:
             turn = self._asking.setdefault(key, threading.Lock())
         with turn:
-            if key not in self._known:
-                self._keep(key, self._ask(key))
-            return self._known[key]
+            try:
+                if key not in self._known:
+                    self._keep(key, self._ask(key))
+                return self._known[key]
+            finally:  # also of a key that nobody knows: there may be any number of those
+                with self._lock:
+                    self._asking.pop(key, None)
 
     def _keep(self, key: _K, value: _V) -> None:
         with self._lock:
             while len(self._known) >= MAX_SCHEMAS:
                 self._known.pop(next(iter(self._known)))
             self._known[key] = value
-            self._asking.pop(key, None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
+from pylog.errors import ApiError, ErrorCode, OffsetOutOfRange, PylogError, Unreachable
 
 _UNREACHABLE = frozenset({
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE,
@@ -63,8 +63,12 @@ def translate(error: KafkaError, cluster: Connection) -> PylogError:
     if code > 0:
         known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
         return ApiError(known, error.str())
+    if code == KafkaError._AUTO_OFFSET_RESET:  # what "error" as auto.offset.reset makes of the broker's answer
+        return OffsetOutOfRange(error.str())
     if code in (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error.str())
+    if code == KafkaError._NOENT:  # looking for whom to ask about offsets, it found nobody
+        return ApiError(ErrorCode.LEADER_NOT_AVAILABLE, error.str())
     if code in _UNREACHABLE:
         return Unreachable(f"{cluster.bootstrap}: {error.str()}")
     return ClientError(error.str())

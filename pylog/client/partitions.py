@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as _TopicPartition
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import NewPartitions
 
 from pylog.client.admin import Admin
 from pylog.client.connection import translate

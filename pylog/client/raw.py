@@ -161,6 +161,13 @@ class RawClient:
         self._topics.update(found)
         return found
 
+    def present_topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Return those of the named topics that are there, as far as the broker knows that answers."""
+        wanted = sorted(set(names))
+        found = self._retrying(lambda: self._metadata(wanted, skip_unknown=True))
+        self._topics.update(found)
+        return found
+
     def list_offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, Offset]:
         """Return for each partition the offset at *timestamp*.
 
@@ -244,7 +251,7 @@ class RawClient:
             parts.setdefault(leader, {})[partition] = value
         return parts
 
-    def _metadata(self, names: list[str] | None) -> dict[str, Topic]:
+    def _metadata(self, names: list[str] | None, *, skip_unknown: bool = False) -> dict[str, Topic]:
         request = MetadataRequest(
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=False,
@@ -255,6 +262,8 @@ class RawClient:
         for topic in response.topics:
             name = topic.name or ""
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                if skip_unknown:
+                    continue
                 raise _unknown(f"topic {name!r}")
             raise_for(topic.error_code, f"topic {name!r}")
             topics[name] = Topic(topic.topic_id, {p.partition_index: p.leader_id for p in topic.partitions})
@@ -391,6 +400,18 @@ class _Connection:
                 raise ConnectionResetError(f"the broker closed the connection after {received} of {size} bytes")
             received += count
         return buffer
+
+
+def topic_ids(bootstrap: str, names: Iterable[str], timeout_s: float) -> dict[str, str]:
+    """Return the id of each topic, as text: a topic that is deleted and made again has another one.
+
+    Raises:
+        ApiError: UNKNOWN_TOPIC_OR_PARTITION; the message names it.
+        Unreachable: no broker answers in time.
+    """
+    timeout_ms = int(timeout_s * 1000)
+    with RawClient(bootstrap, RawConfig(retry_ms=timeout_ms, request_timeout_ms=timeout_ms)) as client:
+        return {name: str(topic.topic_id) for name, topic in client.topics(names).items()}
 
 
 def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:

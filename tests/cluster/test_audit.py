@@ -12,7 +12,10 @@ import pytest
 
 from pylog.audit.load import ensure_topic
 from pylog.audit.producer import AuditedProducer
+from pylog.client.admin import Admin
 from pylog.client.connection import Connection
+from pylog.errors import ApiError, ErrorCode
+from pylog.model import TopicPartition
 from tests.cluster.conftest import Brokers, bootstrap, create, isrs, leaders, wait_for
 from tests.cluster.history import read
 from tests.programs.program import Program
@@ -23,11 +26,11 @@ BEFORE, UNSEEN, AFTER = 100, 50, 100
 """Records that everybody has, that only the leader has when it dies, that its successor takes."""
 
 
-def counter(directory: Path, brokers: Brokers, topic: str) -> Program:
+def counter(directory: Path, brokers: Brokers, *topics: str) -> Program:
     [port] = free_ports(1)
     config = {
-        "tier": "live", "bootstrap": bootstrap(brokers), "topics": [topic], "window_ms": WINDOW_MS, "report_ms": 300,
-        "refresh_ms": 300, "replication_factor": 3, "metrics_listen": f"127.0.0.1:{port}",
+        "tier": "live", "bootstrap": bootstrap(brokers), "topics": list(topics), "window_ms": WINDOW_MS,
+        "report_ms": 300, "refresh_ms": 300, "replication_factor": 3, "metrics_listen": f"127.0.0.1:{port}",
     }  # fmt: skip
     return Program(directory, "audit count", config)
 
@@ -46,10 +49,17 @@ def numbers(brokers: Brokers, topic: str) -> list[int]:
     return [int(message.value() or b"-1") for message in read(bootstrap(brokers), topic, 1, settle_s=0.5)]
 
 
-def is_judged(found: dict[str, Any], topic: str, count: int) -> bool:
-    rows = found["topics"].get(topic, [])
-    is_counted = all("live" in row["arrived"] and not row["pending"] for row in rows)
-    return is_counted and sum(row["produced"] for row in rows) == count
+def wait_judged(brokers: Brokers, topic: str, count: int, live: Program) -> None:
+    """Wait until the live tier is judged for *count* records that were produced, and nothing else."""
+    found: dict[str, Any] = {}
+
+    def is_judged() -> bool:
+        found.update(report(brokers, topic))
+        rows = found["topics"].get(topic, [])
+        is_counted = all("live" in row["arrived"] and not row["pending"] for row in rows)
+        return is_counted and sum(row["produced"] for row in rows) == count
+
+    wait_for(is_judged, lambda: f"{count} of {topic} are judged: {found}; the reader: {live.log}")
 
 
 @pytest.mark.parametrize("acks", ["1", "0"])
@@ -63,7 +73,7 @@ def test_t2_what_acks1_and_acks0_lose_with_a_leader_is_named_by_the_audit(
     [leader] = leaders(brokers, topic).values()
     followers = [brokers[one].pid for one in brokers if one != leader]
     [segment] = (brokers[leader].data_dir / f"{topic}-0").glob("*.log")
-    survivors = {one: broker for one, broker in brokers.items() if one != leader}
+    left = survivors(brokers, leader)
     # It reports when it is closed and not before: nobody could answer while the followers stand still.
     producer = AuditedProducer(bootstrap(brokers), window_ms=WINDOW_MS, report_s=3600, host="web-1", acks=acks)
 
@@ -87,13 +97,13 @@ def test_t2_what_acks1_and_acks0_lose_with_a_leader_is_named_by_the_audit(
         finally:
             for pid in followers:
                 os.kill(pid, signal.SIGCONT)
-        wait_for(lambda: leaders(survivors, topic)[0] in survivors, "another leads")
+        wait_for(lambda: leaders(left, topic)[0] in left, "another leads")
         send(BEFORE + 1 + UNSEEN, AFTER)
         brokers[leader].start()
         wait_for(lambda: isrs(brokers, topic) == {0: {1, 2, 3}}, "all replicas are in sync again")
         producer.close()
         total = BEFORE + 1 + UNSEEN + AFTER
-        wait_for(lambda: is_judged(report(brokers, topic), topic, total), f"judged: {live.log}")
+        wait_judged(brokers, topic, total, live)
         found = report(brokers, topic)["findings"]
     missing = sorted(set(range(total)) - set(numbers(brokers, topic)))
     assert set(missing) >= set(range(BEFORE + 1, BEFORE + 1 + UNSEEN)), "the leader was not alone with them"
@@ -102,3 +112,49 @@ def test_t2_what_acks1_and_acks0_lose_with_a_leader_is_named_by_the_audit(
     }
     named = [number for one in found for first, last in one["ranges"] for number in range(first, last + 1)]
     assert sorted(named) == missing
+
+
+def test_a_partition_without_a_leader_holds_up_its_own_topic_only(tmp_path: Path, brokers: Brokers) -> None:
+    create(brokers[1], "alone", 1, 1)
+    create(brokers[1], "shared", 1, 3)
+    ensure_topic(Connection(bootstrap=bootstrap(brokers)), 3)
+    wait_for(lambda: isrs(brokers, "shared") == {0: {1, 2, 3}}, "all replicas are in sync")
+    [owner] = leaders(brokers, "alone").values()
+    with AuditedProducer(bootstrap(brokers), window_ms=WINDOW_MS, report_s=0.5, host="web-1") as producer:
+
+        def send(topic: str, count: int) -> None:
+            for number in range(count):
+                producer.send(topic, b"%d" % number)
+            producer._producer.flush()
+
+        def judged(topic: str, count: int) -> None:
+            wait_judged(brokers, topic, count, live)
+
+        with counter(tmp_path / "before", brokers, "alone", "shared") as live:
+            send("alone", 10)
+            send("shared", 20)
+            judged("alone", 10)
+            brokers[owner].kill()
+            left = survivors(brokers, owner)
+            with pytest.raises(ApiError) as refused:  # asked for at once, of a leader that no longer answers
+                Admin(bootstrap(left)).ends([TopicPartition("alone", 0)])
+            assert refused.value.code is ErrorCode.LEADER_NOT_AVAILABLE
+            wait_for(lambda: leaders(left, "alone") == {0: -1}, "nobody leads it")
+            with pytest.raises(ApiError) as refused:  # and not an error that ends a program
+                Admin(bootstrap(left)).ends([TopicPartition("alone", 0)])
+            assert refused.value.code is ErrorCode.LEADER_NOT_AVAILABLE
+            send("shared", 20)
+            judged("shared", 40)
+        with counter(tmp_path / "after", brokers, "alone", "shared") as live:  # begins without its leader
+            send("shared", 20)
+            judged("shared", 60)
+            assert not report(brokers, "alone")["findings"]
+            brokers[owner].start()
+            wait_for(lambda: leaders(brokers, "alone") == {0: owner}, "it is led again")
+            send("alone", 10)
+            judged("alone", 20)
+    assert not [one for topic in ("alone", "shared") for one in report(brokers, topic)["findings"]]
+
+
+def survivors(brokers: Brokers, gone: int) -> Brokers:
+    return {one: broker for one, broker in brokers.items() if one != gone}

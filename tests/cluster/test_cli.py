@@ -110,6 +110,29 @@ def test_a_throttle_that_an_interrupted_command_left_is_taken_off(pylog: Command
     wait_for(lambda: "throttled.rate" not in pylog("config", "describe", "broker", "1").text, "the rate is off")
 
 
+def test_leaders_that_change_between_two_requests_are_no_error(pylog: Command, brokers: Brokers) -> None:
+    create(brokers[1], "roams", 12)
+    wait_for(lambda: is_in_sync(brokers, "roams"), "all in sync")
+    for turn in range(8):
+        pylog("partition", "reassign", "--topic", "roams", "--to", str(turn % 3 + 1), "--no-wait", "--execute")
+        for _ in range(4):
+            rows = pylog("topic", "describe", "roams", "--format", "json").json["partitions"]
+            assert [row["end_offset"] for row in rows] == [0] * 12
+
+
+def test_the_end_of_a_log_is_told_by_who_leads_next_where_its_leader_just_died(
+    pylog: Command, brokers: Brokers
+) -> None:
+    create(brokers[1], "outlives", 3, replicas=3)
+    wait_for(lambda: is_in_sync(brokers, "outlives"), "all in sync")
+    pylog("produce", "outlives", stdin=b"x\n" * 30)
+    brokers[2].kill()
+    rows = pylog("topic", "describe", "outlives", "--format", "json").json["partitions"]
+    brokers[2].start()
+    assert sum(row["end_offset"] for row in rows) == 30
+    wait_for(lambda: is_in_sync(brokers, "outlives"), "all in sync")
+
+
 @pytest.mark.parametrize(("arguments", "exit_code", "told"), [
     ([], 2, "PYLOG-0012"), (["--to", "1", "--drain", "2"], 2, "PYLOG-0012"), (["-r", "1", "--cancel"], 2, "PYLOG-0012"),
     (["--to", "all", "--unthrottle"], 2, "PYLOG-0012"),

@@ -102,6 +102,18 @@ def test_frames_cut_and_pipelined_anywhere_give_the_same_answers(sent: list[byte
     assert run(test).frames == sent
 
 
+def test_a_reset_is_the_peer_that_went_away() -> None:
+    async def test(client: socket.socket, echo: Echo, connection: Connection) -> None:
+        await asyncio.get_running_loop().sock_sendall(client, framed(b"a"))
+        while not echo.frames:
+            await asyncio.sleep(0)
+        client.close()  # with the answer unread
+        while not echo.reason:
+            await asyncio.sleep(0)
+
+    assert run(test).reason == "peer closed"
+
+
 def test_every_byte_alone_gives_the_same_answers() -> None:
     sent = [b"a", b"bc" * 30, b"d" * 7]
     stream = b"".join(framed(payload) for payload in sent)

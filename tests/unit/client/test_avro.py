@@ -90,6 +90,14 @@ def test_a_payload_that_does_not_decode_is_a_schema_error(url: str, payload: byt
         AvroDeserializer(RegistryClient(url))(payload)
 
 
+def test_nothing_is_kept_of_ids_that_nobody_knows(url: str) -> None:
+    client = RegistryClient(url)
+    for number in range(100, 110):
+        with pytest.raises(SchemaError):
+            client.schema(number)
+    assert not client._schemas._asking
+
+
 def test_a_value_that_does_not_fit_is_a_schema_error(url: str) -> None:
     with pytest.raises(SchemaError, match="does not fit"):
         AvroSerializer(RegistryClient(url), "s", RECORD)({"a": "text"})

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from pylog.client.partitioner import RoundRobin, by_java_hash, by_key, murmur2, random_partition
+from pylog.client.partitioner import Partitioner, RoundRobin, by_java_hash, by_key, murmur2, random_partition
 
 # Of Apache Kafka's own UtilsTest.
 MURMUR2 = {
@@ -27,7 +27,7 @@ def test_the_old_hash_is_that_of_javas_arrays() -> None:
 
 
 @pytest.mark.parametrize("partitioner", [by_key, by_java_hash, random_partition, RoundRobin()])
-def test_without_a_key_all_partitions_are_used(partitioner: random_partition) -> None:  # type: ignore[valid-type]
+def test_without_a_key_all_partitions_are_used(partitioner: Partitioner) -> None:
     assert {partitioner(None, 4) for _ in range(500)} == {0, 1, 2, 3}
 
 

@@ -3,7 +3,7 @@
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from uuid import UUID
@@ -50,7 +50,7 @@ class Records(bytes):
         return len(self)
 
 
-def flat(parts: list[bytes | Records]) -> bytes:
+def flat(parts: Iterable[bytes]) -> bytes:
     return b"".join(bytes(part) for part in parts)
 
 
@@ -78,7 +78,7 @@ def test_a_fetch_request_reads_in_another_implementation() -> None:
 
 @given(st.dictionaries(st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 9)), st.binary()))
 def test_a_fetch_reply_reads_back(sent: dict[TopicPartition, bytes]) -> None:
-    results = [
+    results: list[server_side.FetchResult[bytes]] = [
         server_side.FetchResult(
             topic, number, high_watermark=9, log_start_offset=2, records=Records(data), records_bytes=len(data)
         )
@@ -204,7 +204,7 @@ def metadata(
 
 def fetched(records: bytes = b"", error: ErrorCode = ErrorCode.NONE, partition: int = 0) -> Answer:
     def answer(header: RequestHeader, body: memoryview) -> bytes:
-        row = server_side.FetchResult(
+        row: server_side.FetchResult[bytes] = server_side.FetchResult(
             "logins", partition, error=error, high_watermark=3, log_start_offset=1, records=Records(records),
             records_bytes=len(records),
         )  # fmt: skip
@@ -297,6 +297,17 @@ def test_an_unknown_topic_is_said_at_once() -> None:
         with pytest.raises(ApiError, match="topic 'logins' does not exist"):
             raw.topics(["logins"])
         assert broker.asked == [ApiKey.METADATA]
+
+
+def test_topics_that_are_not_there_are_left_out_where_that_is_asked() -> None:
+    with brokers(1) as (broker,), client(broker) as raw:
+        broker.on(
+            ApiKey.METADATA,
+            metadata(broker, leader=0),
+            metadata(broker, leader=0, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        )
+        assert raw.present_topics(["logins"])["logins"].topic_id == TOPIC_ID
+        assert raw.present_topics(["logins"]) == {}
 
 
 def test_an_unknown_partition_is_said_at_once() -> None:
