@@ -89,7 +89,12 @@ def _import(registry: Registry, subject: str, schema: Schema, wanted: Wanted) ->
     holders = [one for one in registry.everything(with_deleted=True) if one.schema_id == schema_id]
     if holders and holders[0].schema != schema:
         raise faults.not_permitted(f"Overwrite new schema with id {schema_id} is not permitted.")
-    number = wanted.version or max(registry.versions.get(subject, {0: None})) + 1
+    known = registry.versions.get(subject, {})
+    number = wanted.version or max(known, default=0) + 1
+    there = known.get(number)
+    # Its id may be in records that are kept, and nothing else says what they hold.
+    if there is not None and (there.schema_id, there.schema) != (schema_id, schema):
+        raise faults.not_permitted(f"Overwrite version {number} of subject {subject} is not permitted.")
     return _added(Version(subject, number, schema_id, schema))
 
 

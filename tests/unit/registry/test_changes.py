@@ -113,6 +113,8 @@ def test_modes(subjects: Subjects) -> None:
     subjects.do(changes.set_mode(registry, "import", "s", force=False))
     assert subjects.register(RECORD, schema_id=70, version=5) == 70
     assert refusal(lambda: subjects.register(OTHER, schema_id=70)) == 42205
+    assert refusal(lambda: subjects.register(WIDER, schema_id=71, version=5)) == 42205, "70 would stand for nothing"
+    assert subjects.register(RECORD, schema_id=70, version=5) == 70
     assert registry.live("s")[0].version == 5
     assert refusal(lambda: changes.set_mode(registry, "IMPORT", None, force=False)) == 42205
     subjects.do(changes.set_mode(registry, "READONLY", "s", force=False))
