@@ -24,20 +24,22 @@ class Notices:
         self._last_s: dict[str, float] = {}
         self._held_back: dict[str, int] = {}
 
-    def tell(self, now_s: float, level: str, event: str, **facts: object) -> None:
-        """Write a line, unless one of the same event was written less than the interval ago.
+    def tell(self, now_s: float, level: str, event: str, *, about: str = "", **facts: object) -> None:
+        """Write a line, unless one of the same event, about the same, was written less than the interval ago.
 
         Args:
             now_s: any clock that does not go back.
             level: info, warning or error.
             event: the cause, a fixed word.
+            about: what happens to each of several things is told of each: one of a bounded number of names.
             facts: what to say about it.
         """
-        if event in self._last_s and now_s - self._last_s[event] < self._interval_s:
-            self._held_back[event] = self._held_back.get(event, 0) + 1
+        cause = f"{event} {about}"
+        if cause in self._last_s and now_s - self._last_s[cause] < self._interval_s:
+            self._held_back[cause] = self._held_back.get(cause, 0) + 1
             return
-        self._last_s[event] = now_s
-        if held_back := self._held_back.pop(event, 0):
+        self._last_s[cause] = now_s
+        if held_back := self._held_back.pop(cause, 0):
             facts["held_back"] = held_back
         words = [f"level={level}", f"event={event}", *(f"{name}={_quoted(value)}" for name, value in facts.items())]
         self._stream.write(" ".join(words) + "\n")

@@ -22,6 +22,7 @@ class Flight:
         self.next_source = start
         self.next_target: Offset | None = None
         self._arrived = 0
+        self._last = start
         self._under_way: deque[tuple[Offset, bool]] = deque()
 
     def __len__(self) -> int:
@@ -30,12 +31,19 @@ class Flight:
 
     def send(self, offset: Offset) -> None:
         """Note that the record at *offset* was sent."""
+        self._follow(offset)
         self._under_way.append((offset, True))
 
     def skip(self, offset: Offset) -> None:
         """Note that the record at *offset* is not to go."""
+        self._follow(offset)
         self._under_way.append((offset, False))
         self._settle()
+
+    def reach_end(self, end: Offset) -> None:
+        """Note that no record is left below *end*."""
+        if end > self._last:
+            self.skip(end - 1)
 
     def acknowledge(self, target: Offset) -> None:
         """Note that the first record that was sent and has not arrived is at *target* now."""
@@ -49,6 +57,10 @@ class Flight:
         """Return how many records arrived since the last call."""
         count, self._arrived = self._arrived, 0
         return count
+
+    def _follow(self, offset: Offset) -> None:
+        assert offset >= self._last, f"offset {offset} after {self._last}: it would be passed over"
+        self._last = offset
 
     def _settle(self) -> None:
         while self._under_way and not self._under_way[0][1]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
+from pylog.client import raw
 from pylog.client.configs import ConfigAdmin, Holder
 from pylog.client.consumer import Consumer
 from pylog.client.partitions import PartitionAdmin
-from pylog.client.raw import RawClient, RawConfig
-from pylog.errors import ApiError, ErrorCode
+from pylog.errors import ApiError, ConfigError, ErrorCode
 from pylog.mirror.config import Cluster, MirrorConfig
 from pylog.mirror.offsets import MapKey, OffsetMap
 from pylog.mirror.plan import HEADROOM_BYTES, MAX_MESSAGE, Alter, Create, Grow, Topic, changes, chosen
@@ -34,21 +34,38 @@ def create_compacted(cluster: Cluster, topic: str, replication_factor: int) -> N
             raise
 
 
-def follow(config: MirrorConfig) -> list[str]:
-    """Make the target's topics like the source's; return the names that are mirrored."""
+def follow(config: MirrorConfig) -> tuple[list[str], dict[str, ApiError]]:
+    """Make the target's topics like the source's.
+
+    Returns:
+        The topics to mirror, and what the target refused for good, by topic: one that it does not take at all, or not
+        with all of its partitions, is not among the former and holds up no other.
+
+    Raises:
+        PylogError: try again.
+    """
     source, target = PartitionAdmin(config.source.connection), PartitionAdmin(config.target.connection)
     names = mirrored(config, source.cluster().topics)
     wanted = _topics(source, names)
     there = target.cluster().topics
+    refused: dict[str, ApiError] = {}
+    incomplete = set()
     for change in changes(wanted, _topics(target, [name for name in names if name in there])):
-        match change:
-            case Create(name, partitions, settings):
-                _create(target, config, name, partitions, dict(settings))
-            case Grow(name, partitions):
-                target.add_partitions(name, partitions)
-            case Alter(name, set_, delete):
-                ConfigAdmin(config.target.connection).alter(Holder.TOPIC, name, set_, delete)
-    return names
+        try:
+            match change:
+                case Create(name, partitions, settings):
+                    _create(target, config, name, partitions, dict(settings))
+                case Grow(name, partitions):
+                    target.add_partitions(name, partitions)
+                case Alter(name, set_, delete):
+                    ConfigAdmin(config.target.connection).alter(Holder.TOPIC, name, set_, delete)
+        except ApiError as error:
+            if error.retriable:
+                raise
+            refused[change.name] = error
+            if not isinstance(change, Alter):
+                incomplete.add(change.name)
+    return [name for name in names if name not in incomplete], refused
 
 
 def mirrored(config: MirrorConfig, names: Iterable[str]) -> list[str]:
@@ -68,9 +85,7 @@ def batch_bytes(config: MirrorConfig, names: Iterable[str]) -> int:
 
 def topic_ids(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
     """Return the id of each topic, as text."""
-    timeout_ms = int(cluster.connection.timeout_s * 1000)
-    with RawClient(cluster.connection.bootstrap, RawConfig(retry_ms=timeout_ms, request_timeout_ms=timeout_ms)) as raw:
-        return {name: str(topic.topic_id) for name, topic in raw.topics(names).items()}
+    return raw.topic_ids(cluster.connection.bootstrap, names, cluster.connection.timeout_s)
 
 
 def load_maps(config: MirrorConfig) -> dict[MapKey, OffsetMap]:
@@ -80,7 +95,11 @@ def load_maps(config: MirrorConfig) -> dict[MapKey, OffsetMap]:
         consumer.assign_topic(config.map_topic)
         for record in consumer.records_to_end():
             if record.key is not None and record.value is not None:
-                found[MapKey.decode(record.key)] = OffsetMap.decode(record.value)
+                try:
+                    found[MapKey.decode(record.key)] = OffsetMap.decode(record.value)
+                except ValueError as error:
+                    where = f"{config.target.name}: {config.map_topic} offset {record.offset}"
+                    raise ConfigError(f"{where}: {error}; a release that knows it is wanted, or a tombstone") from error
     return found
 
 

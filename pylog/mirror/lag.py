@@ -22,11 +22,13 @@ class Lag:
 
     Args:
         now_ms: when the mirror began to look after the partition.
+        complete_ms: when everything had arrived, as whoever had the partition before knew: a restart, or another
+            instance, does not make the target newer.
     """
 
-    def __init__(self, now_ms: int) -> None:
-        self._complete_ms = now_ms
-        self._is_complete_known = False
+    def __init__(self, now_ms: int, complete_ms: int | None = None) -> None:
+        self._complete_ms = now_ms if complete_ms is None else min(complete_ms, now_ms)
+        self._is_complete_known = complete_ms is not None
         self._end: Offset = 0
         self._seen_ms = -STALE_MS
         self._next: Offset = 0

@@ -18,17 +18,45 @@ def now_ms() -> int:
 
 
 class Meters:
-    """Counts, from two threads: the session's and the scout's."""
+    """Counts, from two threads: the session's and the scout's.
+
+    Attributes:
+        refused: topics of which the target does not take everything.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
+        self.refused = 0
         self._metrics = metrics
+        metrics.gauge(
+            "pylog_mirror_refused_topics",
+            "Topics that the target does not take, or not with all partitions or settings.",
+            lambda: float(self.refused),
+        )
         self._lags: dict[TopicPartition, Lag] = {}
+        self._heard_s: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def begin(self, partition: TopicPartition, next_source: Offset) -> None:
-        """Look after a partition from *next_source* on."""
+    def hear(self, cluster: str) -> None:
+        """Note that a cluster answered, or begin to listen to it."""
+        if cluster not in self._heard_s:
+            self._metrics.gauge(
+                "pylog_mirror_silence_seconds",
+                "Since a cluster last answered: the source is asked every second, the target every half a minute.",
+                lambda: time.monotonic() - self._heard_s[cluster],
+                cluster=cluster,
+            )
+        self._heard_s[cluster] = time.monotonic()
+
+    def begin(self, partition: TopicPartition, next_source: Offset, complete_ms: int | None) -> None:
+        """Look after a partition from *next_source* on.
+
+        Args:
+            partition: which.
+            next_source: everything below it has arrived.
+            complete_ms: when everything had arrived, as whoever had the partition before knew; None if nobody did.
+        """
         with self._lock:
-            self._lags.setdefault(partition, Lag(now_ms())).reset(next_source)
+            self._lags.setdefault(partition, Lag(now_ms(), complete_ms)).reset(next_source)
         labels = {"topic": partition.topic, "partition": str(partition.partition)}
         self._metrics.gauge(
             "pylog_mirror_lag_records",
@@ -44,10 +72,11 @@ class Meters:
             **labels,
         )
 
-    def end(self, partition: TopicPartition) -> None:
-        """Look after a partition no more."""
+    def complete_ms(self, partition: TopicPartition) -> int | None:
+        """Return the last moment of which everything in a partition has arrived."""
         with self._lock:
-            self._lags.pop(partition, None)
+            lag = self._lags.get(partition)
+            return None if lag is None else lag.complete_ms
 
     def partitions(self) -> list[TopicPartition]:
         """Return what is looked after."""

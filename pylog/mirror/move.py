@@ -43,14 +43,14 @@ class Move:
 
     Attributes:
         left: what the group committed in the cluster that it leaves.
-        entered: where it goes on in the other.
+        entered: where it goes on in the other; None where the other does not have the partition.
         is_mapped: whether the offset map says so; else it is the log start there.
         ahead: what the other holds from there on.
     """
 
     partition: TopicPartition
     left: Offset
-    entered: Offset
+    entered: Offset | None
     is_mapped: bool
     ahead: int
 
@@ -79,13 +79,14 @@ def moves(
 
     Args:
         committed: by the group in the cluster that it leaves.
-        held: by the other; a partition that it lacks is left out.
+        held: by the other.
         translate: offsets of the one to offsets of the other; None means at the log start.
     """
     found = []
     for partition, offset in sorted(committed.items()):
         there = held.get(partition)
         if there is None:
+            found.append(Move(partition, offset, None, False, 0))
             continue
         translated = translate(partition, offset)
         entered = min(max(there.start if translated is None else translated, there.start), there.end)
@@ -145,9 +146,10 @@ def _valid_maps(config: MirrorConfig, names: set[str]) -> dict[TopicPartition, O
 
 
 def execute(config: MirrorConfig, group: str, planned: Iterable[Move], way: Way = Way.OVER) -> None:
-    """Commit in the cluster that is entered what was planned."""
+    """Commit in the cluster that is entered what was planned, for the partitions that it has."""
     _, enters = way.ends(config)
-    GroupAdmin(enters.connection).commit(group, {one.partition: one.entered for one in planned})
+    wanted = {one.partition: one.entered for one in planned if one.entered is not None}
+    GroupAdmin(enters.connection).commit(group, wanted)
 
 
 class Patience:

@@ -9,8 +9,9 @@ not read, from g on, then comes after; some of what it had read may come again. 
 committed target offset h goes on at the source offset of the greatest pair whose target offset is not above h.
 
 map key   => {"id": source topic's id, "partition": int}
-map value => {"version": 1, "topic": string, "target_id": target topic's id, "pairs": [[source offset, target offset]]}
-(JSON, one compacted record a partition; few pairs far back, many near the end)
+map value => {"version": 1, "topic": string, "target_id": target topic's id, "complete_ms": int or null,
+              "pairs": [[source offset, target offset]]}
+(JSON, one compacted record a partition; few pairs far back, many near the end; at `complete_ms` the target had all)
 """
 
 import bisect
@@ -62,12 +63,13 @@ class OffsetMap:
         topic: name, for people.
         target_id: id of the target's topic; a map made with another one means nothing.
         pairs: noted before.
+        complete_ms: the last moment of which everything has arrived; None if that is not known.
 
     Invariant: source offsets grow strictly, target offsets never fall.
     """
 
-    def __init__(self, topic: str, target_id: str, pairs: Iterable[Pair] = ()) -> None:
-        self.topic, self.target_id = topic, target_id
+    def __init__(self, topic: str, target_id: str, pairs: Iterable[Pair] = (), complete_ms: int | None = None) -> None:
+        self.topic, self.target_id, self.complete_ms = topic, target_id, complete_ms
         self.pairs: list[Pair] = []
         for pair in pairs:
             self._append(pair)
@@ -98,10 +100,14 @@ class OffsetMap:
 
     def encode(self) -> bytes:
         """Return the record's value."""
-        return json.dumps(
-            {"version": _VERSION, "topic": self.topic, "target_id": self.target_id, "pairs": self.pairs},
-            separators=(",", ":"),
-        ).encode()
+        body = {
+            "version": _VERSION,
+            "topic": self.topic,
+            "target_id": self.target_id,
+            "complete_ms": self.complete_ms,
+            "pairs": self.pairs,
+        }
+        return json.dumps(body, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> "OffsetMap":
@@ -111,7 +117,11 @@ class OffsetMap:
             if body["version"] != _VERSION:
                 raise ValueError(f"offset map of version {body['version']!r}; {_VERSION} is known")
             pairs = [Pair(int(source), int(target)) for source, target in body["pairs"]]
-            return cls(str(body["topic"]), str(body["target_id"]), pairs)
+            # The release before did not say when.
+            complete_ms = body.get("complete_ms")
+            return cls(
+                str(body["topic"]), str(body["target_id"]), pairs, None if complete_ms is None else int(complete_ms)
+            )
         except (KeyError, TypeError) as error:
             raise ValueError(f"{data[:200]!r} is no offset map: {error!r}") from error
 

@@ -20,9 +20,14 @@ LOCAL_SETTINGS = frozenset(
         "follower.replication.throttled.replicas",
         "flush.messages",
         "flush.ms",
+        # A record keeps the time it has in the source, however long it was under way.
+        "message.timestamp.type",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.difference.max.ms",
     }
 )
-"""Settings that say how a cluster keeps a topic, not what the topic is; the target's operator has the say."""
+"""Settings that say how a cluster takes and keeps a topic, not what the topic is; the target's operator has the say."""
 
 
 MAX_MESSAGE = "max.message.bytes"

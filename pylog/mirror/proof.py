@@ -55,8 +55,9 @@ def prove(config: MirrorConfig, planned: Iterable[Move], way: Way, stall_s: floa
             f"nothing arrived for {stall_s:g} s, and {sum(missing.values())} offsets of {len(missing)} partitions are "
             f"missing in {config.target.name}, {count} of them of {partition}"
         )
-    there = _tails(enters.connection, {one.partition: one.entered for one in planned})
-    return {one.partition: compare(here[one.partition], there[one.partition]) for one in planned}
+    there = _tails(enters.connection, {one.partition: one.entered for one in planned if one.entered is not None})
+    # Of a partition that is not there, everything that the group has not read would be lost.
+    return {one.partition: compare(here[one.partition], there.get(one.partition, Counter())) for one in planned}
 
 
 def compare(here: Counter[bytes], there: Counter[bytes]) -> Proof:

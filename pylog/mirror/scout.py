@@ -12,6 +12,8 @@ from pylog.mirror.config import MirrorConfig
 from pylog.mirror.meters import Meters, now_ms
 
 _LOOK_S = 1.0
+_ASK_S = 30.0
+"""Between two questions to the target, whose only use is to know that it answers."""
 
 
 class Scout:
@@ -37,6 +39,8 @@ class Scout:
 
     def start(self) -> None:
         """Begin to look."""
+        for cluster in (self._config.source, self._config.target):
+            self._meters.hear(cluster.name)
         self._thread.start()
 
     def close(self) -> None:
@@ -45,11 +49,14 @@ class Scout:
         self._thread.join()
 
     def _run(self) -> None:
-        followed_s = -self._config.refresh_s
+        followed_s = asked_s = -self._config.refresh_s
         while not self._end.is_set():
             if not self.is_ready or time.monotonic() - followed_s >= self._config.refresh_s:
                 self._try(self._follow)
-                followed_s = time.monotonic()
+                followed_s = asked_s = time.monotonic()
+            elif time.monotonic() - asked_s >= _ASK_S:
+                self._try(self._ask_target)
+                asked_s = time.monotonic()
             self._try(self._look)
             self._end.wait(_LOOK_S)
 
@@ -59,14 +66,24 @@ class Scout:
         except PylogError as error:
             self._notices.tell(time.monotonic(), "warning", "cannot_look", reason=error)
 
+    def _ask_target(self) -> None:
+        Admin(self._config.target.connection).cluster()
+        self._meters.hear(self._config.target.name)
+
     def _look(self) -> None:
         asked_ms = now_ms()
-        for partition, end in Admin(self._config.source.connection).ends(self._meters.partitions()).items():
+        admin = Admin(self._config.source.connection)
+        for partition, end in admin.ends(admin.led(self._meters.partitions())).items():
             self._meters.saw_end(partition, end, asked_ms)
+        self._meters.hear(self._config.source.name)
 
     def _follow(self) -> None:
         follow.ensure_map_topic(self._config)
-        topics = follow.follow(self._config)
+        self._meters.hear(self._config.target.name)
+        topics, refused = follow.follow(self._config)
+        self._meters.refused = len(refused)
+        for name, error in refused.items():
+            self._notices.tell(time.monotonic(), "error", "topic_refused", about=name, topic=name, reason=error)
         self.batch_bytes = follow.batch_bytes(self._config, topics)
         self.ids = follow.topic_ids(self._config.source, topics) if topics else {}
         self.has_audit = self._config.audit_topic in Admin(self._config.target.connection).cluster().topics

@@ -6,6 +6,7 @@ partition is given away everything under way has arrived or the wait for it was 
 """
 
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ from confluent_kafka import Consumer as _Consumer
 from confluent_kafka import Producer as _Producer
 from confluent_kafka import TopicPartition as _TopicPartition
 
+from pylog.client.admin import Admin
 from pylog.client.connection import error_of, translate
 from pylog.client.transport import QUEUE_BACKOFF_MS
 from pylog.daemon.notices import Notices
@@ -35,6 +37,7 @@ Headers: TypeAlias = list[tuple[str, str | bytes | None]]  # a text, because the
 _READ = 1000
 _READ_S = 0.1
 _ANSWER_S = 20.0
+_CLOSE_S = 10.0
 _TRIED_FLUSH_S = 0.2
 _NO_COMMIT = (
     KafkaError._NO_OFFSET,
@@ -88,7 +91,7 @@ class Session:
         self._maps: dict[TopicPartition, tuple[MapKey, OffsetMap]] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._ids: dict[str, str] = {}
-        self._waiting: deque[tuple[Message, Headers]] = deque()
+        self._waiting: deque[tuple[Message, Headers | None]] = deque()
         self._failure: PylogError | None = None
         self._topics: list[str] = []
         self._is_paused = False
@@ -115,6 +118,7 @@ class Session:
                 enable__auto__commit=False,
                 enable__auto__offset__store=False,
                 auto__offset__reset="error",
+                enable__partition__eof=True,
                 fetch__queue__backoff__ms=QUEUE_BACKOFF_MS,
                 partition__assignment__strategy="range",
                 session__timeout__ms=15_000,
@@ -146,7 +150,13 @@ class Session:
             self._forget(list(self._flights))
             # What is still under way may arrive: it is sent again, and counted as a copy.
             self._producer.purge()
-            self._consumer.close()
+            self._close()
+
+    def _close(self) -> None:
+        """Leave the group, without waiting for ever for a source that does not answer: librdkafka would."""
+        leaving = threading.Thread(target=self._consumer.close, name="leaving", daemon=True)
+        leaving.start()
+        leaving.join(_CLOSE_S)
 
     # --- records ------------------------------------------------------------------------------------------------
 
@@ -162,8 +172,10 @@ class Session:
             error = record.error()
             if error is None:
                 self._take(record)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._reach_end(record)
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                self._jump(record)
+                self._jump()
             elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 pass  # deleted at the source; the scout tells when the list changes
             elif error.fatal() or not error.retriable():
@@ -177,20 +189,40 @@ class Session:
         copies = self._relay.outgoing(record)
         if not copies:
             self._meters.skipped(partition.topic)
-            flight.skip(int(record.offset() or 0))
-        for headers in copies:
+        # One that is not to go waits its turn too: it must not stand for records before it that have not gone yet.
+        for headers in copies or (None,):
             if self._waiting or not self._send(record, headers):
                 self._waiting.append((record, headers))
 
-    def _send(self, record: Message, headers: Headers) -> bool:
-        """Hand one record over, or return False while the buffer is full."""
+    def _reach_end(self, end: Message) -> None:
+        """Pass over what holds no record before the end: markers of transactions, what compaction took."""
+        if TopicPartition(str(end.topic()), int(end.partition() or 0)) not in self._flights:
+            return
+        if self._waiting or not self._send(end, None):
+            self._waiting.append((end, None))
+
+    def _send(self, record: Message, headers: Headers | None) -> bool:
+        """Hand one record over, or pass it over if it has no headers; return False while the buffer is full."""
         topic, partition, offset = str(record.topic()), int(record.partition() or 0), int(record.offset() or 0)
+        if headers is None:
+            flight = self._flights[TopicPartition(topic, partition)]
+            if record.error() is None:
+                flight.skip(offset)
+            else:
+                flight.reach_end(offset)
+            return True
         try:
             self._producer.produce(
                 topic, record.value(), record.key(), partition, headers=headers, timestamp=max(0, record.timestamp()[1])
             )
         except BufferError:
-            return False
+            if any(len(flight) for flight in self._flights.values()):
+                return False
+            # Nothing is under way that could make room.
+            limit, size = self._config.buffered_bytes, len(record)
+            raise SessionFailed(
+                f"{topic}-{partition} offset {offset}: {size} bytes do not fit into buffered_bytes, {limit}"
+            ) from None
         self._flights[TopicPartition(topic, partition)].send(offset)
         return True
 
@@ -221,31 +253,35 @@ class Session:
         if flight is not None:
             flight.acknowledge(int(record.offset() or 0))
 
-    def _jump(self, record: Message) -> None:
-        """Have the next session go on at the source's log start; what was below it is gone, said and counted."""
-        partition = TopicPartition(str(record.topic()), int(record.partition() or 0))
-        flight = self._flights.get(partition)
-        if flight is None:
-            return
+    def _jump(self) -> None:
+        """Have the next session go on at the log start wherever the source forgot what comes next: said and counted."""
         self._flush(list(self._flights), self._config.flush_s)
+        self._tell()
         self._checkpoint(asynchronous=False)
-        start, end = self._consumer.get_watermark_offsets(_TopicPartition(*partition), timeout=_ANSWER_S)
-        wanted = flight.next_source
-        self._meters.lost(partition.topic, max(0, start - wanted))
-        self._notices.tell(
-            time.monotonic(),
-            "error",
-            "source_forgot",
-            partition=partition,
-            wanted=wanted,
-            missing=max(0, start - wanted),
-            goes_on_at=start,
-            end=end,
-        )
-        self._consumer.commit(
-            offsets=[_TopicPartition(*partition, start, self._ids[partition.topic])], asynchronous=False
-        )
-        raise SessionFailed(f"{partition}: offset {wanted} is outside what the source holds, {start} to {end}")
+        admin = Admin(self._config.source.connection)
+        begun = admin.offsets(admin.led(self._flights.keys()))
+        goes_on = []
+        for partition, held in sorted(begun.items()):
+            wanted = self._flights[partition].next_source
+            if held.start <= wanted <= held.end:
+                continue
+            missing = max(0, held.start - wanted) if wanted >= 0 else 0
+            self._meters.lost(partition.topic, missing)
+            self._notices.tell(
+                time.monotonic(),
+                "error",
+                "source_forgot",
+                about=str(partition),
+                partition=partition,
+                wanted=wanted,
+                missing=missing,
+                goes_on_at=held.start,
+                end=held.end,
+            )
+            goes_on.append(_TopicPartition(*partition, held.start, self._ids[partition.topic]))
+        if goes_on:
+            self._consumer.commit(offsets=goes_on, asynchronous=False)
+        raise SessionFailed(f"{len(goes_on)} partitions are to go on outside what the source holds")
 
     # --- partitions ---------------------------------------------------------------------------------------------
 
@@ -279,6 +315,8 @@ class Session:
         # The scout's last look may be of before a topic was made again: it must not end this session for it.
         self._scout.ids = {**self._scout.ids, **self._ids}
         target_ids = follow.topic_ids(self._config.target, names)
+        if missing := [name for name in names if name not in self._ids or name not in target_ids]:
+            raise SessionFailed(f"topic {', '.join(missing)} is not in both clusters any more")
         maps = follow.load_maps(self._config)
         starts = []
         for one in consumer.committed(partitions, timeout=_ANSWER_S):
@@ -290,7 +328,7 @@ class Session:
                 found = OffsetMap(one.topic, target_ids[one.topic])
             self._maps[partition] = key, found
             start = one.offset if is_same else self._log_start(consumer, partition)
-            self._begin(partition, start)
+            self._begin(partition, start, found.complete_ms if is_same else None)
             starts.append(_TopicPartition(one.topic, one.partition, start))
         consumer.assign(starts)
         self._notices.tell(time.monotonic(), "info", "assigned", partitions=len(starts))
@@ -299,20 +337,21 @@ class Session:
         found = consumer.get_watermark_offsets(_TopicPartition(*partition), timeout=_ANSWER_S)
         return int(found[0]) if found is not None and found[0] >= 0 else OFFSET_BEGINNING
 
-    def _begin(self, partition: TopicPartition, start: int) -> None:
+    def _begin(self, partition: TopicPartition, start: int, complete_ms: int | None) -> None:
         self._flights[partition] = Flight(start)
         self._committed[partition] = start
-        self._meters.begin(partition, start)
+        self._meters.begin(partition, start, complete_ms)
 
     def _revoked(self, consumer: _Consumer, partitions: list[_TopicPartition]) -> None:
         self._let_go([TopicPartition(one.topic, one.partition) for one in partitions], flush_s=self._config.flush_s)
 
     def _lost(self, consumer: _Consumer, partitions: list[_TopicPartition]) -> None:
-        """Drop partitions that another may have by now; what was sent comes again.
+        """End the session: another may have the partitions now, and what is under way must not come after its records.
 
         Their lag goes on being told: where the link to the source is cut, nobody else has them.
         """
         self._forget([TopicPartition(one.topic, one.partition) for one in partitions])
+        self._failure = self._failure or SessionFailed("the group in the source gave this instance's partitions away")
 
     def _let_go(self, partitions: list[TopicPartition], flush_s: float) -> None:
         """Wait for what is under way, commit what arrived, then give up the partitions."""
@@ -320,10 +359,10 @@ class Session:
         self._flush(partitions, flush_s)
         self._tell()
         self._checkpoint(asynchronous=False)
-        self._producer.flush(_ANSWER_S)
+        if self._producer.flush(_ANSWER_S):
+            # Whoever has the partitions next sends these again; a late copy must not come after what follows them.
+            self._failure = self._failure or SessionFailed(f"the target took nothing for {flush_s + _ANSWER_S:g} s")
         self._forget(partitions)
-        for one in partitions:
-            self._meters.end(one)
 
     def _flush(self, partitions: list[TopicPartition], flush_s: float) -> None:
         deadline = time.monotonic() + flush_s
@@ -350,14 +389,17 @@ class Session:
         self._checkpoint_s = time.monotonic()
         offsets = []
         for partition, flight in self._flights.items():
-            if flight.next_source <= self._committed[partition]:
-                continue
-            if flight.next_target is not None:
-                key, found = self._maps[partition]
+            key, found = self._maps[partition]
+            complete_ms = self._meters.complete_ms(partition)
+            has_moved = flight.next_source > self._committed[partition]
+            if has_moved and flight.next_target is not None:
                 found.note(flight.next_source, flight.next_target)
+            if found.pairs and (has_moved or (found.complete_ms is None and complete_ms is not None)):
+                found.complete_ms = complete_ms
                 self._note(self._config.map_topic, key.encode(), found.encode())
-            self._committed[partition] = flight.next_source
-            offsets.append(_TopicPartition(*partition, flight.next_source, self._ids[partition.topic]))
+            if has_moved:
+                self._committed[partition] = flight.next_source
+                offsets.append(_TopicPartition(*partition, flight.next_source, self._ids[partition.topic]))
         if self._config.audit_topic is not None and self._scout.has_audit:
             for key_, value in self._meters.progress(self._config.source.name):
                 self._note(self._config.audit_topic, key_, value)

@@ -7,7 +7,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,14 +27,21 @@ def wait_until(condition: Callable[[], object], what: Callable[[], str] | str, t
 
 
 class Program:
-    """``pylog VERB --config FILE``, killed with the context if it still runs."""
+    """``pylog VERB --config FILE``, killed with the context if it still runs.
 
-    def __init__(self, directory: Path, verb: str, config: Mapping[str, object]) -> None:
+    Args:
+        directory: where its file and its log go.
+        verb: of the command.
+        config: what the file says.
+        prefix: command that runs the program's own, such as ``ip netns exec NAME``.
+    """
+
+    def __init__(self, directory: Path, verb: str, config: Mapping[str, object], *, prefix: Sequence[str] = ()) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.config_path = directory / f"{verb.split()[0]}.yml"
         self.config_path.write_text(yaml.safe_dump({"version": 1, **config}))
         self._log_path = directory / f"{verb.split()[0]}.log"
-        self._command = [sys.executable, "-m", "pylog", *verb.split(), "--config", str(self.config_path)]
+        self._command = [*prefix, sys.executable, "-m", "pylog", *verb.split(), "--config", str(self.config_path)]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -86,10 +93,10 @@ class Program:
             self.kill()
 
 
-def scrape(port: int) -> dict[str, float]:
+def scrape(port: int, host: str = "127.0.0.1") -> dict[str, float]:
     """Return the samples at ``/metrics``, by name and labels; nothing while nobody answers."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=5) as answer:
             text = answer.read().decode()
     except (urllib.error.URLError, ConnectionError):
         return {}

@@ -21,6 +21,27 @@ def test_t27_the_lag_grows_while_the_source_cannot_be_asked_and_falls_when_it_ca
     assert (lag.seconds(3_602_000), lag.records(3_602_000)) == (1, 0)
 
 
+def test_a_restart_does_not_make_the_target_newer() -> None:
+    lag = Lag(3_601_000, complete_ms=1_000)
+    lag.reset(100)
+    assert lag.seconds(3_601_000) == 3_600
+    lag.see_end(5_100, 3_602_000)
+    assert (lag.seconds(3_602_000), lag.complete_ms) == (3_601, 1_000)
+    lag.arrive(5_100)
+    assert lag.seconds(3_603_000) == 1
+
+
+def test_a_restart_where_nothing_came_is_soon_told_so() -> None:
+    lag = Lag(3_601_000, complete_ms=1_000)
+    lag.reset(100)
+    lag.see_end(100, 3_602_000)
+    assert lag.seconds(3_602_000) == 0
+
+
+def test_a_moment_noted_by_a_clock_ahead_is_not_believed() -> None:
+    assert Lag(5_000, complete_ms=9_000).seconds(6_000) == 1
+
+
 def test_what_arrived_in_part_counts_in_part() -> None:
     lag = Lag(0)
     for second in range(10):

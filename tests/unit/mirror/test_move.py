@@ -28,8 +28,8 @@ def test_a_group_goes_on_inside_what_the_other_holds(translated: int | None, ent
     assert found == [Move(P, 45, entered, is_mapped, 60 - entered)]
 
 
-def test_a_partition_that_the_other_lacks_is_left_out() -> None:
-    assert moves({P: 45}, {}, lambda _partition, offset: offset) == []
+def test_a_partition_that_the_other_lacks_is_told() -> None:
+    assert moves({P: 45}, {}, lambda _partition, offset: offset) == [Move(P, 45, None, False, 0)]
 
 
 def test_a_slow_mirror_is_waited_for_and_a_stuck_one_is_not() -> None:

@@ -76,6 +76,38 @@ def test_a_pass_that_is_repeated_leaves_the_lower_target_offset() -> None:
     assert found.translate(20) == 15
 
 
+def test_a_map_keeps_when_everything_had_arrived_and_the_release_before_did_not_say() -> None:
+    found = OffsetMap("t", "id", [Pair(1, 2)])
+    assert OffsetMap.decode(found.encode()).complete_ms is None
+    found.complete_ms = 17
+    assert OffsetMap.decode(found.encode()).complete_ms == 17
+    before = b'{"version":1,"topic":"t","target_id":"id","pairs":[[1,2]]}'
+    assert (OffsetMap.decode(before).complete_ms, OffsetMap.decode(before).pairs) == (None, [Pair(1, 2)])
+
+
+def test_offsets_without_a_record_before_the_end_are_passed_once_all_before_them_arrived() -> None:
+    flight = Flight(3)
+    flight.reach_end(3)
+    assert flight.next_source == 3
+    flight.send(3)
+    flight.reach_end(4)
+    flight.send(4)
+    flight.reach_end(7)
+    assert flight.next_source == 3
+    flight.acknowledge(40)
+    assert flight.next_source == 4
+    flight.acknowledge(41)
+    assert (flight.next_source, flight.next_target, len(flight)) == (7, 42, 0)
+
+
+def test_a_flight_takes_a_second_copy_and_no_record_behind_one_that_it_passed() -> None:
+    flight = Flight(3)
+    flight.send(5)
+    flight.send(5)
+    with pytest.raises(AssertionError, match="would be passed over"):
+        flight.skip(4)
+
+
 @pytest.mark.parametrize(
     "data",
     [

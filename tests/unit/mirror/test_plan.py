@@ -15,7 +15,7 @@ LIMIT = {"max.message.bytes": str(1048588 + HEADROOM_BYTES)}
 
 def test_new_topics_partitions_and_settings_follow() -> None:
     source = {
-        "new": Topic(3, {"retention.ms": "5", "min.insync.replicas": "2"}),
+        "new": Topic(3, {"retention.ms": "5", "min.insync.replicas": "2", "message.timestamp.type": "LogAppendTime"}),
         "same": Topic(2, {"cleanup.policy": "compact"}),
         "more": Topic(4),
         "other": Topic(1, {"retention.ms": "7"}),

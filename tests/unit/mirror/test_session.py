@@ -1,0 +1,84 @@
+"""What a session takes for arrived, with librdkafka's own queues and nobody at the other end."""
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from pylog.client.connection import Connection
+from pylog.daemon.notices import Notices
+from pylog.metrics import Metrics
+from pylog.mirror.config import Cluster, MirrorConfig
+from pylog.mirror.meters import Meters
+from pylog.mirror.plan import ORIGIN_HEADER
+from pylog.mirror.scout import Scout
+from pylog.mirror.session import Relay, Session, SessionFailed
+from pylog.model import TopicPartition
+
+NOBODY = "127.0.0.1:1"
+BUFFER_BYTES = 64 << 10
+FULL, OTHER = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    config = MirrorConfig(
+        source=Cluster("live", Connection(bootstrap=NOBODY)),
+        target=Cluster("offline", Connection(bootstrap=NOBODY)),
+        topics=("clicks",),
+        group="mirror",
+        buffered_bytes=BUFFER_BYTES,
+    )
+    meters, notices = Meters(Metrics()), Notices()
+    found = Session(config, Relay("live", "offline"), Scout(config, meters, notices), meters, notices)
+    for partition in (FULL, OTHER):
+        found._begin(partition, 0, None)
+    yield found
+    found._producer.purge()
+    found._consumer.close()
+
+
+def record(partition: TopicPartition, offset: int, size: int = 100, origin: str | None = None) -> Message:
+    headers: list[tuple[str, str | bytes | None]] = [] if origin is None else [(ORIGIN_HEADER, origin.encode())]
+    return Message(
+        topic=partition.topic, partition=partition.partition, offset=offset, value=bytes(size), headers=headers,
+        timestamp=(1, 5),
+    )  # fmt: skip
+
+
+def test_a_record_that_is_not_to_go_does_not_stand_for_those_before_it_that_wait(session: Session) -> None:
+    """Its offset would be committed, and they would be left out for ever after a kill."""
+    session._take(record(FULL, 0, BUFFER_BYTES - 1000))
+    session._take(record(OTHER, 0, 2000))  # does not fit any more
+    session._take(record(OTHER, 1, origin="offline"))
+    assert session._flights[OTHER].next_source == 0
+    assert [int(one.offset() or 0) for one, _ in session._waiting] == [0, 1]
+
+
+def test_records_that_are_not_to_go_are_passed_over_at_once_when_nothing_waits(session: Session) -> None:
+    session._take(record(OTHER, 0, origin="offline"))
+    session._take(record(OTHER, 1, origin="offline"))
+    assert session._flights[OTHER].next_source == 2
+
+
+def test_the_end_of_a_partition_is_reached_though_its_last_offset_holds_no_record(session: Session) -> None:
+    session._take(record(FULL, 0, BUFFER_BYTES - 1000))
+    end = Message(topic="clicks", partition=1, offset=3, error=KafkaError(KafkaError._PARTITION_EOF))
+    session._reach_end(end)
+    assert session._flights[OTHER].next_source == 3
+    session._take(record(OTHER, 3, 2000))  # waits for room
+    session._reach_end(Message(topic="clicks", partition=1, offset=6, error=KafkaError(KafkaError._PARTITION_EOF)))
+    assert session._flights[OTHER].next_source == 3
+
+
+def test_a_record_that_never_fits_is_named_instead_of_waited_for(session: Session) -> None:
+    with pytest.raises(SessionFailed, match=f"clicks-1 offset 7: {2 * BUFFER_BYTES} bytes do not fit"):
+        session._take(record(OTHER, 7, 2 * BUFFER_BYTES))
+
+
+def test_partitions_that_were_given_away_end_the_session(session: Session) -> None:
+    """A record that is still under way would be taken for one that is sent again, and come behind what follows it."""
+    session._take(record(OTHER, 0))
+    session._lost(session._consumer, [])
+    with pytest.raises(SessionFailed, match="gave this instance's partitions away"):
+        session._pump()
