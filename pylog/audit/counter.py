@@ -16,6 +16,7 @@ from pylog.client.connection import Connection
 from pylog.client.consumer import Consumer
 from pylog.client.counting import AUDIT_TOPIC
 from pylog.client.producer import Producer
+from pylog.client.raw import topic_ids
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.errors import ApiError, OffsetOutOfRange, Unreachable
@@ -74,6 +75,7 @@ class _Session:
         self._counters: dict[str, TopicCounter] = {}
         self._watches: dict[str, EndWatch] = {}
         self._partitions: set[TopicPartition] = set()
+        self._ids: dict[str, str] = {}
         self._last = load.last_reports(config.cluster, config.tier, config.tier, self._warn)
         self._counted = metrics.counter("pylog_audit_records_total", "Records counted.", tier=config.tier)
         self._reports = metrics.counter("pylog_audit_reports_total", "Reports written.", tier=config.tier)
@@ -99,11 +101,21 @@ class _Session:
         """Take up topics and partitions that came."""
         views = Admin(self._config.cluster).cluster().topics
         names = [name for name in views if _is_chosen(name, self._config)]
-        found = {TopicPartition(name, one.partition) for name in names for one in views[name].partitions}
-        if found == self._partitions:
+        partitions = {TopicPartition(name, one.partition): one for name in names for one in views[name].partitions}
+        # One that nobody leads is taken up when somebody does: asked where it begins, all others would wait for it.
+        found = {one for one, view in partitions.items() if view.has_leader or one in self._partitions}
+        ids = topic_ids(self._config.cluster.bootstrap, names, self._config.cluster.timeout_s) if names else {}
+        if found == self._partitions and ids.items() <= self._ids.items():
             return
         for name in names:
             last = self._last.get(name)
+            if last is not None and last.topic_id not in (None, ids.get(name)):
+                # It was made again while nobody counted: its numbers go on, and what was read is of the one before.
+                last.offsets.clear()
+            if self._ids.get(name, ids.get(name)) != ids.get(name):
+                self._notices.tell(time.monotonic(), "warning", "topic_made_again", about=name, topic=name)
+                self._counters[name].offsets.clear()
+                self._watches.pop(name)
             self._watches.setdefault(name, EndWatch())
             self._counters.setdefault(
                 name,
@@ -116,29 +128,37 @@ class _Session:
                     last.number + 1 if last else 0,
                 ),
             )
-        self._partitions = found
+            self._counters[name].topic_id = ids.get(name)
+        self._partitions, self._ids = found, self._ids | ids
         held = Admin(self._config.cluster).offsets(sorted(found))
         starts: dict[TopicPartition, Offset] = {}
         for partition in found:
             wanted = self._counters[partition.topic].offsets.get(partition.partition, 0)
             start = starts[partition] = min(max(wanted, held[partition].start), held[partition].end)
-            if start < wanted:
+            if wanted and start != wanted:
+                # Either it was cut, and what is counted twice is told as doubled, or retention was faster.
                 self._notices.tell(
                     time.monotonic(),
                     "error",
-                    "source_went_back",
+                    "source_went_back" if start < wanted else "source_forgot",
+                    about=str(partition),
                     partition=partition,
                     wanted=wanted,
-                    found=held[partition].end,
+                    start=held[partition].start,
+                    end=held[partition].end,
                 )
             self._counters[partition.topic].offsets[partition.partition] = start
         consumer.assign(starts)
 
     def _ask(self) -> None:
         asked_ms = _now_ms()
-        waiting = [one for one in self._partitions if not self._watches[one.topic].is_waiting]
+        admin = Admin(self._config.cluster)
+        # A partition that nobody leads may hold what was not counted, so its topic is not known to be complete.
+        asked = {name for name, view in admin.cluster().topics.items() if all(
+            one.has_leader and TopicPartition(name, one.partition) in self._partitions for one in view.partitions)}
+        waiting = [one for one in self._partitions if one.topic in asked and not self._watches[one.topic].is_waiting]
         ends: dict[str, dict[int, Offset]] = {}
-        for partition, end in Admin(self._config.cluster).ends(waiting).items():
+        for partition, end in admin.ends(waiting).items():
             ends.setdefault(partition.topic, {})[partition.partition] = end
         for topic, found in ends.items():
             self._watches[topic].ask(found, asked_ms)

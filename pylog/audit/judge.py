@@ -1,8 +1,8 @@
 """Is everything there, and if not, what is missing where.  Decides; waits for nothing, time comes in.
 
-A window is judged at a tier once the tier has everything that was there when the window was over, and the lateness
-after it, and the producer said what it had sent in it.  Until then it is *pending*: a mirror that is behind, or a link
-that is cut, is late and loses nothing.
+A window is judged at a tier once the tier, and each before it, has everything that was there when the window was over,
+and the lateness after it, and the producer said what it had sent in it.  Until then it is *pending*: a mirror that is
+behind, or a link that is cut, is late and loses nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -107,10 +107,24 @@ def judge(ledger: Ledger, now_ms: int, window_ms: int, lateness_ms: int) -> Judg
     result = Judgement(now_ms, window_ms)
     for topic in ledger.topics():
         rows: dict[int, WindowRow] = {}
+        tiers = [one for one in ledger.tiers(topic) if one is not Tier.PRODUCER]
+        complete_ms: dict[Tier, int] = {one: ledger.complete_ms(topic, one) for one in tiers}
         for (producer, window), seen in sorted(_everything(ledger, topic).items(), key=lambda one: one[0][::-1]):
             row = rows.setdefault(window, WindowRow(window))
             end_ms = window + window_ms + lateness_ms
-            result.findings += _judge_window(ledger, topic, producer, window, seen, row, end_ms, window_ms, now_ms)
+            state = ledger.producers(topic).get(producer)
+            known_ms = None if state is None else state.known_ms(window + window_ms)
+            result.findings += _judge_window(
+                topic,
+                producer,
+                window,
+                seen,
+                row,
+                known_ms=known_ms,
+                end_ms=end_ms,
+                complete_ms=complete_ms,
+                now_ms=now_ms,
+            )
         if rows:  # readers also see topics that nobody stamps
             result.rows[topic] = [row for _, row in sorted(rows.items())]
     result.findings.sort()
@@ -126,20 +140,31 @@ def _everything(ledger: Ledger, topic: str) -> dict[tuple[str, int], dict[Tier, 
 
 
 def _judge_window(
-    ledger: Ledger,
     topic: str,
     producer: str,
     window: int,
     seen: Mapping[Tier, WindowCount],
     row: WindowRow,
+    *,
+    known_ms: int | None,
     end_ms: int,
-    window_ms: int,
+    complete_ms: Mapping[Tier, int],
     now_ms: int,
 ) -> Iterator[Finding]:
-    """Yield what is wrong with one producer's window, and add it to the row."""
+    """Yield what is wrong with one producer's window, and add it to the row.
+
+    Args:
+        topic: which.
+        producer: which.
+        window: which.
+        seen: its counts by tier.
+        row: of all producers.
+        known_ms: when the producer had said what it sent in it; None if it has not.
+        end_ms: when the window is over, lateness included.
+        complete_ms: up to when each tier behind the producer has everything, in the order in which records pass.
+        now_ms: the time.
+    """
     host = next(iter(seen.values())).host
-    state = ledger.producers(topic).get(producer)
-    known_ms = None if state is None else state.known_ms(window + window_ms)
     base = seen.get(Tier.PRODUCER) if known_ms is not None else None
     if known_ms is None and now_ms >= end_ms:
         counted = max((len(one.sequences) for one in seen.values()), default=0)
@@ -148,13 +173,14 @@ def _judge_window(
         row.produced += len(base.sequences)
     upstream = Sequences(base.sequences.ranges()) if base is not None else Sequences()
     doubled = 0
-    for tier in ledger.tiers(topic):
-        if tier is Tier.PRODUCER:
-            continue
+    is_behind = False
+    for tier, tier_complete_ms in complete_ms.items():
         count = seen.get(tier) or WindowCount(host)
         row.arrived[tier] = row.arrived.get(tier, 0) + len(count.sequences)
         row.doubled[tier] = row.doubled.get(tier, 0) + count.doubled
-        if ledger.complete_ms(topic, tier) < max(end_ms, known_ms or 0):
+        # A lake that has all that the mirror brought has nothing that a mirror which is behind did not bring.
+        is_behind = is_behind or tier_complete_ms < max(end_ms, known_ms or 0)
+        if is_behind:
             row.pending.add(tier)
             continue
         missing = upstream.without(count.sequences)

@@ -112,11 +112,14 @@ class Ledger:
         The mirror's reader has read to the end of the target; whether that is all the source had, the mirror says.
         """
         found = self.counts(topic, tier).complete_ms
-        if tier is not Tier.MIRROR or not self._progress[topic]:
+        progress = self._progress[topic]
+        if tier is not Tier.MIRROR or not progress:
             return found
+        # A partition that the mirror says nothing of is one that it has not taken up yet.
+        partitions = progress.keys() | self.counts(topic, Tier.LIVE).offsets.keys()
         return min(
-            max((complete_ms for at_ms, complete_ms in marks if at_ms <= found), default=0)
-            for marks in self._progress[topic].values()
+            max((complete_ms for at_ms, complete_ms in progress.get(one, ()) if at_ms <= found), default=0)
+            for one in partitions
         )
 
     def _note_producer(self, report: Report) -> None:

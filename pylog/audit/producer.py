@@ -1,9 +1,11 @@
 """A producer whose records can be accounted for."""
 
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -28,8 +30,8 @@ class AuditedProducer:
     """Sends records with a stamp, and tells `_audit` what of them was acknowledged.
 
     It counts as it sends, takes back what was refused, and reports when nothing is under way: for that it flushes, once
-    each *report_s*.  Closing it tells that no more come; one that ends without leaves its last windows *unknown*, never
-    complete.  Use it from one thread.
+    each *report_s*, from a thread of its own while nobody sends.  Closing it tells that no more come; one that ends
+    without leaves its last windows *unknown*, never complete.
 
     Args:
         cluster: a `Connection`, or just ``host:port``.
@@ -55,6 +57,9 @@ class AuditedProducer:
         self._report_due_s = monotonic() + report_s
         self._stretches: dict[str, Stretch] = {}
         self._turn_ends_s = 0.0
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        threading.Thread(target=self._report_while_idle, name="audit", daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
@@ -64,6 +69,7 @@ class AuditedProducer:
     ) -> None:
         if kind is None:
             self.close()
+        self._is_over.set()
 
     def send(
         self,
@@ -75,22 +81,27 @@ class AuditedProducer:
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
         """Hand over one record, as `Producer.send`."""
-        if monotonic() >= self._turn_ends_s:
-            self.poll(0)
-        stretch = self._stretches.get(topic)
-        if stretch is None:
-            stretch = self._stretches[topic] = self._account.stretch(topic, time.time_ns() // 1_000_000)
-        stamped = [*headers, (STAMP_HEADER, stretch.stamp())]
-        # The record that a refusal is about comes without its headers.
-        told = partial(self._settled, topic, stretch, stretch.next_sequence, value)
-        while not self._producer.send_nowait(
-            topic, value, key, partition=partition, headers=stamped, on_delivery=told
-        ):
-            self._producer.poll(_FULL_QUEUE_WAIT_S)
-        stretch.add(value)
+        with self._lock:
+            if monotonic() >= self._turn_ends_s:
+                self._poll(0)
+            stretch = self._stretches.get(topic)
+            if stretch is None:
+                stretch = self._stretches[topic] = self._account.stretch(topic, time.time_ns() // 1_000_000)
+            stamped = [*headers, (STAMP_HEADER, stretch.stamp())]
+            # The record that a refusal is about comes without its headers.
+            told = partial(self._settled, topic, stretch, stretch.next_sequence, value)
+            while not self._producer.send_nowait(
+                topic, value, key, partition=partition, headers=stamped, on_delivery=told
+            ):
+                self._producer.poll(_FULL_QUEUE_WAIT_S)
+            stretch.add(value)
 
     def poll(self, timeout_s: float) -> None:
         """Take notice of failures, and report when it is time."""
+        with self._lock:
+            self._poll(timeout_s)
+
+    def _poll(self, timeout_s: float) -> None:
         self._producer.poll(timeout_s)
         if monotonic() >= self._report_due_s:
             if self._producer.flush(_FLUSH_S) == 0:
@@ -102,9 +113,20 @@ class AuditedProducer:
 
     def close(self) -> None:
         """Wait for all acknowledgements and tell that no more come; raise the first error if any record failed."""
-        self._producer.flush()
-        self._report(is_closed=True)
-        self._producer.close()
+        self._is_over.set()
+        with self._lock:
+            self._producer.flush()
+            self._report(is_closed=True)
+            self._producer.close()
+
+    def _report_while_idle(self) -> None:
+        """Say what was sent last though nobody sends or polls: a program that pauses is not one that died."""
+        while not self._is_over.wait(self._report_s):
+            with self._lock:
+                if not self._is_over.is_set() and monotonic() >= self._report_due_s:
+                    # What cannot be told now is told the next time, or raised where the program sends.
+                    with suppress(PylogError):
+                        self._poll(0)
 
     def _report(self, *, is_closed: bool) -> None:
         self._stretches.clear()

@@ -56,7 +56,14 @@ class _Topic:
     next_sequence: int = 0
     stretch: Stretch | None = None
     number: int = 0
+    told_ms: int = 0
+    over_ms: int = 0
     windows: dict[WindowKey, WindowCount] = field(default_factory=dict)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether a report was made since the last window that something was sent in was over."""
+        return self.told_ms >= self.over_ms and not self.windows
 
     def end_stretch(self) -> None:
         """Count everything; who goes on asks for another stretch."""
@@ -89,6 +96,7 @@ class ProducerAccount:
         there.end_stretch()
         first = Stamp(self._producer, there.next_sequence, self._last_ms, self._host)
         key = self._producer, window_of(self._last_ms, self._window_ms)
+        there.over_ms = key[1] + self._window_ms
         there.stretch = Stretch(first, there.windows.setdefault(key, WindowCount(self._host)))
         return there.stretch
 
@@ -103,12 +111,16 @@ class ProducerAccount:
     def reports(self, now_ms: int, *, is_closed: bool = False) -> list[Report]:
         """Return what was sent since the last reports, one for each topic; call it while nothing is under way.
 
-        The stretches end with it: whatever comes later has a later time.
+        The stretches end with it: whatever comes later has a later time.  A topic of which all is told has none until
+        more is sent.
         """
         self._last_ms = max(self._last_ms, now_ms)
         found = []
         for topic, there in self._topics.items():
             there.end_stretch()
+            if there.is_told and not is_closed:
+                continue
+            there.told_ms = self._last_ms
             found.append(
                 Report(
                     tier=Tier.PRODUCER,

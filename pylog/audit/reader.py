@@ -26,6 +26,10 @@ class TopicCounter:
         window_ms: how long a window is.
         offsets: where to go on, by partition.
         number: of the first report.
+
+    Attributes:
+        offsets: where it goes on, by partition.
+        topic_id: of the topic those are of: a topic that is made again begins at 0 once more.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class TopicCounter:
         number: int = 0,
     ) -> None:
         self.offsets: dict[int, Offset] = dict(offsets or {})
+        self.topic_id: str | None = None
         self._tier, self._topic, self._who, self._window_ms = tier, topic, who, window_ms
         self._number = number
         self._windows: dict[WindowKey, WindowCount] = {}
@@ -115,6 +120,7 @@ class TopicCounter:
             at_ms=now_ms,
             complete_ms=complete_ms,
             offsets=dict(self.offsets),
+            topic_id=self.topic_id,
             windows=self._windows,
             unstamped=self._unstamped,
         )

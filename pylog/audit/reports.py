@@ -2,6 +2,7 @@
 
 report => {"version": 1, "kind": "count", "tier": tier, "topic": string, "who": string, "number": int, "at_ms": int,
            "complete_ms": int, "is_whole": bool, "from_ms": int, "is_closed": bool, "offsets": {partition: next offset},
+           "topic_id": text or null,
            "windows": [{"producer", "host", "window_ms", "count", "content", "ranges"}], "unstamped": int}
         | {"version": 1, "kind": "progress", "source", "topic", "partition", "complete_ms"}       (of the mirror)
 
@@ -50,6 +51,7 @@ class Report:
         from_ms: windows that begin earlier are left as they are by a whole report.
         is_closed: whether the producer ended.
         offsets: where the reader goes on.
+        topic_id: of the topic that these are offsets of; None if the reader did not say.
         windows: what was seen.
         unstamped: records without a stamp.
     """
@@ -63,7 +65,8 @@ class Report:
     is_whole: bool = False
     from_ms: int = 0
     is_closed: bool = False
-    offsets: Mapping[int, int] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)
+    topic_id: str | None = None
     windows: Mapping[WindowKey, WindowCount] = field(default_factory=dict)
     unstamped: int = 0
 
@@ -98,6 +101,7 @@ class Report:
                 "from_ms": self.from_ms,
                 "is_closed": self.is_closed,
                 "offsets": self.offsets,
+                "topic_id": self.topic_id,
                 "windows": windows,
                 "unstamped": self.unstamped,
             },
@@ -145,6 +149,7 @@ def decode(data: bytes | None) -> Report | Progress:
             windows=windows,
             unstamped=int(body["unstamped"]),
             offsets={int(partition): int(offset) for partition, offset in body["offsets"].items()},
+            topic_id=body.get("topic_id"),
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{(data or b'')[:200]!r} is no report: {error!r}") from error

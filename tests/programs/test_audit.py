@@ -23,8 +23,8 @@ from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.errors import ApiError
 from pylog.ingest import job, landing, plan
+from pylog.ingest.fetch import positions
 from pylog.ingest.lake import Kind, Lake
-from pylog.ingest.source import positions
 from pylog.mirror import instance
 from pylog.mirror.session import Headers, Relay
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -44,8 +44,8 @@ class Thief(Relay):
 
     def outgoing(self, record: Message) -> Sequence[Headers]:
         copies = super().outgoing(record)
-        value = next((value for name, value in record.headers() or [] if name == STAMP_HEADER), None)
-        stamp = read_stamp(value)
+        headers: Any = record.headers() or []  # the stub says what `produce` takes
+        stamp = read_stamp(dict(headers).get(STAMP_HEADER))
         if stamp is None or stamp.producer != self._producer:
             return copies
         return () if stamp.sequence == 5 else tuple(copies) * (2 if stamp.sequence == 6 else 1)
@@ -174,6 +174,24 @@ os._exit(9)
     assert sum(one["count"] for one in found["findings"]) == 50
 
 
+def test_a_producer_that_pauses_is_not_one_that_died(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    live.create(topic)
+    with (
+        Counter(tmp_path, "live", live, topic) as counter,
+        AuditedProducer(live.bootstrap, window_ms=WINDOW_MS, report_s=0.3) as producer,
+    ):
+        for number in range(50):
+            producer.send(topic, b"%d" % number)
+        # Nobody sends, polls or closes meanwhile.
+        wait_until(lambda: is_judged(report(live, offline, topic)[1], topic, 50, "live"), lambda: counter.log)
+        assert report(live, offline, topic)[1]["findings"] == []
+        producer.send(topic, b"50")
+        wait_until(lambda: is_judged(report(live, offline, topic)[1], topic, 51, "live"), lambda: counter.log)
+        assert report(live, offline, topic)[1]["findings"] == []
+
+
 def test_what_the_broker_refuses_is_not_promised(
     tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
 ) -> None:
@@ -211,6 +229,39 @@ def test_a_reader_that_is_killed_counts_every_record_once(
         code, found = report(live, offline, topic)
     assert (code, found["findings"]) == (0, [])
     assert sum(row["arrived"]["live"] for row in found["topics"][topic]) == 900
+
+
+def test_a_topic_that_is_made_again_is_counted_from_its_beginning(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    """Once while its reader is down, once while it reads; each new one is longer than what was read of the old one."""
+    counter, produced = Counter(tmp_path, "live", live, topic), 0
+
+    def produce(count: int) -> None:
+        nonlocal produced
+        live.create(topic)
+        with AuditedProducer(live.bootstrap, window_ms=WINDOW_MS, report_s=0.3) as producer:
+            for number in range(count):
+                producer.send(topic, b"%d" % number)
+        produced += count
+
+    def wait_judged() -> None:
+        wait_until(lambda: is_judged(report(live, offline, topic)[1], topic, produced, "live"), lambda: counter.log)
+
+    with counter:
+        produce(300)
+        wait_judged()
+        counter.kill()
+        live.admin.delete_topic(topic)
+        produce(500)
+        counter.start()
+        wait_judged()
+        live.admin.delete_topic(topic)
+        produce(900)
+        wait_judged()
+        found = report(live, offline, topic)[1]
+    assert [one for one in found["findings"] if one["is_alarm"]] == []
+    assert sum(row["arrived"]["live"] for row in found["topics"][topic]) == 1700
 
 
 def load(bootstrap: str, directory: Path, topic: str) -> None:
