@@ -28,7 +28,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.dataset as ds
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs do not re-export it
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from pylog.client.avro import parse
 from pylog.client.raw import RawClient, RawConfig

@@ -1,14 +1,14 @@
 """What the brokers hold, asked for by topic and read by range; knows nothing of Spark or of the lake."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from pylog.client.raw import RawBatches, RawClient, RawConfig
+from pylog.client.raw import RawBatches, RawClient, RawConfig, Topic
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange
 from pylog.ingest.decode import whole_batches
 from pylog.ingest.options import StartingOffsets
-from pylog.ingest.plan import DataLoss, Position, Range, lost
+from pylog.ingest.plan import DataLoss, Position, Range, lost, made_again
 from pylog.model import Offset, TopicPartition
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from pylog.wire.records import BatchHeader
@@ -49,8 +49,25 @@ def positions(client: RawClient, topics: Topics, timestamp: int) -> Position:
         }
     else:
         found = client.topics(topics)
-    partitions = [TopicPartition(name, p) for name, topic in found.items() for p in topic.leaders]
-    ids = {name: str(topic.topic_id) for name, topic in found.items()}
+    return _positions_of(client, found, timestamp)
+
+
+def positions_of_present(client: RawClient, names: Iterable[str], timestamp: int) -> Position:
+    """Return what `positions` does, for those of the topics *names* that are there, also if some go meanwhile."""
+    found = client.present_topics(names)
+    while True:
+        try:
+            return _positions_of(client, found, timestamp)
+        except ApiError as error:
+            left = client.present_topics(found)
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or left.keys() == found.keys():
+                raise
+            found = left
+
+
+def _positions_of(client: RawClient, topics: Mapping[str, Topic], timestamp: int) -> Position:
+    partitions = [TopicPartition(name, p) for name, topic in topics.items() for p in topic.leaders]
+    ids = {name: str(topic.topic_id) for name, topic in topics.items()}
     return Position(offsets_at(client, partitions, timestamp), ids)
 
 
@@ -81,7 +98,11 @@ def resolve(client: RawClient, topics: Topics, wanted: StartingOffsets) -> Posit
 
 
 def read_range(
-    client: RawClient, wanted: Range, config: RawConfig, on_hole: Callable[[Range], None] | None = None
+    client: RawClient,
+    wanted: Range,
+    config: RawConfig,
+    on_hole: Callable[[Range], None] | None = None,
+    topic_id: str | None = None,
 ) -> Iterator[Fetched]:
     """Yield one range, fetch by fetch; the first batch may begin before it and the last may end after it.
 
@@ -90,8 +111,11 @@ def read_range(
         wanted: the range.
         config: the client's own, for its waits.
         on_hole: told of offsets that retention deleted since the range was planned; None refuses them.
+        topic_id: of the topic that the range was planned for; whoever takes all of the range in knows at its end that
+            no other of the same name came in between.
 
     Raises:
+        PositionError: the topic was deleted and made again.
         DataLoss: retention was faster and *on_hole* is None, or the partition ends before the range does.
     """
     partition, position, end = wanted
@@ -111,6 +135,10 @@ def read_range(
         empty_fetches = 0
         yield Fetched(fetched.records, batches, position)
         position = batches[-1][1].last_offset + 1
+    if topic_id is not None:
+        now = str(client.topics([partition.topic])[partition.topic].topic_id)
+        if now != topic_id:
+            raise made_again(partition.topic, topic_id, now)
 
 
 def _behind_hole(client: RawClient, wanted: Range, position: Offset, on_hole: Callable[[Range], None] | None) -> Offset:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,14 +22,14 @@ from pyspark.errors import PySparkException
 
 from pylog.client.groups import GroupAdmin
 from pylog.client.raw import RawClient, RawConfig
-from pylog.errors import PylogError
+from pylog.errors import ApiError, ErrorCode, PylogError
 from pylog.faults import code_of
 from pylog.ingest import landing, plan
 from pylog.ingest.checkpoint import Checkpoint
-from pylog.ingest.fetch import positions
+from pylog.ingest.fetch import positions_of_present
 from pylog.ingest.lake import Kind, Lake, State
 from pylog.ingest.landing import Landed, Landing
-from pylog.ingest.plan import Position, Range
+from pylog.ingest.plan import Load, Position, PositionError, Range
 from pylog.ingest.spark import DEFAULT_MASTER, context, error_of
 from pylog.model import Offset, TopicPartition
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -98,6 +98,8 @@ class Loader:
         self._client = RawClient(config.bootstrap, RawConfig(retry_ms=_FIRST_ANSWER_MS))
         self._checkpoint = Checkpoint(config.checkpoint)
         self._told: dict[TopicPartition, Offset] = {}
+        self._seen: set[str] = set()
+        self._ended: set[str] = set()
 
     def __enter__(self) -> "Loader":
         return self
@@ -117,56 +119,110 @@ class Loader:
     def load(self) -> int:
         """Land all that the topics hold now, commit by commit; return how many records that was.
 
+        A topic that was deleted has ended: what was not loaded of it is told and stands in the commit as a hole.
+
         Raises:
             Lost: another driver loads the same lake; this one must stop.
             PylogError: the message says what is wrong and what to do.
         """
         config = self._config
-        latest = positions(self._client, config.topics, LATEST_TIMESTAMP)
+        latest = self._latest()
         lake = Lake.create(config.lake)
         state = lake.finish()
         self._checkpoint.check(lake, state)
         lake.clean(state)
         lake.purge(state, config.grace_s)
         count = 0
+        log_starts = dict.fromkeys(latest.offsets, 0)  # all that is known of a topic deleted before it is asked for
         while True:
-            start = _accepting(config.recreated, state.position, latest)
-            log_starts = positions(self._client, config.topics, EARLIEST_TIMESTAMP).offsets
-            end = plan.limited(start, latest, log_starts, config.max_offsets_per_batch)
-            wanted = plan.ranges_between(start, end, log_starts)
-            if not wanted:
+            now = positions_of_present(self._client, latest.topic_ids, EARLIEST_TIMESTAMP)
+            log_starts.update(now.offsets)
+            load = self._planned(state.position, latest, log_starts, latest.topic_ids.keys() - now.topic_ids.keys())
+            latest = load.latest
+            if not (load.ranges or load.holes):
                 # Also when nothing is new: a driver may have died between its commit and this.
-                self._publish(state.position)
+                self._publish(state.position, latest)
                 self._register(lake)
                 self._checkpoint.remember(lake, state)
                 return count
-            present = plan.present(wanted, log_starts, fail_on_data_loss=config.fail_on_data_loss)
-            landed, state = self._commit(lake, state, present, plan.holes(wanted, log_starts), start.moved_to(end))
+            landed, load, state = self._commit(lake, state, load)
+            latest = load.latest
             self._checkpoint.remember(lake, state)
-            self._publish(state.position)
+            self._publish(state.position, latest)
             count += sum(sum(one.rows.values()) for one in landed)
 
-    def _commit(
-        self, lake: Lake, state: State, ranges: list[Range], holes: list[Range], end: Position
-    ) -> tuple[list[Landed], State]:
+    def _latest(self) -> Position:
+        """Return where the topics end now; those that have ended for good are left out.
+
+        Raises:
+            ApiError: UNKNOWN_TOPIC_OR_PARTITION, for a topic that was never there.
+            PositionError: all of them have ended.
+        """
+        config = self._config
+        latest = positions_of_present(self._client, config.topics, LATEST_TIMESTAMP)
+        gone = set(config.topics) - latest.topic_ids.keys()
+        known = Lake(config.lake).state().position.topic_ids.keys() if gone and Lake.is_at(config.lake) else set()
+        for topic in sorted(gone - self._seen - known):
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
+        if not latest.topic_ids:
+            raise PositionError(
+                f"nothing is left to load: {', '.join(map(repr, sorted(gone)))} was there and is not any more; it was "
+                f"deleted, or {config.bootstrap} is another cluster than before"
+            )
+        self._seen |= latest.topic_ids.keys()
+        self._ended -= latest.topic_ids.keys()
+        self._tell_ended(gone, ())
+        return latest
+
+    def _planned(
+        self, position: Position, latest: Position, log_starts: Mapping[TopicPartition, Offset], gone: Collection[str]
+    ) -> Load:
+        config = self._config
+        start = _accepting(config.recreated, position, latest)
+        load = Load(start=start, latest=latest, log_starts=log_starts, position=start)
+        if gone:
+            load = load.without_ended(gone)
+            self._tell_ended(gone, load.holes)
+        return load.up_to(config.max_offsets_per_batch, fail_on_data_loss=config.fail_on_data_loss)
+
+    def _tell_ended(self, topics: Iterable[str], holes: Iterable[Range]) -> None:
+        """Say once of each topic that it has ended, and what is missing of it."""
+        for topic in sorted(set(topics) - self._ended):
+            self._ended.add(topic)
+            missing = plan.named(hole for hole in holes if hole.partition.topic == topic)
+            print(
+                f"pylog ingest: topic {topic!r} was deleted: the lake keeps what it has of it, and loads the others on"
+                f"{f'; not loaded: {missing}' if missing else ''}; take it off --topics",
+                file=sys.stderr,
+            )
+
+    def _commit(self, lake: Lake, state: State, load: Load) -> tuple[list[Landed], Load, State]:
         config = self._config
         attempt = lake.begin(Kind.LOAD, state)
         how = Landing(
             bootstrap=config.bootstrap, directory=attempt.directory, prefix=f"{attempt.plan:08}",
-            window_ms=WINDOW_MS, fail_on_data_loss=config.fail_on_data_loss,
+            window_ms=WINDOW_MS, fail_on_data_loss=config.fail_on_data_loss, topic_ids=load.latest.topic_ids,
         )  # fmt: skip
-        shares = plan.pack(ranges, self._spark.defaultParallelism, config.max_offsets_per_task) if ranges else []
+        shares = (
+            plan.pack(load.ranges, self._spark.defaultParallelism, config.max_offsets_per_task) if load.ranges else []
+        )
         try:
             landed = self._spark.parallelize(shares, len(shares)).map(_task(how)).collect() if shares else []
         except (Py4JError, PySparkException) as error:
             raise error_of(str(error)) from error
+        gone = {topic for one in landed for topic in one.gone}
+        if gone:
+            # Nothing of what was read of them either: by its name alone nobody can tell one topic from the next.
+            landed = [one.without(gone) for one in landed]
+            load = load.without_ended(gone)
+            self._tell_ended(gone, load.holes)
         state = lake.commit(
             attempt,
             [file for one in landed for file in one.files],
             dead_letters=[file for one in landed for file in one.dead_letters],
-            more=report(landed, holes, end),
+            more=report(landed, load.holes, load.position),
         )
-        return landed, state
+        return landed, load, state
 
     def _register(self, lake: Lake) -> None:
         if self._config.table_format == "iceberg":
@@ -175,9 +231,9 @@ class Loader:
 
             register(lake)
 
-    def _publish(self, position: Position) -> None:
+    def _publish(self, position: Position, there: Position) -> None:
         """Tell the group's coordinator, so that whoever watches lag sees this job like any consumer."""
-        wanted = {p: offset for p, offset in position.offsets.items() if p.topic in self._config.topics}
+        wanted = {p: offset for p, offset in position.offsets.items() if p.topic in there.topic_ids}
         if not self._config.group or not wanted or wanted == self._told:
             return
         try:

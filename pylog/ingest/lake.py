@@ -237,11 +237,16 @@ class Lake:
         Raises:
             LakeError: there is none.
         """
-        if not (root / "_lake.json").is_file():
+        if not cls.is_at(root):
             raise LakeError(f"{root} is no lake: it has no _lake.json; name the directory the ingestion loads into")
         lake = cls(root)
         lake.id()
         return lake
+
+    @classmethod
+    def is_at(cls, root: Path) -> bool:
+        """Return whether there is a lake at *root*."""
+        return (root / "_lake.json").is_file()
 
     def id(self) -> str:
         """Return what tells this lake from every other, for ever."""

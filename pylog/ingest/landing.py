@@ -10,7 +10,7 @@ dead letter => partition: int32, first_offset: int64, last_offset: int64, reason
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import gethostname
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pylog.client.raw import RawClient, RawConfig
-from pylog.errors import CorruptRecords, StorageError
+from pylog.errors import ApiError, CorruptRecords, ErrorCode, StorageError
 from pylog.ingest.decode import HEADERS, decode
 from pylog.ingest.fetch import Fetched, read_range
 from pylog.ingest.lake import File, dead_letter_path_of, path_of, sync
@@ -69,6 +69,7 @@ class Landing:
         prefix: begins the name of every file.
         window_ms: length of the windows that are counted; divides an hour.
         fail_on_data_loss: whether offsets that retention deletes under the task's hands end it.
+        topic_ids: of the topics that the ranges were planned for; one that is made again meanwhile ends the task.
     """
 
     bootstrap: str
@@ -76,6 +77,7 @@ class Landing:
     prefix: str
     window_ms: int
     fail_on_data_loss: bool
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -89,6 +91,7 @@ class Landed:
         dead_offsets: offsets in dead letters, by partition.
         holes: offsets that retention deleted.
         windows: records by topic and start of their window, in milliseconds; None for those without a usable time.
+        gone: topics that were not there any more when their ranges were read; nothing of them counts.
     """
 
     files: list[File] = field(default_factory=list)
@@ -97,13 +100,26 @@ class Landed:
     dead_offsets: Counter[TopicPartition] = field(default_factory=Counter)
     holes: list[Range] = field(default_factory=list)
     windows: dict[str, Counter[int | None]] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def without(self, topics: Collection[str]) -> "Landed":
+        """Return this without what it says of *topics*; each file holds records of one topic."""
+        return Landed(
+            files=[file for file in self.files if file.topic not in topics],
+            dead_letters=[file for file in self.dead_letters if file.topic not in topics],
+            rows={r: count for r, count in self.rows.items() if r.partition.topic not in topics},
+            dead_offsets=Counter({p: count for p, count in self.dead_offsets.items() if p.topic not in topics}),
+            holes=[hole for hole in self.holes if hole.partition.topic not in topics],
+            windows={topic: counts for topic, counts in self.windows.items() if topic not in topics},
+        )
 
 
 def land(ranges: Sequence[Range], landing: Landing) -> Landed:
-    """Land *ranges*; runs in a task.
+    """Land *ranges*; runs in a task.  A topic that is deleted meanwhile is told, and ends only what is read of it.
 
     Raises:
         DataLoss: offsets are gone.
+        PositionError: a topic was deleted and made again.
         StorageError: the lake cannot be written from here.
     """
     task = _Task(landing)
@@ -112,8 +128,14 @@ def land(ranges: Sequence[Range], landing: Landing) -> Landed:
         for wanted in ranges:
             on_hole = None if landing.fail_on_data_loss else task.landed.holes.append
             task.begin(wanted)
-            for fetched in read_range(client, wanted, config, on_hole):
-                task.take(fetched)
+            topic = wanted.partition.topic
+            try:
+                for fetched in read_range(client, wanted, config, on_hole, landing.topic_ids.get(topic)):
+                    task.take(fetched)
+            except ApiError as error:
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                task.landed.gone.add(topic)
     return task.end()
 
 

@@ -4,7 +4,7 @@ position => {"version": 1, "topics": {topic: {"id": topic id, "partitions": {par
             (JSON in Spark's checkpoint, so partition numbers are text)
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, Self
@@ -88,6 +88,10 @@ class Position:
             topic_ids={topic: i for topic, i in self.topic_ids.items() if topic not in topics},
         )
 
+    def only(self, topics: Collection[str]) -> Self:
+        """Return what this position says of *topics*."""
+        return self.without(self.topic_ids.keys() - topics)
+
     def to_json(self) -> dict[str, Any]:
         """Return the position as Spark keeps it."""
         topics: dict[str, dict[str, Any]] = {
@@ -113,6 +117,14 @@ def check_topics(start: Position, latest: Position) -> None:
         )
 
 
+def made_again(topic: str, before: str, now: str) -> PositionError:
+    """Return the error that names a topic whose id is another one than it was."""
+    return PositionError(
+        f"topic {topic!r} was deleted and made again: its id was {before} and is {now}; "
+        f"read the new one from its beginning with a new checkpoint (the load job: --recreated {topic})"
+    )
+
+
 def ranges_between(start: Position, end: Position, log_starts: Mapping[TopicPartition, Offset]) -> list[Range]:
     """Return what lies between two positions, in order, without empty ranges.
 
@@ -128,10 +140,7 @@ def ranges_between(start: Position, end: Position, log_starts: Mapping[TopicPart
     for topic, topic_id in end.topic_ids.items():
         before = start.topic_ids.get(topic, topic_id)
         if before != topic_id:
-            raise PositionError(
-                f"topic {topic!r} was deleted and made again: its id was {before} and is {topic_id}; "
-                f"read the new one from its beginning with a new checkpoint (the load job: --recreated {topic})"
-            )
+            raise made_again(topic, before, topic_id)
     for partition, end_offset in sorted(end.offsets.items()):
         start_offset = start.offsets.get(partition, log_starts[partition])
         if end_offset < start_offset:
@@ -144,7 +153,7 @@ def ranges_between(start: Position, end: Position, log_starts: Mapping[TopicPart
     return ranges
 
 
-def holes(ranges: list[Range], log_starts: Mapping[TopicPartition, Offset]) -> list[Range]:
+def holes(ranges: Sequence[Range], log_starts: Mapping[TopicPartition, Offset]) -> list[Range]:
     """Return the parts of *ranges* that retention has deleted."""
     return [
         Range(r.partition, r.start, min(log_starts[r.partition], r.end))
@@ -153,12 +162,16 @@ def holes(ranges: list[Range], log_starts: Mapping[TopicPartition, Offset]) -> l
     ]
 
 
+def named(ranges: Iterable[Range]) -> str:
+    """Return *ranges* as an error or a warning names them."""
+    return "; ".join(f"{r.partition} offsets {r.start} to {r.end - 1}" for r in ranges)
+
+
 def lost(missing: list[Range]) -> DataLoss:
     """Return the error that names *missing*."""
-    named = "; ".join(f"{r.partition} offsets {r.start} to {r.end - 1}" for r in missing)
     return DataLoss(
-        f"retention deleted {named} before they were read; set failOnDataLoss=false (--allow-data-loss) to go on "
-        "behind the hole"
+        f"retention deleted {named(missing)} before they were read; "
+        "set failOnDataLoss=false (--allow-data-loss) to go on behind the hole"
     )
 
 
@@ -177,7 +190,7 @@ def present(
     return [r for r in kept if r.offset_count > 0]
 
 
-def split(ranges: list[Range], max_count: int | None) -> Iterator[Range]:
+def split(ranges: Iterable[Range], max_count: int | None) -> Iterator[Range]:
     """Yield *ranges* in pieces of at most *max_count* offsets, so that one fat partition does not hold the job."""
     for whole in ranges:
         step = max_count or whole.offset_count
@@ -185,7 +198,7 @@ def split(ranges: list[Range], max_count: int | None) -> Iterator[Range]:
             yield Range(whole.partition, start, min(start + step, whole.end))
 
 
-def pack(ranges: list[Range], task_count: int, max_count: int) -> list[list[Range]]:
+def pack(ranges: Sequence[Range], task_count: int, max_count: int) -> list[list[Range]]:
     """Return *ranges* as the shares of tasks: about equal, and none hardly worth its start.
 
     Args:
@@ -237,6 +250,65 @@ def limited(start: Position, latest: Position, log_starts: Mapping[TopicPartitio
         offsets[r.partition] += taken
         left -= taken
     return Position(offsets, latest.topic_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What one commit of the load job is to hold; first of nothing.
+
+    Attributes:
+        start: where the last commit ended.
+        latest: where the partitions ended when the run began; topics that ended since are left out.
+        log_starts: where they begin.
+        position: where the next commit goes on.
+        ranges: what is read.
+        holes: what cannot be read, and never will be.
+    """
+
+    start: Position
+    latest: Position
+    log_starts: Mapping[TopicPartition, Offset]
+    position: Position
+    ranges: Sequence[Range] = ()
+    holes: Sequence[Range] = ()
+
+    def up_to(self, max_count: int, *, fail_on_data_loss: bool) -> Self:
+        """Return this with about *max_count* offsets to read.
+
+        Raises:
+            PositionError: as `ranges_between`.
+            DataLoss: as `present`.
+        """
+        end = limited(self.start, self.latest, self.log_starts, max_count)
+        wanted = ranges_between(self.start, end, self.log_starts)
+        return replace(
+            self,
+            position=self.position.moved_to(end),
+            ranges=present(wanted, self.log_starts, fail_on_data_loss=fail_on_data_loss),
+            holes=[*self.holes, *holes(wanted, self.log_starts)],
+        )
+
+    def without_ended(self, topics: Collection[str]) -> Self:
+        """Return this without *topics*, which were deleted: all that was to be loaded of them is a hole.
+
+        Their position stays where it was.  Should the broker that did not know a topic only have been behind, the next
+        run so goes on there and misses nothing; and one that is made again is told from it by the id.
+
+        Raises:
+            PositionError: as `ranges_between`.
+        """
+        gone = self.latest.only(topics)
+        stands = limited(self.start, gone, self.log_starts, 0)
+        return replace(
+            self,
+            latest=self.latest.without(topics),
+            position=self.position.without(topics).moved_to(stands),
+            ranges=[r for r in self.ranges if r.partition.topic not in topics],
+            holes=[
+                *(hole for hole in self.holes if hole.partition.topic not in topics),
+                *ranges_between(self.start, gone, self.log_starts),
+            ],
+        )
 
 
 def not_beyond(position: Position, target: Position) -> Position:

@@ -10,7 +10,7 @@ Source: pyspark.sql.datasource, Spark 4.2 and later (admission control, Availabl
 # ruff: noqa: N802  the methods' names are Spark's
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -93,6 +93,7 @@ class TaskRange(InputPartition):
     fail_on_data_loss: bool
     registry: tuple[str, ...] = ()
     reader_schema: str | None = None
+    topic_id: str | None = None
 
 
 class _TaskReader:
@@ -123,13 +124,21 @@ class _TaskReader:
     def _topics(self) -> Topics:
         return self._options.topic_pattern or self._options.topics
 
-    def _tasks(self, ranges: list[Range], log_starts: dict[TopicPartition, Offset]) -> list[TaskRange]:
+    def _tasks(
+        self, ranges: list[Range], log_starts: dict[TopicPartition, Offset], topic_ids: Mapping[str, str]
+    ) -> list[TaskRange]:
         options = self._options
         ranges = plan.present(ranges, log_starts, fail_on_data_loss=options.fail_on_data_loss)
         schema = self._reader_schema
         return [
             TaskRange(
-                piece, options.bootstrap, options.include_headers, options.fail_on_data_loss, options.registry, schema
+                piece,
+                options.bootstrap,
+                options.include_headers,
+                options.fail_on_data_loss,
+                options.registry,
+                schema,
+                topic_ids.get(piece.partition.topic),
             )
             for piece in plan.split(ranges, options.max_records_per_partition)
         ]
@@ -145,7 +154,7 @@ class PylogReader(_TaskReader, DataSourceReader):
             start = resolve(client, self._topics, self._options.starting)
             end = resolve(client, self._topics, self._options.ending)
             ranges = self._narrowed(client, plan.ranges_between(start, end, log_starts.offsets))
-        return self._tasks(ranges, dict(log_starts.offsets))
+        return self._tasks(ranges, dict(log_starts.offsets), end.topic_ids)
 
     def _narrowed(self, client: RawClient, ranges: list[Range]) -> list[Range]:
         return ranges
@@ -219,8 +228,9 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[TaskRange]:
         """Return the tasks between two positions, which may come from a run before partitions were added."""
         log_starts = self._log_starts()
-        ranges = plan.ranges_between(Position.from_json(start), Position.from_json(end), log_starts)
-        return self._tasks(ranges, log_starts)
+        until = Position.from_json(end)
+        ranges = plan.ranges_between(Position.from_json(start), until, log_starts)
+        return self._tasks(ranges, log_starts, until.topic_ids)
 
     def _latest(self) -> Position:
         return positions(self._client, self._topics, LATEST_TIMESTAMP)
@@ -234,13 +244,14 @@ def read_task(task: TaskRange) -> Iterator[pa.RecordBatch]:
 
     Raises:
         plan.DataLoss: the partition ends before the range does.
+        plan.PositionError: the topic was deleted and made again since the query was planned.
     """
     partition, _, end = task.range
     config = RawConfig()
     columns = None if task.reader_schema is None else AvroColumns(list(task.registry), task.reader_schema)
     with RawClient(task.bootstrap, config) as client:
         on_hole = None if task.fail_on_data_loss else _pass_over
-        for fetched in read_range(client, task.range, config, on_hole):
+        for fetched in read_range(client, task.range, config, on_hole, task.topic_id):
             for rows in decode(
                 fetched.records, fetched.batches, start=fetched.start, end=end, with_headers=task.include_headers
             ):

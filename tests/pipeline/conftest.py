@@ -13,7 +13,7 @@ from pylog.ingest import job
 from pylog.ingest import spark as starting
 from pylog.testing import BrokerProcess
 
-Header = tuple[str, bytes | None]
+Header = tuple[str, str | bytes | None]
 _numbers = count(1)
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
@@ -15,11 +16,15 @@ from pyspark.sql import SparkSession
 from pylog.cli.app import run as pylog
 from pylog.client.groups import GroupAdmin
 from pylog.errors import PylogError
-from pylog.ingest import job
+from pylog.ingest import job, landing, plan
+from pylog.ingest.fetch import Fetched
 from pylog.ingest.job import JobConfig
 from pylog.ingest.lake import Lake, LakeError, Lost
+from pylog.ingest.landing import Landing
+from pylog.ingest.plan import Range
 from pylog.model import TopicPartition
 from pylog.testing import BrokerProcess
+from pylog.wire.api.offsets import EARLIEST_TIMESTAMP
 from tests.pipeline.conftest import Topics
 
 MakeConfig = Callable[..., JobConfig]
@@ -181,6 +186,129 @@ def test_a_topic_made_again_is_refused_until_told_so(spark: SparkSession, topics
     assert sorted(landed_keys(config(topic).lake)) == keys(0, 60)[:40] + keys(50, 60)  # topics in any order
 
 
+def test_a_topic_made_again_under_a_task_s_hands_lands_nothing(
+    spark: SparkSession, topics: Topics, config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create(partitions=1)
+    topics.send(topic, keys(0, 10))
+    pack = plan.pack
+
+    def late(*arguments: Any) -> object:
+        topics.delete(topic)
+        topics.create(name=topic, partitions=1)
+        topics.send(topic, keys(100, 140))
+        return pack(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "pack", late)
+        with pytest.raises(PylogError, match=f"topic '{topic}' was deleted and made again"):
+            job.run(config(topic))
+    assert landed_keys(config(topic).lake) == []
+    assert job.run(config(topic)) == 40
+    assert landed_keys(config(topic).lake) == keys(100, 140)
+
+
+def deleted_during(
+    monkeypatch: pytest.MonkeyPatch, step: str, topics: Topics, name: str, where: Callable[..., bool] = lambda *_: True
+) -> None:
+    """Delete topic *name* when a run comes to its first *step* of which *where* holds."""
+    go_on, still = getattr(job, step), iter([name])
+
+    def late(*arguments: object) -> object:
+        if where(*arguments):
+            for topic in still:
+                topics.delete(topic)
+        return go_on(*arguments)
+
+    monkeypatch.setattr(job, step, late)
+
+
+def holes(lake: Path, number: int) -> list[tuple[str, int, int, int]]:
+    found = Lake.open(lake).commit_of(number)["holes"]
+    return [(hole["topic"], hole["partition"], hole["start"], hole["end"]) for hole in found]
+
+
+def test_a_topic_deleted_before_its_task_reads_it_ends_and_the_others_land(
+    spark: SparkSession,
+    topics: Topics,
+    config: MakeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gone, stays = topics.create(partitions=1), topics.create(partitions=1)
+    given = config(gone, stays)
+    topics.send(gone, keys(0, 10))
+    topics.send(stays, keys(50, 60))
+    assert job.run(given) == 20
+    topics.send(gone, keys(10, 15))
+    topics.send(stays, keys(60, 67))
+    with monkeypatch.context() as patch:
+        deleted_during(patch, "_task", topics, gone)
+        assert job.run(given) == 7
+    assert sorted(landed_keys(given.lake)) == keys(0, 10) + keys(50, 67)
+    assert holes(given.lake, 2) == [(gone, 0, 10, 15)]
+    said = capsys.readouterr().err
+    assert f"topic '{gone}' was deleted" in said
+    assert f"not loaded: {gone}-0 offsets 10 to 14" in said
+
+    topics.send(stays, keys(67, 70))
+    assert job.run(given) == 3  # it goes on without the topic, and says so
+    assert holes(given.lake, 3) == []
+    assert f"topic '{gone}' was deleted" in capsys.readouterr().err
+
+    topics.create(name=gone, partitions=1)
+    topics.send(gone, keys(100, 105))
+    with pytest.raises(PylogError, match=rf"topic '{gone}' was deleted and made again.*--recreated {gone}"):
+        job.run(given)
+    assert job.run(config(gone, stays, recreated=frozenset({gone}))) == 5
+    assert sorted(landed_keys(given.lake)) == keys(0, 10) + keys(50, 70) + keys(100, 105)
+
+
+def test_a_topic_deleted_while_a_run_plans_ends_also_if_the_lake_has_nothing_of_it(
+    spark: SparkSession, topics: Topics, config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, stays = topics.create(partitions=1), topics.create(partitions=1)
+    given = config(gone, stays)
+    topics.send(gone, keys(0, 4))
+    topics.send(stays, keys(50, 60))
+    with monkeypatch.context() as patch:
+        deleted_during(patch, "positions_of_present", topics, gone, lambda *asked: asked[-1] == EARLIEST_TIMESTAMP)
+        assert job.run(given) == 10
+    assert landed_keys(given.lake) == keys(50, 60)
+    assert holes(given.lake, 1) == [(gone, 0, 0, 4)]
+    assert job.run(given) == 0  # the lake has seen the topic: it is not taken for a name that was never there
+    topics.delete(stays)
+    with pytest.raises(PylogError, match=f"nothing is left to load: '{gone}', '{stays}' was there and is not any more"):
+        job.run(given)
+    assert landed_keys(given.lake) == keys(50, 60)
+
+
+def test_of_a_topic_deleted_between_two_fetches_nothing_counts(
+    topics: Topics, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, stays = topics.create(partitions=1), topics.create(partitions=1)
+    topics.send(gone, keys(0, 12), value=lambda key: bytes(900_000))  # more than one fetch holds
+    topics.send(stays, keys(50, 60))
+    take, fetches = landing._Task.take, iter([gone])
+
+    def late(task: landing._Task, fetched: Fetched) -> None:
+        take(task, fetched)
+        for topic in fetches:
+            topics.delete(topic)
+
+    monkeypatch.setattr(landing._Task, "take", late)
+    how = Landing(
+        bootstrap=broker.bootstrap, directory=tmp_path, prefix="1", window_ms=60_000, fail_on_data_loss=True
+    )  # fmt: skip
+    read = [Range(TopicPartition(gone, 0), 0, 12), Range(TopicPartition(stays, 0), 0, 10)]
+    found = landing.land(read, how)
+    assert found.gone == {gone}
+    assert 0 < found.rows[read[0]] < 12
+    left = found.without({gone})
+    assert left.rows == {read[1]: 10}
+    assert {file.topic for file in left.files} == set(left.windows) == {stays}
+
+
 def test_holes_that_retention_left_stop_the_job_or_are_written_down(
     spark: SparkSession, topics: Topics, config: MakeConfig
 ) -> None:
@@ -203,13 +331,13 @@ def test_retention_that_is_faster_than_a_task_stops_the_job_or_is_written_down(
 ) -> None:
     topic = topics.create(partitions=1)
     topics.send(topic, keys(0, 10))
-    pack, deleted = job.plan.pack, iter([4, 7])
+    pack, deleted = plan.pack, iter([4, 7])
 
-    def late(*arguments: object) -> object:
+    def late(*arguments: Any) -> object:
         topics.delete_records(topic, 0, before=next(deleted))
-        return pack(*arguments)  # type: ignore[arg-type]
+        return pack(*arguments)
 
-    monkeypatch.setattr(job.plan, "pack", late)
+    monkeypatch.setattr(plan, "pack", late)
     with pytest.raises(PylogError, match=f"retention deleted {topic}-0 offsets 0 to 3 before they were read"):
         job.run(config(topic))
     assert job.run(config(topic, fail_on_data_loss=False)) == 3
@@ -256,15 +384,21 @@ def test_the_command_lists_files_and_status(
     assert "is no lake" in capsys.readouterr().err
 
 
-def test_a_continuous_job_lands_what_comes_and_stops_when_told(topics: Topics, config: MakeConfig) -> None:
-    topic = topics.create()
+def test_a_continuous_job_lands_what_comes_outlives_a_topic_and_stops_when_told(
+    topics: Topics, config: MakeConfig
+) -> None:
+    topic, gone = topics.create(), topics.create()
     topics.send(topic, keys(0, 7))
-    given = config(topic)
+    topics.send(gone, keys(50, 55))
+    given = config(topic, gone)
     process = start_job(given, "--every=0.2")
     try:
         wait_for_commit(process, given.lake, 1)
-        topics.send(topic, keys(7, 9))
+        topics.send(topic, keys(7, 8))  # one record at a time: two might stand in two commits
         wait_for_commit(process, given.lake, 2)
+        topics.delete(gone)  # in a run or between two of them
+        topics.send(topic, keys(8, 9))
+        wait_for_commit(process, given.lake, 3)
         process.terminate()
         said = process.communicate(timeout=_START_TIMEOUT_S)[1]
         assert process.returncode == 0, said
@@ -272,8 +406,9 @@ def test_a_continuous_job_lands_what_comes_and_stops_when_told(topics: Topics, c
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-    assert landed_keys(given.lake) == keys(0, 9)
-    assert "landed records=2" in said
+    assert sorted(landed_keys(given.lake)) == keys(0, 9) + keys(50, 55)
+    assert said.count("landed records=1 ") == 2
+    assert said.count(f"topic '{gone}' was deleted") == 1
 
 
 def test_an_unknown_topic_ends_the_command_with_1_before_spark_starts(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,7 +35,7 @@ def listed(lake: Path) -> list[tuple[bytes, int, int, object, object]]:
     """Every record that counts, in the order of its file."""
     names = ("key", "partition", "offset", "timestamp", "headers")
     return [
-        tuple(row[name] for name in names)  # type: ignore[misc]
+        tuple(row[name] for name in names)
         for file in sorted(Lake.open(lake).visible().files.values(), key=lambda file: file.path)
         for row in pq.read_table(lake / file.path).to_pylist()
     ]
@@ -134,7 +135,7 @@ def test_the_completeness_report_names_what_is_missing(
     wanted = ReportConfig(name="completeness", lake=lake, topic=topic, ledger=broker.bootstrap)
 
     def rows(producer: AuditedProducer) -> dict[str, int]:
-        found = [row for row in reports.run(wanted) if row["producer"] == producer.instance]
+        found: list[Any] = [row for row in reports.run(wanted) if row["producer"] == producer.instance]
         assert {row["host"] for row in found} == {"web-1" if producer is closed else "web-2"}
         return {name: sum(int(row[name]) for row in found)  # a minute may have ended in between
                 for name in ("is_known", "produced", "landed", "missing", "doubled")} | {"windows": len(found)}

@@ -37,7 +37,7 @@ class Landed:
         for host, listed, shipped in (("live1", range(5, 50), range(1, 60)), ("live2", range(20), [*range(25), 3, 4])):
             for number in shipped:
                 header = [("pylog.cursor", cursor(number).encode())]
-                topics.send(self.journal, [host.encode()], headers=lambda _, header=header: header)  # type: ignore[misc]
+                topics.send(self.journal, [host.encode()], headers=lambda _, header=header: header)
             self.list_journal(host, [cursor(number) for number in listed])
         job.run(
             job.JobConfig(

@@ -199,7 +199,7 @@ def without_addresses(reasons: pa.Array) -> list[str | None]:
 
 def test_columns_are_what_fastavro_reads_one_by_one(url: str) -> None:
     client = RegistryClient(url)
-    by_column = []
+    by_column: list[object] = []
 
     @settings(max_examples=300, deadline=None)
     @given(topics(), st.randoms(use_true_random=False), st.booleans())

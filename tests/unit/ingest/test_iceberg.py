@@ -21,7 +21,8 @@ HOUR = 490_000
 def load(lake: Lake, topic: str, *offsets: int) -> None:
     attempt = lake.begin(Kind.LOAD, lake.finish())
     name = f"{attempt.directory.name}.parquet"
-    rows = [{"key": b"k", "value": None, "partition": 0, "offset": offset, "headers": []} for offset in offsets]
+    common: dict[str, object] = {"key": b"k", "value": None, "partition": 0, "headers": []}
+    rows = [common | {"offset": offset} for offset in offsets]
     pq.write_table(pa.Table.from_pylist(rows, COLUMNS), attempt.directory / name, store_schema=False)
     size = (attempt.directory / name).stat().st_size
     file = File(path_of(topic, HOUR, name), len(offsets), size)

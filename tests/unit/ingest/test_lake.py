@@ -176,7 +176,7 @@ def test_a_load_killed_at_any_step_lands_exactly_once(tmp_path: Path, monkeypatc
     while not is_done:
         root = tmp_path / str(step)
         load(root, 2)
-        is_done = killed_at(step, monkeypatch, lambda root=root: load(root, 4))  # type: ignore[misc]
+        is_done = killed_at(step, monkeypatch, lambda root=root: load(root, 4))
         assert listed(root) in ([0, 1], [0, 1, 2, 3])  # a batch is visible as a whole or not at all
         assert plain(root) in ([0, 1], [0, 1, 2, 3])
         load(root, 4)
@@ -193,7 +193,7 @@ def test_a_compaction_killed_at_any_step_changes_no_record(tmp_path: Path, monke
         root = tmp_path / str(step)
         load(root, 2)
         load(root, 4)
-        is_done = killed_at(step, monkeypatch, lambda root=root: compact(root))  # type: ignore[misc]
+        is_done = killed_at(step, monkeypatch, lambda root=root: compact(root))
         assert listed(root) == [0, 1, 2, 3]
         compact(root)
         assert len(Lake.open(root).visible().files) == 1
@@ -209,7 +209,7 @@ def test_killed_twice_it_lands_exactly_once(tmp_path: Path, monkeypatch: pytest.
         for second in range(0, 20, 5):
             root = tmp_path / f"{first}-{second}"
             for step in (first, second):
-                killed_at(step, monkeypatch, lambda root=root: load(root, 2))  # type: ignore[misc]
+                killed_at(step, monkeypatch, lambda root=root: load(root, 2))
             load(root, 2)
             assert listed(root) == plain(root) == [0, 1]
 
@@ -232,7 +232,7 @@ def test_a_driver_paused_at_any_step_across_the_others_commit_and_compaction(
             compact(root)  # grace time 0: what the first compaction replaced is deleted, too
 
         arguments = (root, 4) if paused is load else (root,)
-        driver = Paused(step, monkeypatch, lambda arguments=arguments: paused(*arguments))  # type: ignore[misc]
+        driver = Paused(step, monkeypatch, lambda arguments=arguments: paused(*arguments))
         was_done = driver.across(others)
         ended.add(type(driver.error))
         assert listed(root) == list(range(6))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.ingest import plan
-from pylog.ingest.plan import DataLoss, Position, PositionError, Range
+from pylog.ingest.plan import DataLoss, Load, Position, PositionError, Range
 from pylog.model import TopicPartition
 
 A, B, C = (TopicPartition("logins", number) for number in range(3))
@@ -151,6 +151,28 @@ def test_a_limited_position_advances_and_stays_within_both_bounds(
     taken = sum(limited.offsets[p] - start.offsets[p] for p in (A, B, C))
     assert taken <= limit
     assert taken > 0 or sum(more) == 0  # or a drained trigger would never end
+
+
+def test_a_topic_that_ended_is_a_hole_and_keeps_its_place() -> None:
+    gone = TopicPartition("gone", 0)
+    ids = {**IDS, "gone": "id-2"}
+    start, latest = Position({A: 1, gone: 4}, ids), Position({A: 9, gone: 7}, ids)
+    load = Load(start=start, latest=latest, log_starts={A: 0, gone: 5}, position=start)
+    whole = load.up_to(100, fail_on_data_loss=False)
+    assert (whole.ranges, whole.holes) == ([Range(gone, 5, 7), Range(A, 1, 9)], [Range(gone, 4, 5)])
+    assert whole.position == latest
+    # Whether it is found out before the ranges are chosen or while they are read.
+    for less in (load.without_ended({"gone"}).up_to(100, fail_on_data_loss=True), whole.without_ended({"gone"})):
+        assert (less.ranges, less.holes) == ([Range(A, 1, 9)], [Range(gone, 4, 7)])
+        assert less.position == Position({A: 9, gone: 4}, ids)
+        assert less.latest == Position({A: 9}, IDS)
+
+
+def test_a_topic_that_ended_before_anything_was_loaded_is_remembered() -> None:
+    load = Load(start=Position(), latest=at(a=3, b=0), log_starts=starts(0), position=Position())
+    less = load.without_ended({"logins"})
+    assert less.holes == [Range(A, 0, 3)]
+    assert less.position == at(a=0, b=0)
 
 
 def test_a_target_is_not_passed() -> None:
