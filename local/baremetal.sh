@@ -1,18 +1,25 @@
 #!/usr/bin/env bash
-# baremetal.sh: the playbooks on virtual machines with a kernel and disks of their own; then what containers cannot
-# show: settings that the kernel really took, a reboot, a power cut of one host and of all of them. The result stays in
-# docs/results/baremetal.md. HOSTS=live1 is a cluster of one broker, where little is at hand.
-# KEEP=1 leaves the machines behind for a look: local/machines.py status|logs HOST|destroy.
+# baremetal.sh: what containers cannot show, in virtual machines with kernels and disks of their own. First three that
+# run a broker and nothing else lose power; then the playbooks on whole ones: settings that the kernel really took, a
+# reboot, a power cut of one host and of all of them. The result stays in docs/results/baremetal.md.
+# Where little is at hand: ONLY=brokers and ONLY=hosts are the first and the second part alone (their results:
+# docs/results/baremetal-brokers.md and -hosts.md), HOSTS=live1 makes the second a cluster of one broker.
+# KEEP=1 leaves the machines behind for a look (local/machines.py status|logs HOST|destroy), and goes on with those that
+# an earlier KEEP=1 left.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 lock_checkout
 
 export STAGES="$STATE/baremetal-stages.tsv" PYLOG_HOSTS_FILE="$STATE/machines/hosts.json"
 export PATH="$VENV/bin:$PATH" ANSIBLE_FORCE_COLOR=0 NO_COLOR=1
-# An emulated machine on a busy one takes longer than Ansible's ten seconds to say who it is.
-export ANSIBLE_TIMEOUT=90
 log="$STATE/results/baremetal.log"
 numbers="$STATE/results/baremetal.json"
+page="docs/results/baremetal${ONLY:+-$ONLY}.md"
+commit=$(git describe --always --dirty --abbrev=10) # before the page itself is changed
+case "${ONLY:-}" in
+  '' | brokers | hosts) ;;
+  *) die "ONLY: found $ONLY, wanted brokers or hosts" ;;
+esac
 mkdir -p "$STATE/results"
 rm -f "$log" "$numbers"
 : >"$STAGES"
@@ -46,31 +53,45 @@ infra() {
   logged pytest -q -p no:cacheprovider -m readonly --connection=ansible --hosts=all \
     --ansible-inventory=inventories/local tests/infra/test_{hosts,deployment,cluster}.py
 }
-power() { logged pytest -q -p no:cacheprovider tests/baremetal; }
+brokers() { logged pytest -q -p no:cacheprovider tests/baremetal/test_brokers.py; }
+power() { logged pytest -q -p no:cacheprovider tests/baremetal/test_power.py; }
 
 stage 'packages and wheels' 300 setup
 stage image 240 local/machine_image.sh
-local/machines.py destroy # left by a run that was killed
-trap finish EXIT
-# shellcheck disable=SC2086  # a list of words
-stage machines 300 local/machines.py up ${HOSTS:-}
-stage preflight 120 play preflight
-stage site 1200 play site
-stage 'testinfra suite' 600 infra
-stage 'reboot and power cuts' 1800 power
-# Every host was off and on again by now.
-stage 'testinfra suite again' 600 infra
+machines=()
+if [[ "${ONLY:-}" != hosts ]]; then
+  stage 'power cuts of bare brokers' 900 brokers
+  machines+=('3 with a broker alone')
+fi
+if [[ "${ONLY:-}" != brokers ]]; then
+  origin='made anew'
+  if [[ -n "${KEEP:-}" && -f "$PYLOG_HOSTS_FILE" ]]; then
+    origin='left by an earlier run'
+  else
+    local/machines.py destroy # left by a run that was killed
+  fi
+  trap finish EXIT
+  # shellcheck disable=SC2086  # a list of words
+  stage machines 300 local/machines.py up ${HOSTS:-}
+  stage site 1200 play site
+  stage 'testinfra suite' 600 infra
+  stage 'reboot and power cuts' 1800 power
+  # Every host was off and on again by now.
+  stage 'testinfra suite again' 600 infra
+  machines+=("$(jq '.hosts | length' "$PYLOG_HOSTS_FILE") whole, $origin")
+fi
 
 {
   printf '# Bare metal, in virtual machines\n\n'
   # shellcheck disable=SC2016  # Markdown
-  printf 'The last run of `make baremetal`; the handbook says what it does, local/machines.py what a power cut is.\n\n'
+  printf 'The last run of `%smake baremetal`; the handbook says what it does, local/machines.py what a power cut is.\n\n' \
+    "${ONLY:+ONLY=$ONLY }"
   printf '| commit | date | seconds | machines | cores, load at the end |\n|---|---|---|---|---|\n'
-  printf '| %s | %s | %s | %s, %s | %s, %s |\n\n' "$(git describe --always --dirty --abbrev=10)" "$(date -u +%F)" "$SECONDS" \
-    "$(jq '.hosts | length' "$PYLOG_HOSTS_FILE")" "$(jq -r .hypervisor "$numbers")" "$(nproc)" "$(cut -d ' ' -f 1 /proc/loadavg)"
+  printf '| %s | %s | %s | %s | %s, %s |\n\n' "$commit" "$(date -u +%F)" "$SECONDS" \
+    "$(printf '%s, ' "${machines[@]}")$(jq -r .hypervisor "$numbers")" "$(nproc)" "$(cut -d ' ' -f 1 /proc/loadavg)"
   printf '| stage | seconds |\n|---|---|\n'
   awk -F '\t' '{ printf "| %s | %s |\n", $1, $2 }' "$STAGES"
   printf '\nTests: %s.\n\n' "$(grep '^passed=' "$log" | paste -sd ';' | sed 's/;/; /g')"
   sed 's/^/    /' "$numbers"
-} >docs/results/baremetal.md
-say "kept as docs/results/baremetal.md"
+} >"$page"
+say "kept as $page"

@@ -37,7 +37,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import apt_cache
 
@@ -605,7 +605,6 @@ def carry_out(options: argparse.Namespace) -> None:
 
 def exit_code(work: Callable[[], None]) -> int:
     """Do *work* and return the command's exit code; what went wrong is said."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `make status | head` is no error
     try:
         work()
     except (HostsError, TimeoutError) as error:
@@ -620,5 +619,11 @@ def main(arguments: Sequence[str]) -> int:
     return exit_code(lambda: carry_out(options))
 
 
+def be_program(run: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Make *run* this process: `make status | head` is no error, which a process of somebody else may see otherwise."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.exit(run(sys.argv[1:]))
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    be_program(main)

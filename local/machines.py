@@ -26,7 +26,6 @@ import contextlib
 import ipaddress
 import os
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -47,19 +46,39 @@ MEMORY_MIB = 1280
 
 DISKS_PER_HOST = 2
 DISK_BYTES = hosts.DISK_BYTES
-SILENCE_S = 180
-"""A machine whose console said nothing for so long, and whose SSH does not answer, hangs. Emulated on a busy machine
-it says something every half minute."""
-START_LIMIT_S = 900
+SILENCE_S = 900
+"""A machine whose console said nothing for so long, and whose SSH does not answer, hangs. Emulated on a machine that is
+busy with something else, it says something every few minutes."""
+START_LIMIT_S = 3600
+LOGIN_S = 90
+"""Emulated on a machine that is busy with something else, the exchange of keys takes tens of seconds."""
 
 WITHOUT = ["pylog_load_balancer", "pylog_monitoring"]
 """Containers show these as well, and emulated they would take a quarter of each processor."""
-EMULATED = {"broker_session_timeout_ms": 30_000, "broker_ready_timeout_s": 900, "zookeeper_ready_timeout_s": 600}
-"""An emulated processor that others keep waiting must not pass for a dead broker."""
+EMULATED = {
+    "broker_session_timeout_ms": 60_000, "zookeeper_tick_ms": 3000, "broker_watchdog_s": 120,
+    "broker_ready_timeout_s": 3600, "broker_start_timeout_s": 3600, "zookeeper_ready_timeout_s": 3600,
+    "firewall_undo_s": 600, "ansible_timeout": LOGIN_S,
+}  # fmt: skip
+"""An emulated processor that others keep waiting must not pass for a dead server, nor for a host that is gone."""
 ALONE = {
     "broker_config": {"default.replication.factor": 1, "min.insync.replicas": 1, "offsets.topic.replication.factor": 1}
 }
 """What a cluster of one broker sets."""
+
+KERNEL = "root=/dev/vda rw console=ttyS0 net.ifnames=0"
+EMULATED_KERNEL = (
+    # Guards against a processor that this one is not; jumps are what an emulator is slowest at.
+    "mitigations=off"
+    # Memory that is cleared whenever it is handed out, and a copy that moves a word a turn.
+    " init_on_alloc=0 clearcpuid=rep_good"
+    " apparmor=0 audit=0"
+    # Whoever was kept waiting for a processor does not have a timer that does not work.
+    " no_timer_check"
+)
+"""What an emulated kernel is told: everything that costs it time and shows nothing here."""
+EMULATED_NICE = ["nice", "-n", "10"]
+"""Emulated, a machine takes all of a processor for minutes; whoever works beside it goes first."""
 
 CPUINFO = Path("/proc/cpuinfo")
 VIRTUAL = re.compile(r"^flags\s*:.*\b(vmx|svm)\b", re.MULTILINE)
@@ -102,11 +121,21 @@ def processor(cpuinfo: str) -> list[str]:
     """Return what a machine's processor is, from this machine's /proc/cpuinfo: a real one where that can be had.
 
     `max` is what either kind can do. Five levels of page tables, which the emulated one could do, cost a step more for
-    each look-up and hold nothing that a small machine needs.
+    each look-up and hold nothing that a small machine needs; fast copies of bytes (`erms`) are emulated byte by byte.
     """
     if is_real(cpuinfo):
         return ["-accel", "kvm", "-cpu", "max", "-smp", "1"]
-    return ["-accel", "tcg,tb-size=192", "-cpu", "max,la57=off,svm=off", "-smp", "1"]
+    return ["-accel", "tcg,tb-size=512", "-cpu", "max,la57=off,svm=off,erms=off", "-smp", "1"]
+
+
+def rank(cpuinfo: str) -> list[str]:
+    """Return what stands before a machine's command, for those that work beside it."""
+    return [] if is_real(cpuinfo) else EMULATED_NICE
+
+
+def kernel_words(cpuinfo: str) -> str:
+    """Return what a machine's kernel is told at its start."""
+    return KERNEL if is_real(cpuinfo) else f"{KERNEL} {EMULATED_KERNEL}"
 
 
 def is_real(cpuinfo: str) -> bool:
@@ -136,7 +165,7 @@ def machine_command(machines: HostSet, host: str, image: Path) -> list[str]:
         "qemu-system-x86_64", "-name", f"{machines.network}-{host}", "-nodefaults", "-no-user-config",
         "-machine", "q35", *processor(CPUINFO.read_text()), "-m", f"{MEMORY_MIB}M",
         "-kernel", str(image / "vmlinuz"), "-initrd", str(image / "initrd.img"),
-        "-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0",
+        "-append", kernel_words(CPUINFO.read_text()),
         *disks,
         "-netdev", f"tap,id=net,ifname={tap(machines, host)},script=no,downscript=no",
         "-device", f"virtio-net-pci,netdev=net,mac={mac(machines.hosts[host].ip)}",
@@ -235,7 +264,7 @@ def power_on(machines: HostSet, host: str) -> None:
         privileged("setsid", "env", f"TMPDIR={DIRECTORY / 'disks'}", *disk_command(name))
         wait_served(name)
     connect(machines, host)
-    privileged("setsid", *machine_command(machines, host, Path(machines.image)))
+    privileged("setsid", *rank(CPUINFO.read_text()), *machine_command(machines, host, Path(machines.image)))
 
 
 def wait_served(name: str) -> None:
@@ -268,8 +297,12 @@ def wait_ready(machines: HostSet, host: str) -> None:
 
 
 def login_to(machines: HostSet, host: str) -> list[str]:
-    """Return how to run a command on a machine, which may vanish meanwhile."""
-    options = [*hosts.ssh_options(machines), "-o", "ServerAliveInterval=15", "-o", "LogLevel=ERROR"]
+    """Return how to run a command on a machine, which may vanish meanwhile.
+
+    Of an option that is given twice, ssh takes the first: an exchange of keys that is given up is one more to be done.
+    """
+    patience = ["-o", f"ConnectTimeout={LOGIN_S}", "-o", "ServerAliveInterval=15", "-o", "LogLevel=ERROR"]
+    options = [*patience, *hosts.ssh_options(machines)]
     return ["ssh", *options, f"{machines.user}@{machines.hosts[host].ip}"]
 
 
@@ -485,4 +518,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    hosts.be_program(main)

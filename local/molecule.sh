@@ -69,16 +69,8 @@ say "$tested"
 
 # The last full run stays in the repository, for whoever wants to know before running it.
 if [[ -n "${FULL:-}" ]]; then
-  {
-    printf '# Scenario %s\n\n' "$scenario"
-    printf '| commit | date | seconds | cores, load at the end | tested |\n|---|---|---|---|---|\n'
-    printf '| %s | %s | %s | %s, %s | %s |\n' "$(git describe --always --dirty --abbrev=10)" "$(date -u +%F)" "$SECONDS" \
-      "$(nproc)" "$(cut -d ' ' -f 1 /proc/loadavg)" "${tested#tested: }"
-    numbers="$STATE/results/$scenario.json"
-    if [[ -f "$numbers" ]]; then
-      echo
-      sed 's/^/    /' "$numbers"
-    fi
-  } >"docs/results/molecule-$scenario.md"
+  "$VENV/bin/python" local/molecule_page.py "$scenario" "$(git describe --always --dirty --abbrev=10)" "$(date -u +%F)" \
+    "$SECONDS" "$(nproc) cores, load average $(cut -d ' ' -f 1,3 /proc/loadavg | tr ' ' '/') (1/15 minutes) at the end" \
+    "${tested#tested: }" "$STATE/results/$scenario.json" >"docs/results/molecule-$scenario.md"
   say "kept as docs/results/molecule-$scenario.md"
 fi

@@ -31,6 +31,7 @@ ANYWHERE_WORDS = (
 _STEP = re.compile(r"\[[^\]]* > (\w+)\] Executing$")
 _RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
 _EMPTY_PLAY = re.compile(r"^PLAY \[(.*)\] \*+\nskipping: no hosts matched$", re.MULTILINE)
+_TOTAL = re.compile(r"\)\s+(\d+):(\d\d):(\d\d)\.\d+ \*+$", re.MULTILINE)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -48,6 +49,21 @@ def sections(log: str) -> dict[str, str]:
 def recap(text: str) -> dict[str, int]:
     """Return how many tasks changed on each host, the control machine left out."""
     return {host: int(changed) for host, _, changed, _, _ in _RECAP.findall(text) if host != "localhost"}
+
+
+def seconds(text: str) -> int:
+    """Return how long a step's playbook took, as its last task says; 0 where none does."""
+    found = _TOTAL.findall(text)
+    hours, minutes, rest = map(int, found[-1]) if found else (0, 0, 0)
+    return hours * 3600 + minutes * 60 + rest
+
+
+def conclusion(log: str, tests: int) -> str:
+    """Return one line that says what a run that has no problem tested."""
+    steps = sections(log)
+    first_s, again_s = seconds(steps["converge"]), seconds(steps["idempotence"])
+    took = f", in {again_s} s after {first_s} s" if first_s else ""
+    return f"tested: {tests} tests on {len(recap(steps['idempotence']))} hosts, the second run changed nothing{took}"
 
 
 def problems(log: str, tests: int, min_tests: int, empty_plays: Collection[str] = ()) -> list[str]:
@@ -91,8 +107,7 @@ def main(arguments: list[str]) -> int:
     for problem in found:
         print(f"error: {problem}", file=sys.stderr)
     if not found:
-        hosts = recap(sections(log)["idempotence"])
-        print(f"tested: {tests} tests on {len(hosts)} hosts, the second run changed nothing")
+        print(conclusion(log, tests))
     return 1 if found else 0
 
 

@@ -14,6 +14,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+_SHOWN = 200
+"""Characters of each end of a failure's message."""
+
 
 @dataclass(slots=True)
 class Sums:
@@ -35,12 +38,18 @@ def read_reports(directory: Path) -> Sums:
             if (skip := case.find("skipped")) is not None:
                 sums.skipped += 1
                 sums.reasons[(skip.get("message") or "no reason given").strip()] += 1
-            elif case.find("failure") is not None or case.find("error") is not None:
+            elif broken := [*case.iter("failure"), *case.iter("error")]:
                 sums.failed += 1
-                sums.failures.append(name)
+                sums.failures.append(f"{name}: {shortened(broken[0].get('message') or 'no message')}")
             else:
                 sums.passed += 1
     return sums
+
+
+def shortened(message: str) -> str:
+    """Return a message on one line: its beginning says what was wanted, its end often what was found."""
+    line = " ".join(message.split())
+    return line if len(line) <= 2 * _SHOWN else f"{line[:_SHOWN]} ... {line[-_SHOWN:]}"
 
 
 def budget_table(stages: str) -> str:

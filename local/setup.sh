@@ -90,7 +90,7 @@ install_uv() {
 
 install_venv() {
   local stamp="$STATE/venv.stamp" wanted
-  wanted=$(hash_of requirements/dev.txt pyproject.toml "$UV_REQUIREMENTS")
+  wanted=$(hash_of requirements/dev.txt pyproject.toml "$UV_REQUIREMENTS" local/setup.sh)
   if [[ -x "$VENV/bin/python" && "$(cat "$stamp" 2>/dev/null)" == "$wanted" ]]; then return; fi
   [[ -x "$VENV/bin/python" ]] || "$UV" venv -q --python "$(find_python)" "$VENV"
   say "installing Python packages of requirements/dev.txt into .venv"
@@ -99,6 +99,11 @@ install_venv() {
   "$UV" cache clean -q pyspark
   # --no-build-isolation: the build tools are among the locked packages, nothing unlocked is fetched.
   "$UV" pip install -q --python "$VENV/bin/python" --no-deps --no-build-isolation --editable .
+  # Nothing compiles it later, as lib.sh forbids; each of Ansible's processes, one a task and host, would do so for itself.
+  # Its collections are as much as all the rest together, and send modules rather than run them.
+  "$VENV/bin/python" -m compileall -q -j 0 -x '/(ansible_collections|ansible_test|tests?)/' \
+    "$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" ||
+    say "some of it could not be compiled, which only makes what imports it start later"
   echo "$wanted" >"$stamp"
 }
 

@@ -5,20 +5,27 @@ PYLOG_HOSTS_FILE names another state file; Molecule's hosts run beside those of 
 What differs between hosts stands in host_vars, the same as in production.
 """
 
+import contextlib
 import json
 import os
+import secrets
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ENSEMBLES = ("live1", "live2", "live3", "offline1")
+# Read by group_vars.
+SECRETS = (ROOT / ".local" / "cluster.secret", ROOT / ".local" / "spark.secret")
 STATE_FILE = Path(os.environ.get("PYLOG_HOSTS_FILE") or ROOT / ".local" / "hosts.json")
 
 
 def variables(state: dict[str, Any], host: str) -> dict[str, Any]:
     """Return how to reach *host* and which disks it has."""
     options = f"-o UserKnownHostsFile={state['known_hosts']} -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes"
+    if timeout_s := state.get("variables", {}).get("ansible_timeout"):
+        options += f" -o ConnectTimeout={timeout_s}"  # for those who read only this of Ansible's words for SSH
     return {
         "ansible_host": state["hosts"][host]["ip"],
         "ansible_user": state.get("user", "root"),
@@ -63,6 +70,17 @@ def inventory(state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def make_secret(path: Path) -> None:
+    """Write a secret to *path* unless one is there; several runs at once agree on the first one's."""
+    if path.exists():
+        return
+    with tempfile.NamedTemporaryFile("w", dir=path.parent) as part:
+        part.write(secrets.token_hex(32) + "\n")
+        part.flush()
+        with contextlib.suppress(FileExistsError):
+            os.link(part.name, path)
+
+
 def main() -> int:
     """Print the inventory."""
     try:
@@ -70,6 +88,8 @@ def main() -> int:
     except FileNotFoundError:
         print(f"{STATE_FILE} is missing: there are no local hosts; run: make hosts", file=sys.stderr)
         return 1
+    for path in SECRETS:
+        make_secret(path)
     print(json.dumps(inventory(state), indent=2))
     return 0
 

@@ -3,30 +3,28 @@
 Run by `make baremetal`, in this order; local/machines.py says what a power cut is.
 """
 
-import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 from fabric.exceptions import GroupException
 from paramiko import SSHException
 
 from pylog.ops.load import Load
+from tests.baremetal import power
+from tests.baremetal.power import gaps, kept, nothing_went_wrong, wait_for
 from tests.rolls import cluster
 
 HOSTS = [target.name for target in cluster.targets()]
 VICTIM = HOSTS[len(HOSTS) // 2]
+IDS = {target.name: target.broker_ids[0] for target in cluster.targets()}
 DISK = "/var/lib/pylog/disk2"
-PARTITIONS = 3
-BEFORE = 3000
+RECORDS_PER_S = 45
+BEFORE = 1000
 """Acknowledged records before anything happens."""
-START_LIMIT_S = 900
-MESSAGE_LIMIT_MS = 3_600_000
 BOOT = "cat /proc/sys/kernel/random/boot_id"
 ATTEMPTS = 5
 UNREACHABLE = (OSError, SSHException, GroupException, EOFError)
@@ -77,13 +75,15 @@ def booted(host: str) -> str:
 
 
 def running(host: str) -> list[str]:
-    """Return the units of ours that run on *host*."""
-    shown = on(host, "systemctl list-units --plain --no-legend --state=running 'pylog-*'")
+    """Return the units of ours that are up on *host*; the packet filter's has done its work and runs no more."""
+    shown = on(host, "systemctl list-units --plain --no-legend --state=active 'pylog-*'")
     return sorted(line.split()[0] for line in shown.splitlines())
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    cluster.wait_for(condition, START_LIMIT_S)
+def loaded(**topics: Mapping[str, str]) -> AbstractContextManager[dict[str, Load]]:
+    """Produce during the block to topics whose every partition prefers the victim."""
+    replicas = [IDS[VICTIM], *(number for host, number in IDS.items() if host != VICTIM)]
+    return power.loaded(cluster.bootstrap(), replicas, topics, per_s=RECORDS_PER_S, before=BEFORE)
 
 
 def is_anew(host: str, before: str) -> bool:
@@ -94,45 +94,8 @@ def is_anew(host: str, before: str) -> bool:
         return False
 
 
-@contextmanager
-def loaded(topics: Mapping[str, Mapping[str, str]]) -> Iterator[dict[str, Load]]:
-    """Produce during the block to a new topic for each of *topics*, which have the settings that stand beside them."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
-    names = {what: f"power-{time.time_ns()}-{number}" for number, what in enumerate(topics)}
-    wanted = [NewTopic(names[what], PARTITIONS, len(HOSTS), config=dict(config)) for what, config in topics.items()]
-    for future in admin.create_topics(wanted, operation_timeout=60).values():
-        future.result(90)
-    properties = {
-        "acks": "all", "message.timeout.ms": MESSAGE_LIMIT_MS, "linger.ms": 5,
-        # A loss, which a cut of all hosts may mean, ends the sequence of an idempotent producer.
-        "enable.idempotence": len(topics) == 1, "max.in.flight.requests.per.connection": 1,
-    }  # fmt: skip
-    with ExitStack() as stack:
-        loads = {
-            what: stack.enter_context(Load(cluster.bootstrap(), name, PARTITIONS, properties))
-            for what, name in names.items()
-        }
-        wait_for(lambda: all(load.acknowledged >= BEFORE for load in loads.values()))
-        yield loads
-
-
-def kept(what: str, began_s: float, loads: Mapping[str, Load]) -> list[dict[str, Any]]:
-    """Read back what *loads* sent, keep the numbers, and return them."""
-    reports = {name: load.read_back().report() for name, load in loads.items()}
-    seconds = round(time.monotonic() - began_s)
-    print(what, seconds, json.dumps(reports))
-    cluster.keep_more("baremetal", "runs", {"what": what, "seconds": seconds, **reports})
-    return list(reports.values())
-
-
-def nothing_went_wrong(report: Mapping[str, Any]) -> bool:
-    """Say whether all that was acknowledged is there, once where the producer is idempotent, and in order."""
-    return bool(report["acknowledged"] > BEFORE) and not any(report[name] for name in ("failed", "lost", "reordered"))
-
-
 def well() -> None:
-    found = cluster.health(START_LIMIT_S)
-    assert found["problems"] == [], found
+    power.well(cluster.bootstrap(), len(HOSTS))
 
 
 def test_a_power_cut_takes_what_was_not_flushed_and_nothing_else() -> None:
@@ -148,13 +111,14 @@ def test_a_reboot_keeps_settings_units_and_data() -> None:
     before, units, applied = booted(VICTIM), running(VICTIM), on(VICTIM, APPLIED)
     assert f"pylog-broker@{VICTIM[-1]}.service" in units
     began_s = time.monotonic()
-    with loaded({"by default": {}}) as loads:
+    with loaded(by_default={}) as loads:
         on(VICTIM, "nohup sh -c 'sleep 1; systemctl reboot' >/dev/null 2>&1 &")
         wait_for(lambda: is_anew(VICTIM, before))
         well()
         wait_for(lambda: running(VICTIM) == units)
-    [report] = kept("reboot of one", began_s, loads)
-    assert nothing_went_wrong(report)
+        power.let_lead(cluster.bootstrap(), IDS[VICTIM])
+    [history] = kept("reboot of one", began_s, loads)
+    assert nothing_went_wrong(history)
     assert on(VICTIM, APPLIED) == applied
     cluster.keep_more("baremetal", "settings", {VICTIM: applied.splitlines()})
 
@@ -163,33 +127,37 @@ def test_a_reboot_keeps_settings_units_and_data() -> None:
 def test_one_host_that_loses_power_loses_nothing_acknowledged() -> None:
     before, units = booted(VICTIM), running(VICTIM)
     began_s = time.monotonic()
-    with loaded({"by default": {}}) as loads:
+    with loaded(by_default={}) as loads:
         machines("cut", VICTIM)
         machines("start", VICTIM)
         assert booted(VICTIM) != before
         well()
         wait_for(lambda: running(VICTIM) == units)
-    [report] = kept("power cut of one", began_s, loads)
-    assert nothing_went_wrong(report)
+        # What it lost with its memory it must have taken from the others before it leads again.
+        power.let_lead(cluster.bootstrap(), IDS[VICTIM])
+    [history] = kept("power cut of one", began_s, loads)
+    assert nothing_went_wrong(history)
 
 
 def test_all_hosts_that_lose_power_at_once_keep_what_was_flushed() -> None:
     units = {host: running(host) for host in HOSTS}
     began_s = time.monotonic()
-    with loaded({"flushed": {"flush.messages": "1"}, "by default": {}}) as loads:
+    with loaded(flushed={"flush.messages": "1"}, unflushed={}) as loads:
         machines("cut")
         machines("start")
         well()
         wait_for(lambda: all(running(host) == units[host] for host in HOSTS))
     flushed, unflushed = kept("power cut of all", began_s, loads)
     assert nothing_went_wrong(flushed)
-    assert unflushed["failed"] == 0
+    assert unflushed.failures == []
+    assert unflushed.lost() > 0, "the cut took nothing, and so says nothing about what was flushed"
+    assert max(gaps(unflushed)) == 1, "what is lost is the end of the log as it was, and nothing before it"
     count = "journalctl -b -u 'pylog-broker@*' | grep -c 'possible loss' || true"
     warnings = sum(int(on(host, count)) for host in HOSTS)
-    assert warnings >= len(loads) * PARTITIONS, "the broker that decides says where there may be a loss"
+    assert warnings >= len(loads) * power.PARTITIONS, "the broker that decides says where there may be a loss"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def numbers() -> None:
-    """Begin this run's numbers; `qemu` is an emulated processor, `kvm` a real one."""
-    cluster.keep_result("baremetal", {"hypervisor": on(VICTIM, "systemd-detect-virt --vm")})
+    """Say in this run's numbers what the hosts run on: `qemu` is an emulated processor, `kvm` a real one."""
+    power.note(hypervisor=on(VICTIM, "systemd-detect-virt --vm"))

@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import os
+import signal
 from dataclasses import asdict
 from pathlib import Path
 
@@ -40,7 +41,9 @@ def test_the_guest_finds_its_disks_in_the_order_of_their_names() -> None:
 
 
 def test_a_processor_that_cannot_run_machines_is_emulated() -> None:
-    assert "tcg,tb-size=192" in machines.processor("flags\t\t: fpu hypervisor vmmcall\n")
+    without = "flags\t\t: fpu hypervisor vmmcall\n"
+    assert values(machines.processor(without), "-accel")[0].startswith("tcg,")
+    assert machines.kernel_words(without).startswith(f"{machines.KERNEL} ")
 
 
 def test_two_machines_share_neither_card_nor_cable_nor_process_file() -> None:
@@ -116,3 +119,10 @@ def test_a_machine_that_is_not_there_is_named(
     hosts.save(machine_set())
     assert machines.main(words) == 1
     assert "no machine live9: there are live1, live2" in capsys.readouterr().err
+
+
+def test_a_verb_leaves_the_signals_of_its_process_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(hosts, "STATE", tmp_path)
+    assert machines.main(["status"]) == 0
+    # The default ends a process whose peer went away, whatever else it is at.
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN

@@ -52,6 +52,17 @@ def test_a_play_may_be_empty_on_purpose_and_no_other() -> None:
     assert molecule_log.problems(ran, 5, 5, ["Mirror"]) == ["converge says 'no hosts matched': a play did nothing"]
 
 
+def test_the_conclusion_says_how_long_both_runs_took() -> None:
+    def timed(total: str) -> str:
+        line = f"Saturday 21 November 2026  17:00:35 +0000 (0:00:00.592)       {total} *****"
+        return f"TASKS RECAP ****\n{line}\n====="
+
+    ran = log(converge=timed("0:00:01.000") + "\n" + play(3, "live1") + "\n" + timed("0:02:12.374"),
+              idempotence=play(0, "live1") + "\n" + timed("0:00:21.203"))
+    assert molecule_log.conclusion(ran, 7) == (
+        "tested: 7 tests on 1 hosts, the second run changed nothing, in 21 s after 132 s")
+
+
 def test_colours_do_not_hide_a_change() -> None:
     coloured = ("\x1b[0;33mlive1\x1b[0m                      : \x1b[0;32mok=9   \x1b[0m "
                 "\x1b[0;33mchanged=2   \x1b[0m unreachable=0    failed=0")

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import report
 
-REPORT = """<testsuites><testsuite tests="4">
+LONG = "x" * 1000
+REPORT = f"""<testsuites><testsuite tests="4">
 <testcase classname="a" name="passes"/>
 <testcase classname="a" name="fails"><failure message="no"/></testcase>
-<testcase classname="a" name="breaks"><error message="no"/></testcase>
+<testcase classname="a" name="breaks"><error message="not within 40 s:&#10;  {LONG}the log"/></testcase>
 <testcase classname="a" name="waits"><skipped message="needs two hosts"/></testcase>
 </testsuite></testsuites>"""
 GREEN = '<testsuites><testsuite tests="1"><testcase classname="a" name="passes"/></testsuite></testsuites>'
@@ -27,7 +28,11 @@ def test_the_last_line_has_the_sums(stages: Path, tmp_path: Path, capsys: pytest
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "1 passed, 2 failed, 1 skipped"
     assert "skipped 1: needs two hosts" in lines
-    assert "failed: unit: a::breaks" in lines
+    assert "failed: unit: a::fails: no" in lines
+    [broken] = [line for line in lines if "a::breaks" in line]
+    assert broken.startswith("failed: unit: a::breaks: not within 40 s: xxx")
+    assert broken.endswith("xxxthe log")
+    assert len(broken) < 500
 
 
 def test_a_stage_over_budget_or_failed_says_so(stages: Path) -> None:
