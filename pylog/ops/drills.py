@@ -182,8 +182,8 @@ done""",
 
 REASONS: Mapping[str, str] = {
     "T6": "what a disk had not synced cannot be taken from a running host; tests/unit/log has a disk that forgets, "
-          "`make sim` cuts power of one broker",
-    "T7": "as T6; `make sim` cuts power of all brokers",
+          "`make sim` and `make baremetal` cut power of one broker",
+    "T7": "as T6; `make sim` and `make baremetal` cut power of all brokers",
     "T9": "needs a closed segment and a day of scrubbing; tests/unit/log/test_scrub.py",
     "T11": "a broker takes the marker away before it opens anything, so none can lie; tests/unit/log/test_directory.py",
     "T14": "needs a block device that fails on demand; tests/unit/log gives EIO from a file system of its own",

@@ -37,11 +37,18 @@ NOT_WELL = 3
 # What the roles put on a host. Read at once, so that a task runs only for what differs: asking file by file costs a
 # second a task, twice over.
 OWN_PATHS = (
+    "/etc/pylog",
     "/etc/pylog/*.yml",
     "/etc/pylog/*.secret",
     "/etc/pylog-zookeeper",
     "/etc/pylog-zookeeper/*",
+    "/etc/pylog-firewall",
     "/etc/pylog-firewall/*",
+    "/etc/pylog-load-balancer",
+    "/etc/pylog-load-balancer/*",
+    "/etc/pylog-monitoring",
+    "/etc/pylog-monitoring/*",
+    "/etc/pylog-monitoring/dashboards/*",
     "/var/lib/pylog-zookeeper",
     "/var/lib/pylog-zookeeper/myid",
     "/etc/systemd/system/pylog-*",
@@ -50,13 +57,23 @@ OWN_PATHS = (
     "/etc/*/*/60-pylog*",
     "/etc/tmpfiles.d/pylog.conf",
     "/usr/local/bin/pylog",
+    "/opt/pylog",
+    "/opt/pylog/bases",
+    "/opt/pylog/releases",
     "/opt/pylog/current",
     "/opt/pylog/bases/*/requirements.lock",
     "/opt/pylog/releases/*/requirements.lock",
+    "/opt/pylog/spark",
+    "/opt/pylog/spark/bases",
+    "/opt/pylog/spark/releases",
     "/opt/pylog/spark/current",
     "/opt/pylog/spark/bases/*/requirements.lock",
     "/opt/pylog/spark/releases/*/requirements.lock",
+    "/run/pylog",
+    "/var/lib/pylog",
+    "/var/lib/pylog/metrics",
     "/var/lib/pylog/lake",
+    "/var/lib/pylog-monitoring",
     "/var/lib/pylog-former.json",
 )
 OWN_USERS = ("pylog", "pylog-zookeeper")
@@ -195,6 +212,7 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
     assert memory, "/proc/meminfo has no MemTotal"
     _, packages = run("dpkg-query", "-W", "-f", "${db:Status-Abbrev}${Package}\n")
     code, container = run("systemd-detect-virt", "--container")
+    shown = show_units("pylog-*")
     return {
         "os": {"id": release.get("ID", ""), "version": release.get("VERSION_ID", ""), "arch": platform.machine()},
         "memory_bytes": int(memory[1]) * 1024,
@@ -208,6 +226,11 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "disks": disks(wanted)["disks"],
         "files": file_states(wanted.get("paths", [])),
         "users": users(),
+        # A timer starts with nothing that systemd does not know.
+        "settled_units": [
+            unit for unit in settled(shown) if unit.endswith(".timer") or not changed_since_start(record_of(unit))
+        ],
+        "outdated_units": outdated(shown),
         "fstab": [" ".join(line.split()) for line in Path("/etc/fstab").read_text().splitlines()],
         "sysctls": sysctls(),
         "unresolved": [name for name in wanted.get("names", []) if not resolves(name)],
@@ -247,6 +270,29 @@ def unit_state(unit: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
+def settled(shown: str) -> list[str]:
+    """Return the units of ``systemctl show`` that run, start at boot, and are known to systemd as their files are."""
+    return [unit["Id"] for unit in _shown(shown) if unit.items() >= _SETTLED.items()]
+
+
+def outdated(shown: str) -> list[str]:
+    """Return the units of ``systemctl show`` whose files differ from what systemd has read."""
+    return [unit["Id"] for unit in _shown(shown) if unit["NeedDaemonReload"] == "yes"]
+
+
+def _shown(text: str) -> list[dict[str, str]]:
+    found = (dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in text.split("\n\n"))
+    return [unit for unit in found if unit]
+
+
+_SETTLED = {"ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReload": "no"}
+
+
+def show_units(*units: str) -> str:
+    """Return what ``systemctl show`` says of *units*, which may be patterns, for `settled` and `outdated`."""
+    return run("systemctl", "show", "--property", ",".join(["Id", *_SETTLED]), *units)[1]
+
+
 def changed_since_start(record: str) -> list[str]:
     """Return the files that differ from what the running process started with.
 
@@ -257,6 +303,12 @@ def changed_since_start(record: str) -> list[str]:
         return [record]
     _, out = run("sha256sum", "--check", "--quiet", record)
     return [line.rsplit(": ", 1)[0] for line in out.splitlines() if ": " in line]
+
+
+def record_of(unit: str) -> str:
+    """Return where *unit* writes what it starts with."""
+    name, _, instance = unit.removesuffix(".service").partition("@")
+    return f"/run/pylog/{name.removeprefix('pylog-')}-{instance}.started" if instance else f"/run/{name}/started"
 
 
 def started_with(record: str) -> dict[str, str]:
@@ -370,6 +422,7 @@ def units(wanted: Mapping[str, Any]) -> dict[str, Any]:
             "state": f"{state.get('ActiveState', '')}/{state.get('SubState', '')}",
             "is_active": is_active,
             "changed_files": changed_since_start(record) if is_active and record else [],
+            "is_settled": bool(settled(show_units(unit))),
         }
     return {"units": found}
 

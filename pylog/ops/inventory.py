@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+TIMEOUT_S = 10
+"""A host that does not let us in in this time, where the inventory has no `ansible_timeout`, is unreachable."""
+
 
 class InventoryError(Exception):
     """The inventory cannot be read; the message is Ansible's own."""
@@ -21,6 +24,7 @@ class Target:
     Attributes:
         known_hosts: file with the host keys to trust; None for the operator's own.
         is_root: whether commands run as root without sudo.
+        timeout_s: how long a login may take.
     """
 
     name: str
@@ -30,12 +34,15 @@ class Target:
     key_file: str | None
     known_hosts: str | None
     is_root: bool
+    timeout_s: int
     groups: frozenset[str]
     variables: Mapping[str, Any]
 
     @property
     def broker_ids(self) -> list[int]:
-        """Ids of the broker instances of this host."""
+        """Ids of the broker instances of this host; one that left the group has none, whatever variables it keeps."""
+        if "pylog_broker" not in self.groups:
+            return []
         return [instance["id"] for instance in self.variables.get("pylog_broker_instances", [])]
 
 
@@ -67,6 +74,7 @@ def target(name: str, variables: Mapping[str, Any], groups: set[str]) -> Target:
         key_file=variables.get("ansible_ssh_private_key_file"),
         known_hosts=known_hosts[1] if known_hosts else None,
         is_root=user == "root",
+        timeout_s=int(variables.get("ansible_timeout", TIMEOUT_S)),
         groups=frozenset(groups),
         variables=variables,
     )

@@ -14,8 +14,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 RECORDS_PER_S = 200
 VALUE = b"x" * 200
-READ_LIMIT_S = 120.0
-FLUSH_LIMIT_S = 130.0
+END_LIMIT_S = 130.0
 
 
 @dataclass
@@ -63,7 +62,10 @@ class History:
 class Load:
     """The producer, from entering the context until leaving it; then `history` has what became of everything."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, properties: Mapping[str, Any]) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, properties: Mapping[str, Any], *,
+        records_per_s: int = RECORDS_PER_S, end_limit_s: float = END_LIMIT_S,
+    ) -> None:  # fmt: skip
         """Take where to, connect later.
 
         Args:
@@ -71,10 +73,13 @@ class Load:
             topic: an empty one.
             partitions: how many it has.
             properties: librdkafka's, beside the address.
+            records_per_s: sent to all partitions together.
+            end_limit_s: longest wait for the last acknowledgements, and longest time to read everything back.
         """
         self.history = History({number: [] for number in range(partitions)})
         self._bootstrap, self._topic, self._partitions = bootstrap, topic, partitions
         self._producer = Producer({"bootstrap.servers": bootstrap, **properties})
+        self._records_per_s, self._end_limit_s = records_per_s, end_limit_s
         self._stop = threading.Event()
         self._last_s = 0.0
         self._thread = threading.Thread(target=self._run, name="load")
@@ -86,7 +91,7 @@ class Load:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._thread.join()
-        left = self._producer.flush(FLUSH_LIMIT_S)
+        left = self._producer.flush(self._end_limit_s)
         self.history.failures += ["neither acknowledged nor refused in time"] * left
 
     @property
@@ -95,7 +100,7 @@ class Load:
         return sum(map(len, self.history.acknowledged.values()))
 
     def read_back(self) -> History:
-        """Read the whole topic into the history and return it; what cannot be read in two minutes counts as lost."""
+        """Read the whole topic into the history and return it; what cannot be read in time counts as lost."""
         consumer = Consumer({
             "bootstrap.servers": self._bootstrap, "group.id": "pylog-drill", "enable.auto.commit": False,
         })  # fmt: skip
@@ -106,7 +111,7 @@ class Load:
             }
             left = {number for number, end in ends.items() if end}
             consumer.assign([TopicPartition(self._topic, number, 0) for number in sorted(left)])
-            deadline_s = time.monotonic() + READ_LIMIT_S
+            deadline_s = time.monotonic() + self._end_limit_s
             while left and time.monotonic() < deadline_s:
                 self._take(consumer.consume(1000, 0.5), ends, left)
         finally:
@@ -124,7 +129,7 @@ class Load:
 
     def _run(self) -> None:
         number = 0
-        while not self._stop.wait(self._partitions / RECORDS_PER_S):
+        while not self._stop.wait(self._partitions / self._records_per_s):
             for partition in range(self._partitions):
                 try:
                     self._producer.produce(

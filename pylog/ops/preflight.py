@@ -110,7 +110,7 @@ def bounds(description: str) -> tuple[int, int] | None:
 def _wrong(value: object, spec: Mapping[str, Any], name: str) -> Iterator[tuple[str, str, str]]:
     """Yield (name, found, wanted) for every way *value* differs from *spec*, also inside lists and mappings."""
     if isinstance(value, str) and "{{" in value:
-        return  # not templated yet: Ansible checks it again when it is
+        return  # not templated: what it will be is not known here
     kind = spec.get("type", "str")
     is_number_in_text = kind in ("int", "float") and isinstance(value, str) and re.fullmatch(r"-?\d+", value)
     is_text_from_number = kind in ("str", "path") and isinstance(value, int | float)
@@ -121,11 +121,12 @@ def _wrong(value: object, spec: Mapping[str, Any], name: str) -> Iterator[tuple[
         limits[0] <= int(str(value)) <= limits[1]
     ):
         yield name, str(value), f"at least {limits[0]}" if limits[1] == sys.maxsize else f"{limits[0]} to {limits[1]}"
-    elif "choices" in spec and value not in spec["choices"]:
+    elif "choices" in spec and not isinstance(value, list) and value not in spec["choices"]:
         yield name, repr(value), " or ".join(map(str, spec["choices"]))
-    elif isinstance(value, list) and "options" in spec:
+    elif isinstance(value, list) and "elements" in spec:
+        inside = {key: spec[key] for key in ("options", "choices") if key in spec}
         for index, entry in enumerate(value):
-            yield from _wrong(entry, {"type": "dict", "options": spec["options"]}, f"{name}[{index}]")
+            yield from _wrong(entry, {"type": spec["elements"], **inside}, f"{name}[{index}]")
     elif isinstance(value, dict) and "options" in spec:
         for key in value.keys() - spec["options"].keys():
             yield f"{name}.{key}", "set", f"one of {', '.join(spec['options'])}"
@@ -147,6 +148,7 @@ def missing_variables(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterat
     """Find what cannot have a default: names, ids and instances are the operator's to choose."""
     required = {"pylog_cluster_name": ("all",), "zookeeper_id": (ZOOKEEPER_GROUP,)}
     required |= {"pylog_broker_instances": (BROKER_GROUP,), "pylog_cluster_secret": (BROKER_GROUP,)}
+    required |= {"mirror_source": ("pylog_mirror",), "audit_tier": ("pylog_audit",)}
     for name, where in required.items():
         is_wanted = "all" in where or any(host.name in groups.get(group, ()) for group in where)
         if is_wanted and not host.variables.get(name):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from pylog.client.admin import Admin
 from pylog.client.connection import Connection

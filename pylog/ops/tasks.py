@@ -25,8 +25,6 @@ from pylog.ops.rehearsal import Cluster, DrillRefused, hosts_of, rehearse
 from pylog.ops.table import aligned
 
 DEFAULT_INVENTORY = "inventories/local"
-# A host that does not answer in this time is reported as unreachable; the others are not kept waiting.
-CONNECT_TIMEOUT_S = 10
 MAX_CONNECTIONS = 16
 
 _Task = TypeVar("_Task", bound=Callable[..., None])
@@ -39,10 +37,13 @@ def task(function: _Task) -> _Task:
 
 def connect(target: Target) -> Connection:
     """Return a connection to *target* that trusts only host keys known beforehand."""
+    # Other parts of a login; paramiko's own limits, which stand first, are too short for a host that takes its time.
+    limits = {"banner_timeout": max(15, target.timeout_s), "auth_timeout": max(30, target.timeout_s)}
     keys = {"key_filename": target.key_file} if target.key_file else {}
     connection = Connection(
-        target.address, user=target.user, port=target.port, connect_timeout=CONNECT_TIMEOUT_S, connect_kwargs=keys
-    )
+        target.address, user=target.user, port=target.port, connect_timeout=target.timeout_s,
+        connect_kwargs={**limits, **keys},
+    )  # fmt: skip
     # Fabric itself would take any key at first sight.
     connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
     if target.known_hosts:

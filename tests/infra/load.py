@@ -105,9 +105,9 @@ def read_back(bootstrap: str, topic: str) -> Counter[int]:
     while left and time.monotonic() < deadline_s:
         for message in consumer.consume(1000, 0.5):
             if message.error() is None:
-                found[int(message.value().split()[0])] += 1
-                if message.offset() + 1 >= left.get(message.partition(), 0):
-                    left.pop(message.partition(), None)
+                found[int((message.value() or b"").split()[0])] += 1
+                if (message.offset() or 0) + 1 >= left.get(message.partition() or 0, 0):
+                    left.pop(message.partition() or 0, None)
     consumer.close()
     return found
 

@@ -145,6 +145,13 @@ def _listening(host: Host) -> list[str]:
     return str(host.check_output("ss -H -l -n -t -e")).splitlines()
 
 
+def test_packets_are_filtered_where_that_is_wanted(host: Host, mine: dict[str, Any]) -> None:
+    is_loaded = host.run("/usr/sbin/nft list table inet pylog").rc == 0
+    is_enabled = host.run("systemctl is-enabled pylog-firewall.service").rc == 0
+    wanted = setting(mine, "firewall", "firewall_enabled")
+    assert (is_loaded, is_enabled) == (wanted, wanted)
+
+
 def test_brokers_have_room_for_their_files(host: Host, instances: list[dict[str, Any]]) -> None:
     for instance in instances:
         pid = host.check_output("systemctl show -p MainPID --value pylog-broker@%s", str(instance["id"]))

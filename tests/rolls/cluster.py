@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from pylog.ops.tasks import ask, connect
 
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = str(ROOT / "inventories" / "local")
+HOSTS_FILE = Path(os.environ.get("PYLOG_HOSTS_FILE", ROOT / ".local" / "hosts.json"))
 WHEELHOUSE = ROOT / ".local" / "wheelhouse"
 PREVIOUS = ROOT / ".local" / "previous" / "source" / ".local" / "wheelhouse"
 RESULTS = ROOT / ".local" / "results"
@@ -35,6 +37,12 @@ LOAD_END_S = 240
 
 def targets() -> list[Target]:
     """Return the hosts that run a broker."""
+    # Ansible takes seconds to read an inventory, and this is asked before every command on a host.
+    return _targets(HOSTS_FILE.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _targets(changed_ns: int) -> list[Target]:
     found = [target for target in load(INVENTORY) if target.broker_ids]
     assert found, f"{INVENTORY} has no broker"
     return found
@@ -84,20 +92,20 @@ def old_bootstrap(without: str) -> str:
     return ",".join(one for one in bootstrap().split(",") if one.rsplit(":", 1)[0] not in addresses)
 
 
-def hosts(*arguments: str) -> None:
-    """Run `local/hosts.py` on the scenario's set of hosts."""
+def hosts(*arguments: str, image: str = "") -> None:
+    """Run `local/hosts.py` on the scenario's set of hosts; one that is made comes from *image*, or the scenario's."""
     command = [str(ROOT / "local" / "hosts.py"), "--set", os.environ.get("PYLOG_HOSTS_SET", "main"), *arguments]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, env=os.environ | ({"HOST_IMAGE": image} if image else {}))
 
 
-def add(name: str) -> None:
+def add(name: str, image: str = "") -> None:
     """Bring up one more host."""
-    hosts("up", name)
+    hosts("up", name, image=image)
 
 
 def lose(name: str) -> None:
     """Destroy a host with all that is on it, and put a bare one in its place."""
-    state = json.loads(Path(os.environ.get("PYLOG_HOSTS_FILE", ROOT / ".local" / "hosts.json")).read_text())
+    state = json.loads(HOSTS_FILE.read_text())
     subprocess.run(["podman", "rm", "--force", "--time", "0", state["hosts"][name]["container"]], check=True)
     for disk in state["hosts"][name]["disks"]:
         subprocess.run(["wipefs", "--all", "--quiet", disk], check=True)
@@ -117,18 +125,30 @@ def environment() -> dict[str, str]:
 
 def kill_tree(run: subprocess.Popen[Any]) -> None:
     """Kill a process and all that it started; Ansible's workers have sessions of their own, a group has them not."""
-    parents: dict[int, list[int]] = {}
+    doomed: list[int] = []
+    while (found := _tree(run.pid)) != doomed:
+        doomed = found
+        _signal(doomed, signal.SIGSTOP)  # so that nothing is started while the rest is found
+    _signal(doomed, signal.SIGKILL)
+    run.wait()
+
+
+def _tree(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
     listed = subprocess.run(["ps", "-eo", "ppid=,pid="], capture_output=True, text=True, check=True).stdout
     for line in listed.splitlines():
         parent, child = map(int, line.split())
-        parents.setdefault(parent, []).append(child)
-    doomed = [run.pid]
-    for pid in doomed:
-        doomed += parents.get(pid, [])
-    for pid in doomed:
+        children.setdefault(parent, []).append(child)
+    found = [root]
+    for pid in found:
+        found += children.get(pid, [])
+    return found
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    run.wait()
+            os.kill(pid, number)
 
 
 def interrupt(name: str, extra: Mapping[str, Any], at: str) -> None:
@@ -155,16 +175,23 @@ def fill(topic: str, mib: int) -> None:
     """Unless it is there, make a topic of 12 partitions with the usual replicas, and put so much into it."""
     if topic in {row["name"] for row in said("topic", "list")}:
         return
+    failed: list[str] = []
+
+    def note(error: object, _: object) -> None:
+        if error:
+            failed.append(str(error))
+
     producer = Producer({"bootstrap.servers": bootstrap(), "acks": "all", "linger.ms": 50})
     admin = AdminClient({"bootstrap.servers": bootstrap()})
     admin.create_topics([NewTopic(topic, 12)], operation_timeout=30)[topic].result(60)
     for number in range(mib * 64):
-        producer.produce(topic, os.urandom(8192).hex().encode(), partition=number % 12)
+        producer.produce(topic, os.urandom(8192).hex().encode(), partition=number % 12, on_delivery=note)
         while len(producer) > 1000:
             producer.poll(0.05)
     while (left := len(producer)) and producer.flush(60) < left:
         pass
     assert len(producer) == 0, "nothing came in for a minute"
+    assert not failed, failed[:3]
 
 
 def said(*words: str) -> Any:
@@ -254,7 +281,7 @@ def _client(client: str, name: str, known: str, directory: Path) -> Iterator[sub
         run.wait()
 
 
-def broken(directory: Path, file: str, text: str) -> Path:
+def altered(directory: Path, file: str, text: str) -> Path:
     """Return a wheelhouse like today's, but with *text* at the end of pylog's *file*."""
     return _altered(directory, {file: text})
 
@@ -292,12 +319,17 @@ def _altered(directory: Path, additions: Mapping[str, str]) -> Path:
 
 def keep_more(name: str, key: str, result: Mapping[str, Any]) -> None:
     """Add to a list among a scenario's numbers."""
-    path = RESULTS / f"{name}.json"
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    keep_result(name, {**kept, key: [*kept.get(key, []), result]})
+    keep_result(name, {key: [*kept(name).get(key, []), result]})
 
 
 def keep_result(name: str, result: Mapping[str, Any]) -> None:
-    """Write a scenario's numbers where `make molecule` collects them."""
+    """Write some of a scenario's numbers, beside those that are there, to where `make molecule` collects them."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+    (RESULTS / f"{name}.json").write_text(json.dumps({**kept(name), **result}, indent=2) + "\n")
+
+
+def kept(name: str) -> dict[str, Any]:
+    """Return the numbers that a scenario has kept so far."""
+    path = RESULTS / f"{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found

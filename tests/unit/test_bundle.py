@@ -16,11 +16,14 @@ import yaml
 
 from docs import roles
 from pylog.config import load_broker_config, load_counter_config, load_mirror_config, load_registry_config
+from pylog.ops.host import OWN_PATHS
 from pylog.ops.preflight import Host, check_inventory, load_specs
+from pylog.ops.wheelhouse import pack
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path.parent.parent.name for path in ROOT.glob("roles/*/tasks/main.yml"))
 BIN = Path(sys.executable).parent
+SPARKS = {"release_requirements": "spark", "release_root": "/opt/pylog/spark"}
 
 
 def defaults(role: str) -> dict[str, Any]:
@@ -173,6 +176,54 @@ def test_every_playbook_parses_against_the_example(playbook: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.fixture
+def installed(tmp_path: Path) -> Callable[..., str]:
+    """Return a function that has role release look at this machine, touching nothing, and say what it found."""
+    wheel = "pylog_cluster-0.1.0-py3-none-any.whl"
+    (tmp_path / wheel).write_bytes(b"")
+    for name in ("broker", "spark"):
+        (tmp_path / f"{name}.txt").write_text(f"pylog-cluster==0.1.0 --hash=sha256:{name}\n")
+
+    def install(say: str, group: str, *runs: Mapping[str, object]) -> str:
+        roles = [
+            {"ansible.builtin.include_role": {"name": "release", "public": True}, "vars": variables}
+            for variables in runs
+        ]
+        answer = {"ansible.builtin.debug": {"msg": "it says {{ " + say + " }}"}}
+        play = {"hosts": group, "connection": "local", "gather_facts": False, "tasks": [*roles, answer]}
+        play["vars"] = {
+            "release_wheelhouse": str(tmp_path),
+            "release_archives": str(tmp_path / "out"),
+            "pylog_broker_instances": [{"id": 1}],
+            "__preflight_host": {"files": {"/opt/pylog/current": "link releases/former"}, "users": {}},
+        }
+        (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+        (tmp_path / "hosts.ini").write_text(f"[{group}]\nlocalhost\n")
+        command = [str(BIN / "ansible-playbook"), "-i", str(tmp_path / "hosts.ini"), str(tmp_path / "play.yml")]
+        command += ["-e", '{"__release_differs": false}']
+        plain = os.environ | {"ANSIBLE_FORCE_COLOR": "0"}
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=plain)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = re.search(r"it says (.*)", done.stdout)
+        assert found, done.stdout
+        return found[1].rstrip('"')
+
+    return install
+
+
+def test_brokers_beside_spark_keep_their_own_release(installed: Callable[..., str], tmp_path: Path) -> None:
+    found = installed("__release_name", "pylog_broker", {}, SPARKS)
+    assert found == pack(tmp_path / "broker.txt", tmp_path / "out")["release"]
+
+
+@pytest.mark.parametrize(("group", "moved"), [("pylog_broker", "[]"), ("pylog_ship", "['/opt/pylog/current']")])
+def test_only_under_a_broker_the_former_release_stays_until_its_restart(
+    installed: Callable[..., str], group: str, moved: str
+) -> None:
+    links = "__release_links_wanted | map(attribute='dest') | select('match', '/opt') | list"
+    assert installed(links, group, {}) == moved, "one that runs no broker any more has no roll that would do it"
+
+
 def render(template: str, **variables: object) -> str:
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"to_json": json.dumps, "comment": lambda text: f"# {text}"}
@@ -229,6 +280,22 @@ def test_every_template_is_used() -> None:
     text = "".join(path.read_text() for path in ROOT.glob("roles/*/*/*.yml"))
     named = {path.removesuffix(".j2") + ".j2" for path in re.findall(r"(?<!\w)(etc/[\w./@-]+\w)", text)}
     assert there - named == set()
+
+
+@pytest.mark.parametrize("role", [path.parents[1].name for path in sorted(ROOT.glob("roles/*/tasks/apply.yml"))])
+def test_what_a_role_writes_is_what_it_compares(role: str) -> None:
+    tasks = "".join(path.read_text() for path in (ROOT / "roles" / role / "tasks").glob("*.yml"))
+    compared = (ROOT / "roles" / role / "vars" / "main.yml").read_text()
+    written = set(re.findall(r"(?<!\w)(etc/[\w./@-]+)\.j2", tasks))
+    # A unit may stand there by its name, a configuration by its variable's value.
+    assert [path for path in sorted(written) if path not in compared and path.rsplit("/", 1)[1] not in compared] == []
+
+
+def test_every_directory_that_a_release_declares_is_read_by_preflight() -> None:
+    lines = (ROOT / "templates" / "etc" / "tmpfiles.d" / "pylog.conf.j2").read_text().splitlines()
+    declared = {line.split()[1] for line in lines if line.startswith("d ")}
+    assert declared
+    assert declared - {*OWN_PATHS} == set()
 
 
 def test_the_cluster_scenario_counts_its_tests() -> None:

@@ -17,7 +17,7 @@ ELSEWHERE = "10.255.255.254"
 
 
 def release(file: str, text: str) -> Extra:
-    return lambda directory: {"pylog_wheelhouse": str(cluster.broken(directory, file, text))}
+    return lambda directory: {"pylog_wheelhouse": str(cluster.altered(directory, file, text))}
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,19 @@ def test_one_broker_is_touched_and_gets_back_what_it_ran(
     })  # fmt: skip
 
 
-def test_a_good_release_still_rolls_afterwards() -> None:
-    assert cluster.playbook("rolling_upgrade").returncode == 0
+def test_a_good_release_still_rolls_afterwards(tmp_path: Path) -> None:
+    before = cluster.releases()
+    good = cluster.altered(tmp_path, "pylog/__main__.py", "# nothing is broken here\n")
+    began_s = time.monotonic()
+    with cluster.loaded("good") as load:
+        done = cluster.playbook("rolling_upgrade", {"pylog_wheelhouse": str(good)})
+        seconds = round(time.monotonic() - began_s)
+    assert done.returncode == 0
+    load.check()
+    after = set(cluster.releases().values())
+    assert len(after) == 1
+    assert after.isdisjoint(before.values())
     assert cluster.health()["problems"] == []
+    cluster.keep_more("bad_release", "releases", {
+        "release": "none of these", "brokers_touched": len(before), "seconds": seconds, "clients": load.reports,
+    })  # fmt: skip

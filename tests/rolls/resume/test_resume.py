@@ -2,6 +2,7 @@
 
 import random
 import subprocess
+import time
 
 from tests.rolls import cluster
 
@@ -37,19 +38,27 @@ def test_a_killed_roll_goes_on_and_restarts_nobody_twice() -> None:
     cluster.RESULTS.mkdir(parents=True, exist_ok=True)
     chance = random.Random(SEED)
     since_s = int(cluster.on(next(iter(cluster.readings())), "date +%s"))
-    before = cluster.starts()
+    before, killed_after_s = cluster.starts(), []
     with cluster.loaded("resume") as load:
+        began_s = time.monotonic()
         for _ in range(KILLS):
-            if run_and_kill(chance.uniform(10, 60)):
+            after_s = chance.uniform(8, 30)
+            if run_and_kill(after_s):
                 break
+            killed_after_s.append(round(after_s))
         else:
             assert cluster.playbook("rolling_restart").returncode == 0
+        took_s = time.monotonic() - began_s
     load.check()
+    assert killed_after_s, "no run was killed, so none had to go on"
     assert times_started(since_s) == dict.fromkeys(before, 1)
     assert cluster.health()["problems"] == []
     assert all(
         (reading["marker"]["state"], reading["asked_ms"]) == ("done", 0) for reading in cluster.readings().values()
     )
+    cluster.keep_result("resume", {
+        "seconds": round(took_s), "killed_after_s": ", ".join(map(str, killed_after_s)), "clients": load.reports,
+    })  # fmt: skip
 
 
 def test_a_roll_asked_for_anew_restarts_all_of_them() -> None:

@@ -226,11 +226,13 @@ def audit(since_s: float) -> dict[str, Any]:
     arguments = ["audit", "report", "--ledger", brokers("live"), "--ledger", brokers("offline"),
                  "--window-ms", str(WINDOW_MS), "--format", "json"]  # fmt: skip
     found: dict[str, Any] = {}
+    # The command counts back from when it has started, by when the first window may lie before that.
+    margin_s = 60
 
     def is_judged() -> bool:
         nonlocal found
         on(DRIVER_HOST, "systemctl start pylog-audit-lake.service")
-        found = json.loads(pylog(*arguments, f"--since={int(time.time() - since_s)}s", exit_codes=(0, 1)))
+        found = json.loads(pylog(*arguments, f"--since={int(time.time() - since_s) + margin_s}s", exit_codes=(0, 1)))
         return not any(row["pending"] for rows in found["topics"].values() for row in rows)
 
     wait_until(is_judged, "the audit judges every window", progress=lambda: _pending(found))

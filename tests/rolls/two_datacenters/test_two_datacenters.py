@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import shlex
 import time
 import urllib.request
@@ -183,6 +184,28 @@ def test_the_registry_has_the_schemas(stream: Stream) -> None:
     with urllib.request.urlopen(f"{pipeline.registry()}/subjects", timeout=10) as answer:
         subjects = set(json.loads(answer.read()))
     assert {f"{topic}-value" for topic in stream.keys} <= subjects
+
+
+def test_a_new_secret_reaches_all_of_spark() -> None:
+    """One play writes it and restarts who read the old one; a load runs then, and another with the old one back."""
+    runs = "pylog-spark-master.service pylog-spark-worker.service"
+    started = f"systemctl show --property ActiveEnterTimestampMonotonic --value {runs} | xargs"
+
+    def change(extra: dict[str, str]) -> list[str]:
+        before = [on(host, started) for host in WORKER_HOSTS]
+        assert cluster.playbook("site", extra, "--limit", ",".join(WORKER_HOSTS)).returncode == 0
+        assert all(old != new for old, new in zip(before, [on(host, started) for host in WORKER_HOSTS], strict=True))
+        loaded = pipeline.commits()
+        # With nothing new no Spark would be started.
+        with Producer(pipeline.brokers("offline")) as producer:
+            producer.send("host.journal", b"loaded under another secret")
+        pipeline.run_load()
+        assert pipeline.commits() > loaded
+        return [on(host, "grep authenticate.secret /etc/pylog/spark/spark-defaults.conf") for host in WORKER_HOSTS]
+
+    ours = change({"spark_secret": secrets.token_hex(32)})
+    theirs = change({})
+    assert ours[0] == ours[1] != theirs[0] == theirs[1]
 
 
 def _send(bootstrap: str, numbers: range) -> None:

@@ -16,8 +16,8 @@ FILLED_MIB = 1024 if os.environ.get("FULL") else 8
 def roll(name: str, wheelhouse: str | None) -> dict[str, Any]:
     """Roll to a release under load and return what it cost."""
     before = cluster.releases()
-    began_s = time.monotonic()
     with cluster.loaded(name) as load:
+        began_s = time.monotonic()
         done = cluster.playbook("rolling_upgrade", {"pylog_wheelhouse": wheelhouse} if wheelhouse else None)
         took_s = time.monotonic() - began_s
     assert done.returncode == 0

@@ -16,7 +16,7 @@ def target(name: str, **variables: Any) -> Target:
     known = {"pylog_broker_instances": [{"id": int(name[-1]), "port": 9092}], "drills_allowed": True, **variables}
     return Target(
         name=name, address=name, user="root", port=22, key_file=None, known_hosts=None, is_root=True,
-        groups=frozenset({"pylog_broker"}), variables=known,
+        timeout_s=10, groups=frozenset({"pylog_broker"}), variables=known,
     )  # fmt: skip
 
 

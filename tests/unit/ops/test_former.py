@@ -1,6 +1,7 @@
 """What a host was like before: recorded once, put back from the record."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,7 @@ def test_users_that_stayed_with_their_data_go_with_it(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, is_installed_again: bool
 ) -> None:
     removed: list[list[str]] = []
-    monkeypatch.setattr(former.subprocess, "run", lambda command, **_: removed.append(command))
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: removed.append(command))
     former.record(WANTED)
     machine.passwd.write_text("pylog:x:999:999::/:/bin/false\n")
     assert former.restore({"users": False})["changed"] is True

@@ -5,6 +5,7 @@ import http.server
 import json
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,23 @@ def test_a_file_that_changed_since_the_start_is_named(tmp_path: Path) -> None:
     assert host.changed_since_start(str(record)) == [str(files[1]), str(files[2])]
 
 
+def test_a_unit_is_settled_that_runs_starts_at_boot_and_is_known_as_its_file_is() -> None:
+    def block(name: str, **changes: str) -> str:
+        values = {"Id": name, "ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReload": "no", **changes}
+        return "".join(f"{key}={value}\n" for key, value in values.items())
+
+    shown = "\n".join([
+        block("pylog-ship.service"), block("pylog-broker@1.service"), block("a", ActiveState="failed"),
+        block("b", UnitFileState="disabled"), block("c", NeedDaemonReload="yes"),
+    ])  # fmt: skip
+    assert host.settled(shown) == ["pylog-ship.service", "pylog-broker@1.service"]
+    assert host.settled("") == []
+    assert (host.outdated(shown), host.outdated("")) == (["c"], [])
+    assert [host.record_of(name) for name in host.settled(shown)] == [
+        "/run/pylog-ship/started", "/run/pylog/broker-1.started"
+    ]  # fmt: skip
+
+
 def test_a_missing_record_counts_as_changed(tmp_path: Path) -> None:
     assert host.changed_since_start(str(tmp_path / "started")) == [str(tmp_path / "started")]
 
@@ -112,8 +130,8 @@ def test_waiting_ends_early_for_a_process_that_crashes_again_and_again() -> None
 
 def test_reading_the_log_after_a_crash_does_not_count_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_s = [0.0]
-    monkeypatch.setattr(host.time, "monotonic", lambda: clock_s[0])
-    monkeypatch.setattr(host.time, "sleep", lambda seconds: clock_s.append(clock_s.pop() + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock_s.append(clock_s.pop() + seconds))
 
     def read(_: object) -> dict[str, bool]:
         return {"is_ready": clock_s[0] >= 1000, "is_recovering": clock_s[0] < 999}
@@ -124,8 +142,8 @@ def test_reading_the_log_after_a_crash_does_not_count_as_waiting(monkeypatch: py
 
 def test_copying_partitions_does_not_count_as_waiting_while_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_s = [0.0]
-    monkeypatch.setattr(host.time, "monotonic", lambda: clock_s[0])
-    monkeypatch.setattr(host.time, "sleep", lambda seconds: clock_s.append(clock_s.pop() + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock_s.append(clock_s.pop() + seconds))
 
     def read(_: object) -> dict[str, Any]:
         # One more is in sync every four seconds, until the last three stand still.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pylog.ops.inventory import InventoryError, Target, groups_of, load, target
+from pylog.ops.inventory import TIMEOUT_S, InventoryError, Target, groups_of, load, target
 from pylog.ops.status import is_well, questions, rows, units
 from pylog.ops.tasks import report
 
@@ -48,7 +48,10 @@ def test_a_host_is_reached_as_ansible_reaches_it() -> None:
     found = target("h", VARIABLES, GROUPS)
     assert (found.address, found.user, found.port, found.key_file) == ("192.0.2.7", "deploy", 22, "/k")
     assert found.known_hosts == "/h"
+    assert found.timeout_s == TIMEOUT_S
+    assert target("h", {**VARIABLES, "ansible_timeout": 90}, GROUPS).timeout_s == 90
     assert found.broker_ids == [31, 32]
+    assert target("h", VARIABLES, GROUPS - {"pylog_broker"}).broker_ids == [], "decommissioned"
 
 
 def test_an_unreadable_inventory_is_named() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pylog.ops.preflight import judge, table
+from pylog.ops.preflight import GROUPS, judge, load_specs, table
 
 ROOT = Path(__file__).resolve().parents[3]
 Question = dict[str, Any]
@@ -116,6 +116,9 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
     (set_("topics_wanted", [{"partitions": 3}]), ("h2", "variable topics_wanted[0].name", "missing", "str")),
     (set_("topics_wanted", [{"name": "a", "partitions": 0}]),
      ("h2", "variable topics_wanted[0].partitions", "0", "at least 1")),
+    (set_("topics_absent", [{"name": "a"}]), ("h2", "variable topics_absent[0]", "{'name': 'a'}", "str")),
+    (group("pylog_mirror", ["h2"]), ("h2", "variable mirror_source", "not set", "set on hosts of pylog_mirror")),
+    (group("pylog_audit", ["h2"]), ("h2", "variable audit_tier", "not set", "set on hosts of pylog_audit")),
     (set_("firewall_enabled", "yes please"), ("h2", "variable firewall_enabled", "'yes please'", "bool")),
     (set_("pylog_trusted_networks", ["ten"]), ("h2", "variable pylog_trusted_networks", "'ten'", "networks, such as")),
     (set_("broker_listen_host", "203.0.113.7"),
@@ -173,6 +176,15 @@ def test_a_host_that_does_not_answer_stops_the_run_before_any_is_touched(tmp_pat
     assert "UNREACHABLE" in done.stdout
     assert "TASK [tuning" not in done.stdout
     assert "changed=0" in next(line for line in done.stdout.splitlines() if line.startswith("h1 "))
+
+
+def test_what_a_role_requires_is_asked_for_before_any_host_is_touched() -> None:
+    # `site` has the roles check nothing again.
+    required = {name for name, spec in load_specs(ROOT / "roles").items() if spec.get("required")}
+    bare = {"ansible_host": "10.0.0.1", "__preflight_reading": {"stdout": reading(1)}}
+    question: Question = {"groups": {name: ["h1"] for name in ("all", *GROUPS)}, "hosts": {"h1": bare}}
+    asked = {re.split(r"\s{2,}", line)[1] for line in judged(question)}
+    assert {f"variable {name}" for name in required} <= asked
 
 
 def test_the_table_is_as_long_as_was_asked_for() -> None:
