@@ -1,5 +1,6 @@
 """For every test: the last lines say what was passed, failed and skipped, and why."""
 
+import signal
 from collections import Counter
 
 import pytest
@@ -8,6 +9,12 @@ from hypothesis import settings
 # A busy machine makes any example slow; how fast code is belongs to bench/.
 settings.register_profile("pylog", deadline=None)
 settings.load_profile("pylog")
+
+
+def pytest_configure() -> None:
+    """Have Ctrl-C reach what tests start, also where a shell started them in the background: there it is ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata  # type: ignore[attr-defined]
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from pylog.testing import BrokerProcess
 from tests.servers.zookeeper import ZooKeeper, free_ports
@@ -79,10 +80,10 @@ def brokers(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeper) -> I
         yield found
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
+def wait_for(condition: Callable[[], object], what: Callable[[], str] | str) -> None:
     deadline_s = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline_s, f"not within {DEADLINE_S} s: {what}"
+        assert time.monotonic() < deadline_s, f"not within {DEADLINE_S} s: {what if isinstance(what, str) else what()}"
         time.sleep(0.05)
 
 
@@ -99,6 +100,22 @@ def create(through: BrokerProcess, topic: str, partitions: int, replicas: int = 
     named = {name.replace("_", "."): value for name, value in configs.items()}
     wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=named)
     admin.create_topics([wanted], operation_timeout=20)[topic].result(30)
+    wait_known(admin, topic)
+
+
+def wait_known(admin: AdminClient, topic: str) -> None:
+    """Wait until every broker has heard of a new topic: the next question may go to any of them."""
+
+    def is_known() -> bool:
+        try:
+            nodes = admin.list_topics(timeout=10).brokers.values()
+            views = [AdminClient({"bootstrap.servers": f"{node.host}:{node.port}"}).list_topics(topic, timeout=2)
+                     for node in nodes]
+        except KafkaException:
+            return False  # one died, and is registered for a little longer
+        return all(view.topics[topic].partitions for view in views)
+
+    wait_for(is_known, f"every broker knows {topic}")
 
 
 def leaders(brokers: Brokers, topic: str) -> dict[int, int]:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pytest
 
@@ -119,7 +120,7 @@ class Spread:
 
 
 @contextmanager
-def spread(directory: Path, **settings: object) -> Iterator[Spread]:
+def spread(directory: Path, **settings: Any) -> Iterator[Spread]:
     """Three brokers, each in its namespace."""
     with ExitStack() as stack:
         network = stack.enter_context(Network())

@@ -43,7 +43,7 @@ def consume(brokers: Brokers, topic: str, partitions: int, count: int) -> list[s
     while len(found) < count and time.monotonic() < deadline_s:
         for message in consumer.consume(500, 0.5):
             assert message.error() is None, message.error()
-            found.append(message.value().decode())
+            found.append((message.value() or b"").decode())
     consumer.close()
     return sorted(found)
 
@@ -153,7 +153,7 @@ def test_an_admin_client_that_lived_through_kills_finds_every_broker_again(broke
         brokers[victim].start()
         wanted = NewTopic(f"lived-{number}", 1, 3)
         admin.create_topics([wanted], operation_timeout=20)[wanted.topic].result(30)
-        assert len(admin.list_topics(timeout=10).brokers) == len(brokers)
+        wait_for(lambda: len(admin.list_topics(timeout=10).brokers) == len(brokers), "all are known to whom it asks")
 
 
 def test_all_preferred_leaders_are_elected_by_one_request_that_names_none(brokers: Brokers) -> None:

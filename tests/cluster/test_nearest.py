@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -24,7 +25,7 @@ def racked(tmp_path: Path, zookeeper: ZooKeeper) -> Iterator[Brokers]:
         found: Brokers = {}
         for one, rack in RACKS.items():
             home = tmp_path / str(one)
-            settings = {"replica.selector.class": RACK_AWARE_SELECTOR}
+            settings: dict[str, Any] = {"replica.selector.class": RACK_AWARE_SELECTOR}
             config = write_config(home, one, zookeeper, rack=rack, **settings)
             found[one] = stack.enter_context(BrokerProcess(home, config_file=config))
         yield found
@@ -59,7 +60,7 @@ class Reader:
     def read(self) -> None:
         for message in self._consumer.consume(500, 0.2):
             assert message.error() is None, message.error()
-            self.offsets.append(message.offset())
+            self.offsets.append(message.offset() or 0)
 
     def _stats(self, text: str) -> None:
         topics = json.loads(text)["topics"]

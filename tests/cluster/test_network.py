@@ -15,11 +15,15 @@ from confluent_kafka.admin import (
 
 from pylog.cluster.topics import UNCLEAN_ELECTION
 from pylog.store.zookeeper import ZooKeeperStore
+from pylog.testing import BrokerProcess
 from tests.cluster.conftest import DEADLINE_S, bootstrap, controller_of, create, isrs, leaders, wait_for
-from tests.cluster.history import History, Load
+from tests.cluster.history import History, Load, read
 from tests.cluster.network import Spread, cluster
 from tests.cluster.test_reassignment import create_on, fill
 from tests.cluster.test_replication import all_in_sync, check, give_back_leaders
+from tests.interop import frames
+from tests.interop.batches import Batch
+from tests.interop.frames import Connection
 
 __all__ = ["cluster"]
 
@@ -76,6 +80,55 @@ def test_t4_partition_leader_from_zk(cluster: Spread) -> None:
     assert not history.doubled()
     for partition, epoch in led_epochs(cluster, "t4").get(victim, {}).items():
         assert epoch > epochs[victim].get(partition, -1), "nobody leads twice in one epoch"
+
+
+def test_a_leader_cut_from_all_but_clients_serves_what_is_old_and_loses_what_it_takes_without_all(
+    cluster: Spread,
+) -> None:
+    """What docs/guarantees.md warns of: nobody can tell it of its end, and acks=all alone protects a write."""
+    ready(cluster, "deposed", 1)
+    [victim] = leaders(cluster.brokers, "deposed").values()
+    others = cluster.without(victim)
+    write(cluster.brokers[victim], "deposed", b"before")
+    wait_for(lambda: shown(cluster.brokers[victim], "deposed") == 1, "all have the record of before")
+    cluster.cut_store(victim)
+    for one in others:
+        cluster.network.cut(victim, cluster.network.address(one))
+    alone = [{one: broker} for one, broker in others.items()]
+    wait_for(lambda: all(leaders(one, "deposed")[0] in others for one in alone), "another leads, and both know it")
+    successor = others[leaders(others, "deposed")[0]]
+    write(successor, "deposed", b"successor's")
+    wait_for(lambda: shown(successor, "deposed") == 2, "the record is safe")
+    with Connection(cluster.brokers[victim].bootstrap) as connection:
+        connection.send(frames.produce("deposed", Batch(values=[b"acks=0"]).encode(), acks=0))
+        answer = connection.ask(frames.produce("deposed", Batch(values=[b"acks=1"]).encode(), acks=1))
+        assert frames.produce_result(answer) == (frames.NONE, 2), "it took both behind the record of before"
+        served = connection.ask(frames.fetch("deposed"))
+        assert b"before" in served
+        assert b"successor's" not in served, "what it serves is out of date"
+    assert shown(cluster.brokers[victim], "deposed") == 1
+    cluster.network.heal()
+    wait_for(all_in_sync(cluster.brokers, "deposed"), "all replicas are in sync again")
+    kept = [message.value() for message in read(bootstrap(cluster.brokers), "deposed", 1)]
+    assert kept == [b"before", b"successor's"]
+
+
+def write(broker: BrokerProcess, topic: str, value: bytes) -> None:
+    """Write one record to this broker and no other, as soon as it leads; a client would ask whoever it reaches."""
+
+    def is_taken() -> bool:
+        with Connection(broker.bootstrap) as connection:
+            answer = connection.ask(frames.produce(topic, Batch(values=[value]).encode()))
+        return frames.produce_result(answer)[0] == frames.NONE
+
+    wait_for(is_taken, f"{value!r} is taken")
+
+
+def shown(broker: BrokerProcess, topic: str) -> int | None:
+    """Return the end of partition 0 that this broker shows to consumers; None while it does not know."""
+    with Connection(broker.bootstrap) as connection:
+        answer = connection.ask(frames.list_offsets(topic))
+    return None if frames.listed_error(answer) else frames.listed_offset(answer)
 
 
 def test_t18_zk_session_expired(cluster: Spread) -> None:
@@ -138,8 +191,9 @@ def test_t5_partition_isr_then_kill_leader(cluster: Spread) -> None:
         cluster.brokers[leader].kill()
         survivors = cluster.without(leader)
         wait_for(lambda: leaders(survivors, "t5") == {0: -1}, "nobody leads, rather than one that lacks records")
-        for one in survivors.values():
-            wait_for(lambda one=one: not one.admin("GET", "/ready")[1]["ready"], "without a leader nobody is ready")
+        for broker in survivors.values():
+            wait_for(lambda broker=broker: not broker.admin("GET", "/ready")[1]["ready"],
+                     "without a leader nobody is ready")
         assert isrs(survivors, "t5") == {0: {leader}}
         cluster.network.heal()
         cluster.brokers[leader].start()

@@ -15,13 +15,13 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from kafka import KafkaAdminClient  # type: ignore[import-untyped]
+from kafka import KafkaAdminClient
 from kafka import TopicPartition as PythonPartition
 
 from pylog.client.admin import Admin
 from pylog.errors import ErrorCode
 from pylog.model import TopicPartition
-from tests.cluster.conftest import Brokers, bootstrap, controller_of, isrs, leaders, wait_for
+from tests.cluster.conftest import Brokers, bootstrap, controller_of, isrs, leaders, wait_for, wait_known
 from tests.cluster.history import Load
 from tests.cluster.test_replication import check
 from tests.servers.kafka import REASSIGN_PARTITIONS, java_tool
@@ -34,6 +34,7 @@ def create_on(brokers: Brokers, topic: str, assignment: list[list[int]], **confi
     admin = AdminClient({"bootstrap.servers": bootstrap(brokers)})
     wanted = NewTopic(topic, num_partitions=len(assignment), replica_assignment=assignment, config=configs)
     admin.create_topics([wanted], operation_timeout=20)[topic].result(30)
+    wait_known(admin, topic)
 
 
 def replicas(brokers: Brokers, topic: str) -> dict[int, tuple[int, ...]]:

@@ -19,7 +19,7 @@ from pylog.testing import BrokerProcess
 from tests.consumers.member import HEARTBEAT_MS, SESSION_MS
 from tests.servers.kafka import CONSOLE_CONSUMER, java_command
 
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 100,
     "offsets.topic.num.partitions": 4,

@@ -32,6 +32,7 @@ from tests.servers.stores import expire_zookeeper
 from tests.servers.zookeeper import ZooKeeper, zk_shell
 
 SESSION_MS = 2_000
+CONFIG: dict[str, Any] = {"log.segment.bytes": 1 << 20}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 def broker(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeper) -> Iterator[BrokerProcess]:
     """A broker that neither advertises nor answers the APIs of groups."""
     home = tmp_path_factory.mktemp("broker")
-    config = write_config(home, 1, zookeeper, **{"log.segment.bytes": 1 << 20})
+    config = write_config(home, 1, zookeeper, **CONFIG)
     with BrokerProcess(home, config_file=config, module="tests.servers.groupless") as running:
         yield running
 
@@ -66,8 +67,8 @@ def connect(broker: BrokerProcess, zookeeper: ZooKeeper) -> Iterator[Connect]:
     made: list[ConsumerConnector] = []
 
     def connect_one(group: str, **options: Any) -> ConsumerConnector:
-        own = {"start": "smallest", "auto_commit_interval_ms": 200, "session_timeout_ms": SESSION_MS} | options
-        made.append(ConsumerConnector(broker.bootstrap, zookeeper.hosts, group, **own))
+        own: dict[str, Any] = {"start": "smallest", "auto_commit_interval_ms": 200, "session_timeout_ms": SESSION_MS}
+        made.append(ConsumerConnector(broker.bootstrap, zookeeper.hosts, group, **own | options))
         return made[-1]
 
     yield connect_one
@@ -132,7 +133,7 @@ class TestSamples:
 
         consumer = ConsumerConnector(broker.bootstrap, zookeeper.hosts, "sample", start="smallest")
         streams = consumer.createMessageStreams("topic1", 1)
-        for message in streams[0]:
+        for message in streams[0]:  # type: ignore[assignment]  # the paper's lines use one name for both
             bytes = message.payload()
             seen.append(bytes)
             consumer.close()
@@ -409,7 +410,7 @@ class TestFaults:
         for at in range(0, len(values), 300):
             produce(broker.bootstrap, topic, values[at : at + 300])
             store = random.Random(at).choice([first, second])._store
-            wait_until(lambda store=store: store._client.client_id, "it has a session")  # type: ignore[misc]
+            wait_until(lambda store=store: store._client.client_id, "it has a session")
             expire_zookeeper(store)
         wait_until(lambda: {value for one in readers for value in one.values} >= set(values),
                    lambda: repr([len(one.got) for one in readers]))
@@ -432,7 +433,7 @@ class TestFaults:
         second = connect(group)
         loser = first if step == "before the release" else second
         act = loser._ownership.release if loser is first else loser._ownership.claim
-        expired = []
+        expired: list[object] = []
 
         def once(*arguments: Any) -> Any:
             if expired:

@@ -28,7 +28,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeper) -> Iterator[BrokerProcess]:
     home = tmp_path_factory.mktemp("broker")
-    config = write_config(home, 1, zookeeper, **CONFIG, **{"offsets.topic.replication.factor": 1})
+    config = write_config(home, 1, zookeeper, **CONFIG | {"offsets.topic.replication.factor": 1})
     with BrokerProcess(home, config_file=config) as running:
         yield running
 
@@ -40,7 +40,7 @@ def start(tmp_path: Path, broker: BrokerProcess) -> Iterator[Start]:
 
 
 def connect(broker: BrokerProcess, zookeeper: ZooKeeper, group: str, **options: Any) -> ConsumerConnector:
-    own = {"start": "smallest", "auto_commit_interval_ms": 200, "session_timeout_ms": 2_000} | options
+    own: dict[str, Any] = {"start": "smallest", "auto_commit_interval_ms": 200, "session_timeout_ms": 2_000} | options
     return ConsumerConnector(broker.bootstrap, zookeeper.hosts, group, **own)
 
 
@@ -67,7 +67,8 @@ def test_a_group_of_the_papers_kind_is_refused_to_members(
 
         def is_refused() -> bool:
             message = member.poll(0.1)
-            errors.extend([message.error().code()] if message is not None and message.error() else [])
+            if message is not None and (error := message.error()) is not None:
+                errors.append(error.code())
             return KafkaError.INCONSISTENT_GROUP_PROTOCOL in errors
 
         wait_until(is_refused, lambda: repr(errors))

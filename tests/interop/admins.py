@@ -5,16 +5,16 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from aiokafka.admin import AIOKafkaAdminClient  # type: ignore[import-untyped]
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AioNewTopic
-from aiokafka.admin.config_resource import ConfigResource as AioConfigResource  # type: ignore[import-untyped]
+from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
 from aiokafka.admin.config_resource import ConfigResourceType as AioConfigResourceType
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
-from kafka import KafkaAdminClient  # type: ignore[import-untyped]
-from kafka.admin import ConfigResource as PythonConfigResource  # type: ignore[import-untyped]
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource as PythonConfigResource
 from kafka.admin import ConfigResourceType as PythonConfigResourceType
 from kafka.admin import NewTopic as PythonNewTopic
 

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
+from pylog.testing import BrokerProcess
 from tests.interop import frames
 from tests.interop.batches import Batch
 from tests.interop.conftest import Broker, create_topic, run_broker, wait_until
@@ -47,6 +48,7 @@ def compacted(broker: Broker) -> str:
     assert producer.flush(30) == 0
 
     def is_small() -> bool:
+        assert isinstance(broker, BrokerProcess)
         (row,) = (row for row in broker.admin("GET", "/status")[1]["partitions"] if row["topic"] == "compacted")
         return bool(row["size_bytes"] < 30_000)
 

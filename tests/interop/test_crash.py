@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
@@ -52,7 +53,7 @@ class Load:
 
 
 @pytest.mark.parametrize("topic_config", [{}, {"compression_type": "lz4"}], ids=["as sent", "packed anew"])
-def test_every_acknowledged_record_survives_kills_under_load(tmp_path: Path, topic_config: dict[str, str]) -> None:
+def test_every_acknowledged_record_survives_kills_under_load(tmp_path: Path, topic_config: dict[str, Any]) -> None:
     settings = {"log.segment.bytes": 16 << 10, "log.flush.offset.checkpoint.interval.ms": 100}
     with run_broker(tmp_path, settings) as broker:
         create_topic(broker.bootstrap, "loaded", **topic_config)

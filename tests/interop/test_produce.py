@@ -4,17 +4,17 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
-from aiokafka.errors import MessageSizeTooLargeError as AioTooLarge  # type: ignore[import-untyped]
-from confluent_kafka import KafkaError, Producer
-from kafka import KafkaProducer  # type: ignore[import-untyped]
-from kafka.errors import MessageSizeTooLargeError  # type: ignore[import-untyped]
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import MessageSizeTooLargeError as AioTooLarge
+from confluent_kafka import KafkaError, KafkaException, Producer
+from kafka import KafkaProducer
+from kafka.errors import MessageSizeTooLargeError
 
 from tests.interop import frames
 from tests.interop.batches import Batch
 from tests.interop.clients import CLIENTS, Client, Confluent, Record
 from tests.interop.clients.client import CODECS
-from tests.interop.conftest import Broker, create_topic, wait_until
+from tests.interop.conftest import PEER, Broker, create_topic, wait_until
 from tests.interop.frames import Connection
 
 MAX_MESSAGE_BYTES = 1_048_588
@@ -50,6 +50,25 @@ def test_idempotent_producer_writes_each_record_once(broker: Broker, topic: str,
     client.produce(broker.bootstrap, topic, RECORDS, idempotent=True)
     assert log_end(broker, topic) == 2 * len(RECORDS)
     assert contents(Confluent().consume(broker.bootstrap, topic, 2 * len(RECORDS))) == contents(RECORDS * 2)
+
+
+@pytest.mark.skipif(PEER == "kafka", reason="Apache Kafka serves transactions")
+class TestTransactions:
+    """What is not served says so at once."""
+
+    def test_a_transactional_producer_is_told_and_does_not_try_again(self, broker: Broker) -> None:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "nobody-s"})
+        with pytest.raises(KafkaException) as caught:
+            producer.init_transactions(60)
+        [error] = caught.value.args
+        assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert not error.retriable()
+
+    def test_a_transactional_batch_is_refused_and_not_appended(self, broker: Broker, topic: str) -> None:
+        batch = Batch(attributes=0x10, producer_id=4_711, producer_epoch=0, base_sequence=0)
+        with Connection(broker.bootstrap) as connection:
+            error, _ = frames.produce_result(connection.ask(frames.produce(topic, batch.encode())))
+        assert (error, log_end(broker, topic)) == (frames.INVALID_TXN_STATE, 0)
 
 
 class TestSequences:

@@ -9,6 +9,7 @@ Usage::
 Java or the package missing is an error with the command that installs it.
 """
 
+import os
 import shutil
 import signal
 import socket
@@ -47,11 +48,15 @@ def java_command(main_class: str, *args: str, jvm: Sequence[str] = ()) -> list[s
     return ["java", *_JVM, *jvm, "-cp", _CLASSPATH, main_class, *args]
 
 
+def _shell_command(hosts: str) -> list[str]:
+    # What it says of its connection comes from another thread, else in the middle of an answer; so does its log.
+    return java_command(_CLI_MAIN, "-waitforconnection", "-server", hosts, jvm=["-Dlog4j.rootLogger=OFF"])
+
+
 def zk_cli(hosts: str, *command: str, timeout_s: float = 30.0) -> str:
     """Run one command of ZooKeeper's own shell and return what it printed to standard output."""
-    # Its log goes to standard error, or would be mixed with the answer.
     done = subprocess.run(
-        java_command(_CLI_MAIN, "-server", hosts, *command, jvm=["-Dlog4j.rootLogger=OFF"]),
+        [*_shell_command(hosts), *command],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode:
         raise RuntimeError(f"zkCli {' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -61,10 +66,10 @@ def zk_cli(hosts: str, *command: str, timeout_s: float = 30.0) -> str:
 def zk_shell(hosts: str, *commands: str, timeout_s: float = 30.0) -> list[str]:
     """Run commands in one of ZooKeeper's own shells, which take a second to start; return the answers' lines."""
     done = subprocess.run(
-        java_command(_CLI_MAIN, "-server", hosts, jvm=["-Dlog4j.rootLogger=OFF"]), input="\n".join([*commands, ""]),
-        capture_output=True, text=True, timeout=timeout_s, check=False)
-    greeting, connected, answers = done.stdout.partition("state:SyncConnected type:None path:null\n")
-    if done.returncode or not connected:
+        _shell_command(hosts), input="\n".join([*commands, ""]), capture_output=True, text=True, timeout=timeout_s,
+        check=False)
+    greeting, greeted, answers = done.stdout.partition("JLine support is disabled\n")
+    if done.returncode or not greeted:
         raise RuntimeError(f"zkCli ended with {done.returncode}:\n{greeting}{answers}{done.stderr}")
     return answers.splitlines()
 
@@ -149,9 +154,12 @@ class ZooKeeperServer:
             return ""
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the server's process, for instance SIGSTOP and SIGCONT."""
+        """Send a signal to the server's process, for instance SIGSTOP, which has stopped it on return, and SIGCONT."""
         assert self._process is not None, "the server was not started"
         self._process.send_signal(number)
+        if number is signal.SIGSTOP:
+            # One thread takes the signal and stops the others: until it has its turn on a busy machine, they answer.
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def kill(self) -> None:
         """End the server with SIGKILL, if it runs; `start` begins again over the same data."""

@@ -92,8 +92,9 @@ def test_no_program_beside_the_command_ends_without_a_code() -> None:
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for node in ast.walk(function):
-                is_end = isinstance(node, ast.Call) and name_of(node.func) in ENDS and id(node) not in allowed
-                if is_end and not re.search(r"code_of\(|\.(exit_)?code\b|sys\.exit\(run\(", ast.unparse(function)):
+                if not isinstance(node, ast.Call) or name_of(node.func) not in ENDS or id(node) in allowed:
+                    continue
+                if not re.search(r"code_of\(|\.(exit_)?code\b|sys\.exit\(run\(", ast.unparse(function)):
                     faults.append(f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}")
     assert faults == []
 

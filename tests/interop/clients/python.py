@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[import-untyped]
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from tests.interop.clients.client import TIMEOUT_S, Record
 
