@@ -192,6 +192,18 @@ ALERTS: tuple[Alert, ...] = (
         summary="the mirror is {{ $labels.topic }}-{{ $labels.partition }} more than five minutes behind",
         remedy="pylog mirror status; the journal of pylog-mirror; is the link between the datacenters full?",
         not_live="it takes five minutes without a link, which tests/programs/test_mirror.py shows"),
+    _simple(
+        "PylogMirrorHearsNothing", "pylog_mirror_silence_seconds", "> 120", bad="400x60", good="30x60", hold="2m",
+        labels='host="h1", datacenter="offline", job="pylog-mirror", cluster="live"',
+        summary="the mirror on {{ $labels.host }} gets no answer from cluster {{ $labels.cluster }}",
+        remedy="is the link between the datacenters cut? what was read lags until it is healed, and nothing is lost",
+        not_live="it takes minutes without a link, which tests/programs/test_link_cut.py shows"),
+    _simple(
+        "PylogMirrorTopicRefused", "pylog_mirror_refused_topics", "> 0", bad="1x60", good="0x60", hold="10m",
+        labels='host="h1", datacenter="offline", job="pylog-mirror"',
+        summary="the target of the mirror on {{ $labels.host }} does not take some topics as they are",
+        remedy="the journal of pylog-mirror names each with the target's reason; the others go on",
+        not_live="it takes a target that refuses, which tests/programs/test_mirror.py shows"),
     _growing(
         "PylogMirrorForgot", "pylog_mirror_forgotten_total", "1h", severity="critical",
         labels='host="h1", datacenter="offline", job="pylog-mirror"',
