@@ -13,16 +13,19 @@ failed=()
 # test_stage NAME BUDGET_SECONDS COMMAND...
 test_stage() { stage "$@" || failed+=("$1"); }
 
+# Tests that need servers.
+served=(env SECOND_TRY=1 local/pytest.sh)
+
 test_stage 'set-up and lint' 480 local/check.sh
 test_stage 'unit and property' 300 local/pytest.sh unit tests/unit
 test_stage 'fuzzing' 120 local/pytest.sh fuzz tests/fuzz
-test_stage 'connections' 300 local/pytest.sh net tests/net
+test_stage 'connections' 300 "${served[@]}" net tests/net
 test_stage 'simulation' 90 local/pytest.sh sim tests/sim
-test_stage 'cluster tests' 660 local/pytest.sh cluster tests/cluster
-test_stage 'consumers' 300 local/pytest.sh consumers tests/consumers
-test_stage 'programs' 480 local/pytest.sh programs tests/programs
-test_stage 'interop' 300 local/pytest.sh interop tests/interop
-test_stage 'pipeline' 300 local/pytest.sh pipeline tests/pipeline
+test_stage 'cluster tests' 660 "${served[@]}" cluster tests/cluster
+test_stage 'consumers' 300 "${served[@]}" consumers tests/consumers
+test_stage 'programs' 480 "${served[@]}" programs tests/programs
+test_stage 'interop' 300 "${served[@]}" interop tests/interop
+test_stage 'pipeline' 300 "${served[@]}" pipeline tests/pipeline
 test_stage 'cluster scenario' 600 local/molecule.sh cluster
 test_stage 'rolling upgrade' 360 local/molecule.sh rolling_upgrade
 

@@ -35,6 +35,21 @@ def test_the_last_line_has_the_sums(stages: Path, tmp_path: Path, capsys: pytest
     assert len(broken) < 500
 
 
+def test_a_second_try_counts_and_is_named(stages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "unit.xml").write_text(REPORT)
+    (tmp_path / "unit-again.xml").write_text(
+        '<testsuites><testsuite tests="2"><testcase classname="a" name="breaks"/>'
+        '<testcase classname="a" name="fails"><failure message="still no"/></testcase></testsuite></testsuites>'
+    )
+    assert report.main([str(stages), str(tmp_path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "2 passed, 1 failed, 1 skipped"
+    assert "failed: unit: a::fails: no" in lines
+    assert [line.startswith("passed only when tried again: unit: a::breaks: not within") for line in lines].count(
+        True
+    ) == 1
+
+
 def test_a_stage_over_budget_or_failed_says_so(stages: Path) -> None:
     lines = report.budget_table(stages.read_text()).splitlines()
     assert lines[1].split() == ["unit", "12.0", "300"]
