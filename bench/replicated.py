@@ -38,7 +38,7 @@ from bench.pages import PAGES, RESULTS, result_name, write_page
 from bench.report import NOISY_CORES
 from pylog.client.admin import Admin
 from tests.cluster.history import Load
-from tests.servers.kafka import KAFKA_VERSION, KafkaServer, free_ports
+from tests.servers.kafka import KAFKA_VERSION, KafkaServer, fetch, free_ports
 from tests.servers.zookeeper import ZooKeeper
 
 SIZE_BYTES = 100
@@ -126,6 +126,7 @@ def trio(system: str, directory: Path) -> Iterator[Trio]:
             brokers = stack.enter_context(cluster(directory, zookeeper, session_timeout_ms=SESSION_MS, settings={}))
             found = [(one.bootstrap, one.pid) for one in brokers.values()]
         else:
+            fetch()  # once, before three start at a time
             quorum = dict(zip((1, 2, 3), free_ports(3), strict=True))
             servers = [KafkaServer(directory / f"kafka-{one}", node_id=one, quorum=quorum) for one in quorum]
             for server in servers:

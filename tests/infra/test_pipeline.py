@@ -37,9 +37,12 @@ def test_it_runs_with_the_files_that_are_installed(runner: AnsibleRunner, part: 
 def test_the_tiers_are_compared_again_and_again(runner: AnsibleRunner, variables: Variables) -> None:
     comparing = [one for one in runner.get_hosts("pylog_audit") if variables(one).get("audit_ledgers")]
     assert comparing, "nobody compares"
-    for name in comparing:
-        timer = runner.get_host(name).service("pylog-audit-report.timer")
-        assert (timer.is_running, timer.is_enabled) == (True, True)
+    for name in runner.get_hosts("pylog_audit"):
+        host = runner.get_host(name)
+        assert host.file("/etc/systemd/system/pylog-audit-report.timer").exists == (name in comparing)
+        if name in comparing:
+            timer = host.service("pylog-audit-report.timer")
+            assert (timer.is_running, timer.is_enabled) == (True, True)
 
 
 @pytest.mark.readonly
