@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,11 +21,28 @@ from tests.servers.zookeeper import ZooKeeper
 
 BROKERS = (1, 2, 3)
 _TABLE = "inet faults"
+_NUMBERS = 250
 
 
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+
+
+def _bridge(number: int) -> str:
+    return f"plt{number}"
+
+
+def _add_bridge() -> int:
+    """Add a bridge with the first free number: other runs of these tests on this machine have theirs."""
+    started = os.getpid() % _NUMBERS
+    for number in chain(range(started, _NUMBERS), range(started)):
+        command = ["ip", "link", "add", _bridge(number), "type", "bridge"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return number
+        assert "File exists" in done.stderr, f"{' '.join(command)}: {done.stderr}"
+    raise AssertionError(f"{_NUMBERS} networks of killed runs are left: ip link show type bridge")
 
 
 class Network:
@@ -35,15 +53,21 @@ class Network:
     """
 
     def __init__(self) -> None:
-        # Other runs of these tests on this machine have other numbers.
-        number = os.getpid() % 250
-        self._name = f"plt{number}"
-        self._subnet = f"10.199.{number}"
-        self.host = f"{self._subnet}.254"
+        self._name = self._subnet = self.host = ""  # chosen with the bridge
 
     def __enter__(self) -> "Network":
+        number = _add_bridge()
+        self._name, self._subnet = _bridge(number), f"10.199.{number}"
+        self.host = f"{self._subnet}.254"
+        try:
+            self._set_up()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def _set_up(self) -> None:
         bridge = self._name
-        _run("ip", "link", "add", bridge, "type", "bridge")
         _run("ip", "addr", "add", f"{self.host}/24", "dev", bridge)
         _run("ip", "link", "set", bridge, "up")
         for one in BROKERS:
@@ -56,13 +80,15 @@ class Network:
             _run("ip", "-n", space, "link", "set", "lo", "up")
             self._nft(one, "add", "table", *_TABLE.split())
             for hook in ("input", "output"):
-                chain = f"{{ type filter hook {hook} priority 0; }}"
-                self._nft(one, "add", "chain", *_TABLE.split(), hook, chain)
-        return self
+                kind = f"{{ type filter hook {hook} priority 0; }}"
+                self._nft(one, "add", "chain", *_TABLE.split(), hook, kind)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
         for one in BROKERS:
             subprocess.run(["ip", "netns", "del", self._space(one)], capture_output=True, check=False)
         subprocess.run(["ip", "link", "del", self._name], capture_output=True, check=False)
