@@ -82,8 +82,9 @@ def test_a_fetch_is_sent_by_the_kernel_and_its_records_are_not_read(broker: Brok
     sent = sum(int(line.rpartition("= ")[2]) for line in lines if "sendfile(" in line)
     read = sum(max(int(line.rpartition("= ")[2].split()[0]), 0) for line in lines if "sendfile(" not in line)
     assert sent == TOTAL_BYTES
-    # The headers by which the first batch is found, and one byte here and there to see that it is in memory.
-    assert read <= 32 * (16 << 10) < TOTAL_BYTES // 10
+    # The headers by which the first batch is found, and one byte here and there to see that it is in memory: where the
+    # file system cannot tell that without waiting, as tmpfs cannot, a thread reads all of it first.
+    assert not is_on_a_disk(broker.data_dir) or read <= 32 * (16 << 10) < TOTAL_BYTES // 10
 
 
 def test_after_a_warm_restart_a_full_read_causes_no_block_reads(broker: BrokerProcess) -> None:
