@@ -265,8 +265,8 @@ def ask(path: str, target: str) -> dict[str, Any] | None:
 
 
 def unit_state(unit: str) -> dict[str, str]:
-    """Return systemd's ActiveState, SubState, MainPID and NRestarts of *unit*."""
-    _, out = run("systemctl", "show", unit, "-p", "ActiveState,SubState,MainPID,Result,NRestarts")
+    """Return systemd's ActiveState, SubState, MainPID, NRestarts and Job of *unit*."""
+    _, out = run("systemctl", "show", unit, "-p", "ActiveState,SubState,MainPID,Result,NRestarts,Job")
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
@@ -345,6 +345,8 @@ def broker(broker_id: int, data_dir: str = "") -> dict[str, Any]:
     config = Path(f"/etc/pylog/broker-{broker_id}.yml")
     state = unit_state(unit)
     is_active = state.get("ActiveState") in ("active", "activating", "deactivating", "reloading")
+    is_off = state.get("ActiveState") in ("inactive", "failed") and not state.get("Job")
+    silence = f"it is {state['ActiveState']}, and nothing starts it" if is_off else "the admin socket does not answer"
     ready = ask(admin_socket, "/ready") if is_active else None
     status = ask(admin_socket, "/status") if is_active else None
     return {
@@ -352,6 +354,7 @@ def broker(broker_id: int, data_dir: str = "") -> dict[str, Any]:
         "unit": unit,
         "config_hash": hashlib.sha256(config.read_bytes()).hexdigest()[:16] if config.exists() else "",
         "is_active": is_active,
+        "is_off": is_off,
         "restarts": int(state.get("NRestarts") or 0),
         "changed_files": changed_since_start(record) if is_active else [],
         "started_with": started_with(record) if is_active else {},
@@ -361,7 +364,7 @@ def broker(broker_id: int, data_dir: str = "") -> dict[str, Any]:
         "free_percent": free_percent(data_dir),
         "status": {key: value for key, value in status.items() if key != "partitions"} if status else None,
         "is_ready": bool(ready and ready.get("ready")),
-        "reason": (ready or {}).get("reason", "the admin socket does not answer"),
+        "reason": (ready or {}).get("reason", silence),
         "lacking": (ready or {}).get("lacking", 0),
     }
 
@@ -371,8 +374,10 @@ def brokers(wanted: Mapping[str, Any]) -> dict[str, Any]:
     directories = wanted.get("data_dirs", {})
     readings = [broker(broker_id, directories.get(str(broker_id), "")) for broker_id in wanted["brokers"]]
     is_ready = all(reading["is_ready"] for reading in readings)
-    # A process that systemd starts again and again will not get well by waiting.
-    is_hopeless = any(reading["restarts"] >= CRASHES and not reading["is_ready"] for reading in readings)
+    # A process that systemd starts again and again will not get well by waiting, nor one that it does not start.
+    is_hopeless = any(
+        reading["is_off"] or (reading["restarts"] >= CRASHES and not reading["is_ready"]) for reading in readings
+    )
     is_recovering = any((reading["status"] or {}).get("state") == "recovering" for reading in readings)
     unwell = [f"broker {reading['id']}: {reading['reason']}" for reading in readings if not reading["is_ready"]]
     return {

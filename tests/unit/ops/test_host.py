@@ -128,6 +128,25 @@ def test_waiting_ends_early_for_a_process_that_crashes_again_and_again() -> None
     assert read == []
 
 
+@pytest.mark.parametrize(
+    ("state", "is_hopeless"),
+    [
+        ("ActiveState=inactive\nJob=", True),
+        ("ActiveState=failed\nJob=", True),
+        ("ActiveState=inactive\nJob=117", False),
+        ("ActiveState=activating\nJob=", False),
+        ("", False),  # systemd does not answer
+    ],
+)
+def test_a_broker_that_nothing_starts_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, state: str, is_hopeless: bool
+) -> None:
+    monkeypatch.setattr(host, "run", lambda *_: (0, state))
+    found = host.brokers({"brokers": [7]})
+    assert found["is_hopeless"] is is_hopeless
+    assert ("nothing starts it" in found["reason"]) is is_hopeless
+
+
 def test_reading_the_log_after_a_crash_does_not_count_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_s = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock_s[0])
