@@ -74,6 +74,7 @@ def make_secret(path: Path) -> None:
     """Write a secret to *path* unless one is there; several runs at once agree on the first one's."""
     if path.exists():
         return
+    path.parent.mkdir(exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent) as part:
         part.write(secrets.token_hex(32) + "\n")
         part.flush()
