@@ -15,7 +15,7 @@ export PATH="$VENV/bin:$PATH" ANSIBLE_FORCE_COLOR=0 NO_COLOR=1
 log="$STATE/results/baremetal.log"
 numbers="$STATE/results/baremetal.json"
 page="docs/results/baremetal${ONLY:+-$ONLY}.md"
-commit=$(git describe --always --dirty --abbrev=10) # before the page itself is changed
+commit=$(tested_commit)
 case "${ONLY:-}" in
   '' | brokers | hosts) ;;
   *) die "ONLY: found $ONLY, wanted brokers or hosts" ;;

@@ -64,3 +64,11 @@ debian_sources() {
 
 # hash_of FILE...: one short name for the content of several files, wherever the checkout lies.
 hash_of() { sha256sum -- "$@" | cut -d ' ' -f 1 | sha256sum | cut -c1-16; }
+
+# The commit that is tested, for pages of results: those that earlier runs wrote do not make it another one.
+tested_commit() {
+  local commit
+  commit=$(git describe --always --abbrev=10)
+  [[ -z "$(git status --porcelain -- . ':!docs/results')" ]] || commit+=-dirty
+  echo "$commit"
+}

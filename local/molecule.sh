@@ -69,7 +69,7 @@ say "$tested"
 
 # The last full run stays in the repository, for whoever wants to know before running it.
 if [[ -n "${FULL:-}" ]]; then
-  "$VENV/bin/python" local/molecule_page.py "$scenario" "$(git describe --always --dirty --abbrev=10)" "$(date -u +%F)" \
+  "$VENV/bin/python" local/molecule_page.py "$scenario" "$(tested_commit)" "$(date -u +%F)" \
     "$SECONDS" "$(nproc) cores, load average $(cut -d ' ' -f 1,3 /proc/loadavg | tr ' ' '/') (1/15 minutes) at the end" \
     "${tested#tested: }" "$STATE/results/$scenario.json" >"docs/results/molecule-$scenario.md"
   say "kept as docs/results/molecule-$scenario.md"
