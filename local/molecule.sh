@@ -71,6 +71,7 @@ say "$tested"
 if [[ -n "${FULL:-}" ]]; then
   "$VENV/bin/python" local/molecule_page.py "$scenario" "$(tested_commit)" "$(date -u +%F)" \
     "$SECONDS" "$(nproc) cores, load average $(cut -d ' ' -f 1,3 /proc/loadavg | tr ' ' '/') (1/15 minutes) at the end" \
-    "${tested#tested: }" "$STATE/results/$scenario.json" >"docs/results/molecule-$scenario.md"
+    "${tested#tested: }" "$STATE/results/$scenario.json" "$PYLOG_JUNIT_XML" "$directory/about.md" \
+    >"docs/results/molecule-$scenario.md"
   say "kept as docs/results/molecule-$scenario.md"
 fi

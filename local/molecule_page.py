@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Print the page of a Molecule scenario's last full run, which stays in docs/results.
 
-    molecule_page.py SCENARIO COMMIT DATE SECONDS MACHINE TESTED NUMBERS.json
+    molecule_page.py SCENARIO COMMIT DATE SECONDS MACHINE TESTED NUMBERS.json JUNIT_XML ABOUT.md
 
 NUMBERS.json is what the scenario's tests kept, if they kept anything: lists of what was done become tables, with a
-line for each client that produced meanwhile; what is no such list stands below as it is.
+line for each client that produced meanwhile; what is no such list stands below as it is. Then comes how long each test
+took, and at the end ABOUT.md, if the scenario has one: what the numbers are numbers of.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,13 +43,27 @@ def table(deeds: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def page(scenario: str, facts: Sequence[str], numbers: Mapping[str, Any]) -> str:
+def tests(report: ET.Element) -> list[str]:
+    """Return a table with a line for each test of a JUnit report, in the order in which they ran."""
+    lines = ["| test | seconds |", "|---|--:|"]
+    for case in report.iter("testcase"):
+        skipped = case.find("skipped")
+        took = f"{float(case.get('time', 0)):.0f}" if skipped is None else f"skipped: {skipped.get('message', '')}"
+        lines.append(_line([case.get("name", "").removeprefix("test_").replace("_", " "), took]))
+    return lines
+
+
+def page(
+    scenario: str, facts: Sequence[str], numbers: Mapping[str, Any], report: ET.Element | None = None, about: str = ""
+) -> str:
     """Return the page as Markdown.
 
     Args:
         scenario: its name.
         facts: commit, date, seconds, machine and what was tested.
         numbers: what the tests kept.
+        report: the JUnit report of its tests.
+        about: what stands at the end of the page of each run.
     """
     lines = [f"# Scenario {scenario}", "", _line(["commit", "date", "seconds", "machine", "tested"]), "|" + "---|" * 5]
     lines.append(_line(facts))
@@ -57,6 +73,10 @@ def page(scenario: str, facts: Sequence[str], numbers: Mapping[str, Any]) -> str
     left = {name: value for name, value in numbers.items() if name not in tables and "" not in tables}
     if left:
         lines += ["", *("    " + line for line in json.dumps(left, indent=2).splitlines())]
+    if report is not None:
+        lines += ["", "## Tests", "", *tests(report)]
+    if about:
+        lines += ["", "## What this shows", "", about.rstrip("\n")]
     return "\n".join(lines) + "\n"
 
 
@@ -65,6 +85,15 @@ def _line(cells: Sequence[object]) -> str:
 
 
 if __name__ == "__main__":
-    name, *told, kept = sys.argv[1:]
-    path = Path(kept)
-    print(page(name, told, json.loads(path.read_text()) if path.exists() else {}), end="")
+    name, *told, kept, junit_xml, about_md = sys.argv[1:]
+    figures, text = Path(kept), Path(about_md)
+    print(
+        page(
+            name,
+            told,
+            json.loads(figures.read_text()) if figures.exists() else {},
+            ET.parse(junit_xml).getroot(),
+            text.read_text() if text.exists() else "",
+        ),
+        end="",
+    )

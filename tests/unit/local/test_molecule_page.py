@@ -1,5 +1,7 @@
 """The page of a scenario's last full run: tables of what was done, with a line for each client."""
 
+import xml.etree.ElementTree as ET
+
 import molecule_page
 
 FACTS = ("abc", "2026-11-22", "300", "2 cores, load average 7", "7 tests on 3 hosts")
@@ -43,3 +45,24 @@ def test_what_is_no_list_of_deeds_stands_below_as_it_is() -> None:
 
 def test_without_numbers_there_is_the_run_alone() -> None:
     assert len(molecule_page.page("resume", FACTS, {}).splitlines()) == 5
+
+
+def test_each_test_has_its_time_and_what_the_scenario_shows_stands_at_the_end() -> None:
+    report = ET.fromstring(
+        '<testsuites><testsuite><testcase name="test_a_disk_is_lost" time="97.6"/>'
+        '<testcase name="test_a_drill[T36]" time="0.1"><skipped message="no memory limits"/></testcase>'
+        "</testsuite></testsuites>"
+    )
+    assert molecule_page.page("broker_loss", FACTS, {}, report, "Clients produced.\n").splitlines()[5:] == [
+        "",
+        "## Tests",
+        "",
+        "| test | seconds |",
+        "|---|--:|",
+        "| a disk is lost | 98 |",
+        "| a drill[T36] | skipped: no memory limits |",
+        "",
+        "## What this shows",
+        "",
+        "Clients produced.",
+    ]
