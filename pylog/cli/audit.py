@@ -56,6 +56,7 @@ def lake(
     from pylog.audit import lake as counting
     from pylog.audit import load
     from pylog.client.admin import Admin
+    from pylog.errors import ApiError, ErrorCode
     from pylog.ingest.lake import HOUR_S, Lake
 
     cluster = connection(load_given(bootstrap, timeout, property))
@@ -64,14 +65,16 @@ def lake(
     from_ms = now_ms - parse_duration_ms(since)
     from_ms -= from_ms % 3_600_000
     admin, reports = Admin(cluster), []
-    there = admin.cluster().topics
     for topic in sorted(state.position.topic_ids):
-        if topic not in there:
+        loaded = {one.partition: offset for one, offset in state.position.offsets.items() if one.topic == topic}
+        try:
+            # Asked before the files are read: what they hold is then at least as much.
+            complete_ms = counting.complete_ms(admin, topic, loaded, now_ms)
+        except ApiError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
             note(f"topic {topic} is in the lake and not in the cluster any more; its count stays what it was")
             continue
-        loaded = {one.partition: offset for one, offset in state.position.offsets.items() if one.topic == topic}
-        # Asked before the files are read: what they hold is then at least as much.
-        complete_ms = counting.complete_ms(admin, topic, loaded, now_ms)
         # An hour more: a clock that was set back puts a record into one before its stamp's.
         files = [
             directory / file.path

@@ -1,6 +1,7 @@
 """The audit over real clusters: data is altered on its way, the report names what and where."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -264,13 +265,13 @@ def test_a_topic_that_is_made_again_is_counted_from_its_beginning(
     assert sum(row["arrived"]["live"] for row in found["topics"][topic]) == 1700
 
 
-def load(bootstrap: str, directory: Path, topic: str) -> None:
-    """Land all that the topic holds, as a task of the load job does, in this process."""
+def load(bootstrap: str, directory: Path, *topics: str) -> None:
+    """Land all that the topics hold, as a task of the load job does, in this process."""
     lake = Lake.create(directory)
     state = lake.finish()
     with RawClient(bootstrap) as client:
-        latest = positions(client, (topic,), LATEST_TIMESTAMP)
-        starts = positions(client, (topic,), EARLIEST_TIMESTAMP).offsets
+        latest = positions(client, topics, LATEST_TIMESTAMP)
+        starts = positions(client, topics, EARLIEST_TIMESTAMP).offsets
     attempt = lake.begin(Kind.LOAD, state)
     landed = landing.land(
         plan.ranges_between(state.position, latest, starts),
@@ -279,14 +280,19 @@ def load(bootstrap: str, directory: Path, topic: str) -> None:
     lake.commit(attempt, landed.files, dead_letters=landed.dead_letters, more=job.report([landed], [], latest))
 
 
+def count_lake(live: Datacenter, lake: Path) -> str:
+    """Count what is in the lake, and return what was noted meanwhile."""
+    command = [sys.executable, "-m", "pylog", "audit", "lake", str(lake), f"--bootstrap={live.bootstrap}",
+               f"--window-ms={WINDOW_MS}"]  # fmt: skip
+    return subprocess.run(command, check=True, capture_output=True, text=True).stderr
+
+
 def lake_report(live: Datacenter, lake: Path, topic: str) -> tuple[int, dict[str, Any]]:
     """Count the lake and report until nothing is pending."""
     answers: list[tuple[int, dict[str, Any]]] = []
 
     def is_done() -> bool:
-        command = [sys.executable, "-m", "pylog", "audit", "lake", str(lake), f"--bootstrap={live.bootstrap}",
-                   f"--window-ms={WINDOW_MS}"]  # fmt: skip
-        subprocess.run(command, check=True, capture_output=True)
+        count_lake(live, lake)
         answers.append(report(live, live, topic))
         return is_judged(answers[-1][1], topic, 500, "lake")
 
@@ -314,3 +320,16 @@ def test_t38_rows_deleted_in_parquet_are_named(tmp_path: Path, live: Datacenter,
     }
     named = [number for one in found["findings"] for first, last in one["ranges"] for number in range(first, last + 1)]
     assert sorted(named) == gone
+
+
+def test_a_topic_that_is_gone_leaves_the_others_counted(tmp_path: Path, live: Datacenter, topic: str) -> None:
+    gone, lake = f"{topic}-gone", tmp_path / "lake"
+    for name in (gone, topic):
+        live.create(name)
+        with AuditedProducer(live.bootstrap, window_ms=WINDOW_MS) as producer:
+            producer.send(name, b"one")
+    load(live.bootstrap, lake, gone, topic)
+    live.admin.delete_topic(gone)
+    said = count_lake(live, lake)
+    assert f"topic {gone} is in the lake and not in the cluster any more" in said
+    assert re.search(r"reported \d+ windows of 1 topics", said)
