@@ -63,7 +63,8 @@ def conclusion(log: str, tests: int) -> str:
     steps = sections(log)
     first_s, again_s = seconds(steps["converge"]), seconds(steps["idempotence"])
     took = f", in {again_s} s after {first_s} s" if first_s else ""
-    return f"tested: {tests} tests on {len(recap(steps['idempotence']))} hosts, the second run changed nothing{took}"
+    hosts = len(recap(steps["idempotence"]))
+    return f"tested: {tests} tests on {hosts} host{'s' * (hosts != 1)}, the second run changed nothing{took}"
 
 
 def problems(log: str, tests: int, min_tests: int, empty_plays: Collection[str] = ()) -> list[str]:

@@ -60,7 +60,7 @@ def test_the_conclusion_says_how_long_both_runs_took() -> None:
     ran = log(converge=timed("0:00:01.000") + "\n" + play(3, "live1") + "\n" + timed("0:02:12.374"),
               idempotence=play(0, "live1") + "\n" + timed("0:00:21.203"))
     assert molecule_log.conclusion(ran, 7) == (
-        "tested: 7 tests on 1 hosts, the second run changed nothing, in 21 s after 132 s")
+        "tested: 7 tests on 1 host, the second run changed nothing, in 21 s after 132 s")
 
 
 def test_colours_do_not_hide_a_change() -> None:
