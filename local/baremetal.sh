@@ -93,5 +93,6 @@ fi
   awk -F '\t' '{ printf "| %s | %s |\n", $1, $2 }' "$STAGES"
   printf '\nTests: %s.\n\n' "$(grep '^passed=' "$log" | paste -sd ';' | sed 's/;/; /g')"
   sed 's/^/    /' "$numbers"
+  cat tests/baremetal/about.md
 } >"$page"
 say "kept as $page"
