@@ -107,8 +107,9 @@ def run(rounds: int, count: int) -> dict[str, list[Sample]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark, print its table and keep its results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.ablation", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.ablation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--write", action=argparse.BooleanOptionalAction, default=True, help="keep results in docs/")
@@ -116,15 +117,25 @@ def main(arguments: Sequence[str]) -> int:
     found = run(options.rounds, options.count)
     rates = {step: statistics.median(one.rate for one in runs) for step, runs in found.items()}
     costs = {step: statistics.median(one.cpu_s_per_million for one in runs) for step, runs in found.items()}
-    table = "\n".join(["| | msgs/s | broker CPU s/M |", "|---|--:|--:|"] + [
-        f"| {step} | {rates[step]:,.0f} | {costs[step]:.2f} |" for step in rates])
+    table = "\n".join(
+        ["| | msgs/s | broker CPU s/M |", "|---|--:|--:|"]
+        + [f"| {step} | {rates[step]:,.0f} | {costs[step]:.2f} |" for step in rates]
+    )
     print(table)
     if options.write:
         csv_name = pages.result_name("ablation")
         write_samples(pages.RESULTS / csv_name, [one for runs in found.values() for one in runs])
         pages.bars("ablation", "Each reason switched off", "messages a second", rates)
-        pages.write_page("ablation", _PAGE.format(size=SIZE_BYTES, rounds=options.rounds,
-                                                  day=f"{datetime.now(UTC):%Y-%m-%d}", csv_name=csv_name, table=table))
+        pages.write_page(
+            "ablation",
+            _PAGE.format(
+                size=SIZE_BYTES,
+                rounds=options.rounds,
+                day=f"{datetime.now(UTC):%Y-%m-%d}",
+                csv_name=csv_name,
+                table=table,
+            ),
+        )
     return 0
 
 

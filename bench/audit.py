@@ -41,10 +41,18 @@ def plain(
 ) -> None:
     """Send as confluent-kafka's users do."""
     failed = []
-    producer = Producer({
-        "bootstrap.servers": bootstrap, "enable.idempotence": True, "acks": "all", "linger.ms": 5,
-        "queue.buffering.max.messages": 500_000, "partitioner": "murmur2_random",
-        "delivery.report.only.error": True, "on_delivery": lambda error, _: failed.append(error)})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 500_000,
+            "partitioner": "murmur2_random",
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, _: failed.append(error),
+        }
+    )
     produce = producer.produce
     for number, value in enumerate(values):
         while True:
@@ -104,8 +112,9 @@ READING: dict[str, Way] = {"read": read, "counted": counted}
 
 def main(arguments: Sequence[str]) -> int:
     """Print each round and the medians."""
-    parser = argparse.ArgumentParser(prog="python -m bench.audit", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.audit", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in (("rounds", 5), ("messages", 300_000), ("size", 200)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args(arguments)
@@ -125,14 +134,18 @@ def main(arguments: Sequence[str]) -> int:
                 if number:  # the first round warms up
                     found[name].append(us)
             if number:
-                print(f"round {number}: " + ", ".join(f"{name} {each[-1]:.2f} us" for name, each in found.items()),
-                      flush=True)
+                print(
+                    f"round {number}: " + ", ".join(f"{name} {each[-1]:.2f} us" for name, each in found.items()),
+                    flush=True,
+                )
     median = {name: statistics.median(each) for name, each in found.items()}
     print("median: " + ", ".join(f"{name} {us:.2f} us" for name, us in median.items()))
     for with_it, without in (("audited", "plain"), ("counted", "read")):
         more_us = statistics.median(a - b for a, b in zip(found[with_it], found[without], strict=True))
-        print(f"{with_it}: {median[with_it] / median[without]:.2f} times {without}, {more_us:.2f} us more a record: "
-              f"2 % of a core is {20_000 / more_us:,.0f} records a second")
+        print(
+            f"{with_it}: {median[with_it] / median[without]:.2f} times {without}, {more_us:.2f} us more a record: "
+            f"2 % of a core is {20_000 / more_us:,.0f} records a second"
+        )
     return 0
 
 

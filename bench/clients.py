@@ -37,8 +37,9 @@ def build_rdk_client(work_dir: Path = WORK_DIR) -> Path:
     if compiler is None:
         raise RuntimeError("a C compiler is needed: apt-get install gcc libc6-dev librdkafka-dev")
     work_dir.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run([compiler, "-O2", "-o", str(binary), str(_SOURCE), "-lrdkafka"], capture_output=True,
-                          text=True, check=False)
+    done = subprocess.run(
+        [compiler, "-O2", "-o", str(binary), str(_SOURCE), "-lrdkafka"], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(f"cannot build {_SOURCE.name} (apt-get install librdkafka-dev):\n{done.stderr}")
     return binary

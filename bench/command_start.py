@@ -38,8 +38,10 @@ def main() -> None:
                 found[" ".join(arguments)].append(seconds(arguments, broker.bootstrap))
     print(f"{runs} runs, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; min / median / max in ms")
     for command, took in found.items():
-        print(f"pylog {command:28}", " / ".join(f"{value * 1000:.0f}" for value in (
-            min(took), statistics.median(took), max(took))))
+        print(
+            f"pylog {command:28}",
+            " / ".join(f"{value * 1000:.0f}" for value in (min(took), statistics.median(took), max(took))),
+        )
 
 
 if __name__ == "__main__":

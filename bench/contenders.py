@@ -157,10 +157,19 @@ def measure(
     used = process.usage(one.pid) - before
     rate = (count - lost) / (end_time - start) if row.acks == 0 and found is not None else rate_of(output)
     return Sample(
-        round=round_number, system=one.name, label=row.label, count=count, size=size, rate=round(rate),
-        wall_s=round(end_time - start, 2), broker_cpu_s=round(used.broker_cpu_s, 2),
-        client_cpu_s=round(used.clients_cpu_s, 2), other_cpu_s=round(used.other_cpu_s, 2), lost=lost,
-        rss_mb=round(process.rss_mb(one.pid), 1))
+        round=round_number,
+        system=one.name,
+        label=row.label,
+        count=count,
+        size=size,
+        rate=round(rate),
+        wall_s=round(end_time - start, 2),
+        broker_cpu_s=round(used.broker_cpu_s, 2),
+        client_cpu_s=round(used.clients_cpu_s, 2),
+        other_cpu_s=round(used.other_cpu_s, 2),
+        lost=lost,
+        rss_mb=round(process.rss_mb(one.pid), 1),
+    )
 
 
 def rate_of(output: str) -> float:

@@ -189,9 +189,7 @@ def main() -> None:
             admin = Admin(bootstrap)
             began_s = time.monotonic()
             for number in range(TOPICS):
-                admin.create_topic(
-                    f"t{number}", partitions=arguments.partitions // TOPICS, replication_factor=3
-                )
+                admin.create_topic(f"t{number}", partitions=arguments.partitions // TOPICS, replication_factor=3)
             wait_in_sync(admin)
             print(f"{arguments.partitions} partitions made in {time.monotonic() - began_s:.1f} s, {load()}")
             worst: list[float] = []

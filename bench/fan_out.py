@@ -56,22 +56,42 @@ class Fan:
 
 def fan(broker: KafkaLike, readers: int, count: int) -> Fan:
     """Let *readers* read the topic at once, each of them all of it."""
-    command = [str(broker.client), "-C", "-b", broker.broker.bootstrap, "-t", _TOPIC, "-p", "0", "-c", str(count),
-               "-X", "fetch.message.max.bytes=204800", "-X", "queued.min.messages=50000"]
+    command = [
+        str(broker.client),
+        "-C",
+        "-b",
+        broker.broker.bootstrap,
+        "-t",
+        _TOPIC,
+        "-p",
+        "0",
+        "-c",
+        str(count),
+        "-X",
+        "fetch.message.max.bytes=204800",
+        "-X",
+        "queued.min.messages=50000",
+    ]
     before, start = process.cpu_s(broker.pid), time.monotonic()
     running = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(readers)]
     codes = [one.wait(TIMEOUT_S) for one in running]
     assert not any(codes), f"readers ended with {codes}"
     took, used = time.monotonic() - start, process.cpu_s(broker.pid) - before
     delivered = readers * count
-    return Fan(system=broker.name, readers=readers, total_rate=round(delivered / took),
-               cpu_s_per_million=round(used / delivered * 1e6, 3), broker_rss_mb=round(process.rss_mb(broker.pid), 1))
+    return Fan(
+        system=broker.name,
+        readers=readers,
+        total_rate=round(delivered / took),
+        cpu_s_per_million=round(used / delivered * 1e6, 3),
+        broker_rss_mb=round(process.rss_mb(broker.pid), 1),
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark, print its table and keep its results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.fan_out", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.fan_out", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--systems", nargs="+", choices=("pylog", "kafka"), default=("pylog", "kafka"))
     parser.add_argument("--write", action=argparse.BooleanOptionalAction, default=True, help="keep results in docs/")
@@ -87,18 +107,36 @@ def main(arguments: Sequence[str]) -> int:
                 found.append(fan(broker, readers, options.count))
                 print(found[-1], flush=True)
     rows = ["| system | readers | msgs/s, all together | broker CPU s/M | broker RSS |", "|---|--:|--:|--:|--:|"]
-    rows += [f"| {one.system} | {one.readers} | {one.total_rate:,.0f} | {one.cpu_s_per_million:.2f} "
-             f"| {one.broker_rss_mb:.0f} MB |" for one in found]
+    rows += [
+        f"| {one.system} | {one.readers} | {one.total_rate:,.0f} | {one.cpu_s_per_million:.2f} "
+        f"| {one.broker_rss_mb:.0f} MB |"
+        for one in found
+    ]
     table = "\n".join(rows)
     print(table)
     if options.write:
         csv_name = pages.result_name("fan_out")
         write_rows(pages.RESULTS / csv_name, Fan, found)
-        pages.lines("fan_out", "Broker CPU a message delivered", ("readers", "CPU s per million"), {
-            system: [(one.readers, one.cpu_s_per_million) for one in found if one.system == system]
-            for system in options.systems})
-        pages.write_page("fan_out", _PAGE.format(count=options.count, size=SIZE_BYTES, cores=os.cpu_count(),
-                                                 day=f"{datetime.now(UTC):%Y-%m-%d}", csv_name=csv_name, table=table))
+        pages.lines(
+            "fan_out",
+            "Broker CPU a message delivered",
+            ("readers", "CPU s per million"),
+            {
+                system: [(one.readers, one.cpu_s_per_million) for one in found if one.system == system]
+                for system in options.systems
+            },
+        )
+        pages.write_page(
+            "fan_out",
+            _PAGE.format(
+                count=options.count,
+                size=SIZE_BYTES,
+                cores=os.cpu_count(),
+                day=f"{datetime.now(UTC):%Y-%m-%d}",
+                csv_name=csv_name,
+                table=table,
+            ),
+        )
     return 0
 
 

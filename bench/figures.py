@@ -126,8 +126,9 @@ def draw(samples: Sequence[Sample]) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark, print its table and keep its results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.figures", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batched", type=int, default=2_000_000)
@@ -140,11 +141,23 @@ def main(arguments: Sequence[str]) -> int:
     if options.write:
         write_samples(pages.RESULTS / csv_name, samples)
         draw(samples)
-        pages.write_page("figures", _PAGE.format(
-            size=SIZE_BYTES, rounds=options.rounds, batched=options.batched, single=options.single,
-            cores=os.cpu_count(), pinning="brokers and clients pinned to one each" if options.pin else "nothing pinned",
-            day=f"{datetime.now(UTC):%Y-%m-%d}", csv_name=csv_name, noisy=noisy(samples), runs=len(samples),
-            noisy_cores=NOISY_CORES, table=table(samples)))
+        pages.write_page(
+            "figures",
+            _PAGE.format(
+                size=SIZE_BYTES,
+                rounds=options.rounds,
+                batched=options.batched,
+                single=options.single,
+                cores=os.cpu_count(),
+                pinning="brokers and clients pinned to one each" if options.pin else "nothing pinned",
+                day=f"{datetime.now(UTC):%Y-%m-%d}",
+                csv_name=csv_name,
+                noisy=noisy(samples),
+                runs=len(samples),
+                noisy_cores=NOISY_CORES,
+                table=table(samples),
+            ),
+        )
     print(table(samples))
     return 0
 

@@ -86,13 +86,25 @@ async def _broker(directory: Path) -> tuple[Requests, GroupCoordinator]:
     metrics = Metrics()
     acknowledgements = Acknowledgements(partitions, _now_ms)
     fetch = FetchHandler(
-        partitions, metrics, max_bytes=55 << 20, now_ms=_now_ms, advanced=acknowledgements.changed,
-        throttles=Throttles(0, settings, partitions, _now_ms))
+        partitions,
+        metrics,
+        max_bytes=55 << 20,
+        now_ms=_now_ms,
+        advanced=acknowledgements.changed,
+        throttles=Throttles(0, settings, partitions, _now_ms),
+    )
     produce = ProduceHandler(
-        partitions, metrics, now_ms=_now_ms, appended=fetch.changed, acknowledgements=acknowledgements)
+        partitions, metrics, now_ms=_now_ms, appended=fetch.changed, acknowledgements=acknowledgements
+    )
     groups = GroupCoordinator(
-        partitions, settings, metrics, now_ms=_now_ms, wall_ms=_now_ms, appended=fetch.changed,
-        acknowledgements=acknowledgements)
+        partitions,
+        settings,
+        metrics,
+        now_ms=_now_ms,
+        wall_ms=_now_ms,
+        appended=fetch.changed,
+        acknowledgements=acknowledgements,
+    )
     groups.image_applied(changed)
     await asyncio.sleep(0.2)  # empty partitions are loaded at once
     cluster = SimpleNamespace(broker_id=0, partitions=partitions, settings=settings, groups=groups)
@@ -103,12 +115,20 @@ async def _member(groups: GroupCoordinator, group_id: str) -> JoinGroupResponse:
     """Make a stable group of one member."""
     joined = await groups.join(
         JoinGroupRequest(
-            group_id=group_id, session_timeout_ms=1_800_000, rebalance_timeout_ms=60_000, protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")]),
-        "bench", "/127.0.0.1", 3)
+            group_id=group_id,
+            session_timeout_ms=1_800_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        ),
+        "bench",
+        "/127.0.0.1",
+        3,
+    )
     assert isinstance(joined, JoinGroupResponse)
-    await groups.sync(SyncGroupRequest(
-        group_id=group_id, generation_id=joined.generation_id, member_id=joined.member_id))
+    await groups.sync(
+        SyncGroupRequest(group_id=group_id, generation_id=joined.generation_id, member_id=joined.member_id)
+    )
     return joined
 
 
@@ -120,9 +140,15 @@ def _frame(request: Request, version: int) -> memoryview:
 
 def _commit(group_id: str, member: JoinGroupResponse, partitions: int) -> memoryview:
     rows = [OffsetCommitRequestPartition(partition_index=number, committed_offset=7) for number in range(partitions)]
-    return _frame(OffsetCommitRequest(
-        group_id=group_id, generation_id_or_member_epoch=member.generation_id, member_id=member.member_id,
-        topics=[OffsetCommitRequestTopic(name="bench", partitions=rows)]), COMMIT_VERSION)
+    return _frame(
+        OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=member.generation_id,
+            member_id=member.member_id,
+            topics=[OffsetCommitRequestTopic(name="bench", partitions=rows)],
+        ),
+        COMMIT_VERSION,
+    )
 
 
 def _repeat(run: Callable[[], None], count: int) -> None:
@@ -147,8 +173,10 @@ async def _main(count: int, group_count: int, profile: bool) -> None:
         members = {f"group-{number}": await _member(groups, f"group-{number}") for number in range(group_count)}
         first, member = next(iter(members.items()))
         connection = cast(Connection, _NoConnection())
-        beat = _frame(HeartbeatRequest(
-            group_id=first, generation_id=member.generation_id, member_id=member.member_id), HEARTBEAT_VERSION)
+        beat = _frame(
+            HeartbeatRequest(group_id=first, generation_id=member.generation_id, member_id=member.member_id),
+            HEARTBEAT_VERSION,
+        )
         rows = {
             "commit, 1 partition": (_commit(first, member, 1), count),
             "commit, 20 partitions": (_commit(first, member, 20), count // 10),
@@ -170,8 +198,10 @@ async def _main(count: int, group_count: int, profile: bool) -> None:
         found["sweep"] = await _best_us(lambda: groups.expire(_now_ms()), 1000)
         print(f"{f'sweep of {group_count} groups':30} {found['sweep']:8.2f} us")
         share = (group_count / HEARTBEAT_S * found["heartbeat"] + found["sweep"] / SWEEP_S) / 10_000
-        print(f"{f'{group_count} groups, a beat each {HEARTBEAT_S:.0f} s':30} {share:8.2f} % of a core, "
-              "without the network")
+        print(
+            f"{f'{group_count} groups, a beat each {HEARTBEAT_S:.0f} s':30} {share:8.2f} % of a core, "
+            "without the network"
+        )
 
 
 if __name__ == "__main__":

@@ -75,22 +75,39 @@ async def join(address: tuple[str, int], group: str, partitions: int) -> Members
     await link.connect()
     member = Membership(link, group)
     while True:
-        joined = await link.ask(JoinGroupRequest(
-            group_id=group, session_timeout_ms=SESSION_MS, rebalance_timeout_ms=SESSION_MS, member_id=member.member_id,
-            protocol_type="consumer", protocols=[JoinGroupRequestProtocol(name="range", metadata=bytes(24))],
-        ), JoinGroupResponse)
+        joined = await link.ask(
+            JoinGroupRequest(
+                group_id=group,
+                session_timeout_ms=SESSION_MS,
+                rebalance_timeout_ms=SESSION_MS,
+                member_id=member.member_id,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="range", metadata=bytes(24))],
+            ),
+            JoinGroupResponse,
+        )
         member.member_id = joined.member_id or member.member_id
         if joined.error_code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
             continue
         assert joined.error_code == ErrorCode.NONE, ErrorCode(joined.error_code)
         member.generation, member.let_in_s = joined.generation_id, time.perf_counter()
         shares = [range(number, partitions, len(joined.members)) for number in range(len(joined.members))]
-        synced = await link.ask(SyncGroupRequest(
-            group_id=group, generation_id=joined.generation_id, member_id=joined.member_id, protocol_type="consumer",
-            protocol_name="range", assignments=[
-                SyncGroupRequestAssignment(
-                    member_id=one.member_id, assignment=b"".join(each.to_bytes(4, "big") for each in share))
-                for one, share in zip(joined.members, shares, strict=True)]), SyncGroupResponse)
+        synced = await link.ask(
+            SyncGroupRequest(
+                group_id=group,
+                generation_id=joined.generation_id,
+                member_id=joined.member_id,
+                protocol_type="consumer",
+                protocol_name="range",
+                assignments=[
+                    SyncGroupRequestAssignment(
+                        member_id=one.member_id, assignment=b"".join(each.to_bytes(4, "big") for each in share)
+                    )
+                    for one, share in zip(joined.members, shares, strict=True)
+                ],
+            ),
+            SyncGroupResponse,
+        )
         if synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
             continue
         assert synced.error_code == ErrorCode.NONE, ErrorCode(synced.error_code)
@@ -120,10 +137,20 @@ async def commit_us(address: tuple[str, int], pid: int, commits: int, run: int =
 
     async def commit(member: Membership, count: int) -> None:
         for number in range(count):
-            answer = await member.link.ask(OffsetCommitRequest(
-                group_id=member.group, generation_id_or_member_epoch=member.generation, member_id=member.member_id,
-                topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[
-                    OffsetCommitRequestPartition(partition_index=0, committed_offset=number)])]), OffsetCommitResponse)
+            answer = await member.link.ask(
+                OffsetCommitRequest(
+                    group_id=member.group,
+                    generation_id_or_member_epoch=member.generation,
+                    member_id=member.member_id,
+                    topics=[
+                        OffsetCommitRequestTopic(
+                            name=TOPIC,
+                            partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=number)],
+                        )
+                    ],
+                ),
+                OffsetCommitResponse,
+            )
             assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
     await asyncio.gather(*(commit(one, 50) for one in members))
@@ -143,8 +170,10 @@ async def heartbeats_percent(address: tuple[str, int], pid: int, groups: int, se
     async def beat(member: Membership, number: int) -> None:
         await asyncio.sleep(HEARTBEAT_S * number / groups)
         while time.monotonic() < end_s:
-            answer = await member.link.ask(HeartbeatRequest(
-                group_id=member.group, generation_id=member.generation, member_id=member.member_id), HeartbeatResponse)
+            answer = await member.link.ask(
+                HeartbeatRequest(group_id=member.group, generation_id=member.generation, member_id=member.member_id),
+                HeartbeatResponse,
+            )
             assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
             await asyncio.sleep(HEARTBEAT_S)
 
@@ -161,8 +190,9 @@ async def heartbeats_percent(address: tuple[str, int], pid: int, groups: int, se
 
 def main(arguments: Sequence[str]) -> int:
     """Print the three figures; return 1 if one is worse than wanted."""
-    parser = argparse.ArgumentParser(prog="python -m bench.groups", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.groups", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     defaults = {"members": 50, "partitions": 1_000, "groups": 500, "seconds": 20, "commits": 20_000, "runs": 5}
     for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=int, default=default)

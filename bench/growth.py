@@ -74,15 +74,36 @@ def grow(broker: KafkaLike, step_mb: int, window: int) -> list[Step]:
         assert sample is not None, "every system produces"
         total += count
         oldest, newest = (_read(broker, offset, window) for offset in (0, -window))
-        steps.append(Step(size_gb=total * SIZE_BYTES / 1e9, produce_rate=sample.rate, oldest_rate=oldest,
-                          newest_rate=newest, broker_rss_mb=process.rss_mb(broker.pid)))
+        steps.append(
+            Step(
+                size_gb=total * SIZE_BYTES / 1e9,
+                produce_rate=sample.rate,
+                oldest_rate=oldest,
+                newest_rate=newest,
+                broker_rss_mb=process.rss_mb(broker.pid),
+            )
+        )
         print(steps[-1], flush=True)
     return steps
 
 
 def _read(broker: KafkaLike, start: int, count: int) -> float:
-    command = [str(broker.client), "-C", "-b", broker.broker.bootstrap, "-t", _TOPIC, "-p", "0", "-c", str(count),
-               "-o", str(start), "-X", "fetch.message.max.bytes=204800"]
+    command = [
+        str(broker.client),
+        "-C",
+        "-b",
+        broker.broker.bootstrap,
+        "-t",
+        _TOPIC,
+        "-p",
+        "0",
+        "-c",
+        str(count),
+        "-o",
+        str(start),
+        "-X",
+        "fetch.message.max.bytes=204800",
+    ]
     return rate_of(run(command, None, TIMEOUT_S))
 
 
@@ -107,8 +128,9 @@ def footprint(count: int) -> dict[str, float]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark, print its table and keep its results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--step-mb", type=int, default=1_000, help="payload of one of the 8 steps")
     parser.add_argument("--window", type=int, default=1_000_000, help="messages read at each end")
     parser.add_argument("--footprint-count", type=int, default=300_000)
@@ -121,10 +143,16 @@ def main(arguments: Sequence[str]) -> int:
     sizes = footprint(options.footprint_count)
     table = "\n".join(
         ["| log | produce msgs/s | read oldest msgs/s | read newest msgs/s | broker RSS |", "|--:|--:|--:|--:|--:|"]
-        + [f"| {step.size_gb:.1f} GB | {step.produce_rate:,.0f} | {step.oldest_rate:,.0f} | {step.newest_rate:,.0f} "
-           f"| {step.broker_rss_mb:.0f} MB |" for step in steps])
-    sizes_table = "\n".join(["| system | bytes a message | above the payload |", "|---|--:|--:|"] + [
-        f"| {name} | {size:.0f} | {size - SIZE_BYTES:.0f} |" for name, size in sizes.items()])
+        + [
+            f"| {step.size_gb:.1f} GB | {step.produce_rate:,.0f} | {step.oldest_rate:,.0f} | {step.newest_rate:,.0f} "
+            f"| {step.broker_rss_mb:.0f} MB |"
+            for step in steps
+        ]
+    )
+    sizes_table = "\n".join(
+        ["| system | bytes a message | above the payload |", "|---|--:|--:|"]
+        + [f"| {name} | {size:.0f} | {size - SIZE_BYTES:.0f} |" for name, size in sizes.items()]
+    )
     print(table, sizes_table, sep="\n\n")
     if options.write:
         csv_name = pages.result_name("growth")
@@ -132,18 +160,35 @@ def main(arguments: Sequence[str]) -> int:
         with (pages.RESULTS / csv_name).open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["size_gb", "produce_rate", "oldest_rate", "newest_rate", "broker_rss_mb"])
-            writer.writerows([step.size_gb, step.produce_rate, step.oldest_rate, step.newest_rate, step.broker_rss_mb]
-                             for step in steps)
+            writer.writerows(
+                [step.size_gb, step.produce_rate, step.oldest_rate, step.newest_rate, step.broker_rss_mb]
+                for step in steps
+            )
             writer.writerow(["system", "bytes_a_message"])
             writer.writerows(sizes.items())
-        pages.lines("growth", "Throughput over a growing log", ("GB in the log", "messages a second"), {
-            "produce": [(step.size_gb, step.produce_rate) for step in steps],
-            "read oldest": [(step.size_gb, step.oldest_rate) for step in steps],
-            "read newest": [(step.size_gb, step.newest_rate) for step in steps],
-        })
-        pages.write_page("growth", _PAGE.format(
-            size=SIZE_BYTES, end=steps[-1].size_gb, window=window, day=f"{datetime.now(UTC):%Y-%m-%d}",
-            csv_name=csv_name, table=table, count=options.footprint_count, footprint=sizes_table))
+        pages.lines(
+            "growth",
+            "Throughput over a growing log",
+            ("GB in the log", "messages a second"),
+            {
+                "produce": [(step.size_gb, step.produce_rate) for step in steps],
+                "read oldest": [(step.size_gb, step.oldest_rate) for step in steps],
+                "read newest": [(step.size_gb, step.newest_rate) for step in steps],
+            },
+        )
+        pages.write_page(
+            "growth",
+            _PAGE.format(
+                size=SIZE_BYTES,
+                end=steps[-1].size_gb,
+                window=window,
+                day=f"{datetime.now(UTC):%Y-%m-%d}",
+                csv_name=csv_name,
+                table=table,
+                count=options.footprint_count,
+                footprint=sizes_table,
+            ),
+        )
     return 0
 
 

@@ -169,20 +169,22 @@ def run_decoder(bootstrap: str, directory: Path, records: int) -> Cost:
     return Cost(rows, time.monotonic() - began, time.process_time() - cpu)
 
 
-_LOGIN = json.dumps({
-    "type": "record",
-    "name": "Login",
-    "fields": [
-        {"name": "member", "type": "long"},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "page", "type": "string"},
-        {"name": "referrer", "type": ["null", "string"], "default": None},
-        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["WEB", "APP", "API"]}},
-        {"name": "seconds", "type": "double"},
-        {"name": "is_new", "type": "boolean"},
-        {"name": "agent", "type": "string"},
-    ],
-})
+_LOGIN = json.dumps(
+    {
+        "type": "record",
+        "name": "Login",
+        "fields": [
+            {"name": "member", "type": "long"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "page", "type": "string"},
+            {"name": "referrer", "type": ["null", "string"], "default": None},
+            {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["WEB", "APP", "API"]}},
+            {"name": "seconds", "type": "double"},
+            {"name": "is_new", "type": "boolean"},
+            {"name": "agent", "type": "string"},
+        ],
+    }
+)
 _CHUNK_ROWS = 20_000
 
 
@@ -194,10 +196,20 @@ def _logins() -> tuple[list[bytes], str]:
     for number in range(_CHUNK_ROWS):
         out = io.BytesIO()
         out.write(b"\0\0\0\0\0")
-        fastavro.schemaless_writer(out, parsed, {
-            "member": number * 7919, "at": began + timedelta(milliseconds=number), "page": f"/jobs/view/{number}",
-            "referrer": None if number % 3 else f"https://example.com/search?q={number:020}", "seconds": number / 7,
-            "kind": ("WEB", "APP", "API")[number % 3], "is_new": number % 2 == 0, "agent": f"agent {number:<120}"})
+        fastavro.schemaless_writer(
+            out,
+            parsed,
+            {
+                "member": number * 7919,
+                "at": began + timedelta(milliseconds=number),
+                "page": f"/jobs/view/{number}",
+                "referrer": None if number % 3 else f"https://example.com/search?q={number:020}",
+                "seconds": number / 7,
+                "kind": ("WEB", "APP", "API")[number % 3],
+                "is_new": number % 2 == 0,
+                "agent": f"agent {number:<120}",
+            },
+        )
         values.append(out.getvalue())
     return values, _LOGIN
 

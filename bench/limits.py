@@ -94,8 +94,11 @@ def many(one: KafkaLike, topic: str, count: int) -> float:
     command = _ROW.command(one.client, one.broker.bootstrap, topic, count // _PRODUCERS, SIZE_BYTES)
     at = command.index("-p") + 1
     running = [
-        subprocess.Popen([*command[:at], str(number), *command[at + 1 :]], stdout=subprocess.DEVNULL,
-                         stderr=subprocess.DEVNULL) for number in range(_PRODUCERS)]
+        subprocess.Popen(
+            [*command[:at], str(number), *command[at + 1 :]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for number in range(_PRODUCERS)
+    ]
     codes = [producer.wait(TIMEOUT_S) for producer in running]
     took_s = time.monotonic() - begun_s
     assert not any(codes), f"producers ended with {codes}"
@@ -132,8 +135,9 @@ def commit_ms(one: KafkaLike, topic: str) -> float:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark, print its table and keep its results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.limits", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.limits", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--count", type=int, default=500_000)
     parser.add_argument("--write", action=argparse.BooleanOptionalAction, default=True, help="keep results in docs/")
@@ -144,17 +148,33 @@ def main(arguments: Sequence[str]) -> int:
         lz4 = produced(one, f"lz4-{number}", options.count, compression_type="lz4")
         zstd = produced(one, f"zstd-{number}", options.count, compression_type="zstd")
         return Limits(
-            round=number, system=one.name, plain_rate=plain[0], plain_cpu=plain[1], lz4_rate=lz4[0], lz4_cpu=lz4[1],
-            zstd_rate=zstd[0], zstd_cpu=zstd[1],
+            round=number,
+            system=one.name,
+            plain_rate=plain[0],
+            plain_cpu=plain[1],
+            lz4_rate=lz4[0],
+            lz4_cpu=lz4[1],
+            zstd_rate=zstd[0],
+            zstd_cpu=zstd[1],
             many_rate=many(one, f"many-{number}", 2 * options.count),
-            metadata_ms=metadata_ms(one, f"large-{number}"), commit_ms=commit_ms(one, f"commit-{number}"))
+            metadata_ms=metadata_ms(one, f"large-{number}"),
+            commit_ms=commit_ms(one, f"commit-{number}"),
+        )
 
     load = os.getloadavg()[0]
     found = pairs.by_turns(options.rounds, measure, None)
     csv_name = pages.result_name("limits")
     text = _PAGE.format(
-        count=options.count, size=SIZE_BYTES, rounds=options.rounds, kafka=KAFKA_VERSION, cores=os.cpu_count(),
-        load=load, day=f"{datetime.now(UTC):%Y-%m-%d}", csv_name=csv_name, table=pairs.table(found, _FIGURES))
+        count=options.count,
+        size=SIZE_BYTES,
+        rounds=options.rounds,
+        kafka=KAFKA_VERSION,
+        cores=os.cpu_count(),
+        load=load,
+        day=f"{datetime.now(UTC):%Y-%m-%d}",
+        csv_name=csv_name,
+        table=pairs.table(found, _FIGURES),
+    )
     print(text)
     if options.write:
         write_rows(pages.RESULTS / csv_name, Limits, found)

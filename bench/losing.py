@@ -110,45 +110,121 @@ def _overhead(path: Path) -> dict[str, float]:
 
 
 _LOSSES = (
-    Loss("limits", "a topic's own codec: lz4, sent without, messages a second", more(column("lz4_rate"), 1), "1",
-         "every record inside is checked in Python before the batch is packed anew, 2 µs each; the JVM compiles that",
-         "a checker in C or Rust; `compression.type=producer`, the default, looks at the header alone"),
+    Loss(
+        "limits",
+        "a topic's own codec: lz4, sent without, messages a second",
+        more(column("lz4_rate"), 1),
+        "1",
+        "every record inside is checked in Python before the batch is packed anew, 2 µs each; the JVM compiles that",
+        "a checker in C or Rust; `compression.type=producer`, the default, looks at the header alone",
+    ),
     Loss("limits", "the same, broker CPU", less(column("lz4_cpu"), 1, "s per million"), "1", "the same", "the same"),
-    Loss("limits", "a topic's own codec: zstd, sent without, messages a second", more(column("zstd_rate"), 1), "1",
-         "the same", "the same"),
-    Loss("limits", "several producers at once, messages a second", more(column("many_rate"), 1), "1",
-         "one process, one event loop, one core; Kafka's threads take all there are",
-         "a second broker on the host: instances are meant for that, one for each disk and core or two"),
-    Loss("limits", "metadata of 1,000 partitions", less(column("metadata_ms"), 1, "ms"), "1",
-         "the answer is encoded partition by partition in Python, for every client anew",
-         "keeping the encoded topic until the next image"),
-    Loss("limits", "one offset commit after the other", less(column("commit_ms"), 1, "ms"), "1",
-         "a batch is built, appended and parsed again for each", "commits of one wake-up in one batch"),
-    Loss("wide", "a topic of 1,000 partitions: until it is said to be made", less(column("create_s"), 1, "s"), "1",
-         "pylog answers when the partitions can be used; Kafka answers first and opens them afterwards",
-         "answering earlier, and then every client waits instead"),
-    Loss("paper", "consumer, throughput", more(column("rate"), 1.2, label="c50"), "1.2 times",
-         "neither core is full (client 0.60, broker 0.40): they wait for each other's next fetch; the bytes go by "
-         "sendfile in both brokers", "larger fetches than the paper's 200 KB"),
-    Loss("paper", "consumer, broker CPU a message", less(_cost, 1 / 2.5, "s per million", label="c50"), "1 / 2.5",
-         "half of a fetch is the kernel's sendfile and wake-ups; the other half is Python, whose caches are cold "
-         "between them: 11 µs in a loop, 65 in place",
-         "less code a fetch, or fewer and larger fetches, which the client asks for"),
-    Loss("paper", "batches of 50, throughput", more(column("rate"), 2, label="p50a1"), "2 times",
-         "the client's core is full (0.95), the broker's is not (0.72)", "a faster client, or several"),
-    Loss("paper", "batches of 50, broker CPU a message", less(_cost, 1 / 3, "s per million", label="p50a1"), "1 / 3",
-         "copying and checking 10 KB a batch is the same work in any language", "larger batches share what is Python"),
-    Loss("paper", "batches of one, throughput", more(column("rate"), 6, label="p1a1"), "6 times",
-         "the client alone takes 0.86 of its core at this rate, so it could not send much more", "batches"),
-    Loss("paper", "batches of one, broker CPU a message", less(_cost, 1 / 8, "s per million", label="p1a1"), "1 / 8",
-         "receiving, writing, answering and waking up for each message remain, whatever the language",
-         "fewer system calls a request: io_uring, which Python's event loops do not use"),
-    Loss("fan_out", "many readers of one topic", _readers, "the same lead",
-         "one core serves all; Kafka's threads share both, and its cost a message falls as readers keep it busy",
-         "reading from replicas (`client.rack`), or a second broker"),
-    Loss("pace", "few messages", _slow_pace, "as cheap as many",
-         "at a slow pace each message wakes the process, its caches are cold, and nothing is batched",
-         "a millisecond of `linger.ms`"),
+    Loss(
+        "limits",
+        "a topic's own codec: zstd, sent without, messages a second",
+        more(column("zstd_rate"), 1),
+        "1",
+        "the same",
+        "the same",
+    ),
+    Loss(
+        "limits",
+        "several producers at once, messages a second",
+        more(column("many_rate"), 1),
+        "1",
+        "one process, one event loop, one core; Kafka's threads take all there are",
+        "a second broker on the host: instances are meant for that, one for each disk and core or two",
+    ),
+    Loss(
+        "limits",
+        "metadata of 1,000 partitions",
+        less(column("metadata_ms"), 1, "ms"),
+        "1",
+        "the answer is encoded partition by partition in Python, for every client anew",
+        "keeping the encoded topic until the next image",
+    ),
+    Loss(
+        "limits",
+        "one offset commit after the other",
+        less(column("commit_ms"), 1, "ms"),
+        "1",
+        "a batch is built, appended and parsed again for each",
+        "commits of one wake-up in one batch",
+    ),
+    Loss(
+        "wide",
+        "a topic of 1,000 partitions: until it is said to be made",
+        less(column("create_s"), 1, "s"),
+        "1",
+        "pylog answers when the partitions can be used; Kafka answers first and opens them afterwards",
+        "answering earlier, and then every client waits instead",
+    ),
+    Loss(
+        "paper",
+        "consumer, throughput",
+        more(column("rate"), 1.2, label="c50"),
+        "1.2 times",
+        "neither core is full (client 0.60, broker 0.40): they wait for each other's next fetch; the bytes go by "
+        "sendfile in both brokers",
+        "larger fetches than the paper's 200 KB",
+    ),
+    Loss(
+        "paper",
+        "consumer, broker CPU a message",
+        less(_cost, 1 / 2.5, "s per million", label="c50"),
+        "1 / 2.5",
+        "half of a fetch is the kernel's sendfile and wake-ups; the other half is Python, whose caches are cold "
+        "between them: 11 µs in a loop, 65 in place",
+        "less code a fetch, or fewer and larger fetches, which the client asks for",
+    ),
+    Loss(
+        "paper",
+        "batches of 50, throughput",
+        more(column("rate"), 2, label="p50a1"),
+        "2 times",
+        "the client's core is full (0.95), the broker's is not (0.72)",
+        "a faster client, or several",
+    ),
+    Loss(
+        "paper",
+        "batches of 50, broker CPU a message",
+        less(_cost, 1 / 3, "s per million", label="p50a1"),
+        "1 / 3",
+        "copying and checking 10 KB a batch is the same work in any language",
+        "larger batches share what is Python",
+    ),
+    Loss(
+        "paper",
+        "batches of one, throughput",
+        more(column("rate"), 6, label="p1a1"),
+        "6 times",
+        "the client alone takes 0.86 of its core at this rate, so it could not send much more",
+        "batches",
+    ),
+    Loss(
+        "paper",
+        "batches of one, broker CPU a message",
+        less(_cost, 1 / 8, "s per million", label="p1a1"),
+        "1 / 8",
+        "receiving, writing, answering and waking up for each message remain, whatever the language",
+        "fewer system calls a request: io_uring, which Python's event loops do not use",
+    ),
+    Loss(
+        "fan_out",
+        "many readers of one topic",
+        _readers,
+        "the same lead",
+        "one core serves all; Kafka's threads share both, and its cost a message falls as readers keep it busy",
+        "reading from replicas (`client.rack`), or a second broker",
+    ),
+    Loss(
+        "pace",
+        "few messages",
+        _slow_pace,
+        "as cheap as many",
+        "at a slow pace each message wakes the process, its caches are cold, and nothing is batched",
+        "a millisecond of `linger.ms`",
+    ),
 )
 
 
@@ -166,9 +242,11 @@ def rows() -> Iterator[str]:
     path = newest("growth")
     if path is not None:
         size = _overhead(path)["pylog, batches of 1"] - 200
-        yield (f"| bytes on disk above a message of 200, batches of one | {size:.0f}, as Kafka's | the paper's 9 | the "
-               f"format of today's protocol has a header of 61 bytes a batch | batches: 10 bytes at 50 a batch | "
-               f"[{path.stem}](../results/{path.name}) |")
+        yield (
+            f"| bytes on disk above a message of 200, batches of one | {size:.0f}, as Kafka's | the paper's 9 | the "
+            f"format of today's protocol has a header of 61 bytes a batch | batches: 10 bytes at 50 a batch | "
+            f"[{path.stem}](../results/{path.name}) |"
+        )
 
 
 def main() -> int:

@@ -29,8 +29,19 @@ class Row:
         shared = ["-b", bootstrap, "-t", topic, "-p", "0", "-c", str(count)]
         if self.acks is None:
             return [str(client), "-C", *shared, "-X", "fetch.message.max.bytes=204800"]
-        return [str(client), "-P", *shared, "-s", str(size), "-X", f"acks={self.acks}",
-                "-X", f"batch.num.messages={self.batch}", "-X", "linger.ms=5"]
+        return [
+            str(client),
+            "-P",
+            *shared,
+            "-s",
+            str(size),
+            "-X",
+            f"acks={self.acks}",
+            "-X",
+            f"batch.num.messages={self.batch}",
+            "-X",
+            "linger.ms=5",
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +69,11 @@ class Sample:
     rss_mb: float
 
     def __str__(self) -> str:
-        return (f"round {self.round} {self.system:<5} {self.label:<5} {self.rate:>9,.0f} msgs/s "
-                f"{self.cpu_s_per_million:6.2f} CPU s/M {self.rss_mb:6.0f} MB {self.other_cores:5.2f} other cores "
-                f"{self.lost} lost")
+        return (
+            f"round {self.round} {self.system:<5} {self.label:<5} {self.rate:>9,.0f} msgs/s "
+            f"{self.cpu_s_per_million:6.2f} CPU s/M {self.rss_mb:6.0f} MB {self.other_cores:5.2f} other cores "
+            f"{self.lost} lost"
+        )
 
     @property
     def cpu_s_per_million(self) -> float:
@@ -91,5 +104,7 @@ def read_samples(path: Path) -> list[Sample]:
     """Read a result file."""
     types = {"system": str, "label": str, "round": int, "count": int, "size": int, "lost": int}
     with path.open(newline="") as file:
-        return [Sample(**{name: types.get(name, float)(value) for name, value in line.items()})
-                for line in csv.DictReader(file)]
+        return [
+            Sample(**{name: types.get(name, float)(value) for name, value in line.items()})
+            for line in csv.DictReader(file)
+        ]

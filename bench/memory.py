@@ -74,15 +74,18 @@ def table(found: Sequence[Held]) -> str:
     systems = list(dict.fromkeys(one.system for one in found))
     held = {(one.step, one.system): one.rss_mb for one in found}
     rows = [f"| | {' | '.join(f'{system}, MB' for system in systems)} |", "|---" + "|--:" * len(systems) + "|"]
-    rows += [f"| {step} | {' | '.join(f'{held[step, system]:,.0f}' for system in systems)} |"
-             for step in dict.fromkeys(one.step for one in found)]
+    rows += [
+        f"| {step} | {' | '.join(f'{held[step, system]:,.0f}' for system in systems)} |"
+        for step in dict.fromkeys(one.step for one in found)
+    ]
     return "\n".join(rows)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark, print its table and keep its results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.memory", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--partitions", type=int, default=1_000)
     parser.add_argument("--connections", type=int, default=500)
     parser.add_argument("--gb", type=float, default=8)
@@ -94,8 +97,13 @@ def main(arguments: Sequence[str]) -> int:
         with contender(system, WORK_DIR, None) as one:
             assert isinstance(one, KafkaLike), "both speak Kafka's protocol"
             found += steps(one, options.partitions, options.connections, int(options.gb * 1e9))
-    text = _PAGE.format(settle=_SETTLE_S, kafka=KAFKA_VERSION, day=f"{datetime.now(UTC):%Y-%m-%d}",
-                        csv_name=pages.result_name("memory"), table=table(found))
+    text = _PAGE.format(
+        settle=_SETTLE_S,
+        kafka=KAFKA_VERSION,
+        day=f"{datetime.now(UTC):%Y-%m-%d}",
+        csv_name=pages.result_name("memory"),
+        table=table(found),
+    )
     print(text)
     if options.write:
         write_rows(pages.RESULTS / pages.result_name("memory"), Held, found)

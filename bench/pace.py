@@ -61,21 +61,27 @@ class Pace:
 
 def measure(one: KafkaLike, rate: int, seconds: float, number: int) -> Pace:
     """Hold the pace once, on a topic of its own; the first interval is left out, since clients connect in it."""
-    intervals, sent, received = hold(one, rate, seconds, seconds / 4, topic=f"pace-{number}", linger_ms=0,
-                                     tick_s=_TICK_S)
+    intervals, sent, received = hold(
+        one, rate, seconds, seconds / 4, topic=f"pace-{number}", linger_ms=0, tick_s=_TICK_S
+    )
     assert received == sent, f"{one.name} delivered {received} of {sent}"
     steady = intervals[1:]
-    return Pace(round=number, system=one.name, received=received,
-                p50_ms=round(statistics.median(one.p50_ms for one in steady), 2),
-                p99_ms=round(statistics.median(one.p99_ms for one in steady), 2),
-                max_ms=max(one.max_ms for one in steady),
-                cpu_cores=round(sum(one.broker_cpu_s for one in steady) / (steady[-1].second - intervals[0].second), 3))
+    return Pace(
+        round=number,
+        system=one.name,
+        received=received,
+        p50_ms=round(statistics.median(one.p50_ms for one in steady), 2),
+        p99_ms=round(statistics.median(one.p99_ms for one in steady), 2),
+        max_ms=max(one.max_ms for one in steady),
+        cpu_cores=round(sum(one.broker_cpu_s for one in steady) / (steady[-1].second - intervals[0].second), 3),
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark, print its table and keep its results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.pace", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.pace", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rate", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=10)
@@ -89,8 +95,15 @@ def main(arguments: Sequence[str]) -> int:
 
     found = pairs.by_turns(options.rounds, run, broker_cpus)
     text = _PAGE.format(
-        rate=options.rate, size=SIZE_BYTES, rounds=options.rounds, seconds=options.seconds, kafka=KAFKA_VERSION,
-        day=f"{datetime.now(UTC):%Y-%m-%d}", csv_name=pages.result_name("pace"), table=pairs.table(found, _FIGURES))
+        rate=options.rate,
+        size=SIZE_BYTES,
+        rounds=options.rounds,
+        seconds=options.seconds,
+        kafka=KAFKA_VERSION,
+        day=f"{datetime.now(UTC):%Y-%m-%d}",
+        csv_name=pages.result_name("pace"),
+        table=pairs.table(found, _FIGURES),
+    )
     print(text)
     if options.write:
         write_rows(pages.RESULTS / pages.result_name("pace"), Pace, found)

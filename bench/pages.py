@@ -42,9 +42,7 @@ def bars(name: str, title: str, unit: str, values: Mapping[str, float]) -> None:
     _save(figure, name, title)
 
 
-def lines(
-    name: str, title: str, units: tuple[str, str], curves: Mapping[str, Sequence[tuple[float, float]]]
-) -> None:
+def lines(name: str, title: str, units: tuple[str, str], curves: Mapping[str, Sequence[tuple[float, float]]]) -> None:
     """Draw a curve of (x, y) for each of *curves* as ``docs/bench/<name>.svg``."""
     figure, axes = plt.subplots(figsize=(7, 3))
     for label, points in curves.items():

@@ -22,9 +22,7 @@ class Run(Protocol):
 RunT = TypeVar("RunT", bound=Run)
 
 
-def by_turns(
-    rounds: int, measure: Callable[[KafkaLike, int], RunT], broker_cpus: frozenset[int] | None
-) -> list[RunT]:
+def by_turns(rounds: int, measure: Callable[[KafkaLike, int], RunT], broker_cpus: frozenset[int] | None) -> list[RunT]:
     """Return what *measure* found in each round, which it is told; round 0 warms up and is left out.
 
     A Java machine compiles in its first round, and every broker opens its first files.

@@ -126,17 +126,30 @@ def split_cpus() -> tuple[frozenset[int], frozenset[int]]:
 def report(plan: Plan, samples: Sequence[Sample], csv_name: str) -> str:
     """Return the page that tells the medians."""
     return _REPORT.format(
-        size=SIZE_BYTES, pylog=version("pylog-cluster"), python=platform.python_version(), kafka=KAFKA_VERSION,
-        rounds=plan.rounds, batched=plan.batched, single=plan.single, cores=os.cpu_count(),
+        size=SIZE_BYTES,
+        pylog=version("pylog-cluster"),
+        python=platform.python_version(),
+        kafka=KAFKA_VERSION,
+        rounds=plan.rounds,
+        batched=plan.batched,
+        single=plan.single,
+        cores=os.cpu_count(),
         pinning="broker and client pinned to one each" if plan.is_pinned else "nothing pinned",
-        day=f"{datetime.now(UTC):%Y-%m-%d}", csv_name=csv_name, table=table(samples, "pylog", "kafka"),
-        noisy=noisy(samples), runs=len(samples), noisy_cores=NOISY_CORES, pylog_memory=memory(samples, "pylog"),
-        kafka_memory=memory(samples, "kafka"))
+        day=f"{datetime.now(UTC):%Y-%m-%d}",
+        csv_name=csv_name,
+        table=table(samples, "pylog", "kafka"),
+        noisy=noisy(samples),
+        runs=len(samples),
+        noisy_cores=NOISY_CORES,
+        pylog_memory=memory(samples, "pylog"),
+        kafka_memory=memory(samples, "kafka"),
+    )
 
 
 def _plan(arguments: Sequence[str]) -> tuple[Plan, bool]:
-    parser = argparse.ArgumentParser(prog="python -m bench.paper", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.paper", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--systems", nargs="+", choices=("pylog", "kafka"), default=("pylog", "kafka"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batched", type=int, default=5_500_000, help="messages a run in batches of 50: 1.1 GB")
@@ -145,8 +158,14 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, bool]:
     parser.add_argument("--write", action=argparse.BooleanOptionalAction, default=True, help="keep results in docs/")
     parser.add_argument("--work-dir", type=Path, default=WORK_DIR)
     options = parser.parse_args(arguments)
-    plan = Plan(systems=tuple(options.systems), rounds=options.rounds, batched=options.batched, single=options.single,
-                is_pinned=options.pin, work_dir=options.work_dir)
+    plan = Plan(
+        systems=tuple(options.systems),
+        rounds=options.rounds,
+        batched=options.batched,
+        single=options.single,
+        is_pinned=options.pin,
+        work_dir=options.work_dir,
+    )
     return plan, options.write
 
 

@@ -30,8 +30,12 @@ class Usage:
     machine_cpu_s: float
 
     def __sub__(self, earlier: "Usage") -> "Usage":
-        return Usage(self.broker_cpu_s - earlier.broker_cpu_s, self.own_cpu_s - earlier.own_cpu_s,
-                     self.clients_cpu_s - earlier.clients_cpu_s, self.machine_cpu_s - earlier.machine_cpu_s)
+        return Usage(
+            self.broker_cpu_s - earlier.broker_cpu_s,
+            self.own_cpu_s - earlier.own_cpu_s,
+            self.clients_cpu_s - earlier.clients_cpu_s,
+            self.machine_cpu_s - earlier.machine_cpu_s,
+        )
 
     @property
     def other_cpu_s(self) -> float:
@@ -42,8 +46,9 @@ class Usage:
 def usage(broker_pid: int) -> Usage:
     """Return what was used until now."""
     times = os.times()
-    return Usage(cpu_s(broker_pid), times.user + times.system, times.children_user + times.children_system,
-                 _machine_cpu_s())
+    return Usage(
+        cpu_s(broker_pid), times.user + times.system, times.children_user + times.children_system, _machine_cpu_s()
+    )
 
 
 def cpu_s(pid: int) -> float:

@@ -41,10 +41,23 @@ def record(broker: Contender, row: Row, count: int, output: Path, is_native: boo
     if row.acks is None:
         fill = Row(label="fill", batch=row.batch, acks=1)
         print(measure(broker, fill, topic, count, SIZE_BYTES, None, 0))
-    command = [py_spy, "record", "--pid", str(broker.pid), "--format", "raw", "--rate", str(_RATE_HZ),
-               "--output", str(output), "--duration", "unlimited"]
-    spy = subprocess.Popen([*command, "--native"] if is_native else command, stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL)
+    command = [
+        py_spy,
+        "record",
+        "--pid",
+        str(broker.pid),
+        "--format",
+        "raw",
+        "--rate",
+        str(_RATE_HZ),
+        "--output",
+        str(output),
+        "--duration",
+        "unlimited",
+    ]
+    spy = subprocess.Popen(
+        [*command, "--native"] if is_native else command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         print(measure(broker, row, topic, count, SIZE_BYTES, None, 0))
     finally:
@@ -78,8 +91,9 @@ def show(title: str, counted: Counter[str], all_samples: int, top: int) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Profile one row."""
-    parser = argparse.ArgumentParser(prog="python -m bench.profile_broker", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.profile_broker", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     rows = {row.label: row for row in ROWS}
     parser.add_argument("row", choices=rows)
     parser.add_argument("--count", type=int, default=2_000_000)

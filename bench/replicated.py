@@ -88,9 +88,11 @@ class Pair:
         return self.broker_cpu_s / self.count * 1e6
 
     def __str__(self) -> str:
-        return (f"round {self.round} {self.system:<5} {self.rate:>9,.0f} msgs/s {self.cpu_s_per_million:5.2f} CPU s/M "
-                f"p50 {self.p50_ms:.2f} p99 {self.p99_ms:.2f} p99.9 {self.p999_ms:.2f} ms "
-                f"{self.other_cores:.2f} other cores")
+        return (
+            f"round {self.round} {self.system:<5} {self.rate:>9,.0f} msgs/s {self.cpu_s_per_million:5.2f} CPU s/M "
+            f"p50 {self.p50_ms:.2f} p99 {self.p99_ms:.2f} p99.9 {self.p999_ms:.2f} ms "
+            f"{self.other_cores:.2f} other cores"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +152,24 @@ def create(bootstrap: str, topic: str, partitions: int) -> None:
 
 def write(one: Trio, client: Path, topic: str, count: int) -> tuple[float, float, float, float]:
     """Write *count* messages; return their rate, the brokers' CPU, the client's, and cores that others used."""
-    command = [str(client), "-P", "-b", one.bootstrap, "-t", topic, "-c", str(count), "-s", str(SIZE_BYTES),
-               "-X", "acks=all", "-X", "batch.size=65536", "-X", "linger.ms=5"]
+    command = [
+        str(client),
+        "-P",
+        "-b",
+        one.bootstrap,
+        "-t",
+        topic,
+        "-c",
+        str(count),
+        "-s",
+        str(SIZE_BYTES),
+        "-X",
+        "acks=all",
+        "-X",
+        "batch.size=65536",
+        "-X",
+        "linger.ms=5",
+    ]
     before, cpu_s, start_s = process.usage(one.pids[0]), one.cpu_s(), time.monotonic()
     rate = rate_of(run(command, None, TIMEOUT_S))
     took_s, brokers_s = time.monotonic() - start_s, one.cpu_s() - cpu_s
@@ -170,8 +188,26 @@ def warm_up(one: Trio, client: Path, count: int) -> None:
         if rate < best * WARM_UP_GAIN:
             break
         best = max(best, rate)
-    command = [str(client), "-P", "-b", one.bootstrap, "-t", "warm-up", "-p", "0", "-c", str(WARM_UP_REQUESTS),
-               "-s", str(SIZE_BYTES), "-X", "acks=all", "-X", "batch.num.messages=1", "-X", "linger.ms=0"]
+    command = [
+        str(client),
+        "-P",
+        "-b",
+        one.bootstrap,
+        "-t",
+        "warm-up",
+        "-p",
+        "0",
+        "-c",
+        str(WARM_UP_REQUESTS),
+        "-s",
+        str(SIZE_BYTES),
+        "-X",
+        "acks=all",
+        "-X",
+        "batch.num.messages=1",
+        "-X",
+        "linger.ms=0",
+    ]
     run(command, None, TIMEOUT_S)
 
 
@@ -187,7 +223,7 @@ def settle(one: Trio) -> None:
 
 def latencies_ms(bootstrap: str, topic: str, seconds: float, rate: int = RATE) -> list[float]:
     """Return the milliseconds of every message at *rate*, sorted."""
-    times = paced(bootstrap, topic, seconds, rate)[int(WARM_UP_S * rate):]
+    times = paced(bootstrap, topic, seconds, rate)[int(WARM_UP_S * rate) :]
     return sorted((arrived_s - sent_s) * 1e3 for sent_s, arrived_s in times)
 
 
@@ -238,10 +274,18 @@ def run_pairs(rounds: int, count: int, seconds: float, work_dir: Path) -> Iterat
                 create(one.bootstrap, f"paced-{number}", 1)
                 settle(one)
                 cuts = statistics.quantiles(latencies_ms(one.bootstrap, f"paced-{number}", seconds), n=1_000)
-                pair = Pair(round=number, system=one.system, count=count, rate=round(rate),
-                            broker_cpu_s=round(brokers_s, 2), client_cpu_s=round(client_s, 2),
-                            other_cores=round(others, 2), p50_ms=round(cuts[499], 3), p99_ms=round(cuts[989], 3),
-                            p999_ms=round(cuts[998], 3))
+                pair = Pair(
+                    round=number,
+                    system=one.system,
+                    count=count,
+                    rate=round(rate),
+                    broker_cpu_s=round(brokers_s, 2),
+                    client_cpu_s=round(client_s, 2),
+                    other_cores=round(others, 2),
+                    p50_ms=round(cuts[499], 3),
+                    p99_ms=round(cuts[989], 3),
+                    p999_ms=round(cuts[998], 3),
+                )
                 print(pair, flush=True)
                 pairs.append(pair)
             yield pairs
@@ -287,9 +331,13 @@ def run_pauses(rounds: int, work_dir: Path) -> list[Pause]:
                     wait_in_sync(admin)
                     time.sleep(1)
                 history = load.read_back()
-                pause = Pause(round=number, kind=kind, longest_pause_s=round(history.longest_pause_s, 3),
-                              lost=sum(map(len, history.lost().values())),
-                              failed=sum(map(len, history.failed.values())))
+                pause = Pause(
+                    round=number,
+                    kind=kind,
+                    longest_pause_s=round(history.longest_pause_s, 3),
+                    lost=sum(map(len, history.lost().values())),
+                    failed=sum(map(len, history.failed.values())),
+                )
                 print(pause, flush=True)
                 pauses.append(pause)
     return pauses
@@ -347,11 +395,23 @@ def page(pairs_csv: Path, pauses_csv: Path, notes: str) -> str:
         lost, failed = (sum(int(row[name]) for row in found) for name in ("lost", "failed"))
         lines.append(f"| {kind} | {each} | {wanted} | {lost} | {failed} |")
     return _PAGE.format(
-        size=SIZE_BYTES, kafka=KAFKA_VERSION, cores=os.cpu_count(), count=runs[0].count, partitions=PARTITIONS,
-        rate=RATE, rounds=len(runs) // 2, pairs_csv=pairs_csv.name, rows="\n".join(rows),
-        noisy=sum(pair.other_cores > NOISY_CORES for pair in runs), runs=len(runs), noisy_cores=NOISY_CORES,
-        session_s=SESSION_MS / 1000, pauses_csv=pauses_csv.name, pauses="\n".join(lines),
-        notes=notes)
+        size=SIZE_BYTES,
+        kafka=KAFKA_VERSION,
+        cores=os.cpu_count(),
+        count=runs[0].count,
+        partitions=PARTITIONS,
+        rate=RATE,
+        rounds=len(runs) // 2,
+        pairs_csv=pairs_csv.name,
+        rows="\n".join(rows),
+        noisy=sum(pair.other_cores > NOISY_CORES for pair in runs),
+        runs=len(runs),
+        noisy_cores=NOISY_CORES,
+        session_s=SESSION_MS / 1000,
+        pauses_csv=pauses_csv.name,
+        pauses="\n".join(lines),
+        notes=notes,
+    )
 
 
 def read_pairs(path: Path) -> list[Pair]:
@@ -367,8 +427,9 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run what is asked for and keep its results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.replicated", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.replicated", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=("pairs", "pauses", "beside", "page"))
     parser.add_argument("files", nargs="*", type=Path, help="result files, for the page")
     parser.add_argument("--rounds", type=int, default=0)

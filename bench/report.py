@@ -35,7 +35,8 @@ def table(samples: Sequence[Sample], system: str, peer: str) -> str:
         lines.append(
             f"| {label_in_words(label)} | {rates[0]:,.0f} | {rates[1]:,.0f} | {_ratio(*rates)} "
             f"| {costs[0]:.2f} | {costs[1]:.2f} | {_ratio(*costs)} | {noise[0]:.2f} | {noise[1]:.2f} "
-            f"| {sum(each.lost for each in mine)} / {sum(each.lost for each in theirs)} |")
+            f"| {sum(each.lost for each in mine)} / {sum(each.lost for each in theirs)} |"
+        )
     return "\n".join(lines)
 
 

@@ -120,8 +120,11 @@ def measure(seconds: float, rate: int, directory: Path, *, is_real_time: bool) -
             for number in (1, 2, 3):
                 home = directory / str(number)
                 config = write_config(home, number, zookeeper, session_timeout_ms=SESSION_MS)
-                brokers.append(stack.enter_context(BrokerProcess(
-                    home, config_file=config, module="bench.stages", env={NOTES: str(directory)})))
+                brokers.append(
+                    stack.enter_context(
+                        BrokerProcess(home, config_file=config, module="bench.stages", env={NOTES: str(directory)})
+                    )
+                )
             bootstrap = ",".join(one.bootstrap for one in brokers)
             create(bootstrap, TOPIC, 1)
             if is_real_time:
@@ -130,16 +133,19 @@ def measure(seconds: float, rate: int, directory: Path, *, is_real_time: bool) -
             times = paced(bootstrap, TOPIC, seconds, rate)
             for one, (ran_s, waited_s) in zip(brokers, before, strict=True):
                 ran_now_s, waited_now_s = run_and_wait_s(one.pid)
-                print(f"broker {one.pid}: ran {ran_now_s - ran_s:.2f} s, waited for a processor "
-                      f"{waited_now_s - waited_s:.2f} s of {times[-1][1] - times[0][0]:.1f}")
+                print(
+                    f"broker {one.pid}: ran {ran_now_s - ran_s:.2f} s, waited for a processor "
+                    f"{waited_now_s - waited_s:.2f} s of {times[-1][1] - times[0][0]:.1f}"
+                )
         notes = [json.loads(path.read_text()) for path in directory.glob("*.json")]
-    return stages_ms(times, notes)[int(WARM_UP_S * rate):]
+    return stages_ms(times, notes)[int(WARM_UP_S * rate) :]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print a line for each stage."""
-    parser = argparse.ArgumentParser(prog="python -m bench.stages", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.stages", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--rate", type=int, default=RATE)
     parser.add_argument("--real-time", action="store_true")
@@ -147,7 +153,7 @@ def main(arguments: Sequence[str]) -> int:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as directory:
         found = measure(options.seconds, options.rate, Path(directory), is_real_time=options.real_time)
-    slow = sorted(found, key=sum)[-(len(found) // SLOWEST):]
+    slow = sorted(found, key=sum)[-(len(found) // SLOWEST) :]
     print(f"load average {load:.1f} before it; ms\n{'':8} {'p50':>7} {'p99':>7} {'p99.9':>7}  mean of the slowest 1 %")
     for name, pick in [("all", sum), *((name, lambda row, at=at: row[at]) for at, name in enumerate(STAGES))]:
         cuts = statistics.quantiles(map(pick, found), n=1_000)

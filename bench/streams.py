@@ -42,8 +42,11 @@ def fill(bootstrap: str, partitions: int, count: int, size: int) -> None:
 
 def transport(bootstrap: str, partitions: int, *, is_as_it_comes: bool) -> Iterator[int]:
     """Yield the payloads' lengths as confluent-kafka's users read them."""
-    told: dict[str, object] = {name: value for name, value in BY_ASSIGNMENT.items()
-                               if not (is_as_it_comes and name == "fetch__queue__backoff__ms")}
+    told: dict[str, object] = {
+        name: value
+        for name, value in BY_ASSIGNMENT.items()
+        if not (is_as_it_comes and name == "fetch__queue__backoff__ms")
+    }
     consumer = Consumer(Connection(bootstrap=bootstrap).librdkafka(**told, check__crcs=True))
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(partitions)])
     try:
@@ -78,8 +81,9 @@ def rate(read: Callable[[], Iterator[int]], count: int, size: int) -> tuple[floa
 
 def main(arguments: Sequence[str]) -> int:
     """Print each round and the median of the ratios; return 1 if that is below what was wanted."""
-    parser = argparse.ArgumentParser(prog="python -m bench.streams", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.streams", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in (("rounds", 5), ("messages", 1_000_000), ("size", 200), ("partitions", 4)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args(arguments)
@@ -90,22 +94,29 @@ def main(arguments: Sequence[str]) -> int:
             ratios, cpu_ratios = [], []
 
             def read_as(*, is_as_it_comes: bool) -> tuple[float, float]:
-                return rate(lambda: transport(broker.bootstrap, options.partitions, is_as_it_comes=is_as_it_comes),
-                            options.messages, options.size)
+                return rate(
+                    lambda: transport(broker.bootstrap, options.partitions, is_as_it_comes=is_as_it_comes),
+                    options.messages,
+                    options.size,
+                )
 
             for number in range(options.rounds + 1):
                 as_it_comes, _ = read_as(is_as_it_comes=True)
                 under, under_us = read_as(is_as_it_comes=False)
-                ours, ours_us = rate(lambda: streams(broker.bootstrap, zookeeper.hosts),
-                                     options.messages, options.size)
+                ours, ours_us = rate(lambda: streams(broker.bootstrap, zookeeper.hosts), options.messages, options.size)
                 kind = f"round {number}" if number else "warm-up"
-                print(f"{kind}: transport {under:,.0f}/s {under_us:.2f} us, streams {ours:,.0f}/s {ours_us:.2f} us, "
-                      f"ratio {ours / under:.3f}; librdkafka's defaults {as_it_comes:,.0f}/s", flush=True)
+                print(
+                    f"{kind}: transport {under:,.0f}/s {under_us:.2f} us, streams {ours:,.0f}/s {ours_us:.2f} us, "
+                    f"ratio {ours / under:.3f}; librdkafka's defaults {as_it_comes:,.0f}/s",
+                    flush=True,
+                )
                 if number:
                     ratios.append(ours / under)
                     cpu_ratios.append(under_us / ours_us)
-    print(f"median ratio {statistics.median(ratios):.3f}, wanted {RATIO_WANTED}; "
-          f"{statistics.median(cpu_ratios):.3f} where nothing but the reading thread's CPU limits the rate")
+    print(
+        f"median ratio {statistics.median(ratios):.3f}, wanted {RATIO_WANTED}; "
+        f"{statistics.median(cpu_ratios):.3f} where nothing but the reading thread's CPU limits the rate"
+    )
     return 0 if statistics.median(ratios) >= RATIO_WANTED else 1
 
 

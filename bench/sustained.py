@@ -64,8 +64,14 @@ class _Reader(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__()
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "sustained", "enable.auto.commit": False,
-                                   "fetch.wait.max.ms": 100})
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "sustained",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 100,
+            }
+        )
         self._consumer.assign([TopicPartition(topic, 0, 0)])
         self._latencies: list[float] = []
         self._lock = threading.Lock()
@@ -79,8 +85,11 @@ class _Reader(threading.Thread):
             first = self._consumer.poll(0.1)
             messages = [first, *self._consumer.consume(1_000, timeout=0)] if first is not None else []
             now = time.monotonic_ns()
-            took = [(now - _STAMP.unpack_from(message.value() or b"")[0]) / 1e6 for message in messages
-                    if not message.error()]
+            took = [
+                (now - _STAMP.unpack_from(message.value() or b"")[0]) / 1e6
+                for message in messages
+                if not message.error()
+            ]
             self.received += len(took)
             with self._lock:
                 self._latencies += took
@@ -99,7 +108,13 @@ class _Reader(threading.Thread):
 
 
 def hold(
-    broker: KafkaLike, rate: int, seconds: float, interval_s: float, *, topic: str = _TOPIC, linger_ms: float = 5,
+    broker: KafkaLike,
+    rate: int,
+    seconds: float,
+    interval_s: float,
+    *,
+    topic: str = _TOPIC,
+    linger_ms: float = 5,
     tick_s: float = _TICK_S,
 ) -> tuple[list[Interval], int, int]:
     """Send *rate* messages a second for *seconds*; return the intervals, and how many were sent and received."""
@@ -119,10 +134,17 @@ def hold(
         if elapsed >= (len(intervals) + 1) * interval_s and (took := reader.take()):
             cuts = statistics.quantiles(took, n=100)
             used = process.cpu_s(broker.pid)
-            intervals.append(Interval(
-                second=round(elapsed, 1), received=reader.received - seen, p50_ms=round(cuts[49], 2),
-                p99_ms=round(cuts[98], 2), max_ms=round(max(took), 2),
-                broker_rss_mb=round(process.rss_mb(broker.pid), 1), broker_cpu_s=round(used - cpu, 2)))
+            intervals.append(
+                Interval(
+                    second=round(elapsed, 1),
+                    received=reader.received - seen,
+                    p50_ms=round(cuts[49], 2),
+                    p99_ms=round(cuts[98], 2),
+                    max_ms=round(max(took), 2),
+                    broker_rss_mb=round(process.rss_mb(broker.pid), 1),
+                    broker_cpu_s=round(used - cpu, 2),
+                )
+            )
             seen, cpu = reader.received, used
             print(intervals[-1], flush=True)
         time.sleep(tick_s)
@@ -136,8 +158,9 @@ def hold(
 
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark and keep its results; 1 when a message is missing."""
-    parser = argparse.ArgumentParser(prog="python -m bench.sustained", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.sustained", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rate", type=int, default=12_000)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--interval", type=float, default=10)
@@ -150,18 +173,40 @@ def main(arguments: Sequence[str]) -> int:
     if options.write and intervals:
         csv_name = pages.result_name("sustained")
         write_rows(pages.RESULTS / csv_name, Interval, intervals)
-        pages.lines("sustained_p99", f"{options.rate:,} messages a second", ("seconds", "ms from end to end"), {
-            "p99": [(one.second, one.p99_ms) for one in intervals],
-            "p50": [(one.second, one.p50_ms) for one in intervals]})
-        pages.lines("sustained_rss", "The broker's memory", ("seconds", "MB resident"), {
-            "pylog": [(one.second, one.broker_rss_mb) for one in intervals]})
-        pages.write_page("sustained", _PAGE.format(
-            rate=options.rate, size=SIZE_BYTES, minutes=options.seconds / 60, cores=os.cpu_count(),
-            day=f"{datetime.now(UTC):%Y-%m-%d}", interval=options.interval, csv_name=csv_name, sent=sent,
-            received=received, p99=statistics.median(one.p99_ms for one in intervals),
-            worst=max(one.p99_ms for one in intervals), rss_first=intervals[0].broker_rss_mb,
-            rss_last=intervals[-1].broker_rss_mb,
-            cpu=sum(one.broker_cpu_s for one in intervals) / intervals[-1].second))
+        pages.lines(
+            "sustained_p99",
+            f"{options.rate:,} messages a second",
+            ("seconds", "ms from end to end"),
+            {
+                "p99": [(one.second, one.p99_ms) for one in intervals],
+                "p50": [(one.second, one.p50_ms) for one in intervals],
+            },
+        )
+        pages.lines(
+            "sustained_rss",
+            "The broker's memory",
+            ("seconds", "MB resident"),
+            {"pylog": [(one.second, one.broker_rss_mb) for one in intervals]},
+        )
+        pages.write_page(
+            "sustained",
+            _PAGE.format(
+                rate=options.rate,
+                size=SIZE_BYTES,
+                minutes=options.seconds / 60,
+                cores=os.cpu_count(),
+                day=f"{datetime.now(UTC):%Y-%m-%d}",
+                interval=options.interval,
+                csv_name=csv_name,
+                sent=sent,
+                received=received,
+                p99=statistics.median(one.p99_ms for one in intervals),
+                worst=max(one.p99_ms for one in intervals),
+                rss_first=intervals[0].broker_rss_mb,
+                rss_last=intervals[-1].broker_rss_mb,
+                cpu=sum(one.broker_cpu_s for one in intervals) / intervals[-1].second,
+            ),
+        )
     return 0 if received == sent else 1
 
 

@@ -68,9 +68,7 @@ class Wide:
     lost: int
 
 
-def measure(
-    one: KafkaLike, partitions: int, count: int, cpus: frozenset[int] | None, number: int
-) -> Wide:
+def measure(one: KafkaLike, partitions: int, count: int, cpus: frozenset[int] | None, number: int) -> Wide:
     """Make a topic and write to it; it stays, since Kafka would go on deleting under what is measured next."""
     topic = f"wide-{number}"
     begun_s = time.monotonic()
@@ -78,24 +76,51 @@ def measure(
     create_s = time.monotonic() - begun_s
     one.topics.count(topic, partitions)
     led_s = time.monotonic() - begun_s
-    command = [str(one.client), "-P", "-b", one.broker.bootstrap, "-t", topic, "-c", str(count), "-s", str(SIZE_BYTES),
-               "-X", "acks=1", "-X", "linger.ms=50", "-X", "partitioner=random",
-               "-X", "sticky.partitioning.linger.ms=0"]
+    command = [
+        str(one.client),
+        "-P",
+        "-b",
+        one.broker.bootstrap,
+        "-t",
+        topic,
+        "-c",
+        str(count),
+        "-s",
+        str(SIZE_BYTES),
+        "-X",
+        "acks=1",
+        "-X",
+        "linger.ms=50",
+        "-X",
+        "partitioner=random",
+        "-X",
+        "sticky.partitioning.linger.ms=0",
+    ]
     before, begun_s = process.usage(one.pid), time.monotonic()
     output = run(command, cpus, TIMEOUT_S)
     wall_s, used = time.monotonic() - begun_s, process.usage(one.pid) - before
     lost = count - one.topics.count(topic, partitions)
     rss_mb = process.rss_mb(one.pid)
     return Wide(
-        round=number, system=one.name, partitions=partitions, count=count, create_s=round(create_s, 3),
-        led_s=round(led_s, 3), rate=round(rate_of(output)), cpu_s_per_million=round(used.broker_cpu_s / count * 1e6, 3),
-        other_cores=round(used.other_cpu_s / wall_s, 3), rss_mb=round(rss_mb, 1), lost=lost)
+        round=number,
+        system=one.name,
+        partitions=partitions,
+        count=count,
+        create_s=round(create_s, 3),
+        led_s=round(led_s, 3),
+        rate=round(rate_of(output)),
+        cpu_s_per_million=round(used.broker_cpu_s / count * 1e6, 3),
+        other_cores=round(used.other_cpu_s / wall_s, 3),
+        rss_mb=round(rss_mb, 1),
+        lost=lost,
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark, print its table and keep its results."""
-    parser = argparse.ArgumentParser(prog="python -m bench.wide", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.wide", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=1_000)
     parser.add_argument("--count", type=int, default=500_000)
@@ -104,12 +129,22 @@ def main(arguments: Sequence[str]) -> int:
     broker_cpus, client_cpus = split_cpus()
     load = os.getloadavg()[0]
     found = pairs.by_turns(
-        options.rounds, lambda one, number: measure(one, options.partitions, options.count, client_cpus, number),
-        broker_cpus)
+        options.rounds,
+        lambda one, number: measure(one, options.partitions, options.count, client_cpus, number),
+        broker_cpus,
+    )
     text = _PAGE.format(
-        partitions=options.partitions, count=options.count, size=SIZE_BYTES, rounds=options.rounds,
-        kafka=KAFKA_VERSION, load=load, day=f"{datetime.now(UTC):%Y-%m-%d}", csv_name=pages.result_name("wide"),
-        table=pairs.table(found, _FIGURES), lost=sum(one.lost for one in found))
+        partitions=options.partitions,
+        count=options.count,
+        size=SIZE_BYTES,
+        rounds=options.rounds,
+        kafka=KAFKA_VERSION,
+        load=load,
+        day=f"{datetime.now(UTC):%Y-%m-%d}",
+        csv_name=pages.result_name("wide"),
+        table=pairs.table(found, _FIGURES),
+        lost=sum(one.lost for one in found),
+    )
     print(text)
     if options.write:
         write_rows(pages.RESULTS / pages.result_name("wide"), Wide, found)

@@ -64,30 +64,60 @@ def _labels(text: str) -> dict[str, str]:
 
 
 def _simple(
-    name: str, metric: str, condition: str, *, bad: str, good: str, labels: str = _BROKER, **more: Any  # noqa: ANN401
+    name: str,
+    metric: str,
+    condition: str,
+    *,
+    bad: str,
+    good: str,
+    labels: str = _BROKER,
+    **more: Any,  # noqa: ANN401
 ) -> Alert:
     """Return an alert on one metric as it is."""
-    return Alert(name=name, expr=f"{metric} {condition}", bad={_series(metric, labels): bad},
-                 good={_series(metric, labels): good}, labels=_labels(labels), **more)
+    return Alert(
+        name=name,
+        expr=f"{metric} {condition}",
+        bad={_series(metric, labels): bad},
+        good={_series(metric, labels): good},
+        labels=_labels(labels),
+        **more,
+    )
 
 
 def _growing(
-    name: str, metric: str, window: str, *, labels: str = _BROKER, **more: Any  # noqa: ANN401
+    name: str,
+    metric: str,
+    window: str,
+    *,
+    labels: str = _BROKER,
+    **more: Any,  # noqa: ANN401
 ) -> Alert:
     """Return an alert on a counter that should stand still."""
-    return Alert(name=name, expr=f"increase({metric}[{window}]) > 0", bad={_series(metric, labels): "0+1x60"},
-                 good={_series(metric, labels): "7x60"}, labels=_labels(labels), **more)
+    return Alert(
+        name=name,
+        expr=f"increase({metric}[{window}]) > 0",
+        bad={_series(metric, labels): "0+1x60"},
+        good={_series(metric, labels): "7x60"},
+        labels=_labels(labels),
+        **more,
+    )
 
 
 def _down(name: str, job: str, what: str, unit: str, hold: str = "1m", not_live: str = "") -> Alert:
     """Return an alert on something that does not answer the scrape."""
     labels = f'host="h1", datacenter="live", job="{job}"'
     return Alert(
-        name=name, expr=f'up{{job="{job}"}} == 0', hold=hold, severity="critical",
+        name=name,
+        expr=f'up{{job="{job}"}} == 0',
+        hold=hold,
+        severity="critical",
         summary=f"{what} on {{{{ $labels.host }}}} does not answer",
         remedy=f"on the host: systemctl status '{unit}'; journalctl -u '{unit}' -n 50",
-        bad={_series("up", labels): "0x60"}, good={_series("up", labels): "1x60"}, labels=_labels(labels),
-        not_live=not_live)
+        bad={_series("up", labels): "0x60"},
+        good={_series("up", labels): "1x60"},
+        labels=_labels(labels),
+        not_live=not_live,
+    )
 
 
 ALERTS: tuple[Alert, ...] = (
@@ -98,144 +128,257 @@ ALERTS: tuple[Alert, ...] = (
     _down("PylogRegistryDown", "pylog-registry", "the registry", "pylog-registry"),
     _down("PylogAuditDown", "pylog-audit", "the audit's reader", "pylog-audit"),
     Alert(
-        name="PylogControllerMissing", expr="sum by (datacenter) (pylog_is_controller) != 1", hold="2m",
-        severity="critical", summary="{{ $labels.datacenter }} has no controller, or more than one",
+        name="PylogControllerMissing",
+        expr="sum by (datacenter) (pylog_is_controller) != 1",
+        hold="2m",
+        severity="critical",
+        summary="{{ $labels.datacenter }} has no controller, or more than one",
         remedy="pylog cluster health; pylog zk show /controller; is ZooKeeper's quorum there?",
         not_live="it takes all brokers or ZooKeeper away",
-        bad={_series("pylog_is_controller", _BROKER): "0x60"}, good={_series("pylog_is_controller", _BROKER): "1x60"},
-        labels={"datacenter": "live"}),
+        bad={_series("pylog_is_controller", _BROKER): "0x60"},
+        good={_series("pylog_is_controller", _BROKER): "1x60"},
+        labels={"datacenter": "live"},
+    ),
     _simple(
-        "PylogPartitionsOffline", "pylog_partitions_offline", "> 0", bad="1x60", good="0x60", hold="1m",
-        severity="critical", summary="broker {{ $labels.broker }} cannot use the log of some partitions",
+        "PylogPartitionsOffline",
+        "pylog_partitions_offline",
+        "> 0",
+        bad="1x60",
+        good="0x60",
+        hold="1m",
+        severity="critical",
+        summary="broker {{ $labels.broker }} cannot use the log of some partitions",
         remedy="pylog cluster health; the broker's journal names partition and cause",
-        not_live="it takes a disk that fails"),
+        not_live="it takes a disk that fails",
+    ),
     _simple(
-        "PylogPartitionsUnderReplicated", "pylog_partitions_under_replicated", "> 0", bad="3x60", good="0x60",
-        hold="5m", summary="partitions led by broker {{ $labels.broker }} lack a replica in sync",
-        remedy="pylog cluster health names them; is a broker down, or too slow?"),
+        "PylogPartitionsUnderReplicated",
+        "pylog_partitions_under_replicated",
+        "> 0",
+        bad="3x60",
+        good="0x60",
+        hold="5m",
+        summary="partitions led by broker {{ $labels.broker }} lack a replica in sync",
+        remedy="pylog cluster health names them; is a broker down, or too slow?",
+    ),
     _simple(
-        "PylogDiskFilling", "pylog_disk_alarm", "> 0", bad="1x60", good="0x60", hold="5m",
+        "PylogDiskFilling",
+        "pylog_disk_alarm",
+        "> 0",
+        bad="1x60",
+        good="0x60",
+        hold="5m",
         summary="the data disk of broker {{ $labels.broker }} is filled above log.disk.alarm.percent",
-        remedy="shorten retention, add brokers (playbooks/expand.yml), or a larger disk"),
+        remedy="shorten retention, add brokers (playbooks/expand.yml), or a larger disk",
+    ),
     _simple(
-        "PylogDiskFull", "pylog_disk_used_ratio", "> 0.95", bad="0.96x60", good="0.94x60", severity="critical",
+        "PylogDiskFull",
+        "pylog_disk_used_ratio",
+        "> 0.95",
+        bad="0.96x60",
+        good="0.94x60",
+        severity="critical",
         summary="broker {{ $labels.broker }} refuses writes: its data disk is 95 % full",
-        remedy="pylog config alter topic TOPIC --set retention.ms=MS, then on the host: pylog retention"),
+        remedy="pylog config alter topic TOPIC --set retention.ms=MS, then on the host: pylog retention",
+    ),
     Alert(
         name="PylogProduceRefused",
-        expr="sum by (host, broker, datacenter) (rate(pylog_produce_refused_total[5m])) > 0", hold="5m",
+        expr="sum by (host, broker, datacenter) (rate(pylog_produce_refused_total[5m])) > 0",
+        hold="5m",
         summary="broker {{ $labels.broker }} refuses records again and again",
         remedy="the clients' own errors say why; in the broker's journal: refused",
         bad={_series("pylog_produce_refused_total", _BROKER): "0+2x60"},
         good={_series("pylog_produce_refused_total", _BROKER): "5x60"},
-        labels={"host": "h1", "broker": "1", "datacenter": "live"}),
+        labels={"host": "h1", "broker": "1", "datacenter": "live"},
+    ),
     _growing(
-        "PylogSegmentDamaged", "pylog_scrub_damaged_total", "1h", severity="critical",
+        "PylogSegmentDamaged",
+        "pylog_scrub_damaged_total",
+        "1h",
+        severity="critical",
         summary="broker {{ $labels.broker }} found damage in a closed segment",
         remedy="look at the disk (dmesg, smartctl); playbooks/replace_broker.yml refills it from the others",
-        not_live="closed segments are read again once a week"),
+        not_live="closed segments are read again once a week",
+    ),
     _simple(
-        "PylogStrayDirectories", "pylog_stray_directories", "> 0", bad="1x60", good="0x60", hold="15m",
+        "PylogStrayDirectories",
+        "pylog_stray_directories",
+        "> 0",
+        bad="1x60",
+        good="0x60",
+        hold="15m",
         summary="broker {{ $labels.broker }} set directories aside that the cluster does not know",
-        remedy="look at them, then: pylog log purge-stray"),
+        remedy="look at them, then: pylog log purge-stray",
+    ),
     Alert(
-        name="PylogIsrChurns", expr="sum by (datacenter) (rate(pylog_isr_changes_total[10m])) > 0.2", hold="10m",
+        name="PylogIsrChurns",
+        expr="sum by (datacenter) (rate(pylog_isr_changes_total[10m])) > 0.2",
+        hold="10m",
         summary="replicas of {{ $labels.datacenter }} leave and join the in-sync sets all the time",
         remedy="look for a slow disk, a full network or long pauses; pylog cluster health",
         not_live="it takes ten minutes of unrest",
         bad={_series("pylog_isr_changes_total", _BROKER): "0+60x60"},
-        good={_series("pylog_isr_changes_total", _BROKER): "0+6x60"}, labels={"datacenter": "live"}),
+        good={_series("pylog_isr_changes_total", _BROKER): "0+6x60"},
+        labels={"datacenter": "live"},
+    ),
     _growing(
-        "PylogClientsThrottled", "pylog_quota_throttled_total", "30m", hold="10m",
+        "PylogClientsThrottled",
+        "pylog_quota_throttled_total",
+        "30m",
+        hold="10m",
         summary="broker {{ $labels.broker }} holds clients back that use more than their quota",
         remedy="kafka-configs or any admin client shows and raises quotas",
-        not_live="it takes a client over its quota, which tests/interop/test_quotas.py shows"),
+        not_live="it takes a client over its quota, which tests/interop/test_quotas.py shows",
+    ),
     Alert(
-        name="PylogRetentionLate", expr="time() - pylog_retention_last_success_timestamp_seconds > 3900",
+        name="PylogRetentionLate",
+        expr="time() - pylog_retention_last_success_timestamp_seconds > 3900",
         summary="expired segments of {{ $labels.host }} were not deleted for over an hour",
         remedy="on the host: systemctl status cron; journalctl -t pylog-retention; pylog retention",
         bad={_series("pylog_retention_last_success_timestamp_seconds", _HOST): "0x180"},
         good={_series("pylog_retention_last_success_timestamp_seconds", _HOST): "0+60x180"},
-        labels=_labels(_HOST), at="2h"),
+        labels=_labels(_HOST),
+        at="2h",
+    ),
     _simple(
-        "PylogRetentionFailed", "pylog_retention_failed_brokers", "> 0", bad="1x60", good="0x60", labels=_HOST,
+        "PylogRetentionFailed",
+        "pylog_retention_failed_brokers",
+        "> 0",
+        bad="1x60",
+        good="0x60",
+        labels=_HOST,
         summary="retention could not look at a broker of {{ $labels.host }}",
-        remedy="on the host: journalctl -t pylog-retention; pylog retention --all"),
+        remedy="on the host: journalctl -t pylog-retention; pylog retention --all",
+    ),
     Alert(
-        name="PylogBalancerWithoutBroker", expr='haproxy_backend_active_servers{proxy="brokers"} == 0', hold="1m",
-        severity="critical", summary="no broker answers the load balancer on {{ $labels.host }}",
+        name="PylogBalancerWithoutBroker",
+        expr='haproxy_backend_active_servers{proxy="brokers"} == 0',
+        hold="1m",
+        severity="critical",
+        summary="no broker answers the load balancer on {{ $labels.host }}",
         remedy="pylog cluster health; on its host: journalctl -u pylog-load-balancer",
         not_live="it takes all brokers away",
         bad={'haproxy_backend_active_servers{proxy="brokers", host="h1"}': "0x60"},
         good={'haproxy_backend_active_servers{proxy="brokers", host="h1"}': "1x60"},
-        labels={"proxy": "brokers", "host": "h1"}),
+        labels={"proxy": "brokers", "host": "h1"},
+    ),
     Alert(
-        name="PylogClockWrong", expr="abs(node_time_seconds - timestamp(node_time_seconds)) > 30", hold="5m",
+        name="PylogClockWrong",
+        expr="abs(node_time_seconds - timestamp(node_time_seconds)) > 30",
+        hold="5m",
         summary="the clock of {{ $labels.host }} is more than 30 s off",
         remedy="run an NTP client on the host; retention and time stamps follow its clock",
         not_live="hosts in containers share their clock",
-        bad={_series("node_time_seconds", _HOST): "100+60x60"}, good={_series("node_time_seconds", _HOST): "0+60x60"},
-        labels=_labels(_HOST)),
+        bad={_series("node_time_seconds", _HOST): "100+60x60"},
+        good={_series("node_time_seconds", _HOST): "0+60x60"},
+        labels=_labels(_HOST),
+    ),
     Alert(
-        name="PylogMemoryShort", expr="node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes < 0.05", hold="10m",
+        name="PylogMemoryShort",
+        expr="node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes < 0.05",
+        hold="10m",
         summary="{{ $labels.host }} has less than 5 % of its memory left",
         remedy="on the host: systemd-cgtop; the page cache counts as free, so this is a program's",
         not_live="hosts in containers share their memory",
-        bad={_series("node_memory_MemAvailable_bytes", _HOST): "4x60",
-             _series("node_memory_MemTotal_bytes", _HOST): "100x60"},
-        good={_series("node_memory_MemAvailable_bytes", _HOST): "40x60",
-              _series("node_memory_MemTotal_bytes", _HOST): "100x60"},
-        labels=_labels(_HOST)),
+        bad={
+            _series("node_memory_MemAvailable_bytes", _HOST): "4x60",
+            _series("node_memory_MemTotal_bytes", _HOST): "100x60",
+        },
+        good={
+            _series("node_memory_MemAvailable_bytes", _HOST): "40x60",
+            _series("node_memory_MemTotal_bytes", _HOST): "100x60",
+        },
+        labels=_labels(_HOST),
+    ),
     _simple(
-        "PylogMirrorLags", "pylog_mirror_lag_seconds", "> 300", bad="400x60", good="3x60", hold="5m",
+        "PylogMirrorLags",
+        "pylog_mirror_lag_seconds",
+        "> 300",
+        bad="400x60",
+        good="3x60",
+        hold="5m",
         labels='host="h1", datacenter="offline", job="pylog-mirror", topic="clicks", partition="0"',
         summary="the mirror is {{ $labels.topic }}-{{ $labels.partition }} more than five minutes behind",
         remedy="pylog mirror status; the journal of pylog-mirror; is the link between the datacenters full?",
-        not_live="it takes five minutes without a link, which tests/programs/test_mirror.py shows"),
+        not_live="it takes five minutes without a link, which tests/programs/test_mirror.py shows",
+    ),
     _simple(
-        "PylogMirrorHearsNothing", "pylog_mirror_silence_seconds", "> 120", bad="400x60", good="30x60", hold="2m",
+        "PylogMirrorHearsNothing",
+        "pylog_mirror_silence_seconds",
+        "> 120",
+        bad="400x60",
+        good="30x60",
+        hold="2m",
         labels='host="h1", datacenter="offline", job="pylog-mirror", cluster="live"',
         summary="the mirror on {{ $labels.host }} gets no answer from cluster {{ $labels.cluster }}",
         remedy="is the link between the datacenters cut? what was read lags until it is healed, and nothing is lost",
-        not_live="it takes minutes without a link, which tests/programs/test_link_cut.py shows"),
+        not_live="it takes minutes without a link, which tests/programs/test_link_cut.py shows",
+    ),
     _simple(
-        "PylogMirrorTopicRefused", "pylog_mirror_refused_topics", "> 0", bad="1x60", good="0x60", hold="10m",
+        "PylogMirrorTopicRefused",
+        "pylog_mirror_refused_topics",
+        "> 0",
+        bad="1x60",
+        good="0x60",
+        hold="10m",
         labels='host="h1", datacenter="offline", job="pylog-mirror"',
         summary="the target of the mirror on {{ $labels.host }} does not take some topics as they are",
         remedy="the journal of pylog-mirror names each with the target's reason; the others go on",
-        not_live="it takes a target that refuses, which tests/programs/test_mirror.py shows"),
+        not_live="it takes a target that refuses, which tests/programs/test_mirror.py shows",
+    ),
     _growing(
-        "PylogMirrorForgot", "pylog_mirror_forgotten_total", "1h", severity="critical",
+        "PylogMirrorForgot",
+        "pylog_mirror_forgotten_total",
+        "1h",
+        severity="critical",
         labels='host="h1", datacenter="offline", job="pylog-mirror"',
         summary="records were deleted at the source before {{ $labels.host }} mirrored them",
         remedy="lengthen retention at the source; pylog audit report says which",
-        not_live="it takes retention at the source, which tests/programs/test_mirror.py shows"),
+        not_live="it takes retention at the source, which tests/programs/test_mirror.py shows",
+    ),
     Alert(
-        name="PylogRegistryPrimaryMissing", expr="sum by (datacenter) (pylog_registry_is_primary) != 1", hold="2m",
-        severity="critical", summary="{{ $labels.datacenter }} has no registry that writes, or more than one",
+        name="PylogRegistryPrimaryMissing",
+        expr="sum by (datacenter) (pylog_registry_is_primary) != 1",
+        hold="2m",
+        severity="critical",
+        summary="{{ $labels.datacenter }} has no registry that writes, or more than one",
         remedy="journalctl -u pylog-registry on each of its hosts; is ZooKeeper there?",
         not_live="it takes two registries",
-        bad={'pylog_registry_is_primary{host="h1", datacenter="live"}': "0x60",
-             'pylog_registry_is_primary{host="h2", datacenter="live"}': "0x60"},
-        good={'pylog_registry_is_primary{host="h1", datacenter="live"}': "1x60",
-              'pylog_registry_is_primary{host="h2", datacenter="live"}': "0x60"},
-        labels={"datacenter": "live"}),
+        bad={
+            'pylog_registry_is_primary{host="h1", datacenter="live"}': "0x60",
+            'pylog_registry_is_primary{host="h2", datacenter="live"}': "0x60",
+        },
+        good={
+            'pylog_registry_is_primary{host="h1", datacenter="live"}': "1x60",
+            'pylog_registry_is_primary{host="h2", datacenter="live"}': "0x60",
+        },
+        labels={"datacenter": "live"},
+    ),
     Alert(
-        name="PylogAuditFindings", expr='pylog_audit_findings{kind!="doubled"} > 0', severity="critical",
+        name="PylogAuditFindings",
+        expr='pylog_audit_findings{kind!="doubled"} > 0',
+        severity="critical",
         summary="the audit found records of {{ $labels.topic }} {{ $labels.kind }}",
         remedy="pylog audit report names topic, tier, window and producer",
         not_live="it takes a record that is lost, which tests/programs/test_audit.py shows",
         bad={_series("pylog_audit_findings", _FOUND): "1x60"},
         # Copies are what at-least-once promises.
-        good={_series("pylog_audit_findings", _FOUND): "0x60",
-              _series("pylog_audit_findings", _FOUND.replace("lost", "doubled")): "1x60"}, labels=_labels(_FOUND)),
+        good={
+            _series("pylog_audit_findings", _FOUND): "0x60",
+            _series("pylog_audit_findings", _FOUND.replace("lost", "doubled")): "1x60",
+        },
+        labels=_labels(_FOUND),
+    ),
     Alert(
-        name="PylogAuditLate", expr="time() - pylog_audit_judged_timestamp_seconds > 900",
+        name="PylogAuditLate",
+        expr="time() - pylog_audit_judged_timestamp_seconds > 900",
         summary="the tiers were not compared for a quarter of an hour",
         remedy="on {{ $labels.host }}: systemctl status pylog-audit-report.timer",
         not_live="it takes a quarter of an hour",
         bad={_series("pylog_audit_judged_timestamp_seconds", _HOST): "0x60"},
-        good={_series("pylog_audit_judged_timestamp_seconds", _HOST): "0+60x60"}, labels=_labels(_HOST)),
+        good={_series("pylog_audit_judged_timestamp_seconds", _HOST): "0+60x60"},
+        labels=_labels(_HOST),
+    ),
 )
 
 
@@ -249,8 +392,13 @@ def metrics_in(expr: str) -> set[str]:
 def rules() -> dict[str, Any]:
     """Return the alert rules as Prometheus reads them."""
     entries = [
-        {"alert": one.name, "expr": one.expr, "for": one.hold, "labels": {"severity": one.severity},
-         "annotations": _annotations(one)}
+        {
+            "alert": one.name,
+            "expr": one.expr,
+            "for": one.hold,
+            "labels": {"severity": one.severity},
+            "annotations": _annotations(one),
+        }
         for one in ALERTS
     ]
     return {"groups": [{"name": "pylog", "rules": entries}]}
@@ -263,11 +411,13 @@ def rule_tests() -> dict[str, Any]:
         said = {key: _rendered(text, one.labels) for key, text in _annotations(one).items()}
         fired = {"exp_labels": {"severity": one.severity, **one.labels}, "exp_annotations": said}
         for series, expected in ((one.bad, [fired]), (one.good, [])):
-            tests.append({
-                "interval": "1m",
-                "input_series": [{"series": name, "values": values} for name, values in series.items()],
-                "alert_rule_test": [{"eval_time": one.at, "alertname": one.name, "exp_alerts": expected}],
-            })
+            tests.append(
+                {
+                    "interval": "1m",
+                    "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                    "alert_rule_test": [{"eval_time": one.at, "alertname": one.name, "exp_alerts": expected}],
+                }
+            )
     return {"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": tests}
 
 
@@ -283,7 +433,10 @@ def dashboard(program: str, metrics: Iterable[Metric]) -> dict[str, Any]:
     """Return a Grafana dashboard with a panel for each metric of a program."""
     panels = [
         {
-            "id": number + 1, "type": "timeseries", "title": one.name, "description": one.help,
+            "id": number + 1,
+            "type": "timeseries",
+            "title": one.name,
+            "description": one.help,
             "datasource": {"type": "prometheus", "uid": "${datasource}"},
             "gridPos": {"h": 8, "w": 8, "x": number % 3 * 8, "y": number // 3 * 8},
             "fieldConfig": {"defaults": {"unit": _unit(one)}, "overrides": []},
@@ -292,11 +445,24 @@ def dashboard(program: str, metrics: Iterable[Metric]) -> dict[str, Any]:
         for number, one in enumerate(metrics)
     ]
     source = {"name": "datasource", "type": "datasource", "query": "prometheus"}
-    place = {"name": "datacenter", "type": "query", "datasource": {"type": "prometheus", "uid": "${datasource}"},
-             "query": "label_values(up, datacenter)", "includeAll": True, "allValue": ".*", "multi": True, "refresh": 2}
+    place = {
+        "name": "datacenter",
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": "label_values(up, datacenter)",
+        "includeAll": True,
+        "allValue": ".*",
+        "multi": True,
+        "refresh": 2,
+    }
     return {
-        "uid": f"pylog-{program}", "title": f"pylog {program}", "tags": ["pylog"], "schemaVersion": 38,
-        "refresh": "30s", "time": {"from": "now-3h", "to": "now"}, "templating": {"list": [source, place]},
+        "uid": f"pylog-{program}",
+        "title": f"pylog {program}",
+        "tags": ["pylog"],
+        "schemaVersion": 38,
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {"list": [source, place]},
         "panels": panels,
     }
 
@@ -347,7 +513,8 @@ def page() -> str:
     rows = (
         f"| `{one.name}` | {one.severity} | {one.hold} | {_rendered(one.summary, _NAMES)} "
         f"| {_rendered(one.remedy, _NAMES)} | {f'no: {one.not_live}' if one.not_live else 'yes'} |\n"
-        for one in ALERTS)
+        for one in ALERTS
+    )
     return _PAGE + "".join(rows)
 
 

@@ -45,8 +45,10 @@ def _of_sources(program: str) -> Iterator[Metric]:
     for path in (path for place in _PROGRAMS[program] for path in SOURCES.glob(place)):
         tree = ast.parse(path.read_text())
         constants = {
-            node.targets[0].id: node.value.value for node in tree.body
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            node.targets[0].id: node.value.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
             and isinstance(node.value, ast.Constant)
         }
         for node in ast.walk(tree):

@@ -78,8 +78,10 @@ def metrics_page(scraped: str) -> str:
 
 def errors_page() -> str:
     """Return the page of everything that ends a command without success."""
-    rows = [f"| `{one.code}` | {one.what} | {int(one.exit_code)} | {one.cause} | {one.remedy} |"
-            for one in sorted(CATALOGUE.values(), key=lambda one: one.number)]
+    rows = [
+        f"| `{one.code}` | {one.what} | {int(one.exit_code)} | {one.cause} | {one.remedy} |"
+        for one in sorted(CATALOGUE.values(), key=lambda one: one.number)
+    ]
     return _ERRORS_HEAD + "\n".join(rows) + "\n"
 
 

@@ -113,10 +113,17 @@ def record(page: str) -> Recording:
     with tempfile.TemporaryDirectory() as directory:
         environment = {
             # The broker takes a free port; what is recorded has the one that the page names.
-            "PYLOG_BOOTSTRAP": f"localhost:{port}", "HOME": directory, "TERM": "xterm-256color", "PS1": "$ ",
-            "PROMPT_COMMAND": r"printf '\033]9;ready\007'", "COLUMNS": str(_COLUMNS), "LINES": str(_LINES),
-            "INPUTRC": "/dev/null", "LC_ALL": "C.UTF-8",
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+            "PYLOG_BOOTSTRAP": f"localhost:{port}",
+            "HOME": directory,
+            "TERM": "xterm-256color",
+            "PS1": "$ ",
+            "PROMPT_COMMAND": r"printf '\033]9;ready\007'",
+            "COLUMNS": str(_COLUMNS),
+            "LINES": str(_LINES),
+            "INPUTRC": "/dev/null",
+            "LC_ALL": "C.UTF-8",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
         terminal = Terminal(Path(directory), environment)
         try:
             for block in blocks_of(page):

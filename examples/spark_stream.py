@@ -14,11 +14,15 @@ spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fals
 
 records = (
     spark.readStream.format("pylog")
-    .option("bootstrap", cluster).option("topic", topic).option("startingOffsets", "earliest").load()
+    .option("bootstrap", cluster)
+    .option("topic", topic)
+    .option("startingOffsets", "earliest")
+    .load()
 )
 query = (
     records.selectExpr("CAST(key AS STRING) AS user", "CAST(value AS STRING) AS event", "timestamp")
-    .writeStream.format("parquet").option("path", f"{directory}/events")
+    .writeStream.format("parquet")
+    .option("path", f"{directory}/events")
     .option("checkpointLocation", f"{directory}/checkpoint")
     .trigger(availableNow=True)  # all there is; leave it out to run on
     .start()

@@ -212,7 +212,10 @@ def start(address: str = LOOPBACK) -> str:
         with (STATE / "log").open("wb") as log:
             child = subprocess.Popen(
                 [sys.executable, str(Path(__file__).resolve()), "serve", port],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         _write(STATE / "pid", f"{child.pid}\n")
     deadline = time.monotonic() + START_TIMEOUT_S

@@ -17,6 +17,7 @@ mapfile -t shell_scripts < <(git ls-files '*.sh' .ci/run)
 mapfile -t roots < <(for path in roles playbooks molecule/shared; do if [[ -e "$path" ]]; then echo "$path"; fi; done)
 
 check ruff ruff check .
+check 'ruff format' ruff format --check .
 check mypy mypy --no-error-summary
 check 'mypy of local/' mypy --no-error-summary --strict local/*.py
 check shellcheck shellcheck --external-sources "${shell_scripts[@]}"

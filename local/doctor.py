@@ -80,12 +80,19 @@ def cores() -> Finding:
 
 def memory() -> Finding:
     """Memory that could be had, page cache included; what our own hosts hold counts as had."""
-    available = next(int(line.split()[1]) * 1024 for line in Path("/proc/meminfo").read_text().splitlines()
-                     if line.startswith("MemAvailable:"))
+    available = next(
+        int(line.split()[1]) * 1024
+        for line in Path("/proc/meminfo").read_text().splitlines()
+        if line.startswith("MemAvailable:")
+    )
     is_ours = hosts.load("main") is not None
-    return Finding("memory", f"{available / GIB:.1f} GiB free" + (", hosts exist" if is_ours else ""),
-                   f"{WANTED_MEMORY_BYTES // GIB} GiB", is_ours or available >= WANTED_MEMORY_BYTES,
-                   "stop other programs, or give the machine more memory")
+    return Finding(
+        "memory",
+        f"{available / GIB:.1f} GiB free" + (", hosts exist" if is_ours else ""),
+        f"{WANTED_MEMORY_BYTES // GIB} GiB",
+        is_ours or available >= WANTED_MEMORY_BYTES,
+        "stop other programs, or give the machine more memory",
+    )
 
 
 def disk() -> Finding:
@@ -94,8 +101,13 @@ def disk() -> Finding:
     places = [ROOT, storage if storage.exists() else Path("/var/lib")]
     free = min(shutil.disk_usage(place).free for place in places)
     is_ours = hosts.load("main") is not None
-    return Finding("disk", f"{free / GIB:.0f} GiB free", f"{WANTED_DISK_BYTES // GIB} GiB",
-                   is_ours or free >= WANTED_DISK_BYTES, f"make room below {' or '.join(map(str, places))}")
+    return Finding(
+        "disk",
+        f"{free / GIB:.0f} GiB free",
+        f"{WANTED_DISK_BYTES // GIB} GiB",
+        is_ours or free >= WANTED_DISK_BYTES,
+        f"make room below {' or '.join(map(str, places))}",
+    )
 
 
 def file_systems() -> Finding:
@@ -103,8 +115,13 @@ def file_systems() -> Finding:
     known = Path("/proc/filesystems").read_text().split()
     wanted = ("overlay", "xfs")
     missing = [name for name in wanted if name not in known and not first_line("/sbin/modinfo", "-n", name)]
-    return Finding("file systems", "all" if not missing else f"no {', '.join(missing)}", ", ".join(wanted),
-                   not missing, "use a kernel with these file systems (Debian's own has them)")
+    return Finding(
+        "file systems",
+        "all" if not missing else f"no {', '.join(missing)}",
+        ", ".join(wanted),
+        not missing,
+        "use a kernel with these file systems (Debian's own has them)",
+    )
 
 
 def loop_devices() -> Finding:
@@ -121,8 +138,9 @@ def control_groups() -> Finding:
         found = "v1 with systemd's hierarchy"
     else:
         found = "none mounted"
-    return Finding("control groups", found, "v2, or v1 with systemd", found != "none mounted",
-                   "mount cgroup2 on /sys/fs/cgroup")
+    return Finding(
+        "control groups", found, "v2, or v1 with systemd", found != "none mounted", "mount cgroup2 on /sys/fs/cgroup"
+    )
 
 
 def inotify() -> Finding:
@@ -130,16 +148,22 @@ def inotify() -> Finding:
     missing = len(hosts.DEFAULT_HOSTS) if hosts.load("main") is None else 0
     wanted = missing * hosts.INOTIFY_A_HOST
     room = hosts.inotify_room(wanted)
-    return Finding("inotify instances", f"room for {room}" if missing else "hosts exist", f"room for {wanted}",
-                   room >= wanted, hosts.inotify_remedy())
+    return Finding(
+        "inotify instances",
+        f"room for {room}" if missing else "hosts exist",
+        f"room for {wanted}",
+        room >= wanted,
+        hosts.inotify_remedy(),
+    )
 
 
 def packages() -> Finding:
     """What setup installs."""
     done = subprocess.run([ROOT / "local" / "setup.sh", "missing"], capture_output=True, text=True, check=False)
     missing = done.stdout.split()
-    return Finding("Debian packages", "all" if not missing else f"without {', '.join(missing)}", "all", not missing,
-                   "make setup")
+    return Finding(
+        "Debian packages", "all" if not missing else f"without {', '.join(missing)}", "all", not missing, "make setup"
+    )
 
 
 def python_packages() -> Finding:
@@ -162,8 +186,9 @@ def container() -> Finding:
             target = Path(root + file)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, target)
-        command = hosts.as_root("podman", "--runtime=runc", "run", "--rm", *hosts.RUN_OPTIONS, "--rootfs", root,
-                                "/bin/true")
+        command = hosts.as_root(
+            "podman", "--runtime=runc", "run", "--rm", *hosts.RUN_OPTIONS, "--rootfs", root, "/bin/true"
+        )
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except subprocess.TimeoutExpired:
         return Finding("podman, runc", "no answer in 60 s", wanted, False, "podman info")
@@ -190,8 +215,9 @@ def leftovers() -> Finding:
     if shutil.which("podman") is None:
         return Finding("leftovers", "none", "none", True)
     known = {host.container for each in hosts.known_sets() for host in each.hosts.values()}
-    text = hosts.privileged("podman", "ps", "--all", "--filter", f"label=pylog.checkout={ROOT}",
-                            "--format", "{{.Names}}", check=False).stdout
+    text = hosts.privileged(
+        "podman", "ps", "--all", "--filter", f"label=pylog.checkout={ROOT}", "--format", "{{.Names}}", check=False
+    ).stdout
     strays = sorted(set(text.split()) - known)
     return Finding("leftovers", ", ".join(strays) or "none", "none", not strays, "make down")
 
@@ -242,8 +268,14 @@ def maven_repository() -> Finding:
     """Where the interop tests fetch Apache Kafka's jars."""
     if any((ROOT / ".local" / "cache").glob("kafka-*/*.jar")):
         return Finding("Maven repository", "not needed, the jars are here", "the jars, or a repository", True)
-    command = ["mvn", "-q", "-B", "dependency:get", "-Dartifact=org.apache.kafka:kafka-clients:3.9.2:pom",
-               "-Dtransitive=false"]
+    command = [
+        "mvn",
+        "-q",
+        "-B",
+        "dependency:get",
+        "-Dartifact=org.apache.kafka:kafka-clients:3.9.2:pom",
+        "-Dtransitive=false",
+    ]
     remedy = "set a mirror in ~/.m2/settings.xml; only `make test` needs it"
     try:
         is_there = subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == 0
@@ -254,19 +286,43 @@ def maven_repository() -> Finding:
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (
-    system, rights, cores, memory, disk, file_systems, loop_devices, control_groups, inotify, packages,
-    python_packages, container, network, leftovers, debian_mirror, python_index, maven_repository,
+    system,
+    rights,
+    cores,
+    memory,
+    disk,
+    file_systems,
+    loop_devices,
+    control_groups,
+    inotify,
+    packages,
+    python_packages,
+    container,
+    network,
+    leftovers,
+    debian_mirror,
+    python_index,
+    maven_repository,
 )
 
 
 def table(findings: list[Finding]) -> str:
     """Return the findings as aligned columns; a remedy stands only where one is needed."""
     rows = [("", "check", "found", "wanted", "remedy")]
-    rows += [("ok" if f.is_met else "FAIL", f.check, textwrap.shorten(f.found, FOUND_WIDTH, placeholder=" …"), f.wanted,
-              "" if f.is_met else f.remedy) for f in findings]
+    rows += [
+        (
+            "ok" if f.is_met else "FAIL",
+            f.check,
+            textwrap.shorten(f.found, FOUND_WIDTH, placeholder=" …"),
+            f.wanted,
+            "" if f.is_met else f.remedy,
+        )
+        for f in findings
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-                     for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def main() -> int:

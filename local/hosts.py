@@ -61,7 +61,9 @@ DISK_BYTES = 4 << 30
 
 # crun refuses some cgroup layouts. systemd needs the limits named: without them podman passes on the caller's.
 RUN_OPTIONS = (
-    "--systemd=always", "--ulimit=nofile=20000:20000", "--ulimit=nproc=30000:30000",
+    "--systemd=always",
+    "--ulimit=nofile=20000:20000",
+    "--ulimit=nproc=30000:30000",
     "--cap-add=SYS_ADMIN",  # mounts the data disks, and systemd's own sandboxing of services
     "--security-opt=unmask=/sys/dev/block",  # without it no UUID leads to a disk
     "--cap-add=NET_ADMIN",  # a firewall of the host's own; its network is nobody else's
@@ -223,7 +225,10 @@ def plan(name: str) -> HostSet:
     suffix = "" if name == "main" else f"-{name}"
     subnet = free_subnet(f"{CHECKOUT_ID}{suffix}")
     return HostSet(
-        set=name, network=f"pylog-{CHECKOUT_ID}{suffix}", subnet=str(subnet), gateway=str(subnet[1]),
+        set=name,
+        network=f"pylog-{CHECKOUT_ID}{suffix}",
+        subnet=str(subnet),
+        gateway=str(subnet[1]),
         known_hosts=str(set_dir(name) / "known_hosts"),
     )
 
@@ -321,8 +326,9 @@ def detach_disks(hosts: HostSet) -> None:
 
 def container_states(hosts: HostSet) -> dict[str, tuple[str, str]]:
     """Return state and image of every container of this set, by container name."""
-    text = privileged("podman", "ps", "--all", "--filter", f"label=pylog.network={hosts.network}",
-                      "--format", "json").stdout
+    text = privileged(
+        "podman", "ps", "--all", "--filter", f"label=pylog.network={hosts.network}", "--format", "json"
+    ).stdout
     return {c["Names"][0]: (c["State"], c["Image"]) for c in json.loads(text or "[]")}
 
 
@@ -338,10 +344,28 @@ def create(hosts: HostSet, host: str) -> None:
         shared.mkdir(exist_ok=True)
         volumes.append(f"--volume={shared}:{SHARED_DIR}")
     privileged(
-        "podman", "--runtime=runc", "run", "--detach", "--name", facts.container, "--hostname", host,
-        "--network", hosts.network, "--ip", facts.ip, "--network-alias", host,
-        "--label", f"pylog.checkout={ROOT}", "--label", f"pylog.network={hosts.network}",
-        *volumes, *RUN_OPTIONS, *(f"--device={disk}" for disk in facts.disks), hosts.image,
+        "podman",
+        "--runtime=runc",
+        "run",
+        "--detach",
+        "--name",
+        facts.container,
+        "--hostname",
+        host,
+        "--network",
+        hosts.network,
+        "--ip",
+        facts.ip,
+        "--network-alias",
+        host,
+        "--label",
+        f"pylog.checkout={ROOT}",
+        "--label",
+        f"pylog.network={hosts.network}",
+        *volumes,
+        *RUN_OPTIONS,
+        *(f"--device={disk}" for disk in facts.disks),
+        hosts.image,
     )
 
 
@@ -362,8 +386,9 @@ def wait_ready(hosts: HostSet, host: str) -> str:
     """Wait until systemd has booted a host and sshd answers; return its known_hosts line."""
     facts = hosts.hosts[host]
     public_key = Path(hosts.ssh_key + ".pub").read_text()
-    done = privileged("podman", "exec", "--interactive", facts.container, "sh", "-c", READY_SCRIPT, stdin=public_key,
-                      check=False)
+    done = privileged(
+        "podman", "exec", "--interactive", facts.container, "sh", "-c", READY_SCRIPT, stdin=public_key, check=False
+    )
     if done.returncode != 0:
         raise HostsError(f"{host} did not come up: {done.stderr.strip()}\n{journal_tail(hosts, host)}")
     state, key = done.stdout.strip().splitlines()
@@ -386,8 +411,20 @@ def check_ssh(hosts: HostSet, host: str) -> None:
 def ssh_options(hosts: HostSet) -> list[str]:
     """Return the options that reach a host and trust no other machine at its address."""
     return [
-        "-i", hosts.ssh_key, "-o", f"UserKnownHostsFile={hosts.known_hosts}", "-o", "IdentitiesOnly=yes",
-        "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=10", "-F", "none",
+        "-i",
+        hosts.ssh_key,
+        "-o",
+        f"UserKnownHostsFile={hosts.known_hosts}",
+        "-o",
+        "IdentitiesOnly=yes",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "StrictHostKeyChecking=yes",
+        "-o",
+        "ConnectTimeout=10",
+        "-F",
+        "none",
     ]
 
 
@@ -433,8 +470,18 @@ def reserve(name: str, wanted: Sequence[str]) -> HostSet:
                 hosts.hosts[host] = facts
         save(hosts)
         if privileged("podman", "network", "exists", hosts.network, check=False).returncode != 0:
-            privileged("podman", "network", "create", "--subnet", hosts.subnet, "--gateway", hosts.gateway,
-                       "--label", f"pylog.checkout={ROOT}", hosts.network)
+            privileged(
+                "podman",
+                "network",
+                "create",
+                "--subnet",
+                hosts.subnet,
+                "--gateway",
+                hosts.gateway,
+                "--label",
+                f"pylog.checkout={ROOT}",
+                hosts.network,
+            )
     return hosts
 
 

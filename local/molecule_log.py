@@ -21,11 +21,16 @@ DEPLOYING_STEPS = ("prepare", "check", "converge", "idempotence")
 
 # Before `create` the inventory is rightly empty; from then on each of these means that a play did nothing.
 EMPTY_WORDS = (
-    "no hosts matched", "provided hosts list is empty", "Could not match supplied host pattern",
+    "no hosts matched",
+    "provided hosts list is empty",
+    "Could not match supplied host pattern",
     "No inventory was parsed",
 )
 ANYWHERE_WORDS = (
-    "Missing playbook", "Skipping, no tests found", "Skipping, verifier is disabled", "Skipping, instances already",
+    "Missing playbook",
+    "Skipping, no tests found",
+    "Skipping, verifier is disabled",
+    "Skipping, instances already",
 )
 
 _STEP = re.compile(r"\[[^\]]* > (\w+)\] Executing$")

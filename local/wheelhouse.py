@@ -88,10 +88,25 @@ def download() -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
             requirements.write(text)
             requirements.flush()
-            run(str(PIP), "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
-                "--only-binary=:all:", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none",
-                f"--python-version={HOST_PYTHON}", *platforms(), "--dest", str(DOWNLOADS),
-                "--requirement", requirements.name)
+            run(
+                str(PIP),
+                "download",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--no-deps",
+                "--require-hashes",
+                "--only-binary=:all:",
+                "--implementation=cp",
+                "--abi=cp311",
+                "--abi=abi3",
+                "--abi=none",
+                f"--python-version={HOST_PYTHON}",
+                *platforms(),
+                "--dest",
+                str(DOWNLOADS),
+                "--requirement",
+                requirements.name,
+            )
     stamp.write_text(wanted)
 
 
@@ -99,7 +114,8 @@ def platforms() -> list[str]:
     """Return pip's options for what Debian 12's C library can load."""
     machine = platform.machine()
     return [f"--platform=manylinux_2_{minor}_{machine}" for minor in (36, 34, 31, 28, 27, 26, 24)] + [
-        f"--platform=manylinux2014_{machine}", f"--platform=linux_{machine}",
+        f"--platform=manylinux2014_{machine}",
+        f"--platform=linux_{machine}",
     ]
 
 
@@ -115,8 +131,9 @@ def repack(name: str, version: str) -> None:
     with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as wheel:
         for line in sorted((site / info / "RECORD").read_text().splitlines()):
             path = line.rsplit(",", 2)[0].strip('"')
-            if "__pycache__" in path or path in {f"{info}/{skip}" for skip in ("RECORD", "INSTALLER", "REQUESTED",
-                                                                               "direct_url.json", "uv_cache.json")}:
+            if "__pycache__" in path or path in {
+                f"{info}/{skip}" for skip in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json")
+            }:
                 continue
             data, mode = (site / path).read_bytes(), (site / path).stat().st_mode
             # Scripts lie outside of site-packages once installed; in a wheel they have a place of their own.
@@ -146,8 +163,19 @@ def build_pylog() -> Path:
                 shutil.copytree(source, Path(temporary) / source.name, ignore=shutil.ignore_patterns("__pycache__"))
             elif source.exists():
                 shutil.copy(source, temporary)
-        run(str(UV), "build", "--quiet", "--wheel", "--no-build-isolation", "--python", str(SITE / "bin" / "python"),
-            "--out-dir", f"{temporary}/out", temporary, environment={"SOURCE_DATE_EPOCH": "315532800"})
+        run(
+            str(UV),
+            "build",
+            "--quiet",
+            "--wheel",
+            "--no-build-isolation",
+            "--python",
+            str(SITE / "bin" / "python"),
+            "--out-dir",
+            f"{temporary}/out",
+            temporary,
+            environment={"SOURCE_DATE_EPOCH": "315532800"},
+        )
         (directory / wanted).mkdir(parents=True)
         wheel = next(Path(temporary, "out").glob("*.whl"))
         return Path(shutil.copy(wheel, directory / wanted / wheel.name))

@@ -167,8 +167,9 @@ def _read_cluster(reader: "_Section") -> "Connection":
     from pylog.client.connection import Connection
 
     properties = reader.section("properties").plain() if reader.has("properties") else {}
-    return Connection(bootstrap=reader.text("bootstrap"), timeout_s=reader.integer("timeout_s", 1, 3600, 10),
-                      properties=properties)
+    return Connection(
+        bootstrap=reader.text("bootstrap"), timeout_s=reader.integer("timeout_s", 1, 3600, 10), properties=properties
+    )
 
 
 def standalone_config(
@@ -249,9 +250,7 @@ def _read_store(reader: "_Section") -> StoreConfig:
     if kind == "embedded":
         store = StoreConfig(kind=kind)
     elif kind == "zookeeper":
-        timeout = (
-            reader.integer("session_timeout_ms", 1000, 600_000) if reader.has("session_timeout_ms") else 6000
-        )
+        timeout = reader.integer("session_timeout_ms", 1000, 600_000) if reader.has("session_timeout_ms") else 6000
         store = StoreConfig(kind=kind, hosts=reader.text("hosts"), session_timeout_ms=timeout)
     else:
         raise reader.fault("kind", f"{kind}: wanted zookeeper or embedded")

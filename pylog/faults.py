@@ -50,169 +50,302 @@ class Fault:
 
 
 BUG = Fault(
-    1, "this is a bug in pylog", "Something happened that no part of pylog expected.",
-    "Run the command again with PYLOG_DEBUG=1, which shows where it happened, and report that.")
+    1,
+    "this is a bug in pylog",
+    "Something happened that no part of pylog expected.",
+    "Run the command again with PYLOG_DEBUG=1, which shows where it happened, and report that.",
+)
 PART_FAILED = Fault(
-    2, "a part of pylog failed", "A part of pylog could not do its work; the message says why.",
-    "Read the message; `pylog cluster health` and the broker's journal show the surroundings.")
+    2,
+    "a part of pylog failed",
+    "A part of pylog could not do its work; the message says why.",
+    "Read the message; `pylog cluster health` and the broker's journal show the surroundings.",
+)
 INTERRUPTED = Fault(
-    3, "interrupted", "Somebody pressed Ctrl-C or ended a question without an answer.",
-    "Nothing needs to be done; the same command can be run again.", Exit.INTERRUPTED)
+    3,
+    "interrupted",
+    "Somebody pressed Ctrl-C or ended a question without an answer.",
+    "Nothing needs to be done; the same command can be run again.",
+    Exit.INTERRUPTED,
+)
 UNKNOWN_CODE = Fault(
-    4, "there is no such code", "`pylog explain` knows the codes that pylog prints: PYLOG-0001, or just 1.",
-    "List them all with `pylog explain`.", Exit.USAGE)
+    4,
+    "there is no such code",
+    "`pylog explain` knows the codes that pylog prints: PYLOG-0001, or just 1.",
+    "List them all with `pylog explain`.",
+    Exit.USAGE,
+)
 COMMAND_LINE = Fault(
-    10, "the command line is wrong", "There is no such command or option, or one lacks its value.",
-    "Read the command's help: `pylog COMMAND --help`.", Exit.USAGE)
+    10,
+    "the command line is wrong",
+    "There is no such command or option, or one lacks its value.",
+    "Read the command's help: `pylog COMMAND --help`.",
+    Exit.USAGE,
+)
 OPTION_WRONG = Fault(
-    11, "an option is wrong", "The value of an option or argument has the wrong form, or is outside its range.",
-    "Use one of the values that the message and `pylog COMMAND --help` name.", Exit.USAGE)
+    11,
+    "an option is wrong",
+    "The value of an option or argument has the wrong form, or is outside its range.",
+    "Use one of the values that the message and `pylog COMMAND --help` name.",
+    Exit.USAGE,
+)
 OPTIONS_CONFLICT = Fault(
-    12, "options do not fit together", "Options exclude each other, or one needs another.",
-    "Give what the message wants; `pylog COMMAND --help` shows all options.", Exit.USAGE)
+    12,
+    "options do not fit together",
+    "Options exclude each other, or one needs another.",
+    "Give what the message wants; `pylog COMMAND --help` shows all options.",
+    Exit.USAGE,
+)
 SETTING_WRONG = Fault(
-    13, "a setting is wrong",
+    13,
+    "a setting is wrong",
     "A key of the settings file (~/.config/pylog/config.yml, or what PYLOG_CONFIG names) or a PYLOG_ variable is "
     "unknown or has a wrong value.",
     "Correct the line or variable that the message names. Flags win over variables, variables over the file.",
-    Exit.USAGE)
+    Exit.USAGE,
+)
 NOT_CONFIRMED = Fault(
-    14, "nothing was changed", "The command asks before it destroys something, and the answer was not yes.",
-    "Answer y, or give --yes.")
+    14,
+    "nothing was changed",
+    "The command asks before it destroys something, and the answer was not yes.",
+    "Answer y, or give --yes.",
+)
 FORMAT_WRONG = Fault(
-    15, "the format string is wrong", "A letter after % or \\ means nothing here, or input cannot be cut by it.",
-    "`pylog consume --help` and `pylog produce --help` list the letters.", Exit.USAGE)
+    15,
+    "the format string is wrong",
+    "A letter after % or \\ means nothing here, or input cannot be cut by it.",
+    "`pylog consume --help` and `pylog produce --help` list the letters.",
+    Exit.USAGE,
+)
 
 UNREACHABLE = Fault(
-    100, "nobody answers",
+    100,
+    "nobody answers",
     "No broker answered in time: the address is wrong, a firewall is between, or no broker runs.",
     "Check --bootstrap and PYLOG_BOOTSTRAP; on the broker's host, `systemctl status 'pylog-broker@*'`.",
-    Exit.UNREACHABLE)
+    Exit.UNREACHABLE,
+)
 CLIENT_REFUSES = Fault(
-    101, "the client library refuses",
+    101,
+    "the client library refuses",
     "librdkafka does not take a property, or a record cannot be sent at all, for instance because it is too large.",
-    "Check --property and `properties` in the settings file; see the message for a record.")
+    "Check --property and `properties` in the settings file; see the message for a record.",
+)
 PEER_SPEAKS_OTHERWISE = Fault(
-    102, "the other side does not speak the protocol",
+    102,
+    "the other side does not speak the protocol",
     "What answered is no Kafka broker, speaks TLS where plain text is expected, or is damaged.",
-    "Check host and port; `pylog cluster info --bootstrap HOST:PORT` asks a single broker.")
+    "Check host and port; `pylog cluster info --bootstrap HOST:PORT` asks a single broker.",
+)
 STORE_UNREACHABLE = Fault(
-    103, "the cluster store does not answer", "ZooKeeper has no quorum, or its address is wrong.",
-    "Check --zookeeper and PYLOG_ZOOKEEPER; on its host, `systemctl status pylog-zookeeper`.", Exit.UNREACHABLE)
+    103,
+    "the cluster store does not answer",
+    "ZooKeeper has no quorum, or its address is wrong.",
+    "Check --zookeeper and PYLOG_ZOOKEEPER; on its host, `systemctl status pylog-zookeeper`.",
+    Exit.UNREACHABLE,
+)
 HOST_BROKERS_SILENT = Fault(
-    104, "brokers of this host do not answer", "A broker does not run, or its admin socket cannot be reached.",
-    "See `systemctl status 'pylog-broker@*'`, and run the command as root or as the broker's user.", Exit.UNREACHABLE)
+    104,
+    "brokers of this host do not answer",
+    "A broker does not run, or its admin socket cannot be reached.",
+    "See `systemctl status 'pylog-broker@*'`, and run the command as root or as the broker's user.",
+    Exit.UNREACHABLE,
+)
 
 UNHEALTHY = Fault(
-    200, "the cluster is not as wanted",
+    200,
+    "the cluster is not as wanted",
     "A broker is missing or silent, a partition has no leader or lacks a replica in sync, or what was asked for with "
     "options does not hold.",
     "Each problem is listed; a broker that is down: `systemctl status pylog-broker@ID` on its host. "
-    "`pylog cluster health --wait 600` waits until all is well.")
+    "`pylog cluster health --wait 600` waits until all is well.",
+)
 NO_SUCH_PARTITION = Fault(
-    201, "the topic has no such partition", "Partitions are numbered from 0.",
-    "`pylog topic describe TOPIC` lists them.")
+    201,
+    "the topic has no such partition",
+    "Partitions are numbered from 0.",
+    "`pylog topic describe TOPIC` lists them.",
+)
 GROUP_IS_ALIVE = Fault(
-    202, "the group has members", "Offsets of a living group belong to its members.",
-    "Stop its consumers, then look: `pylog group describe GROUP`.")
+    202,
+    "the group has members",
+    "Offsets of a living group belong to its members.",
+    "Stop its consumers, then look: `pylog group describe GROUP`.",
+)
 GROUP_READ_NOTHING = Fault(
-    203, "the group has read nothing", "It has no committed offset that could be moved.",
-    "Name topics: --topic TOPIC.")
+    203, "the group has read nothing", "It has no committed offset that could be moved.", "Name topics: --topic TOPIC."
+)
 PLAN_IMPOSSIBLE = Fault(
-    204, "the partitions cannot be placed so",
+    204,
+    "the partitions cannot be placed so",
     "There are fewer brokers than replicas, or a broker that is named is not registered.",
-    "`pylog cluster info` lists the brokers.")
+    "`pylog cluster info` lists the brokers.",
+)
 MOVE_FAILED = Fault(
-    205, "a partition was not moved", "The controller refused the move, or it was not done in time.",
-    "`pylog partition reassign --status` shows what is under way; --cancel calls it off.")
+    205,
+    "a partition was not moved",
+    "The controller refused the move, or it was not done in time.",
+    "`pylog partition reassign --status` shows what is under way; --cancel calls it off.",
+)
 NOT_DELIVERED = Fault(
-    206, "records were not produced", "Some records were refused, or nobody acknowledged them in time.",
-    "The message counts them and says why the first one failed; produce them again.")
+    206,
+    "records were not produced",
+    "Some records were refused, or nobody acknowledged them in time.",
+    "The message counts them and says why the first one failed; produce them again.",
+)
 NO_SUCH_NODE = Fault(
-    207, "there is no such node in the cluster store", "Nothing is kept under this path.",
-    "`pylog zk show /` lists what there is.")
+    207,
+    "there is no such node in the cluster store",
+    "Nothing is kept under this path.",
+    "`pylog zk show /` lists what there is.",
+)
 ELECTION_FAILED = Fault(
-    208, "a leader was not elected", "The preferred replica is not in sync, or not there.",
-    "`pylog topic describe TOPIC` shows leaders and replicas in sync.")
+    208,
+    "a leader was not elected",
+    "The preferred replica is not in sync, or not there.",
+    "`pylog topic describe TOPIC` shows leaders and replicas in sync.",
+)
 MIRROR_BEHIND = Fault(
-    212, "the mirror is behind", "Records of the source have not arrived in the target in time.",
-    "`pylog mirror status` shows which partitions; on the mirror's hosts, `systemctl status pylog-mirror`.")
+    212,
+    "the mirror is behind",
+    "Records of the source have not arrived in the target in time.",
+    "`pylog mirror status` shows which partitions; on the mirror's hosts, `systemctl status pylog-mirror`.",
+)
 NO_BROKER_HERE = Fault(
-    209, "there is no broker on this host", "No admin socket was found.", "See `systemctl status 'pylog-broker@*'`.",
-    Exit.UNREACHABLE)
+    209,
+    "there is no broker on this host",
+    "No admin socket was found.",
+    "See `systemctl status 'pylog-broker@*'`.",
+    Exit.UNREACHABLE,
+)
 RESTORE_REFUSED = Fault(
-    213, "metadata is not backed up, or not restored",
+    213,
+    "metadata is not backed up, or not restored",
     "The backup is damaged or of another cluster, a broker runs or was not read, or the store changes all the time; "
     "nothing was written, or a rerun goes on from there.",
-    "The message says what does not fit; `pylog cluster restore --help` shows the order of steps.")
+    "The message says what does not fit; `pylog cluster restore --help` shows the order of steps.",
+)
 DRILL_REFUSED = Fault(
-    214, "nothing was broken",
+    214,
+    "nothing was broken",
     "A drill begins only on a cluster that is well, where the inventory says drills_allowed: true for every host of "
     "the datacenter, and where the host has what the fault needs.",
-    "The message says which of these is missing; `fab drills` lists the drills, and why other rows are none.")
+    "The message says which of these is missing; `fab drills` lists the drills, and why other rows are none.",
+)
 DRILL_FAILED = Fault(
-    215, "the cluster did not stand a drill",
+    215,
+    "the cluster did not stand a drill",
     "Records were lost, doubled or refused, the cluster did not get well again, or something was left on a host.",
-    "The message says what; `fab bundle` packs what is needed to find out why.")
+    "The message says what; `fab bundle` packs what is needed to find out why.",
+)
 BROKER_ENDED = Fault(
-    210, "the broker could not run", "It could not open its data, its port or its store; its log has the reason.",
-    "Read the line `cannot run reason=` above, remove the cause, and start it again.")
+    210,
+    "the broker could not run",
+    "It could not open its data, its port or its store; its log has the reason.",
+    "Read the line `cannot run reason=` above, remove the cause, and start it again.",
+)
 TOPICS_REFUSED = Fault(
-    220, "topics are not changed so", "What a document wants would remove partitions or move replicas, or the brokers "
-    "refuse it; nothing was changed.",
-    "Each refusal names topic, what was found and what is wanted: correct the document, or take the step it names.")
+    220,
+    "topics are not changed so",
+    "What a document wants would remove partitions or move replicas, or the brokers refuse it; nothing was changed.",
+    "Each refusal names topic, what was found and what is wanted: correct the document, or take the step it names.",
+)
 
 BROKER_BUG = Fault(
-    211, "a bug in pylog ended the broker",
+    211,
+    "a bug in pylog ended the broker",
     "A part of the broker ended as nobody expected. The process ends itself rather than stay in the cluster without "
     "it, and systemd starts it again.",
-    "Report what the broker's journal says around this code; `pylog cluster health --wait 600` tells when it is back.")
+    "Report what the broker's journal says around this code; `pylog cluster health --wait 600` tells when it is back.",
+)
 
 CONFIG_WRONG = Fault(
-    300, "the configuration is wrong", "A key is unknown or has a wrong value; the message has file and line.",
-    "Correct it, then `pylog config check FILE`.")
+    300,
+    "the configuration is wrong",
+    "A key is unknown or has a wrong value; the message has file and line.",
+    "Correct it, then `pylog config check FILE`.",
+)
 DISK_FAILED = Fault(
-    301, "the disk failed", "Reading, writing or syncing a file failed; the partition goes offline.",
-    "Look at the kernel's log (dmesg) and the free space (df); replace the disk or free space.")
+    301,
+    "the disk failed",
+    "Reading, writing or syncing a file failed; the partition goes offline.",
+    "Look at the kernel's log (dmesg) and the free space (df); replace the disk or free space.",
+)
 LOG_DAMAGED = Fault(
-    302, "the log is damaged", "Bytes of a segment do not match their checksum, size or order.",
+    302,
+    "the log is damaged",
+    "Bytes of a segment do not match their checksum, size or order.",
     "With more than one replica: stop this broker, move the partition's directory away and start it again; it fetches "
-    "a good copy from the leader.")
+    "a good copy from the leader.",
+)
 FILE_MISSING = Fault(
-    303, "the file is not there", "There is no such file or directory, or it is not of the wanted kind.",
-    "Name a data directory, a partition's directory or a segment file.")
+    303,
+    "the file is not there",
+    "There is no such file or directory, or it is not of the wanted kind.",
+    "Name a data directory, a partition's directory or a segment file.",
+)
 FILE_UNREADABLE = Fault(
-    304, "a file cannot be read or written", "Permission, space or the disk itself are in the way.",
-    "Run the command as a user who may, or name another place.")
+    304,
+    "a file cannot be read or written",
+    "Permission, space or the disk itself are in the way.",
+    "Run the command as a user who may, or name another place.",
+)
 STATE_DAMAGED = Fault(
-    305, "the state is not usable", "The file that remembers how far the journal was shipped holds something else.",
-    "Remove it; the whole journal is shipped again, and some entries come twice.")
+    305,
+    "the state is not usable",
+    "The file that remembers how far the journal was shipped holds something else.",
+    "Remove it; the whole journal is shipped again, and some entries come twice.",
+)
 JOURNAL_ENDED = Fault(
-    306, "the host's journal ended", "journalctl stopped, so nothing can be shipped.",
-    "See `journalctl --verify` and `systemctl status systemd-journald`; start pylog-ship again.")
+    306,
+    "the host's journal ended",
+    "journalctl stopped, so nothing can be shipped.",
+    "See `journalctl --verify` and `systemctl status systemd-journald`; start pylog-ship again.",
+)
 DATA_LOSS = Fault(
-    307, "records are gone before they were read",
+    307,
+    "records are gone before they were read",
     "Retention deleted what a query or job had still to read, or the topic was made anew.",
-    "Lengthen the topic's retention; to go on without them, start again from what is kept.")
+    "Lengthen the topic's retention; to go on without them, start again from what is kept.",
+)
 POSITION_WRONG = Fault(
-    310, "a checkpoint does not belong to these topics", "It was written for other topics or another cluster.",
-    "Name a new checkpoint, or the cluster it belongs to.")
+    310,
+    "a checkpoint does not belong to these topics",
+    "It was written for other topics or another cluster.",
+    "Name a new checkpoint, or the cluster it belongs to.",
+)
 LAKE_DAMAGED = Fault(
-    308, "the lake cannot be used", "Files of the lake contradict each other, or another writer holds it.",
-    "See that no second job runs on the same directory; the message names the file.")
+    308,
+    "the lake cannot be used",
+    "Files of the lake contradict each other, or another writer holds it.",
+    "See that no second job runs on the same directory; the message names the file.",
+)
 READER_FAILED = Fault(
-    309, "an independent reader failed", "A program that counts records beside pylog did not come to an end.",
-    "The message has its output; run it by hand.")
+    309,
+    "an independent reader failed",
+    "A program that counts records beside pylog did not come to an end.",
+    "The message has its output; run it by hand.",
+)
 COUNTS_DIFFER = Fault(
-    311, "readers counted different records",
+    311,
+    "readers counted different records",
     "Records are missing, or are there twice, between what was produced, what the brokers keep and what landed.",
-    "The differences are listed by topic; `pylog log verify DIR` and the ingestion job's journal come next.")
+    "The differences are listed by topic; `pylog log verify DIR` and the ingestion job's journal come next.",
+)
 HOST_UNREACHABLE = Fault(
-    105, "a host cannot be reached", "SSH found no host there, or no way in.",
-    "Check the address in the inventory: `ssh HOST true`.", Exit.UNREACHABLE)
+    105,
+    "a host cannot be reached",
+    "SSH found no host there, or no way in.",
+    "Check the address in the inventory: `ssh HOST true`.",
+    Exit.UNREACHABLE,
+)
 INVENTORY_WRONG = Fault(
-    312, "the inventory cannot be used", "It cannot be read, or does not name the host that was asked for.",
-    "`ansible-inventory -i INVENTORY --list` shows what it says.", Exit.USAGE)
+    312,
+    "the inventory cannot be used",
+    "It cannot be read, or does not name the host that was asked for.",
+    "`ansible-inventory -i INVENTORY --list` shows what it says.",
+    Exit.USAGE,
+)
 
 _CLUSTER = "`pylog cluster health` shows brokers and partitions that are not well; try again when they are."
 _CLIENT = "Look at the client's version and settings; the broker's log names the connection."
@@ -220,134 +353,199 @@ _AGAIN = "Try again; clients do so by themselves."
 
 _ANSWERS: Mapping[ErrorCode, tuple[str, str]] = {
     ErrorCode.UNKNOWN_SERVER_ERROR: (
-        "The broker met something it did not expect.", "Its journal has the reason: `journalctl -u pylog-broker@ID`."),
+        "The broker met something it did not expect.",
+        "Its journal has the reason: `journalctl -u pylog-broker@ID`.",
+    ),
     ErrorCode.OFFSET_OUT_OF_RANGE: (
         "The offset is below what retention kept, or above the end.",
-        "`pylog topic describe TOPIC` shows the offsets that are there; `pylog group reset-offsets` moves a group."),
+        "`pylog topic describe TOPIC` shows the offsets that are there; `pylog group reset-offsets` moves a group.",
+    ),
     ErrorCode.CORRUPT_MESSAGE: (
         "A batch does not match its checksum: it was damaged on its way, or on a disk.",
-        "Send it again; on reading, run `pylog log verify DIR` on the leader's host."),
+        "Send it again; on reading, run `pylog log verify DIR` on the leader's host.",
+    ),
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
-        "There is no topic or partition of this name, or the broker has not heard of it yet.", "`pylog topic list`"),
+        "There is no topic or partition of this name, or the broker has not heard of it yet.",
+        "`pylog topic list`",
+    ),
     ErrorCode.INVALID_FETCH_SIZE: ("The client asked for a negative number of bytes.", _CLIENT),
     ErrorCode.LEADER_NOT_AVAILABLE: ("The partition is just getting a leader, or all its replicas are gone.", _CLUSTER),
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ("The leader moved, and the client asked the old one.", _AGAIN),
     ErrorCode.REQUEST_TIMED_OUT: (
-        "Not enough replicas answered in time; what was to be done may still happen.", _CLUSTER),
+        "Not enough replicas answered in time; what was to be done may still happen.",
+        _CLUSTER,
+    ),
     ErrorCode.BROKER_NOT_AVAILABLE: ("The broker is not registered.", _CLUSTER),
     ErrorCode.REPLICA_NOT_AVAILABLE: ("This broker has no copy of the partition.", _AGAIN),
     ErrorCode.MESSAGE_TOO_LARGE: (
         "A batch is larger than the topic's max.message.bytes.",
-        "Send smaller records or batches, or `pylog topic alter TOPIC --set max.message.bytes=N`."),
+        "Send smaller records or batches, or `pylog topic alter TOPIC --set max.message.bytes=N`.",
+    ),
     ErrorCode.STALE_CONTROLLER_EPOCH: ("A controller that was replaced still gave orders.", _AGAIN),
     ErrorCode.OFFSET_METADATA_TOO_LARGE: (
-        "The note beside a committed offset is longer than offset.metadata.max.bytes.", "Commit a shorter note."),
+        "The note beside a committed offset is longer than offset.metadata.max.bytes.",
+        "Commit a shorter note.",
+    ),
     ErrorCode.NETWORK_EXCEPTION: ("A connection broke before the answer came.", _AGAIN),
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ("The group's coordinator is still reading the group's offsets.", _AGAIN),
     ErrorCode.COORDINATOR_NOT_AVAILABLE: (
-        "The partition of __consumer_offsets that keeps this group has no leader.", _CLUSTER),
+        "The partition of __consumer_offsets that keeps this group has no leader.",
+        _CLUSTER,
+    ),
     ErrorCode.NOT_COORDINATOR: ("The group's coordinator moved to another broker.", _AGAIN),
     ErrorCode.INVALID_TOPIC_EXCEPTION: (
         "A topic's name has 1 to 249 letters, digits, dots, hyphens and underscores, and is neither . nor ...",
-        "Choose such a name; the cluster's own topics cannot be written to."),
+        "Choose such a name; the cluster's own topics cannot be written to.",
+    ),
     ErrorCode.RECORD_LIST_TOO_LARGE: ("A batch is larger than a segment.", "Send smaller batches."),
     ErrorCode.NOT_ENOUGH_REPLICAS: (
-        "Fewer replicas are in sync than min.insync.replicas wants; nothing was written.", _CLUSTER),
+        "Fewer replicas are in sync than min.insync.replicas wants; nothing was written.",
+        _CLUSTER,
+    ),
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (
-        "Replicas fell away after the leader had written; the record may be there or not.", _CLUSTER),
+        "Replicas fell away after the leader had written; the record may be there or not.",
+        _CLUSTER,
+    ),
     ErrorCode.INVALID_REQUIRED_ACKS: ("acks is neither 0, 1 nor all.", "Use one of these."),
     ErrorCode.ILLEGAL_GENERATION: ("The group went on without this member.", "The consumer joins again by itself."),
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
         "A member supports no assignor that all others support.",
-        "Give all members of the group the same partition.assignment.strategy."),
+        "Give all members of the group the same partition.assignment.strategy.",
+    ),
     ErrorCode.INVALID_GROUP_ID: ("A group's id must not be empty.", "Choose one."),
     ErrorCode.UNKNOWN_MEMBER_ID: (
         "The group does not know this member: its session ended, or the group has living members.",
-        "A consumer joins again by itself; to move offsets, stop the group's consumers first."),
+        "A consumer joins again by itself; to move offsets, stop the group's consumers first.",
+    ),
     ErrorCode.INVALID_SESSION_TIMEOUT: (
         "session.timeout.ms is outside group.min.session.timeout.ms and group.max.session.timeout.ms.",
-        "Choose one inside; `pylog config describe broker ID` shows both."),
+        "Choose one inside; `pylog config describe broker ID` shows both.",
+    ),
     ErrorCode.REBALANCE_IN_PROGRESS: ("The group is assigning its partitions anew.", _AGAIN),
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: ("The commit is too large to be written.", "Commit fewer offsets at once."),
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
-        "This user may not do that with this topic.", "Ask the cluster's operator for the right."),
+        "This user may not do that with this topic.",
+        "Ask the cluster's operator for the right.",
+    ),
     ErrorCode.GROUP_AUTHORIZATION_FAILED: (
-        "This user may not do that with this group.", "Ask the cluster's operator for the right."),
+        "This user may not do that with this group.",
+        "Ask the cluster's operator for the right.",
+    ),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
-        "This user may not do that with the cluster.", "Ask the cluster's operator for the right."),
+        "This user may not do that with the cluster.",
+        "Ask the cluster's operator for the right.",
+    ),
     ErrorCode.INVALID_TIMESTAMP: (
         "A record's time is further from the broker's than message.timestamp limits allow.",
-        "Check the clocks of both hosts, or the timestamps the producer sets."),
+        "Check the clocks of both hosts, or the timestamps the producer sets.",
+    ),
     ErrorCode.UNSUPPORTED_VERSION: ("The client speaks a version of the request that this release does not.", _CLIENT),
     ErrorCode.TOPIC_ALREADY_EXISTS: (
-        "A topic of this name is there.", "`pylog topic describe TOPIC`; `pylog topic create --if-not-exists`."),
+        "A topic of this name is there.",
+        "`pylog topic describe TOPIC`; `pylog topic create --if-not-exists`.",
+    ),
     ErrorCode.INVALID_PARTITIONS: (
         "The number of partitions is below 1, not above the present one, or more than one broker can take.",
-        "Partitions can only become more; see docs/partition-counts.md."),
+        "Partitions can only become more; see docs/partition-counts.md.",
+    ),
     ErrorCode.INVALID_REPLICATION_FACTOR: (
-        "There are fewer brokers than replicas asked for.", "`pylog cluster info` shows how many brokers there are."),
+        "There are fewer brokers than replicas asked for.",
+        "`pylog cluster info` shows how many brokers there are.",
+    ),
     ErrorCode.INVALID_REPLICA_ASSIGNMENT: (
         "The list of replicas names a broker twice, none, or one that is not registered.",
-        "`pylog cluster info` lists the brokers."),
+        "`pylog cluster info` lists the brokers.",
+    ),
     ErrorCode.INVALID_CONFIG: (
-        "A setting is unknown, or its value is wrong.", "docs/settings.md lists names, types and defaults."),
+        "A setting is unknown, or its value is wrong.",
+        "docs/settings.md lists names, types and defaults.",
+    ),
     ErrorCode.NOT_CONTROLLER: ("The controller moved to another broker.", _AGAIN),
     ErrorCode.INVALID_REQUEST: ("The request contradicts itself, or asks the wrong broker.", _CLIENT),
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: ("The record format is too old for this request.", _CLIENT),
     ErrorCode.POLICY_VIOLATION: ("The cluster's rules forbid it; the message says which.", "Ask within the rules."),
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
         "An idempotent producer's batches came with a gap: one before was lost or refused.",
-        "Start the producer anew; look at its first error."),
+        "Start the producer anew; look at its first error.",
+    ),
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ("The batch is there already.", "Nothing is lost; the producer goes on."),
     ErrorCode.INVALID_PRODUCER_EPOCH: ("A newer producer took over this id.", "Let only the newest run."),
     ErrorCode.INVALID_TXN_STATE: ("The transaction is not in a state that allows this.", _CLIENT),
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "This user may not use this transactional id.", "Ask the cluster's operator for the right."),
+        "This user may not use this transactional id.",
+        "Ask the cluster's operator for the right.",
+    ),
     ErrorCode.KAFKA_STORAGE_ERROR: (
-        "The leader's disk refused to read or write.", "`pylog cluster health`, then the broker's journal."),
+        "The leader's disk refused to read or write.",
+        "`pylog cluster health`, then the broker's journal.",
+    ),
     ErrorCode.LOG_DIR_NOT_FOUND: ("The broker has no such data directory.", "`pylog config describe broker ID`"),
     ErrorCode.UNKNOWN_PRODUCER_ID: (
-        "Everything this producer wrote is gone by retention, and with it what the broker knew of it.", _AGAIN),
+        "Everything this producer wrote is gone by retention, and with it what the broker knew of it.",
+        _AGAIN,
+    ),
     ErrorCode.REASSIGNMENT_IN_PROGRESS: (
-        "A partition of the topic is being moved.", "Wait, or call it off: `pylog partition reassign --cancel`."),
+        "A partition of the topic is being moved.",
+        "Wait, or call it off: `pylog partition reassign --cancel`.",
+    ),
     ErrorCode.NON_EMPTY_GROUP: (
-        "The group has members.", "Stop its consumers; `pylog group describe GROUP` shows them."),
+        "The group has members.",
+        "Stop its consumers; `pylog group describe GROUP` shows them.",
+    ),
     ErrorCode.GROUP_ID_NOT_FOUND: ("There is no such group.", "`pylog group list`"),
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND: ("The broker gave up this client's fetch session.", _AGAIN),
     ErrorCode.INVALID_FETCH_SESSION_EPOCH: ("Client and broker count their fetches differently.", _AGAIN),
     ErrorCode.LISTENER_NOT_FOUND: (
-        "The leader does not listen where this client came in.", "Give all brokers the same listeners."),
+        "The leader does not listen where this client came in.",
+        "Give all brokers the same listeners.",
+    ),
     ErrorCode.TOPIC_DELETION_DISABLED: ("Deleting topics is switched off.", "Ask the cluster's operator."),
     ErrorCode.FENCED_LEADER_EPOCH: ("The client knows an older leader.", _AGAIN),
     ErrorCode.UNKNOWN_LEADER_EPOCH: ("The client knows a newer leader than the broker it asks.", _AGAIN),
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: (
-        "The codec is not known here, or not in this version of the request.", "Use gzip, snappy, lz4 or zstd."),
+        "The codec is not known here, or not in this version of the request.",
+        "Use gzip, snappy, lz4 or zstd.",
+    ),
     ErrorCode.STALE_BROKER_EPOCH: ("A broker of an older registration spoke.", _AGAIN),
     ErrorCode.OFFSET_NOT_AVAILABLE: ("A new leader does not know yet how far consumers may read.", _AGAIN),
     ErrorCode.MEMBER_ID_REQUIRED: ("A member must join with the id it was given.", "Consumers do so by themselves."),
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: (
-        "The first of the replicas is not in sync, or not there.", "`pylog topic describe TOPIC`, then the broker."),
+        "The first of the replicas is not in sync, or not there.",
+        "`pylog topic describe TOPIC`, then the broker.",
+    ),
     ErrorCode.GROUP_MAX_SIZE_REACHED: (
-        "The group has group.max.size members.", "Run fewer, or let the operator raise group.max.size."),
+        "The group has group.max.size members.",
+        "Run fewer, or let the operator raise group.max.size.",
+    ),
     ErrorCode.FENCED_INSTANCE_ID: (
-        "Another member joined under the same group.instance.id.", "Give each static member an id of its own."),
+        "Another member joined under the same group.instance.id.",
+        "Give each static member an id of its own.",
+    ),
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: (
-        "No replica that has everything is there.", "Bring one of the replicas in sync back; docs/guarantees.md."),
+        "No replica that has everything is there.",
+        "Bring one of the replicas in sync back; docs/guarantees.md.",
+    ),
     ErrorCode.ELECTION_NOT_NEEDED: ("The preferred replica leads already.", "Nothing needs to be done."),
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: (
-        "This partition is not being moved.", "`pylog partition reassign --status` shows what is."),
+        "This partition is not being moved.",
+        "`pylog partition reassign --status` shows what is.",
+    ),
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: (
-        "The group still reads the topic whose offsets should go.", "Stop its consumers first."),
+        "The group still reads the topic whose offsets should go.",
+        "Stop its consumers first.",
+    ),
     ErrorCode.INVALID_RECORD: (
         "A record contradicts the topic's rules, for instance has no key on a compacted topic.",
-        "Send records that fit; `pylog topic describe TOPIC --format wide` shows the rules."),
+        "Send records that fit; `pylog topic describe TOPIC --format wide` shows the rules.",
+    ),
     ErrorCode.UNSTABLE_OFFSET_COMMIT: ("A transaction over these offsets is not ended yet.", _AGAIN),
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: ("This client asks for more than its quota.", "Ask more slowly."),
     ErrorCode.PRODUCER_FENCED: ("A newer producer took over this transactional id.", "Let only the newest run."),
     ErrorCode.INVALID_UPDATE_VERSION: ("Somebody else changed it first.", _AGAIN),
     ErrorCode.FEATURE_UPDATE_FAILED: (
         "A broker still runs the release before, which cannot read the new formats.",
-        "Upgrade every broker, then run `pylog cluster finalize` again."),
+        "Upgrade every broker, then run `pylog cluster finalize` again.",
+    ),
     ErrorCode.UNKNOWN_TOPIC_ID: ("The topic was deleted, or made anew under the same name.", _AGAIN),
     ErrorCode.INCONSISTENT_TOPIC_ID: ("The topic was made anew under the same name.", _AGAIN),
 }

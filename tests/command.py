@@ -22,8 +22,10 @@ class Command:
         variables = {"HOME": "/does/not/exist", "PYLOG_BOOTSTRAP": self.bootstrap} | (environment or {})
         output, notes = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
         with (
-            patch.dict("os.environ", variables), patch("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin))),
-            redirect_stdout(output), redirect_stderr(notes),
+            patch.dict("os.environ", variables),
+            patch("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin))),
+            redirect_stdout(output),
+            redirect_stderr(notes),
         ):
             ended = run(arguments)
         content = output.buffer

@@ -21,8 +21,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the three counts, and each reason for a skip with how often it was given."""
     stats = terminalreporter.stats
     failed = len(stats.get("failed", ())) + len(stats.get("error", ()))
-    skipped = Counter(str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
-                      for report in stats.get("skipped", ()))
+    skipped = Counter(
+        str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        for report in stats.get("skipped", ())
+    )
     reasons = "".join(f"; {count} x {reason}" for reason, count in skipped.most_common())
-    terminalreporter.write_line(f"passed={len(stats.get('passed', ()))} failed={failed} "
-                                f"skipped={skipped.total()}{reasons}")
+    terminalreporter.write_line(
+        f"passed={len(stats.get('passed', ()))} failed={failed} skipped={skipped.total()}{reasons}"
+    )

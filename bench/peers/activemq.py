@@ -38,8 +38,15 @@ class ActiveMq:
     def __enter__(self) -> "ActiveMq":
         self.data_dir.mkdir(parents=True)
         port = self.address.rpartition(":")[2]
-        command = ["java", "-Xmx1g", "-cp", self._classpath, str(_HERE / "ActiveMqBroker.java"), str(self.data_dir),
-                   port]
+        command = [
+            "java",
+            "-Xmx1g",
+            "-cp",
+            self._classpath,
+            str(_HERE / "ActiveMqBroker.java"),
+            str(self.data_dir),
+            port,
+        ]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         wait_port(int(port), self._process, self._log)
@@ -60,5 +67,14 @@ class ActiveMq:
     def command(self, queue: str, verb: str, count: int, size: int, batch: int, acks: int) -> list[str]:
         """Return the client's command line; *verb* is ``produce`` or ``consume``."""
         numbers = map(str, (count, size, batch, acks))
-        return ["java", "-Xmx512m", "-cp", self._classpath, str(_HERE / "ActiveMqClient.java"), self.address, queue,
-                verb, *numbers]
+        return [
+            "java",
+            "-Xmx512m",
+            "-cp",
+            self._classpath,
+            str(_HERE / "ActiveMqClient.java"),
+            self.address,
+            queue,
+            verb,
+            *numbers,
+        ]

@@ -53,8 +53,9 @@ class RabbitMq:
     def __enter__(self) -> "RabbitMq":
         self.data_dir.mkdir(parents=True)
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen([str(_SERVER)], env=self._environment, stdout=log,
-                                             stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen(
+                [str(_SERVER)], env=self._environment, stdout=log, stderr=subprocess.STDOUT
+            )
         wait_port(int(self.address.rpartition(":")[2]), self._process, self._log)
         return self
 
@@ -77,9 +78,23 @@ class RabbitMq:
         RabbitMQ has no batches: *batch* must be 1. With *acks* a thousand confirmations may be outstanding.
         """
         assert batch == 1, "RabbitMQ sends messages one by one"
-        command = ["java", "-Xmx512m", "-cp", self._classpath, "com.rabbitmq.perf.PerfTest", "--uri",
-                   f"amqp://guest:guest@{self.address}", "--auto-delete", "false", "--flag", "persistent",
-                   "--size", str(size), "--queue", queue]
+        command = [
+            "java",
+            "-Xmx512m",
+            "-cp",
+            self._classpath,
+            "com.rabbitmq.perf.PerfTest",
+            "--uri",
+            f"amqp://guest:guest@{self.address}",
+            "--auto-delete",
+            "false",
+            "--flag",
+            "persistent",
+            "--size",
+            str(size),
+            "--queue",
+            queue,
+        ]
         if verb == "consume":
             return [*command, "--producers", "0", "--consumers", "1", "--cmessages", str(count), "--autoack"]
         confirms = ["--confirm", str(_CONFIRMS_IN_FLIGHT)] if acks else []

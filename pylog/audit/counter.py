@@ -154,8 +154,13 @@ class _Session:
         asked_ms = _now_ms()
         admin = Admin(self._config.cluster)
         # A partition that nobody leads may hold what was not counted, so its topic is not known to be complete.
-        asked = {name for name, view in admin.cluster().topics.items() if all(
-            one.has_leader and TopicPartition(name, one.partition) in self._partitions for one in view.partitions)}
+        asked = {
+            name
+            for name, view in admin.cluster().topics.items()
+            if all(
+                one.has_leader and TopicPartition(name, one.partition) in self._partitions for one in view.partitions
+            )
+        }
         waiting = [one for one in self._partitions if one.topic in asked and not self._watches[one.topic].is_waiting]
         ends: dict[str, dict[int, Offset]] = {}
         for partition, end in admin.ends(waiting).items():

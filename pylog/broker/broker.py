@@ -497,9 +497,7 @@ class Broker:
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
-    def _listener(
-        self, name: str, handler: FrameHandler, delay_ms: Callable[[str], int] = lambda host: 0
-    ) -> Listener:
+    def _listener(self, name: str, handler: FrameHandler, delay_ms: Callable[[str], int] = lambda host: 0) -> Listener:
         listener = Listener(
             name,
             handler,

@@ -242,7 +242,8 @@ class GroupCoordinator:
         if await self._is_used_elsewhere(group_id):
             # Not retriable: the two kinds would both read everything, and overwrite each other's offsets.
             raise ApiError(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} has consumers that coordinate in ZooKeeper")
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} has consumers that coordinate in ZooKeeper"
+            )
 
     async def sync(self, request: SyncGroupRequest) -> Message:
         """Return the member's assignment, once its leader has brought it."""
@@ -275,9 +276,7 @@ class GroupCoordinator:
             error, actions = group.leave(member.member_id, member.group_instance_id, self._now_ms())
             self._carry_out(shard, group, actions)
             rows.append(
-                MemberResponse(
-                    member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error
-                )
+                MemberResponse(member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error)
             )
         self._forget_unused(shard, group)
         return LeaveGroupResponse(members=rows)

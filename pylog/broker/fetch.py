@@ -263,9 +263,7 @@ class FetchHandler:
             if isinstance(session, Feed):
                 if is_late:
                     session.sweep()
-                parts = self._answer_feed(
-                    delayed.version, delayed.correlation_id, request, session, is_late=is_late
-                )
+                parts = self._answer_feed(delayed.version, delayed.correlation_id, request, session, is_late=is_late)
             else:
                 results, found_bytes, is_final = self._read(request)
                 if found_bytes < request.min_bytes and not is_final and not is_late:
@@ -339,9 +337,7 @@ class FetchHandler:
             self._bytes.value += result.records_bytes
         if meter is not None:
             throttle_ms = meter.fetched(sum(result.records_bytes for result in results))
-        return encode_response(
-            version, correlation_id, results, session_id=session_id, throttle_time_ms=throttle_ms
-        )
+        return encode_response(version, correlation_id, results, session_id=session_id, throttle_time_ms=throttle_ms)
 
     def _read(self, request: FetchRequest) -> tuple[list[FetchResult[FileSlice]], int, bool]:
         """Return the answer as of now, its bytes, and whether waiting cannot change it."""

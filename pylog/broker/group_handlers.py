@@ -119,9 +119,7 @@ def offset_commit(cluster: Cluster, request: OffsetCommitRequest, caller: Caller
                 wanted[topic.name, part.partition_index] = CommittedOffset(
                     part.committed_offset, part.committed_leader_epoch, part.committed_metadata or ""
                 )
-            row.partitions.append(
-                OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=error)
-            )
+            row.partitions.append(OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=error))
 
     def answer(error: ErrorCode) -> Message:
         return request.error_response(error) if error is not ErrorCode.NONE else OffsetCommitResponse(topics=rows)
@@ -150,9 +148,11 @@ def offset_fetch(cluster: Cluster, request: OffsetFetchRequest, caller: Caller) 
 def _fetch_offsets(
     wanted: OffsetFetchRequestGroup, known: Mapping[tuple[str, int], CommittedOffset]
 ) -> OffsetFetchResponseGroup:
-    keys = list(known) if wanted.topics is None else [
-        (topic.name, index) for topic in wanted.topics for index in topic.partition_indexes
-    ]
+    keys = (
+        list(known)
+        if wanted.topics is None
+        else [(topic.name, index) for topic in wanted.topics for index in topic.partition_indexes]
+    )
     topics: dict[str, OffsetFetchResponseTopic] = {}
     for topic, index in keys:
         row = OffsetFetchResponsePartition(partition_index=index)
@@ -185,9 +185,7 @@ def offset_delete(cluster: Cluster, request: OffsetDeleteRequest, caller: Caller
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 wanted.append((topic.name, part.partition_index))
-            row.partitions.append(
-                OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error)
-            )
+            row.partitions.append(OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error))
 
     async def answer() -> Message:
         error = await cluster.groups.delete_offsets(request.group_id, wanted)

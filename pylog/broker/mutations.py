@@ -22,7 +22,9 @@ _STRICT_FROM: dict[type[Mutation], int] = {CreateTopicsRequest: 6, DeleteTopicsR
 """Versions whose clients know THROTTLING_QUOTA_EXCEEDED and ask again."""
 
 _ROWS: dict[type[Mutation], str] = {
-    CreateTopicsRequest: "topics", DeleteTopicsRequest: "responses", CreatePartitionsRequest: "results"
+    CreateTopicsRequest: "topics",
+    DeleteTopicsRequest: "responses",
+    CreatePartitionsRequest: "results",
 }
 """Where the answer has its row for each topic."""
 

@@ -147,4 +147,3 @@ def _answer(response: Message, header: RequestHeader, meter: Meter | None) -> li
 
 def _framed(reply: bytes) -> list[Part]:
     return [len(reply).to_bytes(4, "big") + reply]
-

@@ -46,7 +46,8 @@ def readiness(partitions: Partitions, broker_id: int, *, is_registered: bool, ha
             f"{topic.name}-{number}"
             for topic in image.topics.values()
             for number, state in topic.partitions.items()
-            if broker_id in state.replicas and not _is_in_sync(partitions, broker_id, topic.name, number, state.isr)
+            if broker_id in state.replicas
+            and not _is_in_sync(partitions, broker_id, topic.name, number, state.isr)
             # What is only on its way here, others have; nobody waits for it.
             and not (number in topic.moves and broker_id in topic.moves[number].adding)
         ]

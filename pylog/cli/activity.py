@@ -84,31 +84,54 @@ def _share_of(total: int, topic: str) -> int:
 
 def _pageview(source: random.Random) -> dict[str, Any]:
     page = source.choice(_PAGES).format(source.randrange(10_000_000))
-    return {"event": "pageview", "member": _member(source), "page": page, "country": source.choice(_COUNTRIES),
-            "session": f"{source.getrandbits(64):016x}", "agent": source.choice(_AGENTS),
-            "load_ms": int(source.lognormvariate(5.5, 0.6))}
+    return {
+        "event": "pageview",
+        "member": _member(source),
+        "page": page,
+        "country": source.choice(_COUNTRIES),
+        "session": f"{source.getrandbits(64):016x}",
+        "agent": source.choice(_AGENTS),
+        "load_ms": int(source.lognormvariate(5.5, 0.6)),
+    }
 
 
 def _search(source: random.Random) -> dict[str, Any]:
-    return {"event": "search", "member": _member(source), "query": " ".join(source.choices(_WORDS, k=3)),
-            "results": int(source.lognormvariate(6, 2)), "clicked_rank": source.choice((None, 1, 1, 2, 3, 7)),
-            "country": source.choice(_COUNTRIES), "session": f"{source.getrandbits(64):016x}",
-            "took_ms": int(source.lognormvariate(4, 0.5))}
+    return {
+        "event": "search",
+        "member": _member(source),
+        "query": " ".join(source.choices(_WORDS, k=3)),
+        "results": int(source.lognormvariate(6, 2)),
+        "clicked_rank": source.choice((None, 1, 1, 2, 3, 7)),
+        "country": source.choice(_COUNTRIES),
+        "session": f"{source.getrandbits(64):016x}",
+        "took_ms": int(source.lognormvariate(4, 0.5)),
+    }
 
 
 def _login(source: random.Random) -> dict[str, Any]:
-    return {"event": "login", "member": _member(source), "method": source.choice(("password", "sso", "passkey")),
-            "is_success": source.random() > 0.03, "ip": "10." + ".".join(str(source.randrange(256)) for _ in range(3)),
-            "country": source.choice(_COUNTRIES), "session": f"{source.getrandbits(64):016x}",
-            "agent": source.choice(_AGENTS)}
+    return {
+        "event": "login",
+        "member": _member(source),
+        "method": source.choice(("password", "sso", "passkey")),
+        "is_success": source.random() > 0.03,
+        "ip": "10." + ".".join(str(source.randrange(256)) for _ in range(3)),
+        "country": source.choice(_COUNTRIES),
+        "session": f"{source.getrandbits(64):016x}",
+        "agent": source.choice(_AGENTS),
+    }
 
 
 def _host_metrics(source: random.Random) -> dict[str, Any]:
-    return {"event": "host_metrics", "host": f"web-{source.randrange(400):03d}",
-            "cpu_percent": round(source.betavariate(2, 5) * 100, 1),
-            "memory_percent": round(source.betavariate(5, 3) * 100, 1),
-            "network_in_bytes": source.randrange(10**8), "network_out_bytes": source.randrange(10**8),
-            "disk_free_bytes": source.randrange(10**12), "load_1m": round(source.expovariate(0.5), 2)}
+    return {
+        "event": "host_metrics",
+        "host": f"web-{source.randrange(400):03d}",
+        "cpu_percent": round(source.betavariate(2, 5) * 100, 1),
+        "memory_percent": round(source.betavariate(5, 3) * 100, 1),
+        "network_in_bytes": source.randrange(10**8),
+        "network_out_bytes": source.randrange(10**8),
+        "disk_free_bytes": source.randrange(10**12),
+        "load_1m": round(source.expovariate(0.5), 2),
+    }
 
 
 def _member(source: random.Random) -> int:

@@ -33,8 +33,13 @@ def adopt(
         }
         for topic in topics
     ]
-    columns = [Column("topic"), Column("partitions"), Column("begin_empty"), Column("config"),
-               Column("topic_id", is_wide=True)]
+    columns = [
+        Column("topic"),
+        Column("partitions"),
+        Column("begin_empty"),
+        Column("config"),
+        Column("topic_id", is_wide=True),
+    ]
     emit(format_of(format), {"adopted": yes, "topics": rows}, lambda is_wide: table(rows, columns, is_wide))
     note(f"{len(rows)} topics " + ("adopted; start the broker" if yes else "would be adopted; --yes adopts them"))
     if any(not topic.configs for topic in topics):

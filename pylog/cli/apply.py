@@ -36,7 +36,10 @@ class _Topics(ConfigAdmin, PartitionAdmin):
 def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The document, YAML or JSON; - for stdin.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Make the topics what a document says: create, add partitions, set settings, delete what it names as absent.
 
@@ -54,9 +57,17 @@ def apply(
             for change in verdict.changes:
                 _carry_out(admin, change, is_dry_run=False)
     rows = [_row(one) for change in verdict.changes for one in change.differences]
-    data = {"dry_run": dry_run, "changes": [
-        {"action": str(change.action), "topic": change.topic, "differences": [_row(one) for one in change.differences]}
-        for change in verdict.changes]}
+    data = {
+        "dry_run": dry_run,
+        "changes": [
+            {
+                "action": str(change.action),
+                "topic": change.topic,
+                "differences": [_row(one) for one in change.differences],
+            }
+            for change in verdict.changes
+        ],
+    }
     emit(form, data, lambda is_wide: table(rows, _COLUMNS, is_wide) if rows else "")
     count = len({change.topic for change in verdict.changes})
     note(f"{count} topics {'would change' if dry_run else 'changed'}" if count else "every topic is as wanted")
@@ -74,8 +85,13 @@ def _read(file: Path) -> tuple[list[Wanted], list[str]]:
         document = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text) or {}
         return read(document)
     except (ValueError, yaml.YAMLError, ConfigError) as error:
-        raise Failure(faults.CONFIG_WRONG, "the document is wrong", where=str(file), found=str(error),
-                      next=f"correct it, then pylog topic apply {file} --dry-run") from error
+        raise Failure(
+            faults.CONFIG_WRONG,
+            "the document is wrong",
+            where=str(file),
+            found=str(error),
+            next=f"correct it, then pylog topic apply {file} --dry-run",
+        ) from error
 
 
 def _found(admin: _Topics, wanted: Sequence[Wanted], absent: Sequence[str]) -> dict[str, Found]:
@@ -84,8 +100,10 @@ def _found(admin: _Topics, wanted: Sequence[Wanted], absent: Sequence[str]) -> d
     configs = admin.topic_configs(named)
     return {
         name: Found(
-            partitions=len(there[name].partitions), replication_factor=there[name].replication_factor,
-            config={key: value.value or "" for key, value in configs[name].items() if value.is_own})
+            partitions=len(there[name].partitions),
+            replication_factor=there[name].replication_factor,
+            config={key: value.value or "" for key, value in configs[name].items() if value.is_own},
+        )
         for name in named
     }
 
@@ -107,8 +125,12 @@ def _carry_out(admin: _Topics, change: Change, *, is_dry_run: bool) -> None:
     match change.action:
         case Action.CREATE:
             admin.create_topic(
-                change.topic, partitions=change.partitions or -1, replication_factor=change.replication_factor or -1,
-                config=change.set, is_dry_run=is_dry_run)
+                change.topic,
+                partitions=change.partitions or -1,
+                replication_factor=change.replication_factor or -1,
+                config=change.set,
+                is_dry_run=is_dry_run,
+            )
         case Action.GROW:
             assert change.partitions is not None, change
             admin.add_partitions(change.topic, change.partitions, is_dry_run=is_dry_run)
@@ -123,9 +145,13 @@ def _refused(refusals: Sequence[Refusal]) -> Failure:
     for one in refusals:
         note(f"{one.difference}; {one.remedy}")
     first = refusals[0]
-    return Failure(faults.TOPICS_REFUSED, where=first.difference.topic,
-                   found=f"{first.difference.what}: {first.difference.found}", wanted=str(first.difference.wanted),
-                   next=first.remedy)
+    return Failure(
+        faults.TOPICS_REFUSED,
+        where=first.difference.topic,
+        found=f"{first.difference.what}: {first.difference.found}",
+        wanted=str(first.difference.wanted),
+        next=first.remedy,
+    )
 
 
 def _row(one: Difference) -> dict[str, str | None]:

@@ -22,15 +22,18 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT_S = 15.0
 
-Config: TypeAlias = Annotated[Path | None, typer.Option(
-    "--config", metavar="FILE", help="The configuration file of a broker: its store.")]
-Data: TypeAlias = Annotated[Path | None, typer.Option(
-    "--data", metavar="DIR", help="The data directory of a standalone broker that is down.")]
+Config: TypeAlias = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="The configuration file of a broker: its store.")
+]
+Data: TypeAlias = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="The data directory of a standalone broker that is down.")
+]
 
 
 def backup(
     to: Annotated[Path | None, typer.Option(metavar="FILE", help="A new file for it; stdout without.")] = None,
-    config: Config = None, data: Data = None,
+    config: Config = None,
+    data: Data = None,
 ) -> None:
     """Write down the cluster's metadata: topics, where they are, settings, quotas, the paper's consumers' offsets."""
     from pylog.store.backup import encode_backup, read_nodes
@@ -46,19 +49,28 @@ def backup(
             to.chmod(0o600)
             file.write(text + "\n")
     except OSError as error:
-        raise Failure(faults.FILE_UNREADABLE, where=str(to), found=error.strerror or str(error),
-                      wanted="a file that does not exist yet") from error
+        raise Failure(
+            faults.FILE_UNREADABLE,
+            where=str(to),
+            found=error.strerror or str(error),
+            wanted="a file that does not exist yet",
+        ) from error
     note(f"written to {to}")
 
 
 def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `pylog cluster backup` wrote.")],
-    ends: Annotated[list[Path] | None, typer.Option(
-        "--ends", metavar="FILE", help="What `pylog log ends` wrote, once for every broker.")] = None,
-    lost: Annotated[list[int] | None, typer.Option(
-        metavar="ID", help="A broker nobody can read; what only it had waits for it.")] = None,
+    ends: Annotated[
+        list[Path] | None,
+        typer.Option("--ends", metavar="FILE", help="What `pylog log ends` wrote, once for every broker."),
+    ] = None,
+    lost: Annotated[
+        list[int] | None, typer.Option(metavar="ID", help="A broker nobody can read; what only it had waits for it.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Write it; without, everything is only shown.")] = False,
-    config: Config = None, data: Data = None, format: FormatOption = None,
+    config: Config = None,
+    data: Data = None,
+    format: FormatOption = None,
 ) -> None:
     """Bring back metadata that the store lost, while all brokers are stopped; logs newer than the backup count."""
     from pylog.cluster.restore import found_broker, plan_restore
@@ -77,18 +89,34 @@ def restore(
 def _show(made: "Restoration", *, is_written: bool, format: FormatOption) -> None:
     rows = [
         {
-            "topic": topic.name, "known_from": topic.origin.value, "partitions": len(topic.image.partitions),
+            "topic": topic.name,
+            "known_from": topic.origin.value,
+            "partitions": len(topic.image.partitions),
             "leader_epoch": max(state.leader_epoch for state in topic.image.partitions.values()),
-            "catching_up": list(topic.catching_up), "waiting": list(topic.waiting), "uncertain": list(topic.uncertain),
+            "catching_up": list(topic.catching_up),
+            "waiting": list(topic.waiting),
+            "uncertain": list(topic.uncertain),
             "topic_id": str(topic.image.topic_id),
         }
         for topic in made.topics
     ]
-    columns = [Column("topic"), Column("known_from"), Column("partitions"), Column("catching_up"), Column("waiting"),
-               Column("uncertain"), Column("leader_epoch", is_wide=True), Column("topic_id", is_wide=True)]
+    columns = [
+        Column("topic"),
+        Column("known_from"),
+        Column("partitions"),
+        Column("catching_up"),
+        Column("waiting"),
+        Column("uncertain"),
+        Column("leader_epoch", is_wide=True),
+        Column("topic_id", is_wide=True),
+    ]
     document = {
-        "restored": is_written, "cluster_id": made.cluster_id, "controller_epoch": made.controller_epoch,
-        "topics": rows, "left_out": list(made.left_out), "dropped_orders": list(made.dropped_orders),
+        "restored": is_written,
+        "cluster_id": made.cluster_id,
+        "controller_epoch": made.controller_epoch,
+        "topics": rows,
+        "left_out": list(made.left_out),
+        "dropped_orders": list(made.dropped_orders),
     }
     heading = f"cluster           {made.cluster_id}\ncontroller epoch  {made.controller_epoch}\n\n"
     emit(format_of(format), document, lambda is_wide: heading + table(rows, columns, is_wide))
@@ -112,8 +140,9 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(_read(path))
     except ValueError as error:
-        raise Failure(faults.OPTION_WRONG, where=str(path), found=str(error),
-                      wanted="what `pylog log ends --format json` writes") from error
+        raise Failure(
+            faults.OPTION_WRONG, where=str(path), found=str(error), wanted="what `pylog log ends --format json` writes"
+        ) from error
     return found
 
 
@@ -125,8 +154,13 @@ def _store(config: Path | None, data: Path | None) -> "Iterator[Store]":
     from pylog.config import load_broker_config, standalone_config
 
     if (config is None) == (data is None):
-        raise Failure(faults.OPTIONS_CONFLICT, where="--config, --data", found="both" if config else "neither",
-                      wanted="one of them", next="pylog cluster backup --config /etc/pylog/broker-1.yml")
+        raise Failure(
+            faults.OPTIONS_CONFLICT,
+            where="--config, --data",
+            found="both" if config else "neither",
+            wanted="one of them",
+            next="pylog cluster backup --config /etc/pylog/broker-1.yml",
+        )
     if data is not None and not (data / STORE).is_dir():
         raise Failure(faults.FILE_MISSING, where=str(data), wanted="the directory of a standalone broker")
     if config is not None:

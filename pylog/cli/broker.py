@@ -19,8 +19,12 @@ def broker(
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Where --standalone keeps everything.")] = None,
     host: Annotated[str, typer.Option(help="Where --standalone listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where --standalone listens; 0 takes a free one.")] = 9092,
-    set: Annotated[list[str] | None, typer.Option(
-        metavar="NAME=VALUE", help="A broker setting by Kafka's name, with --standalone; may be repeated.")] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="A broker setting by Kafka's name, with --standalone; may be repeated."
+        ),
+    ] = None,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT."""
     from pylog.broker.broker import run
@@ -44,5 +48,4 @@ def _end(exit_code: int) -> None:
 
 
 def _usage(where: str, found: str, wanted: str) -> Failure:
-    return Failure(faults.OPTIONS_CONFLICT, where=where, found=found, wanted=wanted,
-                   next="pylog broker --help")
+    return Failure(faults.OPTIONS_CONFLICT, where=where, found=found, wanted=wanted, next="pylog broker --help")

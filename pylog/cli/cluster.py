@@ -34,8 +34,9 @@ app = new_app("Is the cluster healthy, and what is it made of?")
 app.command(epilog="Example: pylog cluster finalize --broker 1")(finalize)
 app.command(epilog="Example: pylog cluster adopt --data /var/lib/pylog/0 --yes")(adopt)
 app.command(epilog="Example: pylog cluster backup --config /etc/pylog/broker-1.yml --to metadata.json")(backup)
-app.command(epilog="Example: pylog cluster restore metadata.json --ends b1.json --ends b2.json "
-                   "--config /etc/pylog/broker-1.yml")(restore)
+app.command(
+    epilog="Example: pylog cluster restore metadata.json --ends b1.json --ends b2.json --config /etc/pylog/broker-1.yml"
+)(restore)
 
 _EMPTY = ClusterView("", -1, (), {})
 
@@ -47,14 +48,20 @@ def health(
     leading: Annotated[bool, typer.Option("--leading", help="--broker must also lead what prefers it.")] = False,
     brokers: Annotated[int, typer.Option(metavar="N", min=1, help="So many brokers must be registered.")] = 1,
     elect: Annotated[bool, typer.Option("--elect", help="Once in sync, let --broker lead what prefers it.")] = False,
-    away: Annotated[list[int] | None, typer.Option(
-        metavar="ID", help="This broker may be lost: the others must have everything without it; repeatable.")] = None,
+    away: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="ID", help="This broker may be lost: the others must have everything without it; repeatable."
+        ),
+    ] = None,
     moving: Annotated[bool, typer.Option("--moving", help="What is on the move need not have arrived.")] = False,
     consecutive: Annotated[int, typer.Option(metavar="N", min=1, help="Healthy readings in a row.")] = 1,
     interval: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time between them.")] = 1,
     wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Keep reading so long until healthy.")] = 0,
     exit_when_healthy: Annotated[bool, typer.Option("--exit-when-healthy", help="Wait without a limit.")] = False,
-    timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Say whether all brokers answer, a controller is known, and every partition is led and in sync."""
     if (leading or elect) and broker is None:
@@ -75,7 +82,10 @@ def health(
 
 @app.command(epilog="Example: pylog cluster info --format json")
 def info(
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Show the cluster's id, its controller and its brokers."""
     found = settings(bootstrap, timeout, property)
@@ -84,14 +94,28 @@ def info(
     partitions = [p for topic in view.topics.values() for p in topic.partitions]
     rows = [_broker_row(b, view) for b in view.brokers]
     data = {
-        "cluster_id": view.cluster_id, "controller_id": view.controller_id, "brokers": rows,
-        "topic_count": len(view.topics), "partition_count": len(partitions),
+        "cluster_id": view.cluster_id,
+        "controller_id": view.controller_id,
+        "brokers": rows,
+        "topic_count": len(view.topics),
+        "partition_count": len(partitions),
     }
-    columns = [Column("id"), Column("host"), Column("port"), Column("controller"), Column("leads", is_wide=True),
-               Column("replicas", is_wide=True)]
-    emit(format_of(format), data, lambda is_wide: (
-        f"cluster     {view.cluster_id}\ntopics      {len(view.topics)}\npartitions  {len(partitions)}\n\n"
-        + table(rows, columns, is_wide)))
+    columns = [
+        Column("id"),
+        Column("host"),
+        Column("port"),
+        Column("controller"),
+        Column("leads", is_wide=True),
+        Column("replicas", is_wide=True),
+    ]
+    emit(
+        format_of(format),
+        data,
+        lambda is_wide: (
+            f"cluster     {view.cluster_id}\ntopics      {len(view.topics)}\npartitions  {len(partitions)}\n\n"
+            + table(rows, columns, is_wide)
+        ),
+    )
 
 
 class _Probe:
@@ -133,12 +157,14 @@ class _Probe:
     def _elect(self) -> None:
         """Have the wanted broker lead what prefers it; the next reading shows whether it does."""
         try:
-            results = self._admin.elect([
-                TopicPartition(topic.name, p.partition)
-                for topic in self.view.topics.values()
-                for p in topic.partitions
-                if p.replicas[0] == self._wanted.broker != p.leader
-            ])
+            results = self._admin.elect(
+                [
+                    TopicPartition(topic.name, p.partition)
+                    for topic in self.view.topics.values()
+                    for p in topic.partitions
+                    if p.replicas[0] == self._wanted.broker != p.leader
+                ]
+            )
         except PylogError as error:
             note(f"waiting: no election: {error}")
             return
@@ -176,13 +202,19 @@ def _show_health(format: Format, probe: _Probe) -> None:
     view = probe.view
     partitions = sum(len(topic.partitions) for topic in view.topics.values())
     data: dict[str, Any] = {
-        "healthy": not problems, "cluster_id": view.cluster_id, "controller_id": view.controller_id,
-        "brokers": [b.node_id for b in view.brokers], "topic_count": len(view.topics), "partition_count": partitions,
+        "healthy": not problems,
+        "cluster_id": view.cluster_id,
+        "controller_id": view.controller_id,
+        "brokers": [b.node_id for b in view.brokers],
+        "topic_count": len(view.topics),
+        "partition_count": partitions,
         "problems": problems,
     }
     state = "healthy" if not problems else f"unhealthy, {len(problems)} problems"
-    summary = (f"{state}: {len(view.brokers)} brokers, controller {view.controller_id}, "
-               f"{len(view.topics)} topics, {partitions} partitions\n")
+    summary = (
+        f"{state}: {len(view.brokers)} brokers, controller {view.controller_id}, "
+        f"{len(view.topics)} topics, {partitions} partitions\n"
+    )
     columns = [Column("kind"), Column("subject"), Column("detail")]
     emit(format, data, lambda is_wide: summary + ("\n" + table(problems, columns, is_wide) if problems else ""))
 
@@ -190,7 +222,9 @@ def _show_health(format: Format, probe: _Probe) -> None:
 def _broker_row(broker: NodeAddress, view: ClusterView) -> dict[str, Any]:
     partitions = [p for topic in view.topics.values() for p in topic.partitions]
     return {
-        "id": broker.node_id, "host": broker.host, "port": broker.port,
+        "id": broker.node_id,
+        "host": broker.host,
+        "port": broker.port,
         "controller": broker.node_id == view.controller_id,
         "leads": sum(p.leader == broker.node_id for p in partitions),
         "replicas": sum(broker.node_id in p.replicas for p in partitions),

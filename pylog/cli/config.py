@@ -30,17 +30,24 @@ app = new_app("See and change settings; check configuration files.")
 def describe(
     holder: Annotated[Holder, typer.Argument(metavar="topic|broker")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="The topic, or the broker's id.")],
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Show the settings that differ from the defaults (wide: all), and who says so."""
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
         all_ = ConfigAdmin(connection(found)).settings(holder, name)
-    rows = [{"setting": one.name, "value": one.value, "source": one.source, "read_only": one.is_read_only}
-            for one in all_]
+    rows = [
+        {"setting": one.name, "value": one.value, "source": one.source, "read_only": one.is_read_only} for one in all_
+    ]
     columns = [Column("setting"), Column("value"), Column("source"), Column("read_only", is_wide=True)]
-    emit(format_of(format), rows, lambda is_wide: table(
-        [row for row in rows if is_wide or row["source"] != "default"], columns, is_wide))
+    emit(
+        format_of(format),
+        rows,
+        lambda is_wide: table([row for row in rows if is_wide or row["source"] != "default"], columns, is_wide),
+    )
 
 
 @app.command(epilog="Example: pylog config alter topic clicks --set retention.ms=86400000 --delete segment.ms")
@@ -48,10 +55,14 @@ def alter(
     holder: Annotated[Holder, typer.Argument(metavar="topic|broker")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="The topic, or the broker's id.")],
     set: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Repeatable.")] = None,
-    delete: Annotated[list[str] | None, typer.Option(
-        "--delete", metavar="NAME", help="Back to the brokers' value; repeatable.")] = None,
+    delete: Annotated[
+        list[str] | None, typer.Option("--delete", metavar="NAME", help="Back to the brokers' value; repeatable.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would work.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Change settings of a topic, all or none; those of a broker are in its file."""
     new = assignments("--set", set)
@@ -60,8 +71,11 @@ def alter(
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
         ConfigAdmin(connection(found)).alter(holder, name, new, delete or [], is_dry_run=dry_run)
-    done(format_of(format), {holder.value: name, "set": new, "deleted": delete or [], "dry_run": dry_run},
-         f"{holder} {name} would be altered" if dry_run else f"altered {holder} {name}")
+    done(
+        format_of(format),
+        {holder.value: name, "set": new, "deleted": delete or [], "dry_run": dry_run},
+        f"{holder} {name} would be altered" if dry_run else f"altered {holder} {name}",
+    )
 
 
 @app.command(epilog="Example: pylog config check /etc/pylog/broker-1.yml")
@@ -75,7 +89,11 @@ def check(
     try:
         config = load_broker_config(file)
     except ConfigError as error:
-        raise Failure(faults.CONFIG_WRONG, found=str(error), next=f"correct it, then pylog config check {file}"
-                      ) from error
-    done(format_of(format), {"file": str(file), "broker_id": config.broker_id, "hash": config.config_hash},
-         f"{file}: good, for broker {config.broker_id} (hash {config.config_hash})")
+        raise Failure(
+            faults.CONFIG_WRONG, found=str(error), next=f"correct it, then pylog config check {file}"
+        ) from error
+    done(
+        format_of(format),
+        {"file": str(file), "broker_id": config.broker_id, "hash": config.config_hash},
+        f"{file}: good, for broker {config.broker_id} (hash {config.config_hash})",
+    )

@@ -31,20 +31,32 @@ _COMMIT_INTERVAL_S = 1.0
 @app.command(epilog="Example: pylog consume clicks --from -10 -e -f '%p %o %k %s\\n'")
 def consume(
     topics: Topics,
-    format: Annotated[str, typer.Option(
-        "--format", "-f", metavar="TEMPLATE",
-        help=r"As kcat: %s or %v value, %k key, %t topic, %p partition, %o offset, %T time in ms, %D date, %h headers, "
-             r"%S %K sizes, \n \t \xHH; or text, wide, json, yaml.")] = "text",
-    start: Annotated[str, typer.Option(
-        "--from", "-o", metavar="START", help="beginning, end, OFFSET, -COUNT, @MILLISECONDS.")] = "beginning",
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="TEMPLATE",
+            help=r"As kcat: %s or %v value, %k key, %t topic, %p partition, %o offset, %T time in ms, %D date, "
+            r"%h headers, %S %K sizes, \n \t \xHH; or text, wide, json, yaml.",
+        ),
+    ] = "text",
+    start: Annotated[
+        str, typer.Option("--from", "-o", metavar="START", help="beginning, end, OFFSET, -COUNT, @MILLISECONDS.")
+    ] = "beginning",
     partition: Annotated[list[int] | None, typer.Option("--partition", "-p", help="Only this; repeatable.")] = None,
-    group: Annotated[str | None, typer.Option(
-        "--group", "-g", metavar="GROUP", help="Share the topics with the other members of this group.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", metavar="GROUP", help="Share the topics with the other members of this group."),
+    ] = None,
     count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="Stop after so many records.")] = None,
-    exit_at_end: Annotated[bool, typer.Option(
-        "--exit", "-e", help="Stop at the end as it is now, instead of following.")] = False,
+    exit_at_end: Annotated[
+        bool, typer.Option("--exit", "-e", help="Stop at the end as it is now, instead of following.")
+    ] = False,
     unbuffered: Annotated[bool, typer.Option("--unbuffered", "-u", help="Write each record at once.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
 ) -> None:
     """Write the records of topics to stdout; follows them unless told to stop.
 
@@ -80,8 +92,14 @@ class Output:
 
 
 def _consume(
-    cluster: Connection, topics: list[str], start: Start, numbers: list[int] | None, count: int | None,
-    output: Output, *, is_short: bool,
+    cluster: Connection,
+    topics: list[str],
+    start: Start,
+    numbers: list[int] | None,
+    count: int | None,
+    output: Output,
+    *,
+    is_short: bool,
 ) -> None:
     admin = Admin(cluster)
     suffix = ":" + ",".join(map(str, numbers)) if numbers else ""
@@ -118,14 +136,24 @@ def _counted(records: Iterable[ConsumedRecord], bar: Bar) -> Iterator[ConsumedRe
 
 
 def _consume_as_member(
-    cluster: Connection, group: str, topics: list[str], start: Start, numbers: list[int] | None, count: int | None,
-    output: Output, *, is_short: bool,
+    cluster: Connection,
+    group: str,
+    topics: list[str],
+    start: Start,
+    numbers: list[int] | None,
+    count: int | None,
+    output: Output,
+    *,
+    is_short: bool,
 ) -> None:
     if numbers or start.kind not in (StartKind.BEGINNING, StartKind.END):
         raise Failure(
-            faults.OPTIONS_CONFLICT, where="--group", found="--partition" if numbers else "--from",
+            faults.OPTIONS_CONFLICT,
+            where="--group",
+            found="--partition" if numbers else "--from",
             wanted="a group decides itself who reads what from where",
-            next=f"pylog group reset-offsets {group} --to TARGET, or leave out --group")
+            next=f"pylog group reset-offsets {group} --to TARGET, or leave out --group",
+        )
     known = Admin(cluster).cluster().topics
     if missing := [topic for topic in topics if topic not in known]:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {missing[0]!r} does not exist")
@@ -144,9 +172,7 @@ def _positions(admin: Admin, partitions: list[TopicPartition], start: Start) -> 
     return positions(start, admin.offsets(partitions))
 
 
-def _follow(
-    consumer: Consumer, output: Output, count: int | None, until: Callable[[], bool] = lambda: False
-) -> None:
+def _follow(consumer: Consumer, output: Output, count: int | None, until: Callable[[], bool] = lambda: False) -> None:
     """Write whatever comes, each batch as soon as it is there; a member commits what is written, once a second."""
     left, committed_s = count, time.monotonic()
     while (left is None or left > 0) and not until():

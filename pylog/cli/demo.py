@@ -48,18 +48,33 @@ Send: TypeAlias = Callable[[str, Sequence[KeyValue]], None]
 def demo(
     records: Annotated[int, typer.Option(metavar="N", min=0, help="How many; 0: until interrupted.")] = 1_000_000,
     rate: Annotated[float, typer.Option(metavar="N", min=0, help="Records a second; 0: as fast as it goes.")] = 0,
-    report: Annotated[Path | None, typer.Option(
-        metavar="FILE", help="JSON with count and key hash of each topic, written once all are acknowledged.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="JSON with count and key hash of each topic, written once all are acknowledged."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Decides the values.")] = 1,
     run: Annotated[str | None, typer.Option(metavar="NAME", help="Starts every key [the time, in hex].")] = None,
     partitions: Annotated[int, typer.Option(metavar="N", min=1, help="Of topics that are missing.")] = 4,
     replication_factor: Annotated[int, typer.Option(metavar="N", help="Of topics that are missing.")] = -1,
-    schema_registry: Annotated[str | None, typer.Option(
-        metavar="URL,..", help=f"Values in Avro, under schemas registered there, to topics NAME{AVRO_SUFFIX}.")] = None,
-    audit_window_ms: Annotated[int, typer.Option(
-        metavar="N", min=0, help="Stamp records and account for them in _audit, by windows so long; 0: do not.")] = 0,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL,..", help=f"Values in Avro, under schemas registered there, to topics NAME{AVRO_SUFFIX}."
+        ),
+    ] = None,
+    audit_window_ms: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Stamp records and account for them in _audit, by windows so long; 0: do not."
+        ),
+    ] = 0,
     compression: Annotated[Codec, typer.Option("--compression", "-z", help="Of the batches.")] = Codec.LZ4,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Produce page views, searches, logins and host metrics, and say how many of each were acknowledged."""
     found = settings(bootstrap, timeout, property)
@@ -70,8 +85,11 @@ def demo(
         _create_missing(Admin(cluster), [topic + suffix for topic in TOPICS], partitions, replication_factor)
         activity = Activity(name, seed, avro(schema_registry, suffix) if schema_registry else as_json)
         started_s = time.monotonic()
-        sending = _Audited(cluster, compression, audit_window_ms, replication_factor) if audit_window_ms else \
-            _Plain(cluster, compression)
+        sending = (
+            _Audited(cluster, compression, audit_window_ms, replication_factor)
+            if audit_window_ms
+            else _Plain(cluster, compression)
+        )
         try:
             counts = _produce(sending.send, activity, suffix, records, rate)
             sending.close()
@@ -82,8 +100,11 @@ def demo(
         _write_report(report, counts)
     total, took_s = sum(c.count for c in counts.values()), time.monotonic() - started_s
     rows = [{"topic": topic, "count": c.count, "key_hash": f"{c.key_hash:016x}"} for topic, c in counts.items()]
-    emit(format_of(format), {"run": name, "topics": rows},
-         lambda is_wide: table(rows, [Column("topic"), Column("count"), Column("key_hash")], is_wide))
+    emit(
+        format_of(format),
+        {"run": name, "topics": rows},
+        lambda is_wide: table(rows, [Column("topic"), Column("count"), Column("key_hash")], is_wide),
+    )
     note(f"run {name}: {total} records acknowledged in {took_s:.1f} s, {total / max(took_s, 1e-9):,.0f} a second")
 
 
@@ -174,5 +195,10 @@ def _write_report(path: Path, counts: dict[str, Count]) -> None:
     try:
         write_report(path, counts)
     except OSError as error:
-        raise Failure(faults.FILE_UNREADABLE, "the report cannot be written", where=str(path),
-                      found=error.strerror or str(error), wanted="a directory that can be written") from error
+        raise Failure(
+            faults.FILE_UNREADABLE,
+            "the report cannot be written",
+            where=str(path),
+            found=error.strerror or str(error),
+            wanted="a directory that can be written",
+        ) from error

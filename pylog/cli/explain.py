@@ -25,9 +25,14 @@ def explain(
         emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide))
         return
     one = _fault(code)
-    emit(format_of(format), _row(one), lambda _: (
-        f"{one.code}: {one.what}\n\n  cause      {one.cause}\n  remedy     {one.remedy.replace('`', '')}\n"
-        f"  exit code  {one.exit_code}\n"))
+    emit(
+        format_of(format),
+        _row(one),
+        lambda _: (
+            f"{one.code}: {one.what}\n\n  cause      {one.cause}\n  remedy     {one.remedy.replace('`', '')}\n"
+            f"  exit code  {one.exit_code}\n"
+        ),
+    )
 
 
 def _fault(text: str) -> Fault:
@@ -39,5 +44,10 @@ def _fault(text: str) -> Fault:
 
 
 def _row(one: Fault) -> dict[str, Any]:
-    return {"code": one.code, "what": one.what, "cause": one.cause, "remedy": one.remedy,
-            "exit_code": int(one.exit_code)}
+    return {
+        "code": one.code,
+        "what": one.what,
+        "cause": one.cause,
+        "remedy": one.remedy,
+        "exit_code": int(one.exit_code),
+    }

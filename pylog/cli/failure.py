@@ -20,7 +20,14 @@ class Failure(Exception):
     """
 
     def __init__(
-        self, fault: Fault, what: str = "", *, where: str = "", found: str = "", wanted: str = "", next: str = "",
+        self,
+        fault: Fault,
+        what: str = "",
+        *,
+        where: str = "",
+        found: str = "",
+        wanted: str = "",
+        next: str = "",
     ) -> None:
         super().__init__(what or fault.what)
         self.fault = fault

@@ -22,15 +22,25 @@ def finalize(
 ) -> None:
     """Let all brokers write this release's formats; the release before it cannot read them, so there is no way back."""
     if (broker is None) == (socket is None):
-        raise Failure(faults.OPTIONS_CONFLICT, where="--broker, --socket", found="both" if broker else "neither",
-                      wanted="one of them", next="pylog cluster finalize --help")
+        raise Failure(
+            faults.OPTIONS_CONFLICT,
+            where="--broker, --socket",
+            found="both" if broker else "neither",
+            wanted="one of them",
+            next="pylog cluster finalize --help",
+        )
     path = socket_of(broker) if broker is not None else socket
     assert path is not None
     try:
         status, answer = ask(path, "POST", "/finalize", {}, _TIMEOUT_S)
     except Unreachable as error:
-        raise Failure(faults.NO_BROKER_HERE, where=str(path), found=str(error), wanted="a running broker",
-                      next="systemctl status 'pylog-broker@*'") from error
+        raise Failure(
+            faults.NO_BROKER_HERE,
+            where=str(path),
+            found=str(error),
+            wanted="a running broker",
+            next="systemctl status 'pylog-broker@*'",
+        ) from error
     if status != 200:
         raise failure_of(ApiError(ErrorCode(answer["error_code"]), str(answer["error"])), str(path))
     emit(format_of(format), answer, lambda is_wide: f"formats of level {answer['level']} are written from now on")

@@ -37,7 +37,10 @@ _DEAD, _EMPTY = "Dead", "Empty"
 
 @app.command("list", epilog="Example: pylog group list --format json")
 def list_groups(
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """List all groups."""
     found = settings(bootstrap, timeout, property)
@@ -50,9 +53,13 @@ def list_groups(
 @app.command(epilog="Example: pylog group describe readers --format wide")
 def describe(
     group: Group,
-    window: Annotated[float, typer.Option(
-        metavar="SECONDS", min=1, max=86_400, help="How far back commits count for the status.")] = 600,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    window: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, max=86_400, help="How far back commits count for the status.")
+    ] = 600,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Show a group's members, and its offset, lag and status in every partition.
 
@@ -72,24 +79,42 @@ def describe(
     rows = _progress_rows(view, progress, verdicts, now_ms)
     lags = [one.lag for one in progress.values() if one.lag is not None]
     at = view.coordinator
-    data = {"group": group, "state": view.state, "assignor": view.assignor or None,
-            "coordinator": at and at.node_id, "lag": sum(lags) if lags else None,
-            "status": _text(worst(one.status for one in verdicts.values())),
-            "members": _member_rows(view), "partitions": rows}
+    data = {
+        "group": group,
+        "state": view.state,
+        "assignor": view.assignor or None,
+        "coordinator": at and at.node_id,
+        "lag": sum(lags) if lags else None,
+        "status": _text(worst(one.status for one in verdicts.values())),
+        "members": _member_rows(view),
+        "partitions": rows,
+    }
     emit(format_of(format), data, lambda is_wide: _group_text(data, rows, is_wide))
 
 
 @app.command("reset-offsets", epilog="Example: pylog group reset-offsets readers --topic clicks --by 2h --execute")
 def reset_offsets(
     group: Group,
-    topic: Annotated[list[str] | None, typer.Option(
-        "--topic", "-t", metavar="TOPIC[:PARTITION,..]", help="Only this; repeatable. Else all it has read.")] = None,
-    to: Annotated[str | None, typer.Option(
-        "--to", metavar="TARGET", help="earliest, latest, OFFSET, @MILLISECONDS, or a time: 2030-01-31T12:00 (UTC).",
-    )] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", "-t", metavar="TOPIC[:PARTITION,..]", help="Only this; repeatable. Else all it has read."
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="TARGET",
+            help="earliest, latest, OFFSET, @MILLISECONDS, or a time: 2030-01-31T12:00 (UTC).",
+        ),
+    ] = None,
     by: Annotated[str | None, typer.Option("--by", metavar="DURATION", help="So long ago: 90s, 2h, 1d12h.")] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; else it only shows what would be.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Move a group without members to other offsets; those outside what is kept become its nearest end."""
     target = _target(to, by)
@@ -104,8 +129,10 @@ def reset_offsets(
         new = _new_offsets(admin, wanted, target)
         if execute:
             admin.commit(group, new)
-    rows = [{"topic": one.topic, "partition": one.partition, "committed_offset": committed.get(one),
-             "new_offset": offset} for one, offset in new.items()]
+    rows = [
+        {"topic": one.topic, "partition": one.partition, "committed_offset": committed.get(one), "new_offset": offset}
+        for one, offset in new.items()
+    ]
     columns = [Column("topic"), Column("partition"), Column("committed_offset"), Column("new_offset")]
     emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide))
     note(f"moved group {group}" if execute else "nothing was changed: add --execute to do it")
@@ -115,13 +142,17 @@ def reset_offsets(
 def delete(
     group: Group,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Delete a group without members, and all its offsets."""
     found = settings(bootstrap, timeout, property)
     if not yes and not typer.confirm(f"Delete group {group} of {found.bootstrap} and all its offsets?", err=True):
-        raise Failure(faults.NOT_CONFIRMED, "nothing was deleted", where=group,
-                      next=f"pylog group delete {group} --yes")
+        raise Failure(
+            faults.NOT_CONFIRMED, "nothing was deleted", where=group, next=f"pylog group delete {group} --yes"
+        )
     with told_to_the_user(found.bootstrap):
         GroupAdmin(connection(found)).delete_group(group)
     done(format_of(format), {"group": group, "deleted": True}, f"deleted group {group}")
@@ -132,7 +163,9 @@ def _text(status: Status | None) -> str | None:
 
 
 def _progress_rows(
-    view: GroupView, progress: Mapping[TopicPartition, Progress], verdicts: Mapping[TopicPartition, Verdict],
+    view: GroupView,
+    progress: Mapping[TopicPartition, Progress],
+    verdicts: Mapping[TopicPartition, Verdict],
     now_ms: int,
 ) -> list[dict[str, Any]]:
     owners = {partition: member for member in view.members for partition in member.partitions}
@@ -140,27 +173,58 @@ def _progress_rows(
     for one, found in progress.items():
         owner, verdict = owners.get(one), verdicts.get(one)
         at_ms = verdict.committed_at_ms if verdict else None
-        rows.append({
-            "topic": one.topic, "partition": one.partition, "committed_offset": found.committed,
-            "end_offset": found.held and found.held.end, "lag": found.lag,
-            "status": verdict.status.value if verdict else None, "silent_s": at_ms and max(0, now_ms - at_ms) // 1000,
-            "client": owner and owner.client_id, "host": owner and owner.host, "member": owner and owner.member_id,
-        })
+        rows.append(
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "committed_offset": found.committed,
+                "end_offset": found.held and found.held.end,
+                "lag": found.lag,
+                "status": verdict.status.value if verdict else None,
+                "silent_s": at_ms and max(0, now_ms - at_ms) // 1000,
+                "client": owner and owner.client_id,
+                "host": owner and owner.host,
+                "member": owner and owner.member_id,
+            }
+        )
     return rows
 
 
 def _member_rows(view: GroupView) -> list[dict[str, Any]]:
-    return [{"member": one.member_id, "instance": one.instance_id, "client": one.client_id, "host": one.host,
-             "partition_count": len(one.partitions)} for one in view.members]
+    return [
+        {
+            "member": one.member_id,
+            "instance": one.instance_id,
+            "client": one.client_id,
+            "host": one.host,
+            "partition_count": len(one.partitions),
+        }
+        for one in view.members
+    ]
 
 
 def _group_text(data: Mapping[str, Any], rows: list[dict[str, Any]], is_wide: bool) -> str:
-    heads = {"state": data["state"], "assignor": data["assignor"], "coordinator": data["coordinator"],
-             "members": len(data["members"]), "lag": data["lag"], "status": data["status"]}
+    heads = {
+        "state": data["state"],
+        "assignor": data["assignor"],
+        "coordinator": data["coordinator"],
+        "members": len(data["members"]),
+        "lag": data["lag"],
+        "status": data["status"],
+    }
     text = "".join(f"{name:13}{'-' if value is None else value}\n" for name, value in heads.items())
-    columns = [Column("topic"), Column("partition"), Column("committed_offset"), Column("end_offset"), Column("lag"),
-               Column("status"), Column("silent_s", is_wide=True), Column("client"), Column("host", is_wide=True),
-               Column("member", is_wide=True)]
+    columns = [
+        Column("topic"),
+        Column("partition"),
+        Column("committed_offset"),
+        Column("end_offset"),
+        Column("lag"),
+        Column("status"),
+        Column("silent_s", is_wide=True),
+        Column("client"),
+        Column("host", is_wide=True),
+        Column("member", is_wide=True),
+    ]
     text += "\n" + table(rows, columns, is_wide)
     if is_wide:
         members = [Column("member"), Column("instance"), Column("client"), Column("host"), Column("partition_count")]
@@ -170,8 +234,9 @@ def _group_text(data: Mapping[str, Any], rows: list[dict[str, Any]], is_wide: bo
 
 def _target(to: str | None, by: str | None) -> Start:
     if (to is None) == (by is None):
-        raise Failure(faults.OPTIONS_CONFLICT, where="--to, --by", found="neither" if to is None else "both",
-                      wanted="one of them")
+        raise Failure(
+            faults.OPTIONS_CONFLICT, where="--to, --by", found="neither" if to is None else "both", wanted="one of them"
+        )
     if to is not None:
         return parse_target(to)
     assert by is not None
@@ -180,8 +245,13 @@ def _target(to: str | None, by: str | None) -> Start:
 
 def _refuse_living(view: GroupView) -> None:
     if view.state not in (_EMPTY, _DEAD):
-        raise Failure(faults.GROUP_IS_ALIVE, where=view.group_id, found=f"{view.state}, {len(view.members)} members",
-                      wanted=_EMPTY, next=f"stop its consumers, then look: pylog group describe {view.group_id}")
+        raise Failure(
+            faults.GROUP_IS_ALIVE,
+            where=view.group_id,
+            found=f"{view.state}, {len(view.members)} members",
+            wanted=_EMPTY,
+            next=f"stop its consumers, then look: pylog group describe {view.group_id}",
+        )
 
 
 def _new_offsets(admin: GroupAdmin, wanted: list[TopicPartition], target: Start) -> dict[TopicPartition, Offset]:

@@ -108,9 +108,12 @@ def read_json(line: bytes) -> InputRecord:
     if not isinstance(headers, list) or any(not isinstance(pair, list) or len(pair) != 2 for pair in headers):
         raise ValueError("headers are pairs of name and value")
     return InputRecord(
-        value=_bytes(body.get("value")), key=_bytes(body.get("key")),
-        partition=_number(body.get("partition")), timestamp_ms=_number(body.get("timestamp_ms")),
-        headers=[(str(name), _bytes(value)) for name, value in headers])
+        value=_bytes(body.get("value")),
+        key=_bytes(body.get("key")),
+        partition=_number(body.get("partition")),
+        timestamp_ms=_number(body.get("timestamp_ms")),
+        headers=[(str(name), _bytes(value)) for name, value in headers],
+    )
 
 
 def _bytes(content: Any) -> bytes | None:  # noqa: ANN401  # whatever JSON may hold

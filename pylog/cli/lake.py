@@ -34,23 +34,42 @@ def status(lake: Directory, topic: Topic = None, format: FormatOption = None) ->
     """Show per topic what was loaded, the next offset of each partition, and what did not decode."""
     opened = Lake.open(lake)
     state = opened.visible()
-    names = sorted({file.topic for file in [*state.files.values(), *state.dead_letters.values()]}
-                   | set(state.position.topic_ids))
+    names = sorted(
+        {file.topic for file in [*state.files.values(), *state.dead_letters.values()]} | set(state.position.topic_ids)
+    )
     rows = []
     for name in names if topic is None else [topic]:
         own = _of(name, state.files.values())
-        rows.append({
-            "topic": name, "records": sum(file.rows for file in own), "files": len(own),
-            "size_bytes": sum(file.size_bytes for file in own),
-            "dead_batches": sum(file.rows for file in _of(name, state.dead_letters.values())),
-            "topic_id": state.position.topic_ids.get(name),
-            "next_offsets": [f"{p.partition}:{offset}" for p, offset in sorted(state.position.offsets.items())
-                             if p.topic == name],
-        })
-    data = {"lake": str(lake), "id": opened.id(), "commit": state.number, "staged": opened.staged(),
-            "replaced_files": sum(map(len, state.replaced.values())), "topics": rows}
-    columns = [Column("topic"), Column("records"), Column("files"), Column("size_bytes"), Column("dead_batches"),
-               Column("topic_id", is_wide=True), Column("next_offsets", is_wide=True)]
+        rows.append(
+            {
+                "topic": name,
+                "records": sum(file.rows for file in own),
+                "files": len(own),
+                "size_bytes": sum(file.size_bytes for file in own),
+                "dead_batches": sum(file.rows for file in _of(name, state.dead_letters.values())),
+                "topic_id": state.position.topic_ids.get(name),
+                "next_offsets": [
+                    f"{p.partition}:{offset}" for p, offset in sorted(state.position.offsets.items()) if p.topic == name
+                ],
+            }
+        )
+    data = {
+        "lake": str(lake),
+        "id": opened.id(),
+        "commit": state.number,
+        "staged": opened.staged(),
+        "replaced_files": sum(map(len, state.replaced.values())),
+        "topics": rows,
+    }
+    columns = [
+        Column("topic"),
+        Column("records"),
+        Column("files"),
+        Column("size_bytes"),
+        Column("dead_batches"),
+        Column("topic_id", is_wide=True),
+        Column("next_offsets", is_wide=True),
+    ]
 
     def text(is_wide: bool) -> str:
         staged = len(data["staged"])  # type: ignore[arg-type]

@@ -33,27 +33,50 @@ def verify(
 ) -> None:
     """Check every batch of every segment: size, magic, CRC, counts, offsets; exit 1 on damage."""
     if not directory.exists():
-        raise Failure(faults.FILE_MISSING, "there is nothing to verify", where=str(directory),
-                      found="no such file or directory",
-                      wanted="a data directory, a partition's directory or a segment file")
+        raise Failure(
+            faults.FILE_MISSING,
+            "there is nothing to verify",
+            where=str(directory),
+            found="no such file or directory",
+            wanted="a data directory, a partition's directory or a segment file",
+        )
     partitions = find_segments(directory)
     rows, damages = [], []
     for path, files in partitions.items():
         reports = list(_with_progress(path, files, check_records=records))
         rows.append(_partition_row(path, reports))
-        damages += [{"file": str(d.file), "position": d.position, "detail": d.detail}
-                    for report in reports for d in report.damages]
+        damages += [
+            {"file": str(d.file), "position": d.position, "detail": d.detail}
+            for report in reports
+            for d in report.damages
+        ]
     gaps = sum(row["gap_count"] for row in rows)
-    columns = [Column("partition"), Column("segments"), Column("batches"), Column("records"), Column("size_bytes"),
-               Column("first_offset"), Column("next_offset"), Column("gap_count"), Column("tail_bytes"),
-               Column("damages")]
+    columns = [
+        Column("partition"),
+        Column("segments"),
+        Column("batches"),
+        Column("records"),
+        Column("size_bytes"),
+        Column("first_offset"),
+        Column("next_offset"),
+        Column("gap_count"),
+        Column("tail_bytes"),
+        Column("damages"),
+    ]
     places = [Column("file"), Column("position"), Column("detail")]
-    emit(format_of(format), {"partitions": rows, "damages": damages}, lambda is_wide: (
-        table(rows, columns, is_wide) + ("\n" + table(damages, places, is_wide) if damages else "")))
+    emit(
+        format_of(format),
+        {"partitions": rows, "damages": damages},
+        lambda is_wide: table(rows, columns, is_wide) + ("\n" + table(damages, places, is_wide) if damages else ""),
+    )
     if damages or (no_gaps and gaps):
         missing = f", {gaps} offsets missing" if gaps else ""
-        raise Failure(faults.LOG_DAMAGED, where=str(directory), found=f"{len(damages)} damages{missing}",
-                      wanted="whole batches in order")
+        raise Failure(
+            faults.LOG_DAMAGED,
+            where=str(directory),
+            found=f"{len(damages)} damages{missing}",
+            wanted="whole batches in order",
+        )
 
 
 @app.command(epilog="Example: pylog log ends /var/lib/pylog/1 --format json > broker-1.json")
@@ -68,11 +91,22 @@ def ends(
         raise Failure(faults.FILE_MISSING, where=str(directory), wanted="a data directory")
     document = read_ends(directory).document()
     rows = [{**one, "last_epoch": one["epochs"][-1][0] if one["epochs"] else None} for one in document["partitions"]]
-    columns = [Column("topic"), Column("partition"), Column("start"), Column("end"), Column("last_epoch"),
-               Column("topic_id", is_wide=True)]
-    emit(format_of(format), document, lambda is_wide: (
-        f"broker   {document['broker_id']}\ncluster  {document['cluster_id']}\n"
-        f"clean    {'yes' if document['is_clean'] else 'no'}\n\n" + table(rows, columns, is_wide)))
+    columns = [
+        Column("topic"),
+        Column("partition"),
+        Column("start"),
+        Column("end"),
+        Column("last_epoch"),
+        Column("topic_id", is_wide=True),
+    ]
+    emit(
+        format_of(format),
+        document,
+        lambda is_wide: (
+            f"broker   {document['broker_id']}\ncluster  {document['cluster_id']}\n"
+            f"clean    {'yes' if document['is_clean'] else 'no'}\n\n" + table(rows, columns, is_wide)
+        ),
+    )
 
 
 @app.command(epilog="Example: pylog log dump --records /var/lib/pylog/1/clicks-0/00000000000000000000.log")
@@ -84,8 +118,9 @@ def dump(
 ) -> None:
     """Show a segment's batches one by one; JSON is one object a line."""
     if base_offset(file) is None:
-        raise Failure(faults.OPTION_WRONG, "this is no segment", where=str(file),
-                      wanted="a file named by 20 digits and .log")
+        raise Failure(
+            faults.OPTION_WRONG, "this is no segment", where=str(file), wanted="a file named by 20 digits and .log"
+        )
     wanted = format_of(format)
     try:
         with file.open("rb") as opened:
@@ -94,8 +129,9 @@ def dump(
                 _write_batch(wanted, position, header, _decoded(header, batch) if records else None)
             left = size_bytes - opened.tell() if count is None else 0
     except OSError as error:
-        raise Failure(faults.FILE_UNREADABLE, "the segment cannot be read", where=str(file),
-                      found=error.strerror or str(error)) from error
+        raise Failure(
+            faults.FILE_UNREADABLE, "the segment cannot be read", where=str(file), found=error.strerror or str(error)
+        ) from error
     if left:
         note(f"{left} bytes at the end are no whole batch; pylog log verify {file} says why")
 
@@ -104,10 +140,15 @@ def _partition_row(path: Path, reports: list[SegmentReport]) -> dict[str, Any]:
     firsts = [r.first_offset for r in reports if r.first_offset is not None]
     nexts = [r.next_offset for r in reports if r.next_offset is not None]
     return {
-        "partition": path.name, "segments": len(reports), "batches": sum(r.batch_count for r in reports),
-        "records": sum(r.record_count for r in reports), "size_bytes": sum(r.size_bytes for r in reports),
-        "first_offset": firsts[0] if firsts else None, "next_offset": nexts[-1] if nexts else None,
-        "gap_count": sum(r.gap_count for r in reports), "tail_bytes": sum(r.tail_bytes for r in reports),
+        "partition": path.name,
+        "segments": len(reports),
+        "batches": sum(r.batch_count for r in reports),
+        "records": sum(r.record_count for r in reports),
+        "size_bytes": sum(r.size_bytes for r in reports),
+        "first_offset": firsts[0] if firsts else None,
+        "next_offset": nexts[-1] if nexts else None,
+        "gap_count": sum(r.gap_count for r in reports),
+        "tail_bytes": sum(r.tail_bytes for r in reports),
         "damages": sum(len(r.damages) for r in reports),
     }
 
@@ -130,16 +171,24 @@ def _decoded(header: BatchHeader, batch: bytes) -> list[Record] | str:
 
 def _write_batch(format: Format, position: int, header: BatchHeader, records: list[Record] | str | None) -> None:
     data: dict[str, Any] = {
-        "position": position, "base_offset": header.base_offset, "last_offset": header.last_offset,
-        "record_count": header.record_count, "size_bytes": header.size_bytes,
+        "position": position,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "record_count": header.record_count,
+        "size_bytes": header.size_bytes,
         "compression": NAMES.get(header.compression, str(header.compression)),
-        "max_timestamp": header.max_timestamp, "leader_epoch": header.partition_leader_epoch,
+        "max_timestamp": header.max_timestamp,
+        "leader_epoch": header.partition_leader_epoch,
     }
     if format is not Format.TEXT:
         data |= {
-            "crc": f"{header.crc:08x}", "magic": header.magic, "base_timestamp": header.base_timestamp,
-            "producer_id": header.producer_id, "producer_epoch": header.producer_epoch,
-            "base_sequence": header.base_sequence, "is_transactional": header.is_transactional,
+            "crc": f"{header.crc:08x}",
+            "magic": header.magic,
+            "base_timestamp": header.base_timestamp,
+            "producer_id": header.producer_id,
+            "producer_epoch": header.producer_epoch,
+            "base_sequence": header.base_sequence,
+            "is_transactional": header.is_transactional,
             "is_control": header.is_control,
         }
     shown = [_record_data(r) for r in records] if isinstance(records, list) else records
@@ -158,8 +207,11 @@ def _write_batch(format: Format, position: int, header: BatchHeader, records: li
 
 def _record_data(record: Record) -> dict[str, Any]:
     return {
-        "offset": record.offset, "timestamp": record.timestamp, "key": _shown(record.key),
-        "value": _shown(record.value), "headers": {name: _shown(value) for name, value in record.headers},
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _shown(record.key),
+        "value": _shown(record.value),
+        "headers": {name: _shown(value) for name, value in record.headers},
     }
 
 
@@ -168,8 +220,10 @@ def _shown(content: bytes | None) -> str | None:
 
 
 def _words(data: dict[str, Any]) -> str:
-    return " ".join(f"{name}={json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value}"
-                    for name, value in data.items())
+    return " ".join(
+        f"{name}={json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value}"
+        for name, value in data.items()
+    )
 
 
 @app.command("purge-stray", epilog="Example: pylog log purge-stray --yes /var/lib/pylog/1")
@@ -186,8 +240,9 @@ def purge_stray(
             for path in strays:
                 shutil.rmtree(path)
     except OSError as error:
-        raise Failure(faults.FILE_UNREADABLE, where=str(error.filename or directory),
-                      found=error.strerror or str(error)) from error
+        raise Failure(
+            faults.FILE_UNREADABLE, where=str(error.filename or directory), found=error.strerror or str(error)
+        ) from error
     columns = [Column("directory"), Column("size_bytes")]
     data = {"deleted": yes, "directories": rows}
     emit(format_of(format), data, lambda is_wide: table(rows, columns, is_wide) if rows else "")

@@ -23,7 +23,12 @@ def named_partitions(admin: Admin, texts: Iterable[str]) -> list[TopicPartition]
         known = {str(one.partition) for one in admin.topic(name).partitions}
         named = set(numbers.split(",")) if separator else known
         if wrong := named - known:
-            raise Failure(faults.NO_SUCH_PARTITION, where=name, found=", ".join(sorted(wrong)) or "''",
-                          wanted=f"0 to {len(known) - 1}", next=f"pylog topic describe {name}")
+            raise Failure(
+                faults.NO_SUCH_PARTITION,
+                where=name,
+                found=", ".join(sorted(wrong)) or "''",
+                wanted=f"0 to {len(known) - 1}",
+                next=f"pylog topic describe {name}",
+            )
         wanted |= {TopicPartition(name, int(number)) for number in named}
     return sorted(wanted)

@@ -62,21 +62,36 @@ def _names(incomplete: str, ask: Callable[["Connection"], Iterable[str]]) -> lis
 Topic: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=_topics)]
 Topics: TypeAlias = Annotated[list[str], typer.Argument(metavar="TOPIC..", autocompletion=_topics)]
 Group: TypeAlias = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=_groups)]
-Bootstrap: TypeAlias = Annotated[str | None, typer.Option(
-    "--bootstrap", "-b", metavar="HOST:PORT,..", help="Brokers to ask first [PYLOG_BOOTSTRAP; localhost:9092].")]
-Timeout: TypeAlias = Annotated[float | None, typer.Option(
-    "--timeout", metavar="SECONDS", min=0.001, max=3600, help="For one request [PYLOG_TIMEOUT; 10].")]
-Properties: TypeAlias = Annotated[list[str] | None, typer.Option(
-    "--property", "-X", metavar="NAME=VALUE", help="A librdkafka property; may be repeated.")]
-FormatOption: TypeAlias = Annotated[Format | None, typer.Option(
-    "--format", help="text, wide, json or yaml [PYLOG_FORMAT; text].")]
+Bootstrap: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap", "-b", metavar="HOST:PORT,..", help="Brokers to ask first [PYLOG_BOOTSTRAP; localhost:9092]."
+    ),
+]
+Timeout: TypeAlias = Annotated[
+    float | None,
+    typer.Option("--timeout", metavar="SECONDS", min=0.001, max=3600, help="For one request [PYLOG_TIMEOUT; 10]."),
+]
+Properties: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--property", "-X", metavar="NAME=VALUE", help="A librdkafka property; may be repeated."),
+]
+FormatOption: TypeAlias = Annotated[
+    Format | None, typer.Option("--format", help="text, wide, json or yaml [PYLOG_FORMAT; text].")
+]
 
 
 def new_app(help: str = "") -> typer.Typer:
     """Return an empty verb in the style all verbs have; *help* only where it has sub-commands."""
     app = typer.Typer(
-        rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False, no_args_is_help=bool(help),
-        help=help or None, suggest_commands=False, context_settings={"help_option_names": ["-h", "--help"]})
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        no_args_is_help=bool(help),
+        help=help or None,
+        suggest_commands=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     if help:
         # Without a callback typer folds a group of one command into that command.
         app.callback()(_group)
@@ -91,8 +106,11 @@ def settings(bootstrap: str | None, timeout: float | None, properties: list[str]
     """Return the settings with the flags on top."""
     found = load_settings()
     return replace(
-        found, bootstrap=bootstrap or found.bootstrap, timeout_s=timeout or found.timeout_s,
-        properties={**found.properties, **assignments("--property", properties)})
+        found,
+        bootstrap=bootstrap or found.bootstrap,
+        timeout_s=timeout or found.timeout_s,
+        properties={**found.properties, **assignments("--property", properties)},
+    )
 
 
 def connection(found: Settings) -> "Connection":

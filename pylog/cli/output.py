@@ -58,8 +58,10 @@ def table(rows: Sequence[Mapping[str, object]], columns: Sequence[Column], is_wi
     widths = [max(map(len, texts)) for texts in zip(heading, *cells, strict=True)]
     is_number = [bool(rows) and all(_is_number(row.get(column.name)) for row in rows) for column in shown]
     lines = [
-        "  ".join(text.rjust(width) if right else text.ljust(width)
-                  for text, width, right in zip(line, widths, is_number, strict=True)).rstrip()
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, is_number, strict=True)
+        ).rstrip()
         for line in [heading, *cells]
     ]
     return "\n".join(lines) + "\n"

@@ -35,11 +35,20 @@ app.command(epilog="Example: pylog partition reassign --topic clicks --to 1,2,3 
 
 @app.command(epilog="Example: pylog partition elect --topic clicks")
 def elect(
-    topic: Annotated[list[str] | None, typer.Option(
-        "--topic", "-t", metavar="TOPIC[:PARTITION,..]", help="Only this; repeatable. Else all.")] = None,
-    unclean: Annotated[bool, typer.Option(
-        "--unclean", help="Where no replica in sync is left, any other: loses what it lacks. Needs --topic.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC[:PARTITION,..]", help="Only this; repeatable. Else all."),
+    ] = None,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean", help="Where no replica in sync is left, any other: loses what it lacks. Needs --topic."
+        ),
+    ] = False,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Let the first replica of each partition lead again; shows the partitions whose leader changed or could not."""
     if unclean and not topic:
@@ -50,14 +59,25 @@ def elect(
         wanted = named_partitions(admin, topic) if topic else None
         results = admin.elect(wanted, is_unclean=unclean)
         leaders = _leaders_after(admin, [one for one, error in results.items() if error is None], is_unclean=unclean)
-    rows = [{"topic": one.topic, "partition": one.partition, "leader": leaders[one.topic][one.partition].leader,
-             "problem": None if error is None else str(error)} for one, error in sorted(results.items())]
+    rows = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "leader": leaders[one.topic][one.partition].leader,
+            "problem": None if error is None else str(error),
+        }
+        for one, error in sorted(results.items())
+    ]
     columns = [Column("topic"), Column("partition"), Column("leader"), Column("problem")]
     emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide) if rows else "")
     failed = [one for one, error in sorted(results.items()) if error is not None]
     if failed:
-        raise Failure(faults.ELECTION_FAILED, f"{len(failed)} of {len(results)} leaders were not elected",
-                      where=str(failed[0]), found=str(results[failed[0]]))
+        raise Failure(
+            faults.ELECTION_FAILED,
+            f"{len(failed)} of {len(results)} leaders were not elected",
+            where=str(failed[0]),
+            found=str(results[failed[0]]),
+        )
     note(f"{len(results)} leaders were elected" if results else "every partition is led as it should be")
 
 

@@ -31,25 +31,42 @@ app = new_app()
 @app.command(epilog="Example: printf 'alice:hello\\n' | pylog produce chat -k :")
 def produce(
     topic: Topic,
-    format: Annotated[str | None, typer.Option(
-        "--format", "-f", metavar="TEMPLATE",
-        help="How a line is read: %s or %v value, %k key, %p partition, %T time in ms, %h headers; or text, json.",
-    )] = None,
-    key_separator: Annotated[str | None, typer.Option(
-        "--key-separator", "-k", metavar="TEXT", help="What parts key and value; no part before it: no key.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="TEMPLATE",
+            help="How a line is read: %s or %v value, %k key, %p partition, %T time in ms, %h headers; or text, json.",
+        ),
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option(
+            "--key-separator", "-k", metavar="TEXT", help="What parts key and value; no part before it: no key."
+        ),
+    ] = None,
     key: Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Of every record without one.")] = None,
-    timestamp: Annotated[int | None, typer.Option(
-        metavar="MS", min=1, help="Of every record without one, in ms since 1970 [now].")] = None,
-    partition: Annotated[int | None, typer.Option(
-        "--partition", "-p", min=-1, help="Of every record; -1: by key, else random [what the input says].")] = None,
+    timestamp: Annotated[
+        int | None, typer.Option(metavar="MS", min=1, help="Of every record without one, in ms since 1970 [now].")
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            "--partition", "-p", min=-1, help="Of every record; -1: by key, else random [what the input says]."
+        ),
+    ] = None,
     compression: Annotated[Codec, typer.Option("--compression", "-z", help="Of the batches.")] = Codec.NONE,
     acks: Annotated[str, typer.Option(metavar="all|1|0", help="Who must have it: ISR, leader, nobody.")] = "all",
-    header: Annotated[list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE",
-                                                     help="On every record; may be repeated.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="On every record; may be repeated.")
+    ] = None,
     empty_is_null: Annotated[bool, typer.Option("--null", "-Z", help="Send an empty value as null.")] = False,
     delivery_timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For each record.")] = 30,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
 ) -> None:
     """Send each line of stdin as a record, and wait until all are acknowledged."""
     if acks not in ("all", "1", "0"):
@@ -60,22 +77,32 @@ def produce(
     default_key = key.encode() if key is not None else None
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
-        producer = Producer(connection(found), acks=acks, compression=compression,
-                            delivery_timeout_ms=int(delivery_timeout * 1000))
+        producer = Producer(
+            connection(found), acks=acks, compression=compression, delivery_timeout_ms=int(delivery_timeout * 1000)
+        )
         count, refused = 0, None
         with progress("producing") as bar:
             for line in _lines(sys.stdin.buffer):
                 try:
                     record = read(line)
                 except ValueError as error:
-                    refused = Failure(faults.FORMAT_WRONG, "a line does not fit", where=f"line {count + 1}",
-                                      found=str(error), next=f"the {count} lines before it were produced")
+                    refused = Failure(
+                        faults.FORMAT_WRONG,
+                        "a line does not fit",
+                        where=f"line {count + 1}",
+                        found=str(error),
+                        next=f"the {count} lines before it were produced",
+                    )
                     break
                 place = partition if partition is not None else record.partition
                 producer.send(
-                    topic, None if empty_is_null and not record.value else record.value,
-                    default_key if record.key is None else record.key, partition=-1 if place is None else place,
-                    headers=record.headers + headers, timestamp_ms=record.timestamp_ms or timestamp or 0)
+                    topic,
+                    None if empty_is_null and not record.value else record.value,
+                    default_key if record.key is None else record.key,
+                    partition=-1 if place is None else place,
+                    headers=record.headers + headers,
+                    timestamp_ms=record.timestamp_ms or timestamp or 0,
+                )
                 producer.poll(0)
                 count += 1
                 bar.advance(1)
@@ -94,8 +121,13 @@ def _reader(format: str | None, key_separator: str | None) -> Reader:
         raise Failure(faults.OPTION_WRONG, where="--key-separator", found="nothing", wanted="at least one character")
     if format is not None:
         if key_separator is not None:
-            raise Failure(faults.OPTIONS_CONFLICT, where="--format, --key-separator", found="both",
-                          wanted="one of them", next=f"pylog produce -f '%k{key_separator}%s'")
+            raise Failure(
+                faults.OPTIONS_CONFLICT,
+                where="--format, --key-separator",
+                found="both",
+                wanted="one of them",
+                next=f"pylog produce -f '%k{key_separator}%s'",
+            )
         return compile_input(format)
     separator = None if key_separator is None else key_separator.encode()
 

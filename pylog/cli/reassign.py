@@ -34,37 +34,65 @@ _NEWS_S = 10.0
 
 
 def reassign(
-    topic: Annotated[list[str] | None, typer.Option(
-        "--topic", "-t", metavar="TOPIC[:PARTITION,..]", help="Only this; repeatable. Else all.")] = None,
-    to: Annotated[str | None, typer.Option(
-        metavar="BROKER,..", help="Spread evenly over these brokers; all: every registered one.")] = None,
-    drain: Annotated[list[int] | None, typer.Option(
-        metavar="BROKER", help="Take everything from this broker, move nothing else; repeatable.")] = None,
-    replication_factor: Annotated[int | None, typer.Option(
-        "--replication-factor", "-r", min=1, help="So many replicas of each partition.")] = None,
-    plan: Annotated[Path | None, typer.Option(
-        metavar="FILE", help="A plan as --format json writes it, or Kafka's kafka-reassign-partitions.")] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC[:PARTITION,..]", help="Only this; repeatable. Else all."),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="BROKER,..", help="Spread evenly over these brokers; all: every registered one."),
+    ] = None,
+    drain: Annotated[
+        list[int] | None,
+        typer.Option(metavar="BROKER", help="Take everything from this broker, move nothing else; repeatable."),
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", "-r", min=1, help="So many replicas of each partition.")
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A plan as --format json writes it, or Kafka's kafka-reassign-partitions."),
+    ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; else it only shows the plan.")] = False,
-    throttle: Annotated[int | None, typer.Option(
-        metavar="BYTES", min=1, help="A second, for what each broker sends and fetches; taken off at the end.")] = None,
+    throttle: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BYTES", min=1, help="A second, for what each broker sends and fetches; taken off at the end."
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Whether it waits until all is moved.")] = True,
     status: Annotated[bool, typer.Option("--status", help="Show what is on the move.")] = False,
-    unthrottle: Annotated[bool, typer.Option(
-        "--unthrottle", help="With --status: take throttles off once nothing is on the move.")] = False,
+    unthrottle: Annotated[
+        bool, typer.Option("--unthrottle", help="With --status: take throttles off once nothing is on the move.")
+    ] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="Call off what is on the move.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Move partitions to other brokers: shows the plan, and with --execute carries it out and waits.
 
     A plan moves as few replicas as it can. What is interrupted goes on in the cluster; --status and --cancel reach it.
     """
-    chosen = [name for name, is_given in (
-        ("--to, --drain, --replication-factor", to or drain or replication_factor), ("--plan", plan),
-        ("--status", status), ("--cancel", cancel)) if is_given]
+    chosen = [
+        name
+        for name, is_given in (
+            ("--to, --drain, --replication-factor", to or drain or replication_factor),
+            ("--plan", plan),
+            ("--status", status),
+            ("--cancel", cancel),
+        )
+        if is_given
+    ]
     if len(chosen) != 1 or (to and drain) or (unthrottle and not status):
-        raise Failure(faults.OPTIONS_CONFLICT, where="reassign", found=" and ".join(chosen) or "none of them",
-                      wanted="one of --to, --drain, --replication-factor, --plan, --status, --cancel",
-                      next="pylog partition reassign --help")
+        raise Failure(
+            faults.OPTIONS_CONFLICT,
+            where="reassign",
+            found=" and ".join(chosen) or "none of them",
+            wanted="one of --to, --drain, --replication-factor, --plan, --status, --cancel",
+            next="pylog partition reassign --help",
+        )
     found, wanted = settings(bootstrap, timeout, property), format_of(format)
     with told_to_the_user(found.bootstrap):
         cluster = connection(found)
@@ -77,15 +105,19 @@ def reassign(
             return
         moving = admin.reassignments()
         view = admin.cluster()
-        current = {TopicPartition(name, one.partition): one.replicas for name, t in view.topics.items()
-                   for one in t.partitions}
+        current = {
+            TopicPartition(name, one.partition): one.replicas for name, t in view.topics.items() for one in t.partitions
+        }
         # On the way there it has the replicas that come and those that go; where it is bound for is what counts.
         current |= {one: move.target for one, move in moving.items() if one in current}
         if chosen_partitions is not None:
             current = {one: current[one] for one in chosen_partitions}
         brokers = [one.node_id for one in view.brokers]
-        moves = _read_plan(plan, current, brokers) if plan else _make_plan(
-            current, brokers, to, drain or [], replication_factor, admin.places())
+        moves = (
+            _read_plan(plan, current, brokers)
+            if plan
+            else _make_plan(current, brokers, to, drain or [], replication_factor, admin.places())
+        )
         _show_plan(wanted, current, moves)
         if not moves and moving:
             if execute and throttle is not None:
@@ -100,7 +132,11 @@ def reassign(
 
 
 def _make_plan(
-    current: Placement, known: list[int], to: str | None, drain: list[int], replication_factor: int | None,
+    current: Placement,
+    known: list[int],
+    to: str | None,
+    drain: list[int],
+    replication_factor: int | None,
     places: Places,
 ) -> dict[TopicPartition, tuple[int, ...]]:
     if to is None or to == "all":
@@ -116,8 +152,13 @@ def _make_plan(
     for gone in sorted({*drain} - {*known, *(broker for one in current.values() for broker in one)}):
         note(f"broker {gone} is not registered and holds nothing")
     try:
-        return plan_moves(current, set(brokers) - set(drain), replication_factor=replication_factor,
-                          is_balanced=to is not None, places=places)
+        return plan_moves(
+            current,
+            set(brokers) - set(drain),
+            replication_factor=replication_factor,
+            is_balanced=to is not None,
+            places=places,
+        )
     except PlanError as error:
         raise _impossible(str(error), known) from error
 
@@ -129,14 +170,19 @@ def _read_plan(path: Path, current: Placement, known: list[int]) -> dict[TopicPa
     """
     try:
         rows = json.loads(path.read_text())["partitions"]
-        wanted = {TopicPartition(str(row["topic"]), int(row["partition"])): tuple(map(int, row["replicas"]))
-                  for row in rows}
+        wanted = {
+            TopicPartition(str(row["topic"]), int(row["partition"])): tuple(map(int, row["replicas"])) for row in rows
+        }
     except OSError as error:
         raise Failure(faults.FILE_UNREADABLE, where=str(path), found=error.strerror or str(error)) from error
     except (KeyError, TypeError, ValueError) as error:
-        raise Failure(faults.OPTION_WRONG, "this is no plan", where=str(path), found=repr(error),
-                      wanted='{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}'
-                      ) from error
+        raise Failure(
+            faults.OPTION_WRONG,
+            "this is no plan",
+            where=str(path),
+            found=repr(error),
+            wanted='{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}',
+        ) from error
     if gone := sorted(wanted.keys() - current.keys()):
         raise Failure(faults.NO_SUCH_PARTITION, where=str(path), found=str(gone[0]))
     for one, replicas in wanted.items():
@@ -146,15 +192,22 @@ def _read_plan(path: Path, current: Placement, known: list[int]) -> dict[TopicPa
 
 
 def _show_plan(format: Format, current: Placement, moves: Placement) -> None:
-    rows = [{"topic": one.topic, "partition": one.partition, "from": list(current[one]), "replicas": list(replicas)}
-            for one, replicas in sorted(moves.items())]
+    rows = [
+        {"topic": one.topic, "partition": one.partition, "from": list(current[one]), "replicas": list(replicas)}
+        for one, replicas in sorted(moves.items())
+    ]
     columns = [Column("topic"), Column("partition"), Column("from"), Column("replicas")]
     emit(format, {"version": 1, "partitions": rows}, lambda is_wide: table(rows, columns, is_wide) if rows else "")
 
 
 def _carry_out(
-    admin: PartitionAdmin, configs: ConfigAdmin, brokers: list[int], moves: dict[TopicPartition, tuple[int, ...]],
-    throttle: int | None, *, is_waiting: bool,
+    admin: PartitionAdmin,
+    configs: ConfigAdmin,
+    brokers: list[int],
+    moves: dict[TopicPartition, tuple[int, ...]],
+    throttle: int | None,
+    *,
+    is_waiting: bool,
 ) -> None:
     topics = sorted({one.topic for one in moves})
     if throttle is not None:
@@ -166,8 +219,11 @@ def _carry_out(
         try:
             _wait_moved(admin, begun)
         except KeyboardInterrupt:
-            raise Failure(faults.INTERRUPTED, "stopped waiting; the moves go on",
-                          next="pylog partition reassign --status, or --cancel") from None
+            raise Failure(
+                faults.INTERRUPTED,
+                "stopped waiting; the moves go on",
+                next="pylog partition reassign --status, or --cancel",
+            ) from None
         if throttle is not None:
             _unthrottle(configs, brokers, topics)
         # A move that was called off meanwhile is no longer under way either.
@@ -176,8 +232,12 @@ def _carry_out(
         note(f"{len(begun)} partitions are where they should be")
     if refused:
         first = min(refused)
-        raise Failure(faults.MOVE_FAILED, f"{len(refused)} of {len(moves)} moves were refused", where=str(first),
-                      found=str(refused[first]))
+        raise Failure(
+            faults.MOVE_FAILED,
+            f"{len(refused)} of {len(moves)} moves were refused",
+            where=str(first),
+            found=str(refused[first]),
+        )
 
 
 def _wait_moved(admin: PartitionAdmin, partitions: Set[TopicPartition]) -> None:
@@ -195,20 +255,35 @@ def _elsewhere(admin: PartitionAdmin, moves: Placement) -> list[TopicPartition]:
     deadline_s = time.monotonic() + _NEWS_S
     while True:
         topics = admin.cluster().topics
-        left = [one for one, replicas in sorted(moves.items())
-                if set(topics[one.topic].partitions[one.partition].replicas) != set(replicas)]
+        left = [
+            one
+            for one, replicas in sorted(moves.items())
+            if set(topics[one.topic].partitions[one.partition].replicas) != set(replicas)
+        ]
         if not left or time.monotonic() > deadline_s:
             return left
         time.sleep(_POLL_S)
 
 
 def _show_moves(
-    admin: PartitionAdmin, configs: ConfigAdmin, partitions: list[TopicPartition] | None, format: Format, *,
+    admin: PartitionAdmin,
+    configs: ConfigAdmin,
+    partitions: list[TopicPartition] | None,
+    format: Format,
+    *,
     is_cancel: bool,
 ) -> None:
     moving = admin.reassignments(partitions)
-    rows = [{"topic": one.topic, "partition": one.partition, "replicas": list(move.target),
-             "adding": list(move.adding), "removing": list(move.removing)} for one, move in sorted(moving.items())]
+    rows = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "replicas": list(move.target),
+            "adding": list(move.adding),
+            "removing": list(move.removing),
+        }
+        for one, move in sorted(moving.items())
+    ]
     columns = [Column("topic"), Column("partition"), Column("replicas"), Column("adding"), Column("removing")]
     emit(format, {"version": 1, "partitions": rows}, lambda is_wide: table(rows, columns, is_wide) if rows else "")
     if not is_cancel or not moving:
@@ -217,8 +292,12 @@ def _show_moves(
     refused = {one: error for one, error in admin.reassign_partitions(dict.fromkeys(moving)).items() if error}
     if refused:
         first = min(refused)
-        raise Failure(faults.MOVE_FAILED, f"{len(refused)} of {len(moving)} moves were not called off",
-                      where=str(first), found=str(refused[first]))
+        raise Failure(
+            faults.MOVE_FAILED,
+            f"{len(refused)} of {len(moving)} moves were not called off",
+            where=str(first),
+            found=str(refused[first]),
+        )
     _unthrottle(configs, [one.node_id for one in admin.cluster().brokers], sorted({one.topic for one in moving}))
     note(f"{len(moving)} moves were called off")
 

@@ -57,12 +57,17 @@ class Outcome:
 @app.command(epilog="Example: pylog retention --all --metrics-file /var/lib/prometheus/node-exporter/pylog.prom")
 def retention(
     socket: Annotated[list[Path] | None, typer.Option(metavar="PATH", help="A broker's socket; repeatable.")] = None,
-    data: Annotated[list[Path] | None, typer.Option(
-        metavar="DIR", help="The data directory of a standalone broker, or of one that is down; repeatable.")] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR", help="The data directory of a standalone broker, or of one that is down; repeatable."
+        ),
+    ] = None,
     all: Annotated[bool, typer.Option("--all", help=f"Every broker of this host: {CONFIG_DIR}/broker-*.yml.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing, say what would be.")] = False,
-    metrics_file: Annotated[Path | None, typer.Option(
-        metavar="FILE", help="Where the node exporter's text collector reads.")] = None,
+    metrics_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the node exporter's text collector reads.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say it to syslog alone, for cron.")] = False,
     format: FormatOption = None,
 ) -> None:
@@ -72,8 +77,13 @@ def retention(
     watermarks.  A partition that lacks either is skipped.
     """
     if bool(socket or data) == all:
-        raise Failure(faults.OPTIONS_CONFLICT, where="--socket, --data, --all", found="both" if all else "neither",
-                      wanted="--all or any of the others", next="pylog retention --help")
+        raise Failure(
+            faults.OPTIONS_CONFLICT,
+            where="--socket, --data, --all",
+            found="both" if all else "neither",
+            wanted="--all or any of the others",
+            next="pylog retention --help",
+        )
     outcomes: list[Outcome] = []
     instances = [Instance(path) for path in socket or ()]
     instances += [Instance(path / "admin.sock", path) for path in data or ()]
@@ -87,16 +97,24 @@ def retention(
     if not quiet:
         _show(format_of(format), outcomes, dry_run=dry_run)
     if not outcomes:
-        raise Failure(faults.NO_BROKER_HERE, where=f"{CONFIG_DIR}, {RUN_DIR}",
-                      found="no broker-*.yml, no broker-*.sock", wanted="a broker",
-                      next="systemctl status 'pylog-broker@*'")
+        raise Failure(
+            faults.NO_BROKER_HERE,
+            where=f"{CONFIG_DIR}, {RUN_DIR}",
+            found="no broker-*.yml, no broker-*.sock",
+            wanted="a broker",
+            next="systemctl status 'pylog-broker@*'",
+        )
     if failed := [outcome for outcome in outcomes if outcome.error]:
         if quiet:
             raise typer.Exit(faults.HOST_BROKERS_SILENT.exit_code)
-        raise Failure(faults.HOST_BROKERS_SILENT, f"retention failed for {len(failed)} of {len(outcomes)} brokers",
-                      where=str(failed[0].instance.socket), found=str(failed[0].error),
-                      wanted="a reply to POST /retention, or the data directory of a broker that is down",
-                      next="systemctl status 'pylog-broker@*'")
+        raise Failure(
+            faults.HOST_BROKERS_SILENT,
+            f"retention failed for {len(failed)} of {len(outcomes)} brokers",
+            where=str(failed[0].instance.socket),
+            found=str(failed[0].error),
+            wanted="a reply to POST /retention, or the data directory of a broker that is down",
+            next="systemctl status 'pylog-broker@*'",
+        )
 
 
 def _instances_of_host() -> tuple[list[Instance], list[Outcome]]:
@@ -139,8 +157,15 @@ def _apply_offline(instance: Instance, data_dir: Path, *, dry_run: bool) -> Outc
         return Outcome(instance, error=f"the broker is down, and {error}")
     return Outcome(
         instance,
-        [{"topic": key.topic, "partition": key.partition, "base_offset": segment.base_offset,
-          "size_bytes": segment.size_bytes} for key, segment in done.deleted],
+        [
+            {
+                "topic": key.topic,
+                "partition": key.partition,
+                "base_offset": segment.base_offset,
+                "size_bytes": segment.size_bytes,
+            }
+            for key, segment in done.deleted
+        ],
         sum(segment.size_bytes for _, segment in done.deleted),
         is_offline=True,
         skipped=[{"topic": key.topic, "partition": key.partition, "reason": reason} for key, reason in done.skipped],
@@ -150,18 +175,28 @@ def _apply_offline(instance: Instance, data_dir: Path, *, dry_run: bool) -> Outc
 def _show(format: Format, outcomes: list[Outcome], *, dry_run: bool) -> None:
     rows = [{"socket": str(o.instance.socket), **segment} for o in outcomes for segment in o.deleted]
     freed_bytes = sum(o.freed_bytes for o in outcomes)
-    data = {"dry_run": dry_run, "deleted": rows, "freed_bytes": freed_bytes,
-            "offline": [str(o.instance.data_dir) for o in outcomes if o.is_offline],
-            "skipped": [{"socket": str(o.instance.socket), **skipped} for o in outcomes for skipped in o.skipped],
-            "failed": [{"socket": str(o.instance.socket), "error": o.error} for o in outcomes if o.error]}
-    columns = [Column("topic"), Column("partition"), Column("base_offset"), Column("size_bytes"),
-               Column("socket", is_wide=True)]
+    data = {
+        "dry_run": dry_run,
+        "deleted": rows,
+        "freed_bytes": freed_bytes,
+        "offline": [str(o.instance.data_dir) for o in outcomes if o.is_offline],
+        "skipped": [{"socket": str(o.instance.socket), **skipped} for o in outcomes for skipped in o.skipped],
+        "failed": [{"socket": str(o.instance.socket), "error": o.error} for o in outcomes if o.error],
+    }
+    columns = [
+        Column("topic"),
+        Column("partition"),
+        Column("base_offset"),
+        Column("size_bytes"),
+        Column("socket", is_wide=True),
+    ]
     emit(format, data, lambda is_wide: table(rows, columns, is_wide) if rows else "")
     verb = "would be deleted" if dry_run else "deleted"
     for outcome in outcomes:
         for skipped in outcome.skipped:
-            note(f"skipped {skipped['topic']}-{skipped['partition']} in {outcome.instance.data_dir}: "
-                 f"{skipped['reason']}")
+            note(
+                f"skipped {skipped['topic']}-{skipped['partition']} in {outcome.instance.data_dir}: {skipped['reason']}"
+            )
     down = sum(outcome.is_offline for outcome in outcomes)
     note(f"{len(rows)} segments {verb}, {freed_bytes} bytes, {len(outcomes) - down} brokers asked, {down} down")
 
@@ -173,11 +208,14 @@ def _tell_syslog(outcomes: list[Outcome]) -> None:
             syslog.syslog(syslog.LOG_ERR, f"socket={outcome.instance.socket} error={outcome.error!r}")
             continue
         place = f"data={outcome.instance.data_dir}" if outcome.is_offline else f"socket={outcome.instance.socket}"
-        syslog.syslog(syslog.LOG_INFO, f"{place} deleted_segments={len(outcome.deleted)} "
-                                       f"freed_bytes={outcome.freed_bytes}")
+        syslog.syslog(
+            syslog.LOG_INFO, f"{place} deleted_segments={len(outcome.deleted)} freed_bytes={outcome.freed_bytes}"
+        )
         for skipped in outcome.skipped:
-            syslog.syslog(syslog.LOG_WARNING, f"{place} skipped={skipped['topic']}-{skipped['partition']} "
-                                              f"reason={skipped['reason']!r}")
+            syslog.syslog(
+                syslog.LOG_WARNING,
+                f"{place} skipped={skipped['topic']}-{skipped['partition']} reason={skipped['reason']!r}",
+            )
     syslog.closelog()
 
 
@@ -188,17 +226,21 @@ def _write_metrics(path: Path, outcomes: list[Outcome], now_s: float) -> None:
     last_success_s = now_s if is_success else _last_success(path)
     metrics.gauge("pylog_retention_last_run_timestamp_seconds", "When retention last ran.").value = now_s
     metrics.gauge("pylog_retention_failed_brokers", "Brokers whose segments were not looked at then.").value = sum(
-        o.error is not None for o in outcomes)
+        o.error is not None for o in outcomes
+    )
     if last_success_s is not None:
         metrics.gauge(_LAST_SUCCESS, "When every broker of this host last applied retention.").value = last_success_s
     for outcome in outcomes:
         broker = outcome.instance.socket.stem
-        metrics.gauge("pylog_retention_freed_bytes", "Bytes freed by the last run.", broker=broker).value = (
-            outcome.freed_bytes)
-        metrics.gauge("pylog_retention_deleted_segments", "Segments deleted by the last run.", broker=broker).value = (
-            len(outcome.deleted))
-        metrics.gauge("pylog_retention_skipped_partitions", "Partitions the last run skipped.", broker=broker).value = (
-            len(outcome.skipped))
+        metrics.gauge(
+            "pylog_retention_freed_bytes", "Bytes freed by the last run.", broker=broker
+        ).value = outcome.freed_bytes
+        metrics.gauge(
+            "pylog_retention_deleted_segments", "Segments deleted by the last run.", broker=broker
+        ).value = len(outcome.deleted)
+        metrics.gauge(
+            "pylog_retention_skipped_partitions", "Partitions the last run skipped.", broker=broker
+        ).value = len(outcome.skipped)
     write_atomically(path, metrics.render(), durable=False)
 
 

@@ -84,7 +84,8 @@ def verify_partition(files: list[Path], *, check_records: bool = False) -> Itera
             report.gap_count += max(0, first - expected)
             if first < expected:
                 report.damages.insert(
-                    0, Damage(path, 0, f"starts at offset {first}, the segment before ends with {expected - 1}"))
+                    0, Damage(path, 0, f"starts at offset {first}, the segment before ends with {expected - 1}")
+                )
         expected = report.next_offset if report.next_offset is not None else expected
         yield report
 

@@ -14,7 +14,11 @@ from pylog import faults
 from pylog.cli.failure import Failure
 
 _WANTED: Mapping[str, type | tuple[type, ...]] = {
-    "bootstrap": str, "zookeeper": str, "format": str, "timeout_s": (int, float), "properties": dict,
+    "bootstrap": str,
+    "zookeeper": str,
+    "format": str,
+    "timeout_s": (int, float),
+    "properties": dict,
 }
 _FORMATS = ("text", "wide", "json", "yaml")
 

@@ -21,11 +21,14 @@ def journal(
     state: Annotated[Path, typer.Option(metavar="FILE", help="Remembers the last acknowledged entry.")],
     topic: Annotated[str, typer.Option(help="Where entries go, as journalctl's JSON.")] = "host.journal",
     key: Annotated[str | None, typer.Option(metavar="HOST", help="Key of every record [this host's name].")] = None,
-    since_boot: Annotated[bool, typer.Option(
-        "--since-boot/--from-start", help="Where to start when there is no state.")] = False,
+    since_boot: Annotated[
+        bool, typer.Option("--since-boot/--from-start", help="Where to start when there is no state.")
+    ] = False,
     directory: Annotated[Path | None, typer.Option(metavar="DIR", help="Journal files, not this host's own.")] = None,
     compression: Annotated[Codec, typer.Option("--compression", "-z", help="Of the batches.")] = Codec.LZ4,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
 ) -> None:
     """Follow the systemd journal; no entry is lost over a restart, some may come twice."""
     from pylog.daemon.notices import Notices
@@ -33,18 +36,34 @@ def journal(
     from pylog.ship.journal import ShipConfig, ship_journal
 
     if not os.access(state.parent, os.W_OK):
-        raise Failure(faults.OPTION_WRONG, "the state cannot be kept", where=str(state.parent),
-                      found="no directory that can be written",
-                      wanted="one", next=f"mkdir -p {state.parent}")
+        raise Failure(
+            faults.OPTION_WRONG,
+            "the state cannot be kept",
+            where=str(state.parent),
+            found="no directory that can be written",
+            wanted="one",
+            next=f"mkdir -p {state.parent}",
+        )
     config = ShipConfig(
-        cluster=connection(settings(bootstrap, timeout, property)), topic=topic, key=key or socket.gethostname(),
-        state=state, since_boot=since_boot, directory=directory, compression=compression)
+        cluster=connection(settings(bootstrap, timeout, property)),
+        topic=topic,
+        key=key or socket.gethostname(),
+        state=state,
+        since_boot=since_boot,
+        directory=directory,
+        compression=compression,
+    )
     stop = Stop()
     stop.on_signals()
     try:
         totals = ship_journal(config, stop, Notices())
     except ConfigError as error:
-        raise Failure(faults.STATE_DAMAGED, found=str(error), wanted="what pylog ship wrote there",
-                      next=f"rm {state}, which ships the whole journal again") from error
-    note(f"level=info event=stopped shipped={totals.shipped} truncated={totals.truncated} "
-         f"unreadable={totals.unreadable}")
+        raise Failure(
+            faults.STATE_DAMAGED,
+            found=str(error),
+            wanted="what pylog ship wrote there",
+            next=f"rm {state}, which ships the whole journal again",
+        ) from error
+    note(
+        f"level=info event=stopped shipped={totals.shipped} truncated={totals.truncated} unreadable={totals.unreadable}"
+    )

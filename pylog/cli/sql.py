@@ -20,18 +20,27 @@ app = new_app()
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Spark's SQL; topic('NAME') stands for a topic.")],
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what arrives, one line of JSON a row.")] = False,
-    option: Annotated[list[str] | None, typer.Option(
-        "--option", "-o", metavar="NAME=VALUE", help="Of format(\"pylog\"), as startingTimestamp; repeatable.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", "-o", metavar="NAME=VALUE", help='Of format("pylog"), as startingTimestamp; repeatable.'
+        ),
+    ] = None,
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2]",
-    bootstrap: Bootstrap = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    format: FormatOption = None,
 ) -> None:
     """Ask topics in SQL: key, value, topic, partition, offset, timestamp, timestampType."""
     try:
         from pylog.ingest import sql as engine
     except ModuleNotFoundError as error:
-        raise Failure(faults.PART_FAILED, "Spark is not installed in this environment", found=str(error),
-                      wanted="pyspark, pyarrow and numpy",
-                      next="run pylog of the host's Spark environment: /opt/pylog/spark/current/bin/pylog") from error
+        raise Failure(
+            faults.PART_FAILED,
+            "Spark is not installed in this environment",
+            found=str(error),
+            wanted="pyspark, pyarrow and numpy",
+            next="run pylog of the host's Spark environment: /opt/pylog/spark/current/bin/pylog",
+        ) from error
     brokers = settings(bootstrap, None).bootstrap
     options = assignments("--option", option)
     if follow:

@@ -42,8 +42,12 @@ def parse_start(text: str) -> Start:
     kind = {"-": StartKind.LAST, "@": StartKind.TIME}.get(text[:1], StartKind.OFFSET)
     digits = text if kind is StartKind.OFFSET else text[1:]
     if not (digits.isascii() and digits.isdecimal()):
-        raise Failure(faults.OPTION_WRONG, where="--from", found=text,
-                      wanted="beginning, end, an offset, -COUNT from the end, or @MILLISECONDS")
+        raise Failure(
+            faults.OPTION_WRONG,
+            where="--from",
+            found=text,
+            wanted="beginning, end, an offset, -COUNT from the end, or @MILLISECONDS",
+        )
     return Start(kind, int(digits))
 
 

@@ -34,8 +34,12 @@ def parse_target(text: str) -> Start:
     except (ValueError, OverflowError):
         number = -1
     if number < 0 or "-" not in text:  # a date without hyphens would be read from a mistyped number
-        raise Failure(faults.OPTION_WRONG, where="--to", found=text,
-                      wanted="earliest, latest, an offset, @MILLISECONDS, or a time as 2030-01-31T12:00")
+        raise Failure(
+            faults.OPTION_WRONG,
+            where="--to",
+            found=text,
+            wanted="earliest, latest, an offset, @MILLISECONDS, or a time as 2030-01-31T12:00",
+        )
     return Start(StartKind.TIME, number)
 
 
@@ -47,6 +51,5 @@ def parse_duration_ms(text: str) -> int:
     """
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text or len(text) > _MAX_DIGITS:
-        raise Failure(faults.OPTION_WRONG, where="--by", found=text,
-                      wanted="a duration, as 90s, 30m, 2h, 1d12h")
+        raise Failure(faults.OPTION_WRONG, where="--by", found=text, wanted="a duration, as 90s, 30m, 2h, 1d12h")
     return sum(int(number) * _UNIT_MS[unit] for number, unit in parts)

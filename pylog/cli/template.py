@@ -61,7 +61,8 @@ def compile_template(template: str) -> Writer:
         return _as_yaml
     parts: list[bytes | Writer] = [
         _FIELDS[part.letter] if isinstance(part, Field) else part
-        for part in parse_template(_WORDS.get(template, template), "".join(_FIELDS))]
+        for part in parse_template(_WORDS.get(template, template), "".join(_FIELDS))
+    ]
     return lambda record: b"".join([part if isinstance(part, bytes) else part(record) for part in parts])
 
 
@@ -78,8 +79,12 @@ def _as_yaml(record: ConsumedRecord) -> bytes:
 
 def _plain(record: ConsumedRecord) -> dict[str, Any]:
     return {
-        "topic": record.topic, "partition": record.partition, "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms, "key": _text(record.key), "value": _text(record.value),
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _text(record.key),
+        "value": _text(record.value),
         "headers": [[name, _text(value)] for name, value in record.headers],
     }
 

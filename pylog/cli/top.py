@@ -39,19 +39,28 @@ _MAX_GROUPS = 1000
 
 @app.command(epilog="Example: pylog top --once --format json")
 def top(
-    interval: Annotated[float, typer.Option(
-        "--interval", "-i", metavar="SECONDS", min=0.1, max=3600, help="Between two looks.")] = 2,
+    interval: Annotated[
+        float, typer.Option("--interval", "-i", metavar="SECONDS", min=0.1, max=3600, help="Between two looks.")
+    ] = 2,
     once: Annotated[bool, typer.Option("--once", help="Print once, after two looks, and end.")] = False,
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="Topics and groups shown, the busiest first.")] = 20,
     internal: Annotated[bool, typer.Option("--internal", help="Topics that begin with __ too.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Watch records written a second by topic, and lag by group, until Ctrl-C; wide: internal topics too."""
     found, wanted = settings(bootstrap, timeout, property), format_of(format)
     if not once and (wanted in (Format.JSON, Format.YAML) or not sys.stdout.isatty()):
-        raise Failure(faults.OPTIONS_CONFLICT, "what is watched needs a terminal", where="--once",
-                      found="no terminal" if wanted in (Format.TEXT, Format.WIDE) else f"--format {wanted}",
-                      wanted="--once", next="pylog top --once")
+        raise Failure(
+            faults.OPTIONS_CONFLICT,
+            "what is watched needs a terminal",
+            where="--once",
+            found="no terminal" if wanted in (Format.TEXT, Format.WIDE) else f"--format {wanted}",
+            wanted="--once",
+            next="pylog top --once",
+        )
     is_internal = internal or wanted is Format.WIDE
     with told_to_the_user(found.bootstrap):
         admin = GroupAdmin(connection(found))
@@ -65,8 +74,13 @@ def top(
 
 
 def _look(admin: GroupAdmin, *, is_internal: bool) -> Look:
-    led = [TopicPartition(name, one.partition) for name, topic in admin.cluster().topics.items()
-           if is_internal or not name.startswith("__") for one in topic.partitions if one.has_leader]
+    led = [
+        TopicPartition(name, one.partition)
+        for name, topic in admin.cluster().topics.items()
+        if is_internal or not name.startswith("__")
+        for one in topic.partitions
+        if one.has_leader
+    ]
     committed = {one.group_id: admin.committed(one.group_id) for one in admin.groups()[:_MAX_GROUPS]}
     # Last, so that no commit seems to be ahead of its log.
     return Look(time.monotonic(), admin.ends(led), committed)
@@ -78,16 +92,29 @@ def _data(before: Look, after: Look, rows: int) -> dict[str, Any]:
         "seconds": round(after.at_s - before.at_s, 2),
         "written_a_second": round(sum(one.written_a_second for one in topics), 1),
         "lag": sum(one.lag for one in groups),
-        "topics": [{"topic": one.topic, "partitions": one.partition_count,
-                    "written_a_second": round(one.written_a_second, 1)} for one in topics[:rows]],
-        "groups": [{"group": one.group, "lag": one.lag, "read_a_second": round(one.read_a_second, 1),
-                    "lag_a_second": round(one.lag_a_second, 1)} for one in groups[:rows]],
+        "topics": [
+            {"topic": one.topic, "partitions": one.partition_count, "written_a_second": round(one.written_a_second, 1)}
+            for one in topics[:rows]
+        ],
+        "groups": [
+            {
+                "group": one.group,
+                "lag": one.lag,
+                "read_a_second": round(one.read_a_second, 1),
+                "lag_a_second": round(one.lag_a_second, 1),
+            }
+            for one in groups[:rows]
+        ],
     }
 
 
 def _text(data: Mapping[str, Any]) -> str:
-    return (f"written  {data['written_a_second']:,.1f} a second\nlag      {data['lag']:,}\n\n"
-            + table(data["topics"], _TOPICS, False) + "\n" + table(data["groups"], _GROUPS, False))
+    return (
+        f"written  {data['written_a_second']:,.1f} a second\nlag      {data['lag']:,}\n\n"
+        + table(data["topics"], _TOPICS, False)
+        + "\n"
+        + table(data["groups"], _GROUPS, False)
+    )
 
 
 def _watch(admin: GroupAdmin, before: Look, interval: float, rows: int, *, is_internal: bool) -> None:
@@ -109,7 +136,9 @@ def _screen(data: Mapping[str, Any]) -> "RenderableType":
 
     return Group(
         f"pylog top   {data['written_a_second']:,.1f} records a second   lag {data['lag']:,}   Ctrl-C ends",
-        _table(data["topics"], _TOPICS), _table(data["groups"], _GROUPS))
+        _table(data["topics"], _TOPICS),
+        _table(data["groups"], _GROUPS),
+    )
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> "RenderableType":
@@ -119,6 +148,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> "Ren
     for column in columns:
         shown.add_column(column.name.replace("_", " "), justify="left" if column is columns[0] else "right")
     for row in rows:
-        shown.add_row(*(f"{row[c.name]:,}" if isinstance(row[c.name], int | float) else str(row[c.name])
-                        for c in columns))
+        shown.add_row(
+            *(f"{row[c.name]:,}" if isinstance(row[c.name], int | float) else str(row[c.name]) for c in columns)
+        )
     return shown

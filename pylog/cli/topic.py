@@ -34,15 +34,23 @@ app.command(epilog="Example: pylog topic apply topics.yml --dry-run")(apply)
 
 @app.command("list", epilog="Example: pylog topic list --format wide")
 def list_topics(
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """List all topics."""
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
         topics = Admin(connection(found)).cluster().topics
     rows = [_topic_row(topic) for topic in topics.values()]
-    columns = [Column("name"), Column("partitions"), Column("replication_factor"),
-               Column("without_leader", is_wide=True), Column("not_in_sync", is_wide=True)]
+    columns = [
+        Column("name"),
+        Column("partitions"),
+        Column("replication_factor"),
+        Column("without_leader", is_wide=True),
+        Column("not_in_sync", is_wide=True),
+    ]
     emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide))
 
 
@@ -51,10 +59,15 @@ def create(
     name: Topic,
     partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the brokers' default.")] = -1,
     replication_factor: Annotated[int, typer.Option("--replication-factor", "-r", help="-1: the default.")] = -1,
-    config: Annotated[list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE",
-                                                     help="A topic setting by Kafka's name; may be repeated.")] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting by Kafka's name; may be repeated."),
+    ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is no failure.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Create a topic."""
     found = settings(bootstrap, timeout, property)
@@ -62,7 +75,8 @@ def create(
     with told_to_the_user(found.bootstrap):
         try:
             Admin(connection(found)).create_topic(
-                name, partitions=partitions, replication_factor=replication_factor, config=values)
+                name, partitions=partitions, replication_factor=replication_factor, config=values
+            )
         except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
                 raise
@@ -74,7 +88,10 @@ def create(
 @app.command(epilog="Example: pylog topic describe clicks --format json")
 def describe(
     name: Topic,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Show a topic's partitions, their offsets, and the settings that differ from the brokers' (wide: all)."""
     found = settings(bootstrap, timeout, property)
@@ -86,10 +103,21 @@ def describe(
         offsets = admin.offsets(led)
         config = admin.topic_config(name)
     rows = [_partition_row(topic, index, offsets) for index in range(len(topic.partitions))]
-    data = {"name": name, "partitions": rows, "config": {n: v.value for n, v in sorted(config.items())},
-            "own_config": sorted(n for n, v in config.items() if v.is_own)}
-    columns = [Column("partition"), Column("leader"), Column("replicas"), Column("isr"), Column("start_offset"),
-               Column("end_offset"), Column("count")]
+    data = {
+        "name": name,
+        "partitions": rows,
+        "config": {n: v.value for n, v in sorted(config.items())},
+        "own_config": sorted(n for n, v in config.items() if v.is_own),
+    }
+    columns = [
+        Column("partition"),
+        Column("leader"),
+        Column("replicas"),
+        Column("isr"),
+        Column("start_offset"),
+        Column("end_offset"),
+        Column("count"),
+    ]
     emit(format_of(format), data, lambda is_wide: table(rows, columns, is_wide) + _config_text(config, is_wide))
 
 
@@ -97,18 +125,28 @@ def describe(
 def alter(
     name: Topic,
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", min=1, help="So many in all.")] = None,
-    set: Annotated[list[str] | None, typer.Option(
-        "--set", metavar="NAME=VALUE", help="A topic setting by Kafka's name; repeatable.")] = None,
-    delete: Annotated[list[str] | None, typer.Option(
-        "--delete", metavar="NAME", help="Back to the brokers' value; repeatable.")] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A topic setting by Kafka's name; repeatable."),
+    ] = None,
+    delete: Annotated[
+        list[str] | None, typer.Option("--delete", metavar="NAME", help="Back to the brokers' value; repeatable.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would work.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Add partitions to a topic, or change its settings; keys may move to other partitions, records never do."""
     values = assignments("--set", set)
     if partitions is None and not values and not delete:
-        raise Failure(faults.OPTIONS_CONFLICT, "an option is missing", where="--partitions, --set, --delete",
-                      wanted="at least one")
+        raise Failure(
+            faults.OPTIONS_CONFLICT,
+            "an option is missing",
+            where="--partitions, --set, --delete",
+            wanted="at least one",
+        )
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
         before = len(Admin(connection(found)).topic(name).partitions)
@@ -116,8 +154,13 @@ def alter(
             ConfigAdmin(connection(found)).alter(Holder.TOPIC, name, values, delete or [], is_dry_run=dry_run)
         if partitions is not None:
             PartitionAdmin(connection(found)).add_partitions(name, partitions, is_dry_run=dry_run)
-    data = {"topic": name, "partitions": partitions or before, "set": values, "deleted": delete or [],
-            "dry_run": dry_run}
+    data = {
+        "topic": name,
+        "partitions": partitions or before,
+        "set": values,
+        "deleted": delete or [],
+        "dry_run": dry_run,
+    }
     grown = "" if partitions is None else f": {partitions} partitions instead of {before}"
     done(format_of(format), data, f"{'would alter' if dry_run else 'altered'} topic {name}{grown}")
 
@@ -126,7 +169,10 @@ def alter(
 def delete(
     name: Topic,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    bootstrap: Bootstrap = None, timeout: Timeout = None, property: Properties = None, format: FormatOption = None,
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
 ) -> None:
     """Delete a topic and all its records."""
     found = settings(bootstrap, timeout, property)
@@ -139,7 +185,9 @@ def delete(
 
 def _topic_row(topic: TopicView) -> dict[str, Any]:
     return {
-        "name": topic.name, "partitions": len(topic.partitions), "replication_factor": topic.replication_factor,
+        "name": topic.name,
+        "partitions": len(topic.partitions),
+        "replication_factor": topic.replication_factor,
         "without_leader": sum(not p.has_leader for p in topic.partitions),
         "not_in_sync": sum(not p.is_in_sync for p in topic.partitions),
     }
@@ -149,9 +197,13 @@ def _partition_row(topic: TopicView, index: int, offsets: Mapping[TopicPartition
     partition = topic.partitions[index]
     held = offsets.get(TopicPartition(topic.name, partition.partition))
     return {
-        "partition": partition.partition, "leader": partition.leader if partition.has_leader else None,
-        "replicas": list(partition.replicas), "isr": list(partition.isr),
-        "start_offset": held and held.start, "end_offset": held and held.end, "count": held and held.count,
+        "partition": partition.partition,
+        "leader": partition.leader if partition.has_leader else None,
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+        "start_offset": held and held.start,
+        "end_offset": held and held.end,
+        "count": held and held.count,
     }
 
 

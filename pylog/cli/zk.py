@@ -24,10 +24,15 @@ _MAX_NODES = 10_000
 def show(
     path: Annotated[str, typer.Argument(metavar="[PATH]", help="Where to begin.")] = "/",
     depth: Annotated[int, typer.Option(min=0, max=100, metavar="N", help="Levels below it.")] = 1,
-    zookeeper: Annotated[str | None, typer.Option(
-        metavar="HOST:PORT,..", help="Its servers; /PATH behind them is a root [PYLOG_ZOOKEEPER; localhost:2181].",
-    )] = None,
-    timeout: Timeout = None, format: FormatOption = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT,..",
+            help="Its servers; /PATH behind them is a root [PYLOG_ZOOKEEPER; localhost:2181].",
+        ),
+    ] = None,
+    timeout: Timeout = None,
+    format: FormatOption = None,
 ) -> None:
     """Show nodes, their data and children; nothing is ever written. Wide: versions and owners too."""
     from kazoo.client import KazooClient
@@ -43,8 +48,12 @@ def show(
         client.start(found.timeout_s)
         nodes = list(_nodes(client, path, depth))
     except (KazooTimeoutError, KazooException, OSError) as error:
-        raise Failure(faults.STORE_UNREACHABLE, where=hosts, found=str(error) or type(error).__name__,
-                      wanted=f"an answer in {found.timeout_s:g} s") from error
+        raise Failure(
+            faults.STORE_UNREACHABLE,
+            where=hosts,
+            found=str(error) or type(error).__name__,
+            wanted=f"an answer in {found.timeout_s:g} s",
+        ) from error
     finally:
         client.stop()
         client.close()
@@ -69,8 +78,14 @@ def _nodes(client: "KazooClient", path: str, depth: int) -> Iterator[dict[str, A
         except NoNodeError:
             continue
         shown += 1
-        yield {"path": at, "data": _shown(data), "version": stat.version, "ephemeral": bool(stat.ephemeralOwner),
-               "owner": f"0x{stat.ephemeralOwner:x}" if stat.ephemeralOwner else None, "children": len(children)}
+        yield {
+            "path": at,
+            "data": _shown(data),
+            "version": stat.version,
+            "ephemeral": bool(stat.ephemeralOwner),
+            "owner": f"0x{stat.ephemeralOwner:x}" if stat.ephemeralOwner else None,
+            "children": len(children),
+        }
         if levels:
             left += [(f"{at.rstrip('/')}/{child}", levels - 1) for child in reversed(children)]
 

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from pylog.client.stream import MessageStream
 
 __all__ = [
-    "Connection", "ConsumerConnector", "Deduplicate", "Message", "MessageSet", "MessageStream", "Producer",
+    "Connection",
+    "ConsumerConnector",
+    "Deduplicate",
+    "Message",
+    "MessageSet",
+    "MessageStream",
+    "Producer",
     "ReceivedMessage",
 ]
 

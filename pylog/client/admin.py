@@ -34,10 +34,15 @@ _LEADER_TRIES = 4
 """How often a leader that does not answer is asked within one call's time: by then another may lead."""
 
 # Somebody else leads by now, or has only just begun to, or soon will.
-_ASK_AGAIN = frozenset({
-    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.OFFSET_NOT_AVAILABLE, KafkaError._TIMED_OUT,
-})
+_ASK_AGAIN = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError._TIMED_OUT,
+    }
+)
 _TIMESTAMP_MISSING = -1
 _SPEC: Any = OffsetSpec  # its stub has no annotations
 
@@ -127,10 +132,13 @@ class Admin:
             found = self._metadata()
         brokers = tuple(sorted(NodeAddress(b.id, str(b.host), b.port) for b in found.brokers.values()))
         topics = {
-            name: TopicView(name, tuple(
-                PartitionView(p.id, p.leader, tuple(p.replicas), tuple(p.isrs))
-                for p in sorted(topic.partitions.values(), key=lambda p: p.id)
-            ))
+            name: TopicView(
+                name,
+                tuple(
+                    PartitionView(p.id, p.leader, tuple(p.replicas), tuple(p.isrs))
+                    for p in sorted(topic.partitions.values(), key=lambda p: p.id)
+                ),
+            )
             for name, topic in sorted(found.topics.items())
         }
         return ClusterView(found.cluster_id or "", found.controller_id, brokers, topics)
@@ -161,7 +169,8 @@ class Admin:
             found = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
             raise ConfigError(
                 f"topics to join: {found} partitions; wanted as many in each: pylog topic alter NAME --partitions "
-                f"{max(counts.values(), default=0)}, before anything is written")
+                f"{max(counts.values(), default=0)}, before anything is written"
+            )
         return next(iter(counts.values()))
 
     def answering(self, brokers: Sequence[NodeAddress]) -> set[int]:
@@ -175,24 +184,30 @@ class Admin:
         return alive
 
     def create_topic(
-        self, name: str, *, partitions: int = -1, replication_factor: int = -1,
-        config: Mapping[str, str] | None = None, is_dry_run: bool = False,
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        config: Mapping[str, str] | None = None,
+        is_dry_run: bool = False,
     ) -> None:
         """Create a topic, or only ask whether it could be; -1 leaves a number to the brokers' defaults."""
         topic = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
         with self._translated():
             self._client.create_topics(
-                [topic], operation_timeout=self._cluster.timeout_s,
-                request_timeout=self._cluster.timeout_s, validate_only=is_dry_run)[name].result(
-                self._cluster.timeout_s + 1)
+                [topic],
+                operation_timeout=self._cluster.timeout_s,
+                request_timeout=self._cluster.timeout_s,
+                validate_only=is_dry_run,
+            )[name].result(self._cluster.timeout_s + 1)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records."""
         with self._translated():
             self._client.delete_topics(
-                [name], operation_timeout=self._cluster.timeout_s,
-                request_timeout=self._cluster.timeout_s)[name].result(
-                self._cluster.timeout_s + 1)
+                [name], operation_timeout=self._cluster.timeout_s, request_timeout=self._cluster.timeout_s
+            )[name].result(self._cluster.timeout_s + 1)
 
     def topic_config(self, name: str) -> dict[str, ConfigValue]:
         """Return the topic's effective settings by Kafka's names."""
@@ -204,12 +219,13 @@ class Admin:
         if not resources:
             return {}
         with self._translated():
-            answers = self._client.describe_configs(
-                list(resources.values()), request_timeout=self._cluster.timeout_s)
+            answers = self._client.describe_configs(list(resources.values()), request_timeout=self._cluster.timeout_s)
             found = {name: answers[one].result(self._cluster.timeout_s + 1) for name, one in resources.items()}
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-        return {name: {entry.name: ConfigValue(entry.value, _source(entry.source) == own) for entry in entries.values()}
-                for name, entries in found.items()}
+        return {
+            name: {entry.name: ConfigValue(entry.value, _source(entry.source) == own) for entry in entries.values()}
+            for name, entries in found.items()
+        }
 
     def offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
         """Return log start offset and high watermark of each partition."""
@@ -220,9 +236,12 @@ class Admin:
     def led(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         """Return those of *partitions* that have a leader now: asked for the offsets of another, all would wait."""
         topics = self.cluster().topics
-        led = {TopicPartition(name, one.partition)
-               for name in {one.topic for one in partitions} & topics.keys()
-               for one in topics[name].partitions if one.has_leader}
+        led = {
+            TopicPartition(name, one.partition)
+            for name in {one.topic for one in partitions} & topics.keys()
+            for one in topics[name].partitions
+            if one.has_leader
+        }
         return [one for one in partitions if one in led]
 
     def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
@@ -268,7 +287,8 @@ class Admin:
             while left:
                 futures = self._client.list_offsets(
                     {_TopicPartition(p.topic, p.partition): spec for p, spec in left.items()},
-                    request_timeout=self._cluster.timeout_s / _LEADER_TRIES)
+                    request_timeout=self._cluster.timeout_s / _LEADER_TRIES,
+                )
                 for p, future in futures.items():
                     try:
                         offset = future.result(self._cluster.timeout_s + 1).offset
@@ -281,8 +301,10 @@ class Admin:
                             found[TopicPartition(p.topic, p.partition)] = offset
                 left = {p: spec for p, spec in left.items() if p not in found}
                 if left and time.monotonic() > deadline_s:
-                    raise Unreachable(f"{self._cluster.bootstrap}: no answer from the leader of {min(left)}"
-                                      f" in {self._cluster.timeout_s:g} s")
+                    raise Unreachable(
+                        f"{self._cluster.bootstrap}: no answer from the leader of {min(left)}"
+                        f" in {self._cluster.timeout_s:g} s"
+                    )
                 if left:
                     time.sleep(_ASK_AGAIN_S)
                     self._metadata()  # librdkafka would ask the same broker again
@@ -293,8 +315,11 @@ class Admin:
 
         A fresh client knows this one address only, so its first answer can come from nobody else.
         """
-        alone = Connection(bootstrap=f"{broker.host}:{broker.port}", timeout_s=self._cluster.timeout_s,
-                           properties=self._cluster.properties)
+        alone = Connection(
+            bootstrap=f"{broker.host}:{broker.port}",
+            timeout_s=self._cluster.timeout_s,
+            properties=self._cluster.properties,
+        )
         try:
             Admin(alone).cluster()
         except PylogError:

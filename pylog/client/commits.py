@@ -54,8 +54,9 @@ class CommitHistory:
             window_ms: how far back commits count.
         """
         history = self.commits(group_id, now_ms - window_ms)
-        judged = {one: found for one, found in progress.items()
-                  if found.committed is not None and found.held is not None}
+        judged = {
+            one: found for one, found in progress.items() if found.committed is not None and found.held is not None
+        }
         behind = [one for one, found in judged.items() if found.lag]
         recent_ends = self._admin.offsets_at(behind, now_ms - PATIENCE_MS)
         commits = self._with_ends({one: history.get(one, [])[-WINDOW_COMMITS:] for one in behind})

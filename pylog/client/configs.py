@@ -24,7 +24,8 @@ class Holder(StrEnum):
 
 _TYPES = {Holder.TOPIC: ResourceType.TOPIC, Holder.BROKER: ResourceType.BROKER}
 _SOURCES = {
-    ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic", ConfigSource.DYNAMIC_BROKER_CONFIG: "broker, changed",
+    ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
+    ConfigSource.DYNAMIC_BROKER_CONFIG: "broker, changed",
     ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers, changed",
     ConfigSource.STATIC_BROKER_CONFIG: "broker's file",
     ConfigSource.DEFAULT_CONFIG: "default",
@@ -57,13 +58,26 @@ class ConfigAdmin(Admin):
         with self._translated():
             answers = self._client.describe_configs([resource], request_timeout=self._cluster.timeout_s)
             entries = answers[resource].result(self._cluster.timeout_s + 1)
-        return sorted((
-            Setting(one.name, None if one.is_sensitive else one.value,
-                    _SOURCES.get(ConfigSource(one.source), "unknown"), bool(one.is_read_only))
-            for one in entries.values()), key=lambda one: one.name)
+        return sorted(
+            (
+                Setting(
+                    one.name,
+                    None if one.is_sensitive else one.value,
+                    _SOURCES.get(ConfigSource(one.source), "unknown"),
+                    bool(one.is_read_only),
+                )
+                for one in entries.values()
+            ),
+            key=lambda one: one.name,
+        )
 
     def alter(
-        self, holder: Holder, name: str, set_: Mapping[str, str], delete: Iterable[str] = (), *,
+        self,
+        holder: Holder,
+        name: str,
+        set_: Mapping[str, str],
+        delete: Iterable[str] = (),
+        *,
         is_dry_run: bool = False,
     ) -> None:
         """Change settings, all or none; what is deleted falls back to the broker's."""
@@ -72,5 +86,7 @@ class ConfigAdmin(Admin):
         resource = ConfigResource(_TYPES[holder], name, incremental_configs=changes)
         with self._translated():
             self._client.incremental_alter_configs(
-                [resource], validate_only=is_dry_run, request_timeout=self._cluster.timeout_s,
+                [resource],
+                validate_only=is_dry_run,
+                request_timeout=self._cluster.timeout_s,
             )[resource].result(self._cluster.timeout_s + 1)

@@ -11,10 +11,16 @@ from confluent_kafka import KafkaError, KafkaException
 
 from pylog.errors import ApiError, ErrorCode, OffsetOutOfRange, PylogError, Unreachable
 
-_UNREACHABLE = frozenset({
-    KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE,
-    KafkaError._MSG_TIMED_OUT, KafkaError._WAIT_COORD,
-})
+_UNREACHABLE = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._WAIT_COORD,
+    }
+)
 
 
 class ClientError(PylogError):

@@ -97,10 +97,22 @@ class ConsumerConnector:
     """
 
     def __init__(
-        self, cluster: Connection | str, zookeeper: str, group: str, *, consumer_id: str | None = None,
-        start: str = Start.LARGEST, offsets_in: str = OffsetsIn.ZOOKEEPER, auto_commit_interval_ms: int = 5_000,
-        session_timeout_ms: int = 6_000, handover_ms: int = 2_000, backoff_ms: int = 100, check_crcs: bool = True,
-        deserializer: Callable[[bytes | None], Any] | None = None, on_gap: OnGap = log_gap, **properties: object,
+        self,
+        cluster: Connection | str,
+        zookeeper: str,
+        group: str,
+        *,
+        consumer_id: str | None = None,
+        start: str = Start.LARGEST,
+        offsets_in: str = OffsetsIn.ZOOKEEPER,
+        auto_commit_interval_ms: int = 5_000,
+        session_timeout_ms: int = 6_000,
+        handover_ms: int = 2_000,
+        backoff_ms: int = 100,
+        check_crcs: bool = True,
+        deserializer: Callable[[bytes | None], Any] | None = None,
+        on_gap: OnGap = log_gap,
+        **properties: object,
     ) -> None:
         self._cluster = as_connection(cluster)
         self._group = check_group(group)
@@ -115,10 +127,11 @@ class ConsumerConnector:
         self._properties = {"check__crcs": check_crcs} | properties
         self._store: Store = ZooKeeperStore(zookeeper, session_timeout_ms=session_timeout_ms)
         self._offsets_topic = (
-            OffsetsTopic(self._cluster, group, self._start_offsets) if self._offsets_in is OffsetsIn.KAFKA else None)
+            OffsetsTopic(self._cluster, group, self._start_offsets) if self._offsets_in is OffsetsIn.KAFKA else None
+        )
         self._ownership = Ownership(
-            self._store, group, self._id,
-            self._offsets_topic or OffsetRegistry(self._store, group, self._start_offsets))
+            self._store, group, self._id, self._offsets_topic or OffsetRegistry(self._store, group, self._start_offsets)
+        )
         self._subscription = Subscription({})
         # By topic and name; the streams of a pattern read all its topics.
         self._streams: dict[tuple[str, str], MessageStream] = {}
@@ -244,7 +257,8 @@ class ConsumerConnector:
     def _transport(self, name: str) -> FetchByAssignment:
         start = None if self._start == _ERROR else Start(self._start)
         return FetchByAssignment(
-            self._cluster, start, self._on_gap, client__id=name, group__id=self._group, **self._properties)
+            self._cluster, start, self._on_gap, client__id=name, group__id=self._group, **self._properties
+        )
 
     def _stream(self, partition: TopicPartition, name: str) -> MessageStream | None:
         """Return our stream that *name* stands for in the assignment of *partition*; None if it is not ours."""
@@ -383,7 +397,7 @@ class ConsumerConnector:
 
     def _plan_retry(self) -> None:
         # Consumers that failed together must not try again together.
-        pause_s = min(MAX_BACKOFF_S, self._backoff_s * 2**min(self._failed_attempts, 10)) * (0.5 + random.random())
+        pause_s = min(MAX_BACKOFF_S, self._backoff_s * 2 ** min(self._failed_attempts, 10)) * (0.5 + random.random())
         self._failed_attempts += 1
         self._retry_s = time.monotonic() + pause_s
 
@@ -425,8 +439,10 @@ class ConsumerConnector:
             _logger.info("not all groups known group=%s reason=%s", self._group, error)
             return
         if states.get(self._group, _NO_MEMBERS[0]) not in _NO_MEMBERS:
-            raise GroupInUse(f"group {self._group!r} has members that use the brokers' group protocol; "
-                             "stop them, or take another group")
+            raise GroupInUse(
+                f"group {self._group!r} has members that use the brokers' group protocol; "
+                "stop them, or take another group"
+            )
 
     def _start_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Offset]:
         # A client of some age does not know partitions that were added meanwhile.

@@ -145,15 +145,20 @@ class Consumer:
         if self.at_end:
             self.at_end.discard(TopicPartition(topic, partition))
         headers: Any = message.headers() or []  # the stub also allows what only `produce` takes
-        return ConsumedRecord(
-            topic, partition, offset, message.timestamp()[1], message.key(), message.value(), headers)
+        return ConsumedRecord(topic, partition, offset, message.timestamp()[1], message.key(), message.value(), headers)
 
 
 # Who commits with one of these is no longer the owner: the next owner reads those records again.
-_NOT_OWNER = frozenset({
-    KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.FENCED_INSTANCE_ID, KafkaError._NO_OFFSET, KafkaError._ASSIGNMENT_LOST,
-})
+_NOT_OWNER = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError._NO_OFFSET,
+        KafkaError._ASSIGNMENT_LOST,
+    }
+)
 
 
 class GroupConsumer(Consumer):
@@ -169,7 +174,12 @@ class GroupConsumer(Consumer):
     """
 
     def __init__(
-        self, cluster: Connection | str, group_id: str, topics: Sequence[str], *, start: str = "earliest",
+        self,
+        cluster: Connection | str,
+        group_id: str,
+        topics: Sequence[str],
+        *,
+        start: str = "earliest",
         **properties: object,
     ) -> None:
         super().__init__(cluster, check_crcs=True, group__id=group_id, auto__offset__reset=start, **properties)

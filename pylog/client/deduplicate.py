@@ -48,8 +48,12 @@ class Deduplicate:
     """
 
     def __init__(
-        self, path: Path | str, *, by: str | Callable[[ReceivedMessage], bytes | None] = OFFSET,
-        capacity: int = 1_000_000, survives_power_loss: bool = False,
+        self,
+        path: Path | str,
+        *,
+        by: str | Callable[[ReceivedMessage], bytes | None] = OFFSET,
+        capacity: int = 1_000_000,
+        survives_power_loss: bool = False,
     ) -> None:
         if capacity < 1:
             raise ConfigError(f"capacity: {capacity}; wanted at least 1")
@@ -63,11 +67,14 @@ class Deduplicate:
         self._database.execute("PRAGMA journal_mode = WAL")
         # NORMAL syncs at checkpoints only, which keeps the file whole but not its last entries.
         self._database.execute(f"PRAGMA synchronous = {'FULL' if survives_power_loss else 'NORMAL'}")
-        self._database.execute("CREATE TABLE IF NOT EXISTS positions "
-                               "(topic TEXT, part INTEGER, seen INTEGER, PRIMARY KEY (topic, part)) WITHOUT ROWID")
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS positions "
+            "(topic TEXT, part INTEGER, seen INTEGER, PRIMARY KEY (topic, part)) WITHOUT ROWID"
+        )
         self._database.execute("CREATE TABLE IF NOT EXISTS keys (number INTEGER PRIMARY KEY, digest BLOB UNIQUE)")
         self._positions: dict[tuple[str, int], int] = {
-            (topic, part): seen for topic, part, seen in self._database.execute("SELECT * FROM positions")}
+            (topic, part): seen for topic, part, seen in self._database.execute("SELECT * FROM positions")
+        }
         self._trim()
 
     def __enter__(self) -> Self:

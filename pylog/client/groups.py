@@ -75,33 +75,46 @@ class GroupAdmin(Admin):
         """
         with self._translated():
             found = self._client.list_consumer_groups(request_timeout=self._cluster.timeout_s).result(
-                self._cluster.timeout_s + 1)
+                self._cluster.timeout_s + 1
+            )
         for error in found.errors:
             raise translate(error, self._cluster)
-        return sorted((GroupListing(one.group_id, _state(one.state)) for one in found.valid),
-                      key=lambda one: one.group_id)
+        return sorted(
+            (GroupListing(one.group_id, _state(one.state)) for one in found.valid), key=lambda one: one.group_id
+        )
 
     def group(self, group_id: str) -> GroupView:
         """Return one group."""
         with self._translated():
-            found = self._client.describe_consumer_groups(
-                [group_id], request_timeout=self._cluster.timeout_s)[group_id].result(self._cluster.timeout_s + 1)
+            found = self._client.describe_consumer_groups([group_id], request_timeout=self._cluster.timeout_s)[
+                group_id
+            ].result(self._cluster.timeout_s + 1)
         at = found.coordinator
         coordinator = NodeAddress(at.id, str(at.host), at.port) if at is not None and at.id >= 0 else None
         members = tuple(
-            MemberView(one.member_id, one.group_instance_id or None, one.client_id, one.host.removeprefix("/"),
-                       tuple(sorted(TopicPartition(p.topic, p.partition) for p in one.assignment.topic_partitions)))
-            for one in found.members)
+            MemberView(
+                one.member_id,
+                one.group_instance_id or None,
+                one.client_id,
+                one.host.removeprefix("/"),
+                tuple(sorted(TopicPartition(p.topic, p.partition) for p in one.assignment.topic_partitions)),
+            )
+            for one in found.members
+        )
         return GroupView(group_id, _state(found.state), found.partition_assignor or "", coordinator, members)
 
     def committed(self, group_id: str) -> dict[TopicPartition, Offset]:
         """Return every offset *group_id* has committed."""
         with self._translated():
             found = self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group_id)], request_timeout=self._cluster.timeout_s,
+                [ConsumerGroupTopicPartitions(group_id)],
+                request_timeout=self._cluster.timeout_s,
             )[group_id].result(self._cluster.timeout_s + 1)
-        return {TopicPartition(one.topic, one.partition): one.offset for one in found.topic_partitions
-                if one.offset >= _OFFSET_MISSING}
+        return {
+            TopicPartition(one.topic, one.partition): one.offset
+            for one in found.topic_partitions
+            if one.offset >= _OFFSET_MISSING
+        }
 
     def progress(self, group: GroupView) -> dict[TopicPartition, Progress]:
         """Return how far *group* is in every partition it committed or reads."""
@@ -109,8 +122,12 @@ class GroupAdmin(Admin):
         partitions = sorted(committed.keys() | {one for member in group.members for one in member.partitions})
         # A partition without a leader has nobody to tell its offsets, and would fail the whole question.
         topics = self.cluster().topics
-        led = {TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions
-               if one.has_leader}
+        led = {
+            TopicPartition(name, one.partition)
+            for name, topic in topics.items()
+            for one in topic.partitions
+            if one.has_leader
+        }
         held = self.offsets([one for one in partitions if one in led])
         return {one: Progress(committed.get(one), held.get(one)) for one in partitions}
 
@@ -123,7 +140,8 @@ class GroupAdmin(Admin):
         wanted = [_TopicPartition(one.topic, one.partition, offset) for one, offset in offsets.items()]
         with self._translated():
             found = self._client.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group_id, wanted)], request_timeout=self._cluster.timeout_s,
+                [ConsumerGroupTopicPartitions(group_id, wanted)],
+                request_timeout=self._cluster.timeout_s,
             )[group_id].result(self._cluster.timeout_s + 1)
         for one in found.topic_partitions:
             if one.error is not None:
@@ -132,8 +150,9 @@ class GroupAdmin(Admin):
     def delete_group(self, group_id: str) -> None:
         """Delete a group without members, and its offsets."""
         with self._translated():
-            self._client.delete_consumer_groups(
-                [group_id], request_timeout=self._cluster.timeout_s)[group_id].result(self._cluster.timeout_s + 1)
+            self._client.delete_consumer_groups([group_id], request_timeout=self._cluster.timeout_s)[group_id].result(
+                self._cluster.timeout_s + 1
+            )
 
 
 def _state(state: object) -> str:

@@ -41,7 +41,10 @@ class Wanted:
 
 
 def judge(
-    view: ClusterView, answering: Set[int], wanted: Wanted, not_ready: str | None = None,
+    view: ClusterView,
+    answering: Set[int],
+    wanted: Wanted,
+    not_ready: str | None = None,
     arriving: Mapping[TopicPartition, Collection[int]] | None = None,
 ) -> list[Problem]:
     """Return every reason why the cluster is not as *wanted*; none means healthy.
@@ -70,30 +73,34 @@ def _broker_problems(view: ClusterView, answering: Set[int], wanted: Wanted) -> 
     if view.controller_id not in registered:
         problems.append(Problem("no_controller", "cluster", f"controller is {view.controller_id}, no such broker"))
     if len(registered) < wanted.broker_count:
-        problems.append(Problem(
-            "broker_missing", "cluster", f"{len(registered)} brokers registered, {wanted.broker_count} wanted"))
+        problems.append(
+            Problem("broker_missing", "cluster", f"{len(registered)} brokers registered, {wanted.broker_count} wanted")
+        )
     if wanted.broker is not None and wanted.broker not in registered:
         found = ", ".join(map(str, sorted(registered))) or "none"
         problems.append(Problem("broker_missing", f"broker {wanted.broker}", f"not registered; registered: {found}"))
     problems += [
         Problem("broker_silent", f"broker {b.node_id}", f"registered, but {b.host}:{b.port} does not answer")
-        for b in view.brokers if b.node_id not in answering | wanted.away
+        for b in view.brokers
+        if b.node_id not in answering | wanted.away
     ]
     return problems
 
 
-def _partition_problems(
-    name: str, partition: PartitionView, wanted: Wanted, optional: Set[int]
-) -> list[Problem]:
+def _partition_problems(name: str, partition: PartitionView, wanted: Wanted, optional: Set[int]) -> list[Problem]:
     if not partition.has_leader:
         return [Problem("no_leader", name, f"no leader; replicas {_ids(partition.replicas)}")]
     problems = []
     if partition.isr and wanted.away >= set(partition.isr):
-        problems.append(Problem(
-            "nowhere_else", name, f"in sync only on {_ids(partition.isr)}: whatever that loses, nobody else has"))
+        problems.append(
+            Problem(
+                "nowhere_else", name, f"in sync only on {_ids(partition.isr)}: whatever that loses, nobody else has"
+            )
+        )
     elif not optional | set(partition.isr) >= set(partition.replicas):
-        problems.append(Problem(
-            "not_in_sync", name, f"in sync {_ids(partition.isr)}, replicas {_ids(partition.replicas)}"))
+        problems.append(
+            Problem("not_in_sync", name, f"in sync {_ids(partition.isr)}, replicas {_ids(partition.replicas)}")
+        )
     if wanted.is_leading and partition.replicas[0] == wanted.broker != partition.leader:
         problems.append(Problem("not_leading", name, f"leader is {partition.leader}, preferred is {wanted.broker}"))
     return problems

@@ -31,7 +31,11 @@ class Message:
     __slots__ = ("_headers", "_key", "_partition", "_payload")
 
     def __init__(
-        self, payload: Any, key: bytes | None = None, *, partition: int | None = None,  # noqa: ANN401  (see serializer)
+        self,
+        payload: Any,  # noqa: ANN401  (see serializer)
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
         headers: Headers = (),
     ) -> None:
         if partition is not None and partition < 0:

@@ -18,7 +18,11 @@ class PlanError(ValueError):
 
 
 def plan_moves(
-    current: Placement, brokers: Iterable[int], *, replication_factor: int | None = None, is_balanced: bool = True,
+    current: Placement,
+    brokers: Iterable[int],
+    *,
+    replication_factor: int | None = None,
+    is_balanced: bool = True,
     places: Places | None = None,
 ) -> dict[TopicPartition, tuple[int, ...]]:
     """Return the new replicas of every partition that changes.
@@ -46,16 +50,17 @@ def plan_moves(
         while draft.spread() or draft.balance():
             pass
         draft.balance_leaders()
-    return {partition: tuple(replicas) for partition, replicas in draft.replicas.items()
-            if tuple(replicas) != tuple(current[partition])}
+    return {
+        partition: tuple(replicas)
+        for partition, replicas in draft.replicas.items()
+        if tuple(replicas) != tuple(current[partition])
+    }
 
 
 class _Draft:
     """A placement in the making."""
 
-    def __init__(
-        self, current: Placement, brokers: list[int], replication_factor: int | None, places: Places
-    ) -> None:
+    def __init__(self, current: Placement, brokers: list[int], replication_factor: int | None, places: Places) -> None:
         self.brokers = brokers
         self._places = places
         self._wanted = {one: replication_factor or len(replicas) for one, replicas in current.items()}
@@ -63,8 +68,10 @@ class _Draft:
         if most > len(brokers):
             raise PlanError(f"{most} replicas on {len(brokers)} brokers")
         allowed = set(brokers)
-        self.replicas = {one: [broker for broker in current[one] if broker in allowed][: self._wanted[one]]
-                         for one in sorted(current)}
+        self.replicas = {
+            one: [broker for broker in current[one] if broker in allowed][: self._wanted[one]]
+            for one in sorted(current)
+        }
         self._held: dict[int, set[TopicPartition]] = {broker: set() for broker in brokers}
         for one, replicas in self.replicas.items():
             for broker in replicas:
@@ -81,8 +88,11 @@ class _Draft:
         is_changed = False
         for one, replicas in self.replicas.items():
             for broker in replicas[::-1]:
-                best = min(self._others(one), default=broker,
-                           key=lambda b: (self._shared(one, b, broker), len(self._held[b]), b))
+                best = min(
+                    self._others(one),
+                    default=broker,
+                    key=lambda b: (self._shared(one, b, broker), len(self._held[b]), b),
+                )
                 if self._shared(one, best, broker) < self._shared(one, broker):
                     self._move(one, broker, best)
                     is_changed = True
@@ -101,8 +111,11 @@ class _Draft:
         for full, empty in product(reversed(by_load), by_load):
             if len(self._held[full]) - len(self._held[empty]) < 2:
                 continue
-            able = [one for one in self._held[full] - self._held[empty]
-                    if self._shared(one, empty, full) <= self._shared(one, full)]
+            able = [
+                one
+                for one in self._held[full] - self._held[empty]
+                if self._shared(one, empty, full) <= self._shared(one, full)
+            ]
             if able:
                 return min(able, key=lambda p: (self.replicas[p][0] == full, p)), full, empty
         return None

@@ -54,7 +54,8 @@ class OffsetsTopic:
         try:
             rows = self._consumer.commit(
                 offsets=[_TopicPartition(one.topic, one.partition, offset) for one, offset in offsets.items()],
-                asynchronous=False)
+                asynchronous=False,
+            )
         except KafkaException as exception:
             raise translate(error_of(exception), self._cluster) from exception
         for row in rows:
@@ -72,7 +73,8 @@ class OffsetsTopic:
     def _committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Offset]:
         try:
             rows = self._consumer.committed(
-                [_TopicPartition(one.topic, one.partition) for one in partitions], self._cluster.timeout_s)
+                [_TopicPartition(one.topic, one.partition) for one in partitions], self._cluster.timeout_s
+            )
         except KafkaException as exception:
             raise translate(error_of(exception), self._cluster) from exception
         return {TopicPartition(row.topic, row.partition): row.offset for row in rows if row.offset >= 0}

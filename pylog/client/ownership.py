@@ -218,8 +218,7 @@ class Ownership:
                 raise OwnerConflict(path, f"is {node[0].decode(errors='replace')}")
         made = [Create(path, wanted[partition].encode(), ephemeral=True) for partition, path in paths.items()]
         try:
-            self._store.multi([
-                Check(self._registration, _CREATED_VERSION), *made, *self._offsets.claiming(wanted)])
+            self._store.multi([Check(self._registration, _CREATED_VERSION), *made, *self._offsets.claiming(wanted)])
         except (NodeExists, BadVersion) as error:
             raise OwnerConflict(error.path, "was changed meanwhile") from error
         offsets = self._offsets.claimed(wanted)
@@ -261,8 +260,9 @@ class Ownership:
                     del self._owned[partition]
 
     def _commit_forward(self, offsets: Mapping[TopicPartition, Offset]) -> None:
-        forward = {partition: offset for partition, offset in offsets.items()
-                   if offset > self._owned[partition].committed}
+        forward = {
+            partition: offset for partition, offset in offsets.items() if offset > self._owned[partition].committed
+        }
         if not forward:
             return
         self._check_owned(forward)
@@ -288,8 +288,11 @@ class Ownership:
         """Return those whose owner node is the very one that this consumer made."""
         wanted = list(partitions)
         nodes = self._store.get_many(owner_path(self._group, partition) for partition in wanted)
-        return [partition for partition, node in zip(wanted, nodes, strict=True)
-                if node is not None and node[1].czxid == self._owned[partition].czxid]
+        return [
+            partition
+            for partition, node in zip(wanted, nodes, strict=True)
+            if node is not None and node[1].czxid == self._owned[partition].czxid
+        ]
 
     def _check_owned(self, partitions: Iterable[TopicPartition]) -> None:
         wanted = set(partitions)

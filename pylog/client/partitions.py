@@ -19,8 +19,10 @@ class PartitionAdmin(Admin):
         """Give *topic* so many partitions in all; records stay where they are."""
         with self._translated():
             self._client.create_partitions(
-                [NewPartitions(topic, count)], validate_only=is_dry_run,
-                operation_timeout=self._cluster.timeout_s, request_timeout=self._cluster.timeout_s,
+                [NewPartitions(topic, count)],
+                validate_only=is_dry_run,
+                operation_timeout=self._cluster.timeout_s,
+                request_timeout=self._cluster.timeout_s,
             )[topic].result(self._cluster.timeout_s + 1)
 
     def places(self) -> dict[int, tuple[str, str]]:

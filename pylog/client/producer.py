@@ -59,9 +59,18 @@ class Producer:
     """
 
     def __init__(
-        self, cluster: Connection | str, *, acks: str = "all", compression: str = "none", linger_ms: float = 5,
-        delivery_timeout_ms: int = 120_000, buffered_bytes: int = 256 << 20, reports_success: bool = False,
-        sync: bool = False, partitioner: Partitioner | None = None, serializer: Serializer | None = None,
+        self,
+        cluster: Connection | str,
+        *,
+        acks: str = "all",
+        compression: str = "none",
+        linger_ms: float = 5,
+        delivery_timeout_ms: int = 120_000,
+        buffered_bytes: int = 256 << 20,
+        reports_success: bool = False,
+        sync: bool = False,
+        partitioner: Partitioner | None = None,
+        serializer: Serializer | None = None,
         **properties: object,
     ) -> None:
         if acks not in ACKS:
@@ -112,13 +121,27 @@ class Producer:
 
     @overload
     def send(
-        self, topic: str, value: bytes | None, key: bytes | None = None, *, partition: int = -1,
-        headers: Sequence[tuple[str, bytes | None]] = (), timestamp_ms: int = 0, on_delivery: OnDelivery | None = None,
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int = -1,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int = 0,
+        on_delivery: OnDelivery | None = None,
     ) -> None: ...
 
     def send(
-        self, topic: str, value: Message | MessageSet | bytes | None, key: bytes | None = None, *, partition: int = -1,
-        headers: Sequence[tuple[str, bytes | None]] = (), timestamp_ms: int = 0, on_delivery: OnDelivery | None = None,
+        self,
+        topic: str,
+        value: Message | MessageSet | bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int = -1,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int = 0,
+        on_delivery: OnDelivery | None = None,
     ) -> None:
         """Hand over one record, a message or a set of messages; unless *sync*, waits only while the buffer is full.
 
@@ -154,16 +177,24 @@ class Producer:
             raise ConfigError(f"payload of type {found}; wanted bytes, or a producer with a serializer")
         named = message.partition()
         self._send_record(
-            topic, payload, message.key(), -1 if named is None else named, message.headers(), 0, on_delivery)
+            topic, payload, message.key(), -1 if named is None else named, message.headers(), 0, on_delivery
+        )
 
     def _send_record(
-        self, topic: str, value: bytes | None, key: bytes | None, partition: int,
-        headers: Sequence[tuple[str, bytes | None]], timestamp_ms: int, on_delivery: OnDelivery | None,
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp_ms: int,
+        on_delivery: OnDelivery | None,
     ) -> None:
         if partition < 0 and self._partitioner is not None:
             partition = self._choose(self._partitioner, topic, key)
-        while not self.send_nowait(topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms,
-                                   on_delivery=on_delivery):
+        while not self.send_nowait(
+            topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms, on_delivery=on_delivery
+        ):
             self.poll(_FULL_QUEUE_WAIT_S)
 
     def _choose(self, partitioner: Partitioner, topic: str, key: bytes | None) -> int:
@@ -192,8 +223,15 @@ class Producer:
             time.sleep(_NEW_TOPIC_WAIT_S)
 
     def send_nowait(
-        self, topic: str, value: bytes | None, key: bytes | None = None, *, partition: int = -1,
-        headers: Sequence[tuple[str, bytes | None]] = (), timestamp_ms: int = 0, on_delivery: OnDelivery | None = None,
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int = -1,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int = 0,
+        on_delivery: OnDelivery | None = None,
     ) -> bool:
         """Hand over one record, or return False if the buffer is full."""
         if headers.__class__ is not list:

@@ -32,7 +32,9 @@ def assign(
     for topic, numbers in partitions.items():
         streams = sorted(
             stream_name(consumer_id, number)
-            for consumer_id, counts in members.items() for number in range(counts.get(topic, 0)))
+            for consumer_id, counts in members.items()
+            for number in range(counts.get(topic, 0))
+        )
         if not streams:
             continue
         ordered = sorted(numbers)

@@ -59,8 +59,9 @@ class GroupSnapshot:
 def check_group(group: str) -> str:
     """Return *group* if it can name a node, else raise ConfigError."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+", group) or group in {".", ".."} or len(group) > _MAX_GROUP_ID_CHARACTERS:
-        raise ConfigError(f"group {group!r}; wanted letters, digits, '.', '_' and '-', at most "
-                          f"{_MAX_GROUP_ID_CHARACTERS}")
+        raise ConfigError(
+            f"group {group!r}; wanted letters, digits, '.', '_' and '-', at most {_MAX_GROUP_ID_CHARACTERS}"
+        )
     return group
 
 
@@ -81,8 +82,12 @@ def offset_path(group: str, partition: TopicPartition) -> str:
 
 def encode_subscription(subscription: Subscription, now_ms: int) -> bytes:
     """Return a consumer's node."""
-    document = {"version": 1, "subscription": dict(subscription.counts), "pattern": subscription.pattern,
-                "timestamp": str(now_ms)}
+    document = {
+        "version": 1,
+        "subscription": dict(subscription.counts),
+        "pattern": subscription.pattern,
+        "timestamp": str(now_ms),
+    }
     return json.dumps(document, separators=(",", ":")).encode()
 
 

@@ -49,9 +49,7 @@ class MessageStream:
         name: as the ownership registry has it.
     """
 
-    def __init__(
-        self, name: str, transport: Transport, messages: type[ReceivedMessage] = ReceivedMessage
-    ) -> None:
+    def __init__(self, name: str, transport: Transport, messages: type[ReceivedMessage] = ReceivedMessage) -> None:
         self.name = name
         self._transport = transport
         self._messages = messages

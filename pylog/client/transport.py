@@ -38,12 +38,22 @@ BY_ASSIGNMENT: Mapping[str, object] = {
 """What a librdkafka consumer is told that only reads what it is assigned, with ``__`` for ``.``."""
 
 # librdkafka says so and then goes on by itself; or the topic is gone, which ZooKeeper tells too.
-_PASSING = frozenset({
-    KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
-    KafkaError._RESOLVE, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC,
-    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.KAFKA_STORAGE_ERROR, KafkaError.REPLICA_NOT_AVAILABLE,
-})
+_PASSING = frozenset(
+    {
+        KafkaError._PARTITION_EOF,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+    }
+)
 
 
 class Start(StrEnum):
@@ -98,7 +108,8 @@ class FetchByAssignment:
     def assign(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Read these too."""
         self._consumer.incremental_assign(
-            [_TopicPartition(one.topic, one.partition, offset) for one, offset in offsets.items()])
+            [_TopicPartition(one.topic, one.partition, offset) for one, offset in offsets.items()]
+        )
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these no longer."""

@@ -54,9 +54,7 @@ def check_replication_factor(replication_factor: int, broker_count: int) -> None
         )
 
 
-def _next_replica(
-    ring: list[BrokerInfo], begin: int, chosen: list[BrokerInfo], given: Counter[int]
-) -> BrokerInfo:
+def _next_replica(ring: list[BrokerInfo], begin: int, chosen: list[BrokerInfo], given: Counter[int]) -> BrokerInfo:
     racks = Counter(broker.rack for broker in chosen)
     hosts = Counter(_host(broker) for broker in chosen)
     taken = {broker.broker_id for broker in chosen}

@@ -205,8 +205,7 @@ def plan_restore(
             elif znodes.deleted_topic_path(log.topic_id) not in nodes:  # else its deletion goes on
                 logs.setdefault(key.topic, {}).setdefault(key.partition, {})[broker_id] = log
     topics = [
-        _restore_topic(name, known.get(name), logs.get(name, {}), lost, left_out)
-        for name in sorted({*known, *logs})
+        _restore_topic(name, known.get(name), logs.get(name, {}), lost, left_out) for name in sorted({*known, *logs})
     ]
     controller_epoch = _controller_epoch(nodes) + EPOCH_MARGIN
     newest_producer_id = max((broker.newest_producer_id for broker in brokers.values()), default=-1)
@@ -371,4 +370,3 @@ def _topic_nodes(topic: RestoredTopic, controller_epoch: int, nodes: Mapping[str
         written[znodes.partition_path(topic.name, number)] = b""
         written[znodes.state_path(topic.name, number)] = znodes.encode_state(state, controller_epoch)
     return written
-

@@ -114,17 +114,25 @@ def encode_offset(key: OffsetKey, committed: CommittedOffset | None, now_ms: int
     """Return the record that says *committed*, or with None that there is no such offset any more."""
     # By hand: commits are most of what a coordinator does, and the codec of messages takes four times as long.
     group_id, topic = key.group_id.encode(), key.topic.encode()
-    raw_key = b"".join((
-        _VERSION_AND_LENGTH.pack(OFFSET_KEY_VERSION, len(group_id)), group_id, _LENGTH.pack(len(topic)), topic,
-        _PARTITION.pack(key.partition),
-    ))
+    raw_key = b"".join(
+        (
+            _VERSION_AND_LENGTH.pack(OFFSET_KEY_VERSION, len(group_id)),
+            group_id,
+            _LENGTH.pack(len(topic)),
+            topic,
+            _PARTITION.pack(key.partition),
+        )
+    )
     if committed is None:
         return Record(0, now_ms, raw_key, None)
     metadata = committed.metadata.encode()
-    value = b"".join((
-        _OFFSET_HEAD.pack(OFFSET_VALUE_VERSION, committed.offset, committed.leader_epoch, len(metadata)), metadata,
-        _TIMESTAMP.pack(committed.commit_timestamp),
-    ))
+    value = b"".join(
+        (
+            _OFFSET_HEAD.pack(OFFSET_VALUE_VERSION, committed.offset, committed.leader_epoch, len(metadata)),
+            metadata,
+            _TIMESTAMP.pack(committed.commit_timestamp),
+        )
+    )
     return Record(0, now_ms, raw_key, value)
 
 

@@ -272,9 +272,7 @@ class Group:
         """Let a restarted static member take its own place, under a new id (KIP-345)."""
         protocols = [(protocol.name, protocol.metadata) for protocol in request.protocols]
         offered = dict(protocols).get(self.protocol or "")
-        is_same = offered is not None and is_same_subscription(
-            self.protocol_type, old.metadata(self.protocol), offered
-        )
+        is_same = offered is not None and is_same_subscription(self.protocol_type, old.metadata(self.protocol), offered)
         was_leader = self.leader_id == old.member_id
         actions = self._fence(old)
         member = Member(
@@ -386,9 +384,7 @@ class Group:
 
     def _elect_protocol(self) -> str:
         supported = set.intersection(*({name for name, _ in one.protocols} for one in self.members.values()))
-        votes = Counter(
-            next(name for name, _ in one.protocols if name in supported) for one in self.members.values()
-        )
+        votes = Counter(next(name for name, _ in one.protocols if name in supported) for one in self.members.values())
         # Ties go to the name, so that every coordinator would choose the same.
         return min(votes, key=lambda name: (-votes[name], name))
 

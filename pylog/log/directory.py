@@ -59,9 +59,7 @@ class LogDirectory:
         total_count: partitions found at the start.
     """
 
-    def __init__(
-        self, path: Path, lock_fd: int, *, was_clean: bool, broker_id: int, cluster_id: str | None
-    ) -> None:
+    def __init__(self, path: Path, lock_fd: int, *, was_clean: bool, broker_id: int, cluster_id: str | None) -> None:
         self.path = path
         self.broker_id = broker_id
         self.cluster_id = cluster_id

@@ -139,9 +139,7 @@ def _read_log(key: TopicPartition, directory: Path, start: Offset, recovery_poin
         for segment in segments:
             segment.release()
     epochs.truncate_end(walk.end, save=False)
-    return LogEnd(
-        key, read_topic_id(directory), tuple(epochs.entries()), walk.start, walk.end, walk.newest_producer_id
-    )
+    return LogEnd(key, read_topic_id(directory), tuple(epochs.entries()), walk.start, walk.end, walk.newest_producer_id)
 
 
 class _Walk:

@@ -201,9 +201,7 @@ class Log:
 
     # Appending
 
-    def append_as_leader(
-        self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
-    ) -> AppendResult:
+    def append_as_leader(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> AppendResult:
         """Append one checked batch from a producer.
 
         Base offset and leader epoch are patched into *batch* itself, and the bytes are written from there: nothing is

@@ -16,8 +16,12 @@ TABLE = "inet pylog"
 
 
 def rules(
-    found: Iterable[Listener], trusted: Collection[Network], *, ssh_ports: Collection[int],
-    open_ports: Collection[int] = (), peers: Collection[str] = (),
+    found: Iterable[Listener],
+    trusted: Collection[Network],
+    *,
+    ssh_ports: Collection[int],
+    open_ports: Collection[int] = (),
+    peers: Collection[str] = (),
 ) -> str:
     """Return the table for ``nft -f``.
 
@@ -68,8 +72,13 @@ def main(roles: Path) -> int:
     found = listeners(asked["variables"], asked["groups"], load_specs(roles), is_watched=asked["is_watched"])
     peers = asked["peers"] if {*asked["groups"]} & {*SPARK_GROUPS} else []
     print(
-        rules(found, networks(asked["variables"]), ssh_ports=asked["ssh_ports"], open_ports=asked["open_ports"],
-              peers=peers),
+        rules(
+            found,
+            networks(asked["variables"]),
+            ssh_ports=asked["ssh_ports"],
+            open_ports=asked["open_ports"],
+            peers=peers,
+        ),
         end="",
     )
     return 0

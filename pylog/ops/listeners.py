@@ -52,10 +52,15 @@ _METRICS = (
     ("pylog_audit", "metrics of the audit", "audit_metrics_listen", 9182),
 )
 # Spark's pages show jobs to whoever reaches them; the ports are Spark's own defaults.
-_SPARK_PAGES = (("pylog_spark_master", "the page of Spark's master", 8080),
-                ("pylog_spark_worker", "the page of Spark's worker", 8081))
-_BROKER_PORTS = (("port", "broker_listen_host"), ("internal_port", "broker_internal_listen_host"),
-                 ("metrics_port", "broker_metrics_host"))
+_SPARK_PAGES = (
+    ("pylog_spark_master", "the page of Spark's master", 8080),
+    ("pylog_spark_worker", "the page of Spark's worker", 8081),
+)
+_BROKER_PORTS = (
+    ("port", "broker_listen_host"),
+    ("internal_port", "broker_internal_listen_host"),
+    ("metrics_port", "broker_metrics_host"),
+)
 _LOOPBACK = "127.0.0.1"
 
 
@@ -71,11 +76,13 @@ def listeners(
         is_watched: whether some host of the inventory runs Prometheus, so that metrics are for others too.
     """
     rows = _rows(variables, groups, specs, EVERYWHERE if is_watched else _LOOPBACK)
-    return sorted({
-        Listener(what, address.strip("[]"), int(str(port)), setting)
-        for what, address, port, setting in rows
-        if _is_port(port)
-    })
+    return sorted(
+        {
+            Listener(what, address.strip("[]"), int(str(port)), setting)
+            for what, address, port, setting in rows
+            if _is_port(port)
+        }
+    )
 
 
 def _rows(

@@ -43,9 +43,7 @@ class History:
 
     def reordered(self) -> int:
         """Return how many records stand behind a later one; a copy counts by its first place."""
-        return sum(
-            after < before for rows in self.read.values() for before, after in pairwise(dict.fromkeys(rows))
-        )
+        return sum(after < before for rows in self.read.values() for before, after in pairwise(dict.fromkeys(rows)))
 
     def report(self) -> dict[str, Any]:
         """Return the numbers."""

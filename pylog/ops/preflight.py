@@ -117,8 +117,10 @@ def _wrong(value: object, spec: Mapping[str, Any], name: str) -> Iterator[tuple[
     is_bool_as_number = kind in ("int", "float") and isinstance(value, bool)
     if is_bool_as_number or not (isinstance(value, _TYPES[kind]) or is_number_in_text or is_text_from_number):
         yield name, repr(value), kind
-    elif kind == "int" and (limits := bounds(spec.get("description", ""))) and not (
-        limits[0] <= int(str(value)) <= limits[1]
+    elif (
+        kind == "int"
+        and (limits := bounds(spec.get("description", "")))
+        and not (limits[0] <= int(str(value)) <= limits[1])
     ):
         yield name, str(value), f"at least {limits[0]}" if limits[1] == sys.maxsize else f"{limits[0]} to {limits[1]}"
     elif "choices" in spec and not isinstance(value, list) and value not in spec["choices"]:
@@ -294,9 +296,7 @@ def listeners_of(
     return listeners(host.variables, mine, specs, is_watched=bool(groups.get(MONITORING_GROUP)))
 
 
-def ports(
-    host: Host, groups: Mapping[str, Iterable[str]], specs: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Finding]:
+def ports(host: Host, groups: Mapping[str, Iterable[str]], specs: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     """Find ports that the host's parts need and that another program holds."""
     wanted = {one.port: one.what for one in listeners_of(host, groups, specs)}
     for listener in (host.facts or {})["listeners"]:
@@ -330,7 +330,8 @@ def exposed(
         for address in outside(one, known, trusted):
             remedy = f"{f'set {one.setting} to an inside address, or ' if one.setting else ''}firewall_enabled: true"
             yield Finding(
-                host.name, f"{one.what}, port {one.port}", f"reachable at {address}", f"only within {TRUSTED}", remedy)
+                host.name, f"{one.what}, port {one.port}", f"reachable at {address}", f"only within {TRUSTED}", remedy
+            )
 
 
 def disks(host: Host) -> Iterator[Finding]:

@@ -175,9 +175,7 @@ def rehearse(cluster: Cluster, drill: Drill, say: Callable[[str], None]) -> Outc
     return outcome
 
 
-def _break_and_heal(
-    cluster: Cluster, drill: Drill, topic: str, outcome: Outcome, say: Callable[[str], None]
-) -> None:
+def _break_and_heal(cluster: Cluster, drill: Drill, topic: str, outcome: Outcome, say: Callable[[str], None]) -> None:
     properties: dict[str, Any] = {"acks": drill.acks, "enable.idempotence": drill.acks == "all", "linger.ms": 5}
     if problems := cluster.wait_well(WELL_LIMIT_S):
         raise DrillRefused(f"the drill's topic did not get in sync: {problems[0]}")

@@ -109,8 +109,10 @@ def read(document: object) -> tuple[list[Wanted], list[str]]:
     """
     if not isinstance(document, Mapping):
         raise ConfigError(f"the document: found {_kind(document)}, wanted a mapping with topics and absent")
-    wrong = [f"the document: found the key {key!r}, wanted topics or absent" for key in document.keys()
-             - {"topics", "absent"}]
+    wrong = [
+        f"the document: found the key {key!r}, wanted topics or absent"
+        for key in document.keys() - {"topics", "absent"}
+    ]
     rows, absent = document.get("topics") or [], document.get("absent") or []
     for name, value in (("topics", rows), ("absent", absent)):
         if not isinstance(value, list):
@@ -122,10 +124,14 @@ def read(document: object) -> tuple[list[Wanted], list[str]]:
         raise ConfigError("; ".join(wrong))
     wanted = [_wanted(row) for row in rows]
     names = [one.name for one in wanted]
-    wrong += [f"topic {name}: found {names.count(name)} times, wanted once" for name in sorted({*names})
-              if names.count(name) > 1]
-    wrong += [f"topic {name}: found in topics and in absent, wanted in one of them" for name in sorted({*names}
-              & {*absent})]
+    wrong += [
+        f"topic {name}: found {names.count(name)} times, wanted once"
+        for name in sorted({*names})
+        if names.count(name) > 1
+    ]
+    wrong += [
+        f"topic {name}: found in topics and in absent, wanted in one of them" for name in sorted({*names} & {*absent})
+    ]
     if wrong:
         raise ConfigError("; ".join(wrong))
     return wanted, absent
@@ -201,8 +207,9 @@ def _creation(topic: Wanted) -> Change:
     counts = {key: getattr(topic, key) for key in _COUNTS}
     values = {name: value for name, value in topic.config.items() if value is not None}
     said = {**{key: str(value) if value else "the brokers' default" for key, value in counts.items()}, **values}
-    differences = tuple(Difference(topic=topic.name, what=what, found=None, wanted=value)
-                        for what, value in said.items())
+    differences = tuple(
+        Difference(topic=topic.name, what=what, found=None, wanted=value) for what, value in said.items()
+    )
     return Change(action=Action.CREATE, topic=topic.name, differences=differences, set=values, **counts)
 
 
@@ -210,12 +217,14 @@ def _refusals(topic: Wanted, there: Found) -> Iterator[Refusal]:
     if topic.partitions is not None and topic.partitions < there.partitions:
         yield Refusal(
             difference=_count(topic.name, "partitions", there.partitions, topic.partitions),
-            remedy=f"want {there.partitions}, or make a new topic: records never leave their partition")
+            remedy=f"want {there.partitions}, or make a new topic: records never leave their partition",
+        )
     if topic.replication_factor is not None and topic.replication_factor != there.replication_factor:
         yield Refusal(
             difference=_count(topic.name, "replication_factor", there.replication_factor, topic.replication_factor),
             remedy=f"pylog partition reassign --topic {topic.name} --replication-factor {topic.replication_factor} "
-                   "--execute")
+            "--execute",
+        )
 
 
 def _growth(topic: Wanted, there: Found) -> Iterator[Change]:
@@ -227,12 +236,17 @@ def _growth(topic: Wanted, there: Found) -> Iterator[Change]:
 def _configuration(topic: Wanted, there: Found) -> Iterator[Change]:
     different = {name: value for name, value in topic.config.items() if there.config.get(name) != value}
     if different:
-        differences = tuple(Difference(topic=topic.name, what=name, found=there.config.get(name), wanted=value)
-                            for name, value in different.items())
+        differences = tuple(
+            Difference(topic=topic.name, what=name, found=there.config.get(name), wanted=value)
+            for name, value in different.items()
+        )
         yield Change(
-            action=Action.CONFIGURE, topic=topic.name, differences=differences,
+            action=Action.CONFIGURE,
+            topic=topic.name,
+            differences=differences,
             set={name: value for name, value in different.items() if value is not None},
-            unset=tuple(name for name, value in different.items() if value is None))
+            unset=tuple(name for name, value in different.items() if value is None),
+        )
 
 
 def _count(topic: str, what: str, found: int, wanted: int) -> Difference:

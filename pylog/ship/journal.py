@@ -111,11 +111,16 @@ class _Session:
         limit_bytes = _max_message_bytes(config)
         self._limit_bytes = min(limit_bytes - _OVERHEAD_BYTES, _LARGEST_ENTRY_BYTES)
         self._producer = Producer(
-            config.cluster, compression=config.compression, linger_ms=100, delivery_timeout_ms=0,
-            buffered_bytes=_BUFFERED_BYTES, reports_success=True, batch__size=limit_bytes - _OVERHEAD_BYTES // 2,
-            message__max__bytes=limit_bytes)
-        self._follower = Follower(
-            journalctl_command(cursor, since_boot=config.since_boot, directory=config.directory))
+            config.cluster,
+            compression=config.compression,
+            linger_ms=100,
+            delivery_timeout_ms=0,
+            buffered_bytes=_BUFFERED_BYTES,
+            reports_success=True,
+            batch__size=limit_bytes - _OVERHEAD_BYTES // 2,
+            message__max__bytes=limit_bytes,
+        )
+        self._follower = Follower(journalctl_command(cursor, since_boot=config.since_boot, directory=config.directory))
 
     def __enter__(self) -> "_Session":
         return self
@@ -166,8 +171,12 @@ class _Session:
         """Hand one entry over, or return False while the producer's buffer is full."""
         number = self._window.next_number
         is_taken = self._producer.send_nowait(
-            self._config.topic, value, self._config.key.encode(), headers=[(CURSOR_HEADER, cursor.encode())],
-            on_delivery=partial(self._delivered, number))
+            self._config.topic,
+            value,
+            self._config.key.encode(),
+            headers=[(CURSOR_HEADER, cursor.encode())],
+            on_delivery=partial(self._delivered, number),
+        )
         if is_taken:
             added = self._window.add(cursor)
             assert added == number, f"entry {added} was announced as {number}"
@@ -188,8 +197,14 @@ class _Session:
         if not len(self._window):
             self._acknowledged_s = now_s
         elif now_s - self._acknowledged_s > _SILENCE_S:
-            self._notices.tell(now_s, "warning", "no_acknowledgement", brokers=self._config.cluster.bootstrap,
-                               entries=len(self._window), since_s=int(now_s - self._acknowledged_s))
+            self._notices.tell(
+                now_s,
+                "warning",
+                "no_acknowledgement",
+                brokers=self._config.cluster.bootstrap,
+                entries=len(self._window),
+                since_s=int(now_s - self._acknowledged_s),
+            )
         if now_s - self._stored_s >= _STORE_INTERVAL_S:
             self._store()
         if self._failure is not None:

@@ -169,9 +169,11 @@ def _encode(zxid: int, entries: Iterable[tuple[str, Node | None]]) -> bytes:
         name = path.encode()
         parts += [_ENTRY.pack(node is not None, len(name)), name]
         if node is not None:
-            parts.append(_NODE.pack(
-                node.version, node.czxid, node.mzxid, node.ephemeral_owner, node.next_sequence, len(node.data)
-            ))
+            parts.append(
+                _NODE.pack(
+                    node.version, node.czxid, node.mzxid, node.ephemeral_owner, node.next_sequence, len(node.data)
+                )
+            )
             parts.append(node.data)
     payload = b"".join(parts)
     return _FRAME.pack(len(payload), crc32c(payload)) + payload

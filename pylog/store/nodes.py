@@ -146,8 +146,10 @@ class _Draft:
     def _delete(self, path: str, version: int, index: int) -> None:
         self._existing(path, version, index)
         prefix = path.rstrip("/") + "/"
-        if path == "/" or any(self._find(prefix + name) for name in self._tree.names.get(path, ())) or any(
-            node is not None and parent_of(other) == path for other, node in self.plan.changes.items()
+        if (
+            path == "/"
+            or any(self._find(prefix + name) for name in self._tree.names.get(path, ()))
+            or any(node is not None and parent_of(other) == path for other, node in self.plan.changes.items())
         ):
             raise NotEmpty(path, index)
         self.plan.changes[path] = None

@@ -79,10 +79,12 @@ class ClusterTree:
         """
         self.store.ensure("/pylog")
         with contextlib.suppress(NodeExists):
-            self.store.multi([
-                Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id)),
-                Create(znodes.FORMAT_LEVEL, znodes.encode_level(NEWEST_LEVEL)),
-            ])
+            self.store.multi(
+                [
+                    Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id)),
+                    Create(znodes.FORMAT_LEVEL, znodes.encode_level(NEWEST_LEVEL)),
+                ]
+            )
         return znodes.decode_cluster_id(self.store.get(znodes.CLUSTER_ID)[0])
 
     def level(self) -> int:
@@ -348,15 +350,15 @@ class ClusterTree:
         What else stands in a user's node, credentials above all, stays as it is.
         """
         paths = {entity: znodes.quota_path(entity) for entity in changes}
-        parents = list(dict.fromkeys(
-            parent
-            for entity in changes
-            if entity.user is not None and entity.client_id is not None
-            for parent in (f"{znodes.USER_CONFIGS}/{entity.user}", f"{znodes.USER_CONFIGS}/{entity.user}/clients")
-        ))
-        found = dict(zip(
-            [*paths.values(), *parents], self.store.get_many([*paths.values(), *parents]), strict=True
-        ))
+        parents = list(
+            dict.fromkeys(
+                parent
+                for entity in changes
+                if entity.user is not None and entity.client_id is not None
+                for parent in (f"{znodes.USER_CONFIGS}/{entity.user}", f"{znodes.USER_CONFIGS}/{entity.user}/clients")
+            )
+        )
+        found = dict(zip([*paths.values(), *parents], self.store.get_many([*paths.values(), *parents]), strict=True))
         operations: list[Operation] = [
             Create(path, znodes.encode_configs({}))
             for path in parents

@@ -220,9 +220,7 @@ def encode_batch(
         len(records),
     )
     crc = crc32c(packed, crc32c(under_crc))
-    front = struct.pack(
-        ">qiibI", base_offset, HEADER_BYTES - LENGTH_OVERHEAD + len(packed), leader_epoch, MAGIC, crc
-    )
+    front = struct.pack(">qiibI", base_offset, HEADER_BYTES - LENGTH_OVERHEAD + len(packed), leader_epoch, MAGIC, crc)
     return front + under_crc + packed
 
 

@@ -159,9 +159,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
 
 def _bare(directory: Path) -> Iterator[Bare]:
     subnet = hosts.free_subnet(f"{hosts.CHECKOUT_ID}-bare")
-    found = hosts.HostSet(
-        set="bare", network=f"{machines.new_set_name()}b", subnet=str(subnet), gateway=str(subnet[1])
-    )
+    found = hosts.HostSet(set="bare", network=f"{machines.new_set_name()}b", subnet=str(subnet), gateway=str(subnet[1]))
     for host in IDS:
         found.hosts[host] = hosts.Host(ip=hosts.address(found, host), container="", disks=[])
     machines.power_off(list(IDS))  # left by a run that was killed

@@ -109,8 +109,10 @@ def wait_known(admin: AdminClient, topic: str) -> None:
     def is_known() -> bool:
         try:
             nodes = admin.list_topics(timeout=10).brokers.values()
-            views = [AdminClient({"bootstrap.servers": f"{node.host}:{node.port}"}).list_topics(topic, timeout=2)
-                     for node in nodes]
+            views = [
+                AdminClient({"bootstrap.servers": f"{node.host}:{node.port}"}).list_topics(topic, timeout=2)
+                for node in nodes
+            ]
         except KafkaException:
             return False  # one died, and is registered for a little longer
         return all(view.topics[topic].partitions for view in views)

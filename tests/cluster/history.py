@@ -103,9 +103,7 @@ class Load:
         number = 0
         while not self._stop.is_set():
             for partition in range(self._partitions):
-                self._producer.produce(
-                    self._topic, str(number), partition=partition, on_delivery=self._delivered
-                )
+                self._producer.produce(self._topic, str(number), partition=partition, on_delivery=self._delivered)
             self._producer.poll(self._pause_s * self._partitions)
             number += 1
 

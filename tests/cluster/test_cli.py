@@ -87,14 +87,16 @@ def test_a_move_is_shown_and_called_off(pylog: Command, brokers: Brokers) -> Non
     status = pylog(*reassign, "--status", "--unthrottle", "--format", "json")
     assert len(throttles(pylog, "slow")) == 2, "not while it is on the move"
     assert status.json["partitions"] == [
-        {"topic": "slow", "partition": 0, "replicas": [there], "adding": [there], "removing": [here]}]
+        {"topic": "slow", "partition": 0, "replicas": [there], "adding": [there], "removing": [here]}
+    ]
     assert "1 moves were called off" in pylog(*reassign, "--cancel").notes
     wait_held(pylog, "slow", [[here]])
     wait_for(lambda: throttles(pylog, "slow") == {}, "the throttle is off")
     assert pylog(*reassign, "--status").notes == "0 partitions are on the move\n"
     wait_for(lambda: "throttled.rate" not in pylog("config", "describe", "broker", "1").text, "the rate is off")
     assert pylog("partition", "reassign", "--drain", "9").notes == (
-        "broker 9 is not registered and holds nothing\neverything is where it should be\n")
+        "broker 9 is not registered and holds nothing\neverything is where it should be\n"
+    )
 
 
 def test_a_throttle_that_an_interrupted_command_left_is_taken_off(pylog: Command, brokers: Brokers) -> None:
@@ -133,12 +135,20 @@ def test_the_end_of_a_log_is_told_by_who_leads_next_where_its_leader_just_died(
     wait_for(lambda: is_in_sync(brokers, "outlives"), "all in sync")
 
 
-@pytest.mark.parametrize(("arguments", "exit_code", "told"), [
-    ([], 2, "PYLOG-0012"), (["--to", "1", "--drain", "2"], 2, "PYLOG-0012"), (["-r", "1", "--cancel"], 2, "PYLOG-0012"),
-    (["--to", "all", "--unthrottle"], 2, "PYLOG-0012"),
-    (["--to", "one"], 2, "PYLOG-0011"), (["--to", "9"], 1, "PYLOG-0204"), (["-r", "4"], 1, "4 replicas on 3 brokers"),
-    (["--plan", "/does/not/exist"], 1, "PYLOG-0304"), (["--plan", "/etc/hostname"], 2, "this is no plan"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "told"),
+    [
+        ([], 2, "PYLOG-0012"),
+        (["--to", "1", "--drain", "2"], 2, "PYLOG-0012"),
+        (["-r", "1", "--cancel"], 2, "PYLOG-0012"),
+        (["--to", "all", "--unthrottle"], 2, "PYLOG-0012"),
+        (["--to", "one"], 2, "PYLOG-0011"),
+        (["--to", "9"], 1, "PYLOG-0204"),
+        (["-r", "4"], 1, "4 replicas on 3 brokers"),
+        (["--plan", "/does/not/exist"], 1, "PYLOG-0304"),
+        (["--plan", "/etc/hostname"], 2, "this is no plan"),
+    ],
+)
 def test_a_plan_that_cannot_be_is_refused(
     pylog: Command, brokers: Brokers, arguments: list[str], exit_code: int, told: str
 ) -> None:

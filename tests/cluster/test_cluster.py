@@ -122,9 +122,7 @@ def test_the_controllers_death_moves_its_duties(brokers: Brokers) -> None:
     assert len(consume(brokers, "before", 6, 60)) == 60, "what the killed broker had acknowledged is still there"
 
 
-def test_a_peer_without_the_secret_gets_nothing(
-    brokers: Brokers, zookeeper: ZooKeeper, tmp_path: Path
-) -> None:
+def test_a_peer_without_the_secret_gets_nothing(brokers: Brokers, zookeeper: ZooKeeper, tmp_path: Path) -> None:
     stranger = BrokerProcess(tmp_path, config_file=write_config(tmp_path, 9, zookeeper, secret=b"wrong"))
     # It never comes to an image, so it never serves a client.
     with pytest.raises(RuntimeError, match="does not know the cluster secret"):

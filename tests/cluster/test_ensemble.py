@@ -48,8 +48,10 @@ def test_new_servers_take_over_what_the_old_ones_have(tmp_path: Path) -> None:
         two.start()
         three.start()
         # Both know that they would be a majority, and tell each other so for a while.
-        wait_for(lambda: "Notification" in two.log_path.read_text() and "Notification" in three.log_path.read_text(),
-                 "the new ones have talked")
+        wait_for(
+            lambda: "Notification" in two.log_path.read_text() and "Notification" in three.log_path.read_text(),
+            "the new ones have talked",
+        )
         assert (mode(two), mode(three), mode(one)) == ("", "", "standalone")
 
         one.kill()

@@ -192,8 +192,9 @@ def test_t5_partition_isr_then_kill_leader(cluster: Spread) -> None:
         survivors = cluster.without(leader)
         wait_for(lambda: leaders(survivors, "t5") == {0: -1}, "nobody leads, rather than one that lacks records")
         for broker in survivors.values():
-            wait_for(lambda broker=broker: not broker.admin("GET", "/ready")[1]["ready"],
-                     "without a leader nobody is ready")
+            wait_for(
+                lambda broker=broker: not broker.admin("GET", "/ready")[1]["ready"], "without a leader nobody is ready"
+            )
         assert isrs(survivors, "t5") == {0: {leader}}
         cluster.network.heal()
         cluster.brokers[leader].start()
@@ -222,8 +223,9 @@ def test_an_unclean_leader_is_elected_only_where_the_topic_says_so(cluster: Spre
         resource = ConfigResource(ResourceType.TOPIC, "loses", incremental_configs=[entry])
         admin.incremental_alter_configs([resource])[resource].result(20)
         for one, broker in survivors.items():
-            wait_for(lambda one=one, broker=broker: leaders({one: broker}, "loses") == {0: other},
-                     "who lacks records leads")
+            wait_for(
+                lambda one=one, broker=broker: leaders({one: broker}, "loses") == {0: other}, "who lacks records leads"
+            )
             assert leaders({one: broker}, "waits") == {0: -1}
         goes_on(load, "writes go on")
         cluster.network.heal()

@@ -76,7 +76,7 @@ def test_t2_kill9_acks1_acks0(brokers: Brokers, acks: int) -> None:
     assert not history.invented()
     assert not history.reordered()
     lost = history.lost()
-    print(f"acks={acks}: lost {({number: len(rows) for number, rows in lost.items()})}")
+    print(f"acks={acks}: lost { ({number: len(rows) for number, rows in lost.items()}) }")
     assert all(led[number] == victim for number in lost), "other leaders lose nothing"
     for number, rows in lost.items():
         acknowledged = history.acknowledged[number]

@@ -55,8 +55,12 @@ def produce(bootstrap: str, topic: str, values: Sequence[str], partitions: int =
     failed: list[object] = []
     producer = Producer({"bootstrap.servers": bootstrap})
     for number, value in enumerate(values):
-        producer.produce(topic, value, partition=number % partitions,
-                         on_delivery=lambda error, _message: failed.append(error) if error else None)
+        producer.produce(
+            topic,
+            value,
+            partition=number % partitions,
+            on_delivery=lambda error, _message: failed.append(error) if error else None,
+        )
     assert producer.flush(30) == 0
     assert not failed, failed[:3]
 
@@ -80,9 +84,20 @@ class MemberProcess:
     def __init__(self, directory: Path, client: str, bootstrap: str, group: str, topic: str, **options: str) -> None:
         self.client = client
         self._path = directory / f"{client}-{time.monotonic_ns()}.out"
-        command = _java(bootstrap, group, topic) if client == "java" else [
-            sys.executable, "-m", "tests.consumers.member", client, bootstrap, group, topic,
-            *(f"{name.replace('__', '.')}={value}" for name, value in options.items())]
+        command = (
+            _java(bootstrap, group, topic)
+            if client == "java"
+            else [
+                sys.executable,
+                "-m",
+                "tests.consumers.member",
+                client,
+                bootstrap,
+                group,
+                topic,
+                *(f"{name.replace('__', '.')}={value}" for name, value in options.items()),
+            ]
+        )
         with self._path.open("wb") as output, self._path.with_suffix(".err").open("wb") as errors:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
 
@@ -129,11 +144,18 @@ class MemberProcess:
 
 
 def _java(bootstrap: str, group: str, topic: str) -> list[str]:
-    settings = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS, "client.id": "java",
-                "auto.commit.interval.ms": 200, "auto.offset.reset": "earliest", "max.poll.interval.ms": 20_000}
+    settings = {
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "client.id": "java",
+        "auto.commit.interval.ms": 200,
+        "auto.offset.reset": "earliest",
+        "max.poll.interval.ms": 20_000,
+    }
     properties = [part for name, value in settings.items() for part in ("--consumer-property", f"{name}={value}")]
-    return java_command(CONSOLE_CONSUMER, "--bootstrap-server", bootstrap, "--topic", topic, "--group", group,
-                        *properties)
+    return java_command(
+        CONSOLE_CONSUMER, "--bootstrap-server", bootstrap, "--topic", topic, "--group", group, *properties
+    )
 
 
 Start = Callable[..., MemberProcess]
@@ -178,14 +200,17 @@ class GroupView:
 
     def state(self) -> ConsumerGroupState:
         """Return its state."""
-        state: ConsumerGroupState = self._admin.describe_consumer_groups(
-            [self._group], request_timeout=10)[self._group].result(15).state
+        state: ConsumerGroupState = (
+            self._admin.describe_consumer_groups([self._group], request_timeout=10)[self._group].result(15).state
+        )
         return state
 
     def wait_stable(self, *clients: str) -> None:
         """Wait until the members are exactly these, each with partitions."""
-        wait_until(lambda: self._quietly(self.clients) == sorted(clients),
-                   lambda: f"{self._group} is of {clients}, found {self._quietly(self.clients)}")
+        wait_until(
+            lambda: self._quietly(self.clients) == sorted(clients),
+            lambda: f"{self._group} is of {clients}, found {self._quietly(self.clients)}",
+        )
 
     def wait_empty(self, timeout_s: float = WAIT_S) -> None:
         """Wait until nobody is in it."""

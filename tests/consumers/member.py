@@ -40,9 +40,16 @@ def run_confluent(bootstrap: str, group: str, topic: str, options: Mapping[str, 
     from confluent_kafka import Consumer, KafkaError
 
     settings: dict[str, Any] = {
-        "bootstrap.servers": bootstrap, "group.id": group, "client.id": "confluent", "auto.offset.reset": "earliest",
-        "session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS, "auto.commit.interval.ms": 200,
-        "topic.metadata.refresh.interval.ms": 500, "log_level": 0}
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "client.id": "confluent",
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "auto.commit.interval.ms": 200,
+        "topic.metadata.refresh.interval.ms": 500,
+        "log_level": 0,
+    }
 
     consumer = Consumer(settings | dict(options))
     is_cooperative = options.get("partition.assignment.strategy") == "cooperative-sticky"
@@ -51,6 +58,7 @@ def run_confluent(bootstrap: str, group: str, topic: str, options: Mapping[str, 
         def take(_: object, partitions: Iterable[Any]) -> None:
             emit(**{kind: sorted(one.partition for one in partitions)})
             act(partitions) if kind == "assigned" else act()
+
         return take
 
     assign = consumer.incremental_assign if is_cooperative else consumer.assign
@@ -81,9 +89,16 @@ def run_kafka_python(bootstrap: str, group: str, topic: str, options: Mapping[st
             emit(revoked=sorted(one.partition for one in revoked))
 
     consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap, group_id=group, client_id="kafka-python", auto_offset_reset="earliest",
-        session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS, auto_commit_interval_ms=200,
-        max_poll_interval_ms=20_000, **options)
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        client_id="kafka-python",
+        auto_offset_reset="earliest",
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        auto_commit_interval_ms=200,
+        max_poll_interval_ms=20_000,
+        **options,
+    )
     consumer.subscribe([topic], listener=Listener())
     while not _is_ended:
         for messages in consumer.poll(KAFKA_PYTHON_POLL_MS).values():
@@ -109,9 +124,17 @@ async def _aiokafka(bootstrap: str, group: str, topic: str, options: Mapping[str
             emit(revoked=sorted(one.partition for one in revoked))
 
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, group_id=group, client_id="aiokafka", auto_offset_reset="earliest",
-        session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS, auto_commit_interval_ms=200,
-        rebalance_timeout_ms=20_000, partition_assignment_strategy=[RangePartitionAssignor], **options)
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        client_id="aiokafka",
+        auto_offset_reset="earliest",
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        auto_commit_interval_ms=200,
+        rebalance_timeout_ms=20_000,
+        partition_assignment_strategy=[RangePartitionAssignor],
+        **options,
+    )
     consumer.subscribe([topic], listener=Listener())
     await consumer.start()
     while not _is_ended:
@@ -130,8 +153,12 @@ def run_streams(bootstrap: str, group: str, topic: str, options: Mapping[str, st
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("kazoo").setLevel(logging.WARNING)
-    own: dict[str, Any] = {"start": "smallest", "auto_commit_interval_ms": 200, "session_timeout_ms": 2_000,
-                           **{name: int(text) if text.isdigit() else text for name, text in options.items()}}
+    own: dict[str, Any] = {
+        "start": "smallest",
+        "auto_commit_interval_ms": 200,
+        "session_timeout_ms": 2_000,
+        **{name: int(text) if text.isdigit() else text for name, text in options.items()},
+    }
     linger_s = own.pop("linger_ms", 0) / 1000
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -150,8 +177,7 @@ def _text(value: bytes | None) -> str:
     return (value or b"").decode()
 
 
-RUNS = {"confluent": run_confluent, "kafka-python": run_kafka_python, "aiokafka": run_aiokafka,
-        "streams": run_streams}
+RUNS = {"confluent": run_confluent, "kafka-python": run_kafka_python, "aiokafka": run_aiokafka, "streams": run_streams}
 
 
 def main(arguments: list[str]) -> None:

@@ -40,8 +40,13 @@ from pylog.wire.api.table import ApiKey, is_flexible
 
 TOPIC = "storm"
 VERSIONS = {
-    ApiKey.JOIN_GROUP: 7, ApiKey.SYNC_GROUP: 5, ApiKey.HEARTBEAT: 4, ApiKey.LEAVE_GROUP: 4,
-    ApiKey.OFFSET_COMMIT: 8, ApiKey.OFFSET_FETCH: 7, ApiKey.FIND_COORDINATOR: 4,
+    ApiKey.JOIN_GROUP: 7,
+    ApiKey.SYNC_GROUP: 5,
+    ApiKey.HEARTBEAT: 4,
+    ApiKey.LEAVE_GROUP: 4,
+    ApiKey.OFFSET_COMMIT: 8,
+    ApiKey.OFFSET_FETCH: 7,
+    ApiKey.FIND_COORDINATOR: 4,
 }
 SESSION_MS = 1_000
 REBALANCE_MS = 3_000
@@ -129,18 +134,27 @@ class RawMember:
         other = RawMember(self._address, self._ledger, 0)
         try:
             await other.connect()
-            await other.ask(LeaveGroupRequest(
-                group_id=TOPIC, members=[MemberIdentity(member_id=self._member_id)]), LeaveGroupResponse)
+            await other.ask(
+                LeaveGroupRequest(group_id=TOPIC, members=[MemberIdentity(member_id=self._member_id)]),
+                LeaveGroupResponse,
+            )
         except (OSError, asyncio.IncompleteReadError):
             pass  # the broker is away; the session ends by itself
         finally:
             other.disconnect()
 
     async def _join(self) -> None:
-        joined = await self.ask(JoinGroupRequest(
-            group_id=TOPIC, session_timeout_ms=SESSION_MS, rebalance_timeout_ms=REBALANCE_MS,
-            member_id=self._member_id, protocol_type="storm",
-            protocols=[JoinGroupRequestProtocol(name="chunks", metadata=b"")]), JoinGroupResponse)
+        joined = await self.ask(
+            JoinGroupRequest(
+                group_id=TOPIC,
+                session_timeout_ms=SESSION_MS,
+                rebalance_timeout_ms=REBALANCE_MS,
+                member_id=self._member_id,
+                protocol_type="storm",
+                protocols=[JoinGroupRequestProtocol(name="chunks", metadata=b"")],
+            ),
+            JoinGroupResponse,
+        )
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = joined.member_id
             return await self._join()
@@ -151,11 +165,21 @@ class RawMember:
             members = [one.member_id for one in joined.members]
             assignments = [
                 SyncGroupRequestAssignment(
-                    member_id=member, assignment=bytes(range(number, self._ledger.partitions, len(members))))
-                for number, member in enumerate(members)]
-        synced = await self.ask(SyncGroupRequest(
-            group_id=TOPIC, generation_id=self._generation, member_id=self._member_id, protocol_type="storm",
-            protocol_name="chunks", assignments=assignments), SyncGroupResponse)
+                    member_id=member, assignment=bytes(range(number, self._ledger.partitions, len(members)))
+                )
+                for number, member in enumerate(members)
+            ]
+        synced = await self.ask(
+            SyncGroupRequest(
+                group_id=TOPIC,
+                generation_id=self._generation,
+                member_id=self._member_id,
+                protocol_type="storm",
+                protocol_name="chunks",
+                assignments=assignments,
+            ),
+            SyncGroupResponse,
+        )
         await self._check(synced.error_code)
         owned = list(synced.assignment)
         self._ledger.assigned(self._generation, self._member_id, owned)
@@ -163,8 +187,16 @@ class RawMember:
         return None
 
     async def _find_positions(self, owned: list[int]) -> None:
-        found = await self.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=TOPIC, topics=[
-            OffsetFetchRequestTopic(name=TOPIC, partition_indexes=owned)])]), OffsetFetchResponse)
+        found = await self.ask(
+            OffsetFetchRequest(
+                groups=[
+                    OffsetFetchRequestGroup(
+                        group_id=TOPIC, topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=owned)]
+                    )
+                ]
+            ),
+            OffsetFetchResponse,
+        )
         await self._check(found.groups[0].error_code)
         self._positions = {}
         for topic in found.groups[0].topics:
@@ -181,29 +213,45 @@ class RawMember:
             await asyncio.sleep(self._random.random() * BEAT_S)  # here a crash is one between work and commit
             if self._positions:
                 await self._commit()
-            beat = await self.ask(HeartbeatRequest(
-                group_id=TOPIC, generation_id=self._generation, member_id=self._member_id), HeartbeatResponse)
+            beat = await self.ask(
+                HeartbeatRequest(group_id=TOPIC, generation_id=self._generation, member_id=self._member_id),
+                HeartbeatResponse,
+            )
             await self._check(beat.error_code)
 
     async def _commit(self) -> None:
         wanted = dict(self._positions)
-        answer = await self.ask(OffsetCommitRequest(
-            group_id=TOPIC, generation_id_or_member_epoch=self._generation, member_id=self._member_id,
-            topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[
-                OffsetCommitRequestPartition(partition_index=partition, committed_offset=position)
-                for partition, position in wanted.items()])]), OffsetCommitResponse)
+        answer = await self.ask(
+            OffsetCommitRequest(
+                group_id=TOPIC,
+                generation_id_or_member_epoch=self._generation,
+                member_id=self._member_id,
+                topics=[
+                    OffsetCommitRequestTopic(
+                        name=TOPIC,
+                        partitions=[
+                            OffsetCommitRequestPartition(partition_index=partition, committed_offset=position)
+                            for partition, position in wanted.items()
+                        ],
+                    )
+                ],
+            ),
+            OffsetCommitResponse,
+        )
         for row in answer.topics[0].partitions:
             await self._check(row.error_code)
-            self._ledger.accepted(
-                self._generation, self._member_id, row.partition_index, wanted[row.partition_index])
+            self._ledger.accepted(self._generation, self._member_id, row.partition_index, wanted[row.partition_index])
 
     async def _check(self, code: int) -> None:
         if code == ErrorCode.NONE:
             return
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._member_id = "" if code == ErrorCode.UNKNOWN_MEMBER_ID else self._member_id
-        elif code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                      ErrorCode.NOT_COORDINATOR):
+        elif code in (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.NOT_COORDINATOR,
+        ):
             await asyncio.sleep(0.02)
         else:
             assert code == ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode(code)
@@ -229,4 +277,4 @@ class RawMember:
         self._writer.write(len(frame).to_bytes(4, "big") + frame)
         size = int.from_bytes(await self._reader.readexactly(4), "big")
         body = memoryview(await self._reader.readexactly(size))
-        return answer.decode(version, body[len(encode_response_header(0, int(key), version)):])
+        return answer.decode(version, body[len(encode_response_header(0, int(key), version)) :])

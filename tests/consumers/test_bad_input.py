@@ -48,34 +48,56 @@ def ask(address: tuple[str, int], *requests: tuple[Request, type[Message]]) -> l
 
 
 def join(
-    group: str = "g", *, instance: str | None = None, kind: str = "consumer", protocols: Sequence[str] = ("range",),
-    member: str = "", session_ms: int = 1000,
+    group: str = "g",
+    *,
+    instance: str | None = None,
+    kind: str = "consumer",
+    protocols: Sequence[str] = ("range",),
+    member: str = "",
+    session_ms: int = 1000,
 ) -> tuple[Request, type[Message]]:
     return JoinGroupRequest(
-        group_id=group, session_timeout_ms=session_ms, rebalance_timeout_ms=1000, member_id=member,
-        group_instance_id=instance, protocol_type=kind,
-        protocols=[JoinGroupRequestProtocol(name=name, metadata=b"\xff") for name in protocols]), JoinGroupResponse
+        group_id=group,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=1000,
+        member_id=member,
+        group_instance_id=instance,
+        protocol_type=kind,
+        protocols=[JoinGroupRequestProtocol(name=name, metadata=b"\xff") for name in protocols],
+    ), JoinGroupResponse
 
 
-@pytest.mark.parametrize(("request_", "code"), [
-    (join(""), ErrorCode.INVALID_GROUP_ID),
-    (join("g" * 8192), ErrorCode.INVALID_GROUP_ID),
-    (join(instance="i" * 256), ErrorCode.INVALID_REQUEST),
-    (join(kind="k" * 256), ErrorCode.INVALID_REQUEST),
-    (join(protocols=["p" * 256]), ErrorCode.INVALID_REQUEST),
-    (join(protocols=[]), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-    (join(kind=""), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-    (join(member="made up"), ErrorCode.UNKNOWN_MEMBER_ID),
-    (join(session_ms=-1), ErrorCode.INVALID_SESSION_TIMEOUT),
-    (join(session_ms=2**31 - 1), ErrorCode.INVALID_SESSION_TIMEOUT),
-    ((SyncGroupRequest(group_id="g", generation_id=1, member_id="m"), SyncGroupResponse),
-     ErrorCode.UNKNOWN_MEMBER_ID),
-    ((HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse),
-     ErrorCode.UNKNOWN_MEMBER_ID),
-    ((HeartbeatRequest(group_id="", generation_id=1, member_id="m"), HeartbeatResponse), ErrorCode.INVALID_GROUP_ID),
-    ((LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")]), LeaveGroupResponse),
-     ErrorCode.UNKNOWN_MEMBER_ID),
-])
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (join(""), ErrorCode.INVALID_GROUP_ID),
+        (join("g" * 8192), ErrorCode.INVALID_GROUP_ID),
+        (join(instance="i" * 256), ErrorCode.INVALID_REQUEST),
+        (join(kind="k" * 256), ErrorCode.INVALID_REQUEST),
+        (join(protocols=["p" * 256]), ErrorCode.INVALID_REQUEST),
+        (join(protocols=[]), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (join(kind=""), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (join(member="made up"), ErrorCode.UNKNOWN_MEMBER_ID),
+        (join(session_ms=-1), ErrorCode.INVALID_SESSION_TIMEOUT),
+        (join(session_ms=2**31 - 1), ErrorCode.INVALID_SESSION_TIMEOUT),
+        (
+            (SyncGroupRequest(group_id="g", generation_id=1, member_id="m"), SyncGroupResponse),
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ),
+        (
+            (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse),
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ),
+        (
+            (HeartbeatRequest(group_id="", generation_id=1, member_id="m"), HeartbeatResponse),
+            ErrorCode.INVALID_GROUP_ID,
+        ),
+        (
+            (LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")]), LeaveGroupResponse),
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ),
+    ],
+)
 def test_each_fault_has_its_error(
     address: tuple[str, int], request_: tuple[Request, type[Message]], code: ErrorCode
 ) -> None:

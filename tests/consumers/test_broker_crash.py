@@ -14,8 +14,7 @@ def test_committed_offsets_survive_a_kill(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, config=CONFIG) as broker:
         create_topic(broker.bootstrap, "t", partitions=2)
         produce(broker.bootstrap, "t", numbered("r", 20), partitions=2)
-        settings = {"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.auto.commit": False,
-                    "log_level": 0}
+        settings = {"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.auto.commit": False, "log_level": 0}
         wanted = [TopicPartition("t", 0, 7, "half way"), TopicPartition("t", 1, 3)]
         consumer = Consumer(settings)
         committed = consumer.commit(offsets=wanted, asynchronous=False)
@@ -54,8 +53,10 @@ def test_a_group_goes_on_after_a_kill(tmp_path: Path) -> None:
         GroupView(broker.bootstrap, "g").wait_stable("confluent", "kafka-python")
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.auto.commit": False})
         partitions = [TopicPartition("t", number) for number in range(PARTITIONS)]
-        wait_until(lambda: all(one.offset == 10 for one in consumer.committed(partitions, timeout=30)),
-                   "everything is committed")
+        wait_until(
+            lambda: all(one.offset == 10 for one in consumer.committed(partitions, timeout=30)),
+            "everything is committed",
+        )
         consumer.close()
         broker.stop()
         check_all(broker.data_dir)

@@ -130,7 +130,8 @@ def test_a_restarted_static_member_moves_nothing(broker: BrokerProcess, topic: s
     at_least_once([again, other], numbered("after"))
     assert [event for event in other.events() if "assigned" in event] == assigned
     assert [event for event in again.events() if "assigned" in event] == [
-        event for event in first.events() if "assigned" in event][-1:]
+        event for event in first.events() if "assigned" in event
+    ][-1:]
 
 
 def test_a_second_member_with_the_same_instance_id_fences_the_first(
@@ -153,8 +154,10 @@ def test_cooperative_members_keep_what_does_not_move(broker: BrokerProcess, topi
     second = start("confluent", "cooperative", topic, **sticky)
     group.wait_stable("confluent", "confluent")
     half = PARTITIONS // 2
-    wait_until(lambda: sum(len(event.get("assigned", ())) for event in second.events()) == half,
-               lambda: f"{first.events()} {second.events()}")
+    wait_until(
+        lambda: sum(len(event.get("assigned", ())) for event in second.events()) == half,
+        lambda: f"{first.events()} {second.events()}",
+    )
     revoked = [number for event in first.events() for number in event.get("revoked", ())]
     assigned = [number for event in second.events() for number in event.get("assigned", ())]
     assert sorted(revoked) == sorted(assigned)

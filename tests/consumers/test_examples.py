@@ -14,8 +14,10 @@ from tests.servers.zookeeper import ZooKeeper
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ELSEWHERE = {
-    "quickstart": "tests/net/test_cli_cluster.py", "spark_batch": "tests/pipeline/test_examples.py",
-    "spark_stream": "tests/pipeline/test_examples.py", "spark_windows": "tests/pipeline/test_examples.py",
+    "quickstart": "tests/net/test_cli_cluster.py",
+    "spark_batch": "tests/pipeline/test_examples.py",
+    "spark_stream": "tests/pipeline/test_examples.py",
+    "spark_windows": "tests/pipeline/test_examples.py",
 }
 PRINTED = {
     "plain_client": ["0 record 0", "1 record 1", "2 record 2"],
@@ -33,16 +35,25 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
     """A broker and its ZooKeeper."""
     home = tmp_path_factory.mktemp("cluster")
     with ZooKeeper(home / "zookeeper") as zookeeper:
-        config = write_config(home / "broker", 1, zookeeper, **CONFIG | {
-            "offsets.topic.replication.factor": 1, "default.replication.factor": 1, "num.partitions": 4})
+        config = write_config(
+            home / "broker",
+            1,
+            zookeeper,
+            **CONFIG | {"offsets.topic.replication.factor": 1, "default.replication.factor": 1, "num.partitions": 4},
+        )
         with BrokerProcess(home / "broker", config_file=config) as broker:
             yield broker.bootstrap, zookeeper.hosts
 
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_it_prints_what_it_should(name: str, cluster: tuple[str, str]) -> None:
-    ended = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py"), *cluster], capture_output=True, text=True,
-                           check=False, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *cluster],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert (ended.returncode, sorted(ended.stdout.splitlines())) == (0, sorted(PRINTED[name])), ended.stderr
 
 

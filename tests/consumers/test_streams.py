@@ -55,7 +55,8 @@ def start(tmp_path: Path, broker: BrokerProcess, zookeeper: ZooKeeper) -> Iterat
     """Starts consumers as processes."""
     with run_members(tmp_path, broker.bootstrap) as start_member:
         yield lambda group, topic, **options: start_member(
-            "streams", group, topic, zookeeper=zookeeper.hosts, **options)
+            "streams", group, topic, zookeeper=zookeeper.hosts, **options
+        )
 
 
 Connect = Callable[..., ConsumerConnector]
@@ -166,7 +167,11 @@ class TestGroups:
     """F49 to F54, F59, F65 to F72: who gets what."""
 
     def test_four_processes_one_killed(
-        self, broker: BrokerProcess, zookeeper: ZooKeeper, topic: str, start: Callable[..., MemberProcess],
+        self,
+        broker: BrokerProcess,
+        zookeeper: ZooKeeper,
+        topic: str,
+        start: Callable[..., MemberProcess],
         store: ZooKeeperStore,
     ) -> None:
         members = [start("four", topic) for _ in range(4)]
@@ -358,8 +363,10 @@ class TestFaults:
             join()
             for _ in range(chance.randrange(3) if len(running) > 5 else 0):
                 running.pop(chance.randrange(len(running)))[0].close()
-        wait_until(lambda: sum(len(one.got) for one in readers) >= len(values), lambda: repr(Counter(
-            len(one.got) for one in readers)))
+        wait_until(
+            lambda: sum(len(one.got) for one in readers) >= len(values),
+            lambda: repr(Counter(len(one.got) for one in readers)),
+        )
         each_once(readers, values)  # type: ignore[arg-type]
         assert len(readers) == 60
         alive = [consumer for consumer, _ in running]
@@ -375,8 +382,9 @@ class TestFaults:
         first.kill()
         second = start("crash", topic)
         each_once([second], numbered("crash", 200))
-        wait_until(lambda: sum(committed(store, "crash", topic, number) for number in range(PARTITIONS)) == 200,
-                   "it commits")
+        wait_until(
+            lambda: sum(committed(store, "crash", topic, number) for number in range(PARTITIONS)) == 200, "it commits"
+        )
         second.kill()
         produce(broker.bootstrap, topic, numbered("next"))
         third = start("crash", topic)
@@ -412,8 +420,10 @@ class TestFaults:
             store = random.Random(at).choice([first, second])._store
             wait_until(lambda store=store: store._client.client_id, "it has a session")
             expire_zookeeper(store)
-        wait_until(lambda: {value for one in readers for value in one.values} >= set(values),
-                   lambda: repr([len(one.got) for one in readers]))
+        wait_until(
+            lambda: {value for one in readers for value in one.values} >= set(values),
+            lambda: repr([len(one.got) for one in readers]),
+        )
         wait_until(lambda: len(first.owned()) == len(second.owned()) == PARTITIONS // 2, "both have their share")
         assert not first.owned().keys() & second.owned().keys()
         assert len(zk_owners(zookeeper, "session", topic)) == PARTITIONS
@@ -448,8 +458,10 @@ class TestFaults:
 
         setattr(loser._ownership, act.__name__, once)
         readers.append(Reader(second.createMessageStreams(topic, 1)[0]))
-        wait_until(lambda: len(first.owned()) == len(second.owned()) == PARTITIONS // 2,
-                   lambda: f"{first.owned()} {second.owned()}")
+        wait_until(
+            lambda: len(first.owned()) == len(second.owned()) == PARTITIONS // 2,
+            lambda: f"{first.owned()} {second.owned()}",
+        )
         assert expired
         assert not first.owned().keys() & second.owned().keys()
         wait_until(lambda: len(zk_owners(zookeeper, group, topic)) == PARTITIONS, "each partition has an owner")
@@ -457,7 +469,11 @@ class TestFaults:
         each_once(readers, numbered("calm"))  # type: ignore[arg-type]
 
     def test_a_frozen_owner_commits_nothing_when_it_wakes(
-        self, broker: BrokerProcess, topic: str, start: Callable[..., MemberProcess], connect: Connect,
+        self,
+        broker: BrokerProcess,
+        topic: str,
+        start: Callable[..., MemberProcess],
+        connect: Connect,
         store: ZooKeeperStore,
     ) -> None:
         """SIGSTOP is what a machine that stalls looks like: its session ends, another takes over, it wakes up."""
@@ -480,9 +496,7 @@ class TestFaults:
         wait_until(lambda: committed(store, "frozen", topic) == 501, "it commits again")
         assert not set(numbered("one", 500)) - set(reader.values) - set(frozen.values[:before])
 
-    def test_a_damaged_batch_is_not_handed_out(
-        self, broker: BrokerProcess, connect: Connect
-    ) -> None:
+    def test_a_damaged_batch_is_not_handed_out(self, broker: BrokerProcess, connect: Connect) -> None:
         """F78: the CRC is checked on the way out as well."""
         create_topic(broker.bootstrap, "damaged", partitions=1)
         produce(broker.bootstrap, "damaged", ["a" * 50], partitions=1)

@@ -20,8 +20,9 @@ def admin(broker: BrokerProcess) -> AdminClient:
 
 def commit(bootstrap: str, group: str, *offsets: TopicPartition) -> None:
     """Commit from outside the group, as a consumer does that assigns itself."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False,
-                         "log_level": 0})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
+    )
     try:
         for one in consumer.commit(offsets=list(offsets), asynchronous=False) or ():
             assert one.error is None, one.error
@@ -50,16 +51,25 @@ class TestJavaTool:
         bootstrap = broker.bootstrap
         assert ["readers"] in groups_command(bootstrap, "--list")
         rows = groups_command(bootstrap, "--describe", "--group", "readers")
-        assert sorted(rows[-2:]) == [["readers", "tool", "0", "4", "10", "6", "-", "-", "-"],
-                             ["readers", "tool", "1", "10", "10", "0", "-", "-", "-"]]
+        assert sorted(rows[-2:]) == [
+            ["readers", "tool", "0", "4", "10", "6", "-", "-", "-"],
+            ["readers", "tool", "1", "10", "10", "0", "-", "-", "-"],
+        ]
         reset = ("--reset-offsets", "--group", "readers", "--topic", "tool", "--to-earliest")
         groups_command(bootstrap, *reset, "--execute")
         assert ["readers", "tool", "0", "0", "10", "10", "-", "-", "-"] in groups_command(
-            bootstrap, "--describe", "--group", "readers")
+            bootstrap, "--describe", "--group", "readers"
+        )
         groups_command(bootstrap, "--delete-offsets", "--group", "readers", "--topic", "tool:1")
         assert len(groups_command(bootstrap, "--describe", "--group", "readers")) == len(rows) - 1
         assert groups_command(bootstrap, "--delete", "--group", "readers")[-1][:6] == [
-            "Deletion", "of", "requested", "consumer", "groups", "('readers')"]
+            "Deletion",
+            "of",
+            "requested",
+            "consumer",
+            "groups",
+            "('readers')",
+        ]
         assert ["readers"] not in groups_command(bootstrap, "--list")
 
     def test_members_of_a_running_group(self, broker: BrokerProcess, topic: str, start: Start) -> None:

@@ -89,7 +89,8 @@ def test_offsets_in_the_offsets_topic_are_seen_by_every_tool(
         each_once([reader], numbered("first"))  # type: ignore[list-item]
     per_partition = len(numbered("first")) // PARTITIONS
     assert GroupAdmin(broker.bootstrap).committed("topic-offsets") == {
-        TopicPartition(topic, number): per_partition for number in range(PARTITIONS)}
+        TopicPartition(topic, number): per_partition for number in range(PARTITIONS)
+    }
     produce(broker.bootstrap, topic, numbered("second"))
     with connect(broker, zookeeper, "topic-offsets", offsets_in="kafka") as consumer:
         reader = Reader(consumer.createMessageStreams(topic, 1)[0])

@@ -45,9 +45,7 @@ MEMORY_BYTES = 200 << 20
 TOPIC = "name"  # as `sample` names everything
 
 REQUESTS = {cls.api_key: cls for cls in message_classes() if issubclass(cls, Request) and cls.api_key in SERVED}
-CASES = [
-    (key, version) for key, row in SERVED.items() for version in range(row.min_served, row.max_advertised + 1)
-]
+CASES = [(key, version) for key, row in SERVED.items() for version in range(row.min_served, row.max_advertised + 1)]
 
 
 class LiveBroker:

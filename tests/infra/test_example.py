@@ -33,7 +33,8 @@ def test_the_production_example_passes_preflight_on_these_hosts(
     for name, mine in zip(names, itertools.cycle(ours), strict=False):
         given = example.get_variables(name)
         stand_in = {key: mine[key] for key in CONNECTION if key in mine} | {
-            "ansible_user": mine.get("ansible_user", "root"), "ansible_become": False,
+            "ansible_user": mine.get("ansible_user", "root"),
+            "ansible_become": False,
             # Without the filter, so that who can reach which port is judged by these hosts' own addresses.
             "firewall_enabled": False,
             "pylog_trusted_networks": [str(mine["ansible_host"]).rpartition(".")[0] + ".0/24"],
@@ -43,8 +44,16 @@ def test_the_production_example_passes_preflight_on_these_hosts(
             stand_in["disks_devices"] = [{**entry, "device": own["device"]} for entry, own in pairs]
         (directory / "host_vars" / f"{name}.yml").write_text(yaml.safe_dump(stand_in))
     program = str(Path(sys.executable).with_name("ansible-playbook"))
-    command = [program, "-i", "inventories/example", "-i", str(directory), "playbooks/preflight.yml",
-               "-e", f"vault_cluster_secret={'x' * 32}"]
+    command = [
+        program,
+        "-i",
+        "inventories/example",
+        "-i",
+        str(directory),
+        "playbooks/preflight.yml",
+        "-e",
+        f"vault_cluster_secret={'x' * 32}",
+    ]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr

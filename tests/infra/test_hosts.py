@@ -86,9 +86,7 @@ def test_data_disks_are_read_and_written_in_the_order_that_is_wanted(host: Host,
         assert found == [str(read_ahead_kib), scheduler or found[1]], source
 
 
-def test_zookeeper_runs_with_its_own_id(
-    host: Host, mine: dict[str, Any], on_failure_show_journal: ShowJournal
-) -> None:
+def test_zookeeper_runs_with_its_own_id(host: Host, mine: dict[str, Any], on_failure_show_journal: ShowJournal) -> None:
     on_failure_show_journal("pylog-zookeeper")
     assert host.service("pylog-zookeeper").is_running
     assert host.check_output("cat /var/lib/pylog-zookeeper/myid") == str(mine["zookeeper_id"])

@@ -137,8 +137,11 @@ def test_each_alert_is_raised_on_live_hosts(
 ) -> None:
     """Everything that one can make go wrong without harm goes wrong at once; then all is put right again."""
     [balancer] = runner.get_hosts("pylog_load_balancer")
-    live = [name for name in runner.get_hosts("pylog_broker")
-            if variables(name)["pylog_datacenter"] == variables(balancer)["pylog_datacenter"]]
+    live = [
+        name
+        for name in runner.get_hosts("pylog_broker")
+        if variables(name)["pylog_datacenter"] == variables(balancer)["pylog_datacenter"]
+    ]
     kept, away = live[0], live[-1]
     assert kept != away
     [instance] = variables(away)["pylog_broker_instances"]
@@ -148,9 +151,15 @@ def test_each_alert_is_raised_on_live_hosts(
     admin.create_topics([NewTopic(topic, 3, len(live), config={"max.message.bytes": "1000"})])[topic].result(30)
 
     wanted = {
-        ("PylogBrokerDown", away), ("PylogHostDown", away), ("PylogLoadBalancerDown", balancer),
-        ("PylogPartitionsUnderReplicated", kept), ("PylogDiskFilling", kept), ("PylogDiskFull", kept),
-        ("PylogStrayDirectories", kept), ("PylogRetentionLate", kept), ("PylogRetentionFailed", kept),
+        ("PylogBrokerDown", away),
+        ("PylogHostDown", away),
+        ("PylogLoadBalancerDown", balancer),
+        ("PylogPartitionsUnderReplicated", kept),
+        ("PylogDiskFilling", kept),
+        ("PylogDiskFull", kept),
+        ("PylogStrayDirectories", kept),
+        ("PylogRetentionLate", kept),
+        ("PylogRetentionFailed", kept),
         ("PylogProduceRefused", kept),
     }
     others = {"PylogMirrorDown": "pylog_mirror", "PylogRegistryDown": "pylog_registry", "PylogAuditDown": "pylog_audit"}

@@ -16,8 +16,9 @@ def test_every_topic_is_as_the_inventory_has_it(
     seen = 0
     for name in runner.get_hosts("pylog_broker"):
         found = variables(name)
-        admin = AdminClient({
-            "bootstrap.servers": f"{found['ansible_host']}:{found['pylog_broker_instances'][0]['port']}"})
+        admin = AdminClient(
+            {"bootstrap.servers": f"{found['ansible_host']}:{found['pylog_broker_instances'][0]['port']}"}
+        )
         there = admin.list_topics(timeout=20).topics
         assert not {*found.get("topics_absent", [])} & there.keys()
         for topic in found.get("topics_wanted", []):
@@ -28,6 +29,7 @@ def test_every_topic_is_as_the_inventory_has_it(
             partitions = there[topic["name"]].partitions
             assert len(partitions) >= topic.get("partitions", 1)
             assert {len(one.replicas) for one in partitions.values()} <= {
-                topic.get("replication_factor", len(partitions[0].replicas))}
+                topic.get("replication_factor", len(partitions[0].replicas))
+            }
             seen += 1
     assert seen, "the inventory wants no topic"

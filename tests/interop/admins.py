@@ -181,8 +181,19 @@ class JavaAdmin:
     def create(self, bootstrap: str, topic: str, partitions: int, config: Mapping[str, str]) -> None:
         """See `Admin.create`."""
         settings = [argument for name, value in config.items() for argument in ("--config", f"{name}={value}")]
-        java_tool(TOPIC_COMMAND, "--bootstrap-server", bootstrap, "--create", "--topic", topic, "--partitions",
-                  str(partitions), "--replication-factor", "1", *settings)
+        java_tool(
+            TOPIC_COMMAND,
+            "--bootstrap-server",
+            bootstrap,
+            "--create",
+            "--topic",
+            topic,
+            "--partitions",
+            str(partitions),
+            "--replication-factor",
+            "1",
+            *settings,
+        )
 
     def topics(self, bootstrap: str) -> set[str]:
         """See `Admin.topics`."""

@@ -68,9 +68,24 @@ class Batch:
         count = len(self.values) if self.count is None else self.count
         delta = len(self.values) - 1 if self.last_offset_delta is None else self.last_offset_delta
         length = _HEADER.size - 12 + len(records) if self.length is None else self.length
-        packed = bytearray(_HEADER.pack(
-            self.base_offset, length, -1, self.magic, 0, self.attributes, delta, self.timestamp_ms, self.timestamp_ms,
-            self.producer_id, self.producer_epoch, self.base_sequence, count) + records)
+        packed = bytearray(
+            _HEADER.pack(
+                self.base_offset,
+                length,
+                -1,
+                self.magic,
+                0,
+                self.attributes,
+                delta,
+                self.timestamp_ms,
+                self.timestamp_ms,
+                self.producer_id,
+                self.producer_epoch,
+                self.base_sequence,
+                count,
+            )
+            + records
+        )
         crc = crc32c.crc32c(memoryview(packed)[21:]) if self.crc is None else self.crc
         struct.pack_into(">I", packed, 17, crc)
         return bytes(packed)
@@ -88,7 +103,7 @@ def compressions(segment: bytes) -> list[str]:
         end = position + 12 + length
         assert end <= len(segment), f"the batch at {position} ends at {end}, the file at {len(segment)}"
         assert magic == 2, f"magic {magic} at {position}"
-        assert crc == crc32c.crc32c(segment[position + 21:end]), f"CRC of the batch at {position}"
+        assert crc == crc32c.crc32c(segment[position + 21 : end]), f"CRC of the batch at {position}"
         found.append(_CODECS[attributes & 7])
         position = end
     return found

@@ -83,8 +83,9 @@ class Connection:
     def __enter__(self) -> "Connection":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.socket.close()
 
 
@@ -133,8 +134,15 @@ def create_topics_error(body: bytes) -> int:
     return int(struct.unpack_from(">h", body, _skip_string(body, 8))[0])
 
 
-def produce(topic: str, records: bytes, *, acks: int = 1, partition: int = 0, correlation_id: int = 1,
-            claimed_bytes: int | None = None) -> bytes:
+def produce(
+    topic: str,
+    records: bytes,
+    *,
+    acks: int = 1,
+    partition: int = 0,
+    correlation_id: int = 1,
+    claimed_bytes: int | None = None,
+) -> bytes:
     """Write *records* to one partition (Produce v7)."""
     size = len(records) if claimed_bytes is None else claimed_bytes
     body = struct.pack(">hhii", -1, acks, 10_000, 1) + string(topic.encode()) + struct.pack(">iii", 1, partition, size)

@@ -179,8 +179,16 @@ class TestCreatePartitions:
     def test_growth_survives_a_restart(self, tmp_path: Path) -> None:
         with run_broker(tmp_path) as broker:
             create_topic(broker.bootstrap, "grown")
-            java_tool(TOPIC_COMMAND, "--bootstrap-server", broker.bootstrap, "--alter", "--topic", "grown",
-                      "--partitions", "3")
+            java_tool(
+                TOPIC_COMMAND,
+                "--bootstrap-server",
+                broker.bootstrap,
+                "--alter",
+                "--topic",
+                "grown",
+                "--partitions",
+                "3",
+            )
             broker.restart()
             assert ConfluentAdmin().partitions(broker.bootstrap, "grown") == 3
 
@@ -236,7 +244,15 @@ class TestDescriptions:
 
     def test_kafka_s_tool_names_the_producers(self, broker: Broker, topic: str) -> None:
         produce(broker, topic, 3, **{"enable.idempotence": True})
-        said = java_tool(TRANSACTIONS, "--bootstrap-server", broker.bootstrap, "describe-producers", "--topic", topic,
-                         "--partition", "0").decode()
+        said = java_tool(
+            TRANSACTIONS,
+            "--bootstrap-server",
+            broker.bootstrap,
+            "describe-producers",
+            "--topic",
+            topic,
+            "--partition",
+            "0",
+        ).decode()
         [row] = [line.split() for line in said.splitlines()[1:] if line.strip()]
         assert (int(row[1]), int(row[3])) == (0, 2)  # epoch, last sequence

@@ -66,20 +66,24 @@ BAD_FRAMES = {
 
 class TestFrameLength:
     @pytest.mark.parametrize("start", BAD_FRAMES.values(), ids=BAD_FRAMES)
-    def test_bad_length_closes_that_connection_only(
-            self, broker: Broker, neighbour: Connection, start: bytes) -> None:
+    def test_bad_length_closes_that_connection_only(self, broker: Broker, neighbour: Connection, start: bytes) -> None:
         with Connection(broker.bootstrap) as connection:
             assert answers(connection)
             connection.send(start)
             assert connection.is_closed()
 
     @ours
-    @pytest.mark.parametrize(("start", "word"), [
-        (BAD_FRAMES["negative"], "-1"), (BAD_FRAMES["zero"], "0"),
-        (BAD_FRAMES["above the limit"], str(REQUEST_MAX_BYTES + 1)), (TLS_HELLO, "TLS"),
-    ], ids=["negative", "zero", "above the limit", "TLS hello"])
-    def test_bad_length_leaves_one_log_line_that_names_it(
-            self, tmp_path: Path, start: bytes, word: str) -> None:
+    @pytest.mark.parametrize(
+        ("start", "word"),
+        [
+            (BAD_FRAMES["negative"], "-1"),
+            (BAD_FRAMES["zero"], "0"),
+            (BAD_FRAMES["above the limit"], str(REQUEST_MAX_BYTES + 1)),
+            (TLS_HELLO, "TLS"),
+        ],
+        ids=["negative", "zero", "above the limit", "TLS hello"],
+    )
+    def test_bad_length_leaves_one_log_line_that_names_it(self, tmp_path: Path, start: bytes, word: str) -> None:
         with run_broker(tmp_path) as broker:
             before = len(broker.log_path.read_text().splitlines())
             with Connection(broker.bootstrap) as connection:
@@ -146,24 +150,38 @@ class TestRequests:
     @pytest.mark.parametrize("version", [99, -1])
     @pytest.mark.parametrize("api_key", [frames.PRODUCE, frames.FETCH, frames.METADATA, frames.LIST_OFFSETS])
     def test_unknown_version_of_others_closes(
-            self, broker: Broker, neighbour: Connection, api_key: int, version: int) -> None:
+        self, broker: Broker, neighbour: Connection, api_key: int, version: int
+    ) -> None:
         with Connection(broker.bootstrap) as connection:
             connection.send(frames.frame(api_key, version, b""))
             assert connection.is_closed()
 
-    @pytest.mark.parametrize("request_bytes", [
-        struct.pack(">i", 3) + b"\x00\x03\x00",
-        frames.frame(frames.METADATA, 4, struct.pack(">i", (1 << 31) - 1)),
-        frames.frame(frames.METADATA, 4, struct.pack(">ih", 1, 32767) + b"short"),
-        frames.frame(frames.CREATE_TOPICS, 2, struct.pack(">i", 1 << 30)),
-        frames.frame(frames.PRODUCE, 7, struct.pack(">hhii", -1, 1, 1000, 1 << 30)),
-        frames.produce("any", b"", claimed_bytes=1 << 30),
-        frames.frame(frames.FETCH, 4, struct.pack(">iiiibi", -1, 0, 0, 1, 0, 1 << 30)),
-        frames.frame(frames.LIST_OFFSETS, 1, struct.pack(">ii", -1, -5)),
-    ], ids=["cut header", "metadata count", "string length", "create count", "produce count",
-            "records beyond the frame", "fetch count", "negative count"])
+    @pytest.mark.parametrize(
+        "request_bytes",
+        [
+            struct.pack(">i", 3) + b"\x00\x03\x00",
+            frames.frame(frames.METADATA, 4, struct.pack(">i", (1 << 31) - 1)),
+            frames.frame(frames.METADATA, 4, struct.pack(">ih", 1, 32767) + b"short"),
+            frames.frame(frames.CREATE_TOPICS, 2, struct.pack(">i", 1 << 30)),
+            frames.frame(frames.PRODUCE, 7, struct.pack(">hhii", -1, 1, 1000, 1 << 30)),
+            frames.produce("any", b"", claimed_bytes=1 << 30),
+            frames.frame(frames.FETCH, 4, struct.pack(">iiiibi", -1, 0, 0, 1, 0, 1 << 30)),
+            frames.frame(frames.LIST_OFFSETS, 1, struct.pack(">ii", -1, -5)),
+        ],
+        ids=[
+            "cut header",
+            "metadata count",
+            "string length",
+            "create count",
+            "produce count",
+            "records beyond the frame",
+            "fetch count",
+            "negative count",
+        ],
+    )
     def test_counts_that_lie_close_that_connection_only(
-            self, broker: Broker, neighbour: Connection, request_bytes: bytes) -> None:
+        self, broker: Broker, neighbour: Connection, request_bytes: bytes
+    ) -> None:
         with Connection(broker.bootstrap) as connection:
             connection.send(request_bytes)
             assert connection.is_closed()
@@ -178,8 +196,9 @@ class TestRequests:
     def test_garbage_after_a_good_size_never_stops_the_broker(self, broker: Broker, neighbour: Connection) -> None:
         chance = random.Random(20110612)
         for _ in range(200):
-            api_key = chance.choice([frames.PRODUCE, frames.FETCH, frames.LIST_OFFSETS, frames.METADATA, 10, 18, 19, 20,
-                                     22, 32])
+            api_key = chance.choice(
+                [frames.PRODUCE, frames.FETCH, frames.LIST_OFFSETS, frames.METADATA, 10, 18, 19, 20, 22, 32]
+            )
             request = frames.frame(api_key, chance.randrange(13), chance.randbytes(chance.randrange(200)))
             with Connection(broker.bootstrap, timeout_s=0.05) as connection:
                 connection.send(request)
@@ -217,8 +236,10 @@ BAD_RECORDS: dict[str, tuple[bytes, set[int]]] = {
 # Apache Kafka answers UNKNOWN_SERVER_ERROR to the first and rewrites the second; pylog stores batches as they come,
 # so it has to refuse them.
 OUR_BAD_RECORDS: dict[str, tuple[bytes, set[int]]] = {
-    "codec 7": (Batch(attributes=7).encode(),
-                {frames.CORRUPT_MESSAGE, frames.INVALID_RECORD, frames.UNSUPPORTED_COMPRESSION_TYPE}),
+    "codec 7": (
+        Batch(attributes=7).encode(),
+        {frames.CORRUPT_MESSAGE, frames.INVALID_RECORD, frames.UNSUPPORTED_COMPRESSION_TYPE},
+    ),
     "log append time": (Batch(attributes=8).encode(), {frames.INVALID_TIMESTAMP, frames.INVALID_RECORD}),
 }
 BAD_BATCHES = [pytest.param(*case, id=name) for name, case in BAD_RECORDS.items()]
@@ -229,7 +250,8 @@ class TestRecords:
     @pytest.mark.parametrize(("records", "codes"), BAD_BATCHES)
     @pytest.mark.parametrize("acks", [1, -1])
     def test_bad_batch_is_refused_and_nothing_appended(
-            self, broker: Broker, shared_topic: str, records: bytes, codes: set[int], acks: int) -> None:
+        self, broker: Broker, shared_topic: str, records: bytes, codes: set[int], acks: int
+    ) -> None:
         before = log_end(broker, shared_topic)
         with Connection(broker.bootstrap) as connection:
             error, _ = frames.produce_result(connection.ask(frames.produce(shared_topic, records, acks=acks)))
@@ -250,7 +272,8 @@ class TestRecords:
     @ours  # Apache Kafka never answers these, nor closes
     @pytest.mark.parametrize("claimed_bytes", [-1, -2])
     def test_null_records_are_refused(
-            self, broker: Broker, neighbour: Connection, shared_topic: str, claimed_bytes: int) -> None:
+        self, broker: Broker, neighbour: Connection, shared_topic: str, claimed_bytes: int
+    ) -> None:
         before = log_end(broker, shared_topic)
         with Connection(broker.bootstrap) as connection:
             connection.send(frames.produce(shared_topic, b"", claimed_bytes=claimed_bytes))
@@ -284,16 +307,23 @@ class TestRecords:
         assert log_end(broker, shared_topic) == before
 
     @pytest.mark.parametrize("partition", [1, -1, 1 << 30])
-    def test_partition_that_does_not_exist_is_refused(
-            self, broker: Broker, shared_topic: str, partition: int) -> None:
+    def test_partition_that_does_not_exist_is_refused(self, broker: Broker, shared_topic: str, partition: int) -> None:
         with Connection(broker.bootstrap) as connection:
             body = connection.ask(frames.produce(shared_topic, GOOD, partition=partition))
         assert frames.produce_result(body)[0] == frames.UNKNOWN_TOPIC_OR_PARTITION
 
 
 BAD_NAMES = {
-    "slash": b"a/b", "path": b"../../escape", "dot": b".", "dots": b"..", "NUL": b"a\x00b", "empty": b"",
-    "250 characters": b"a" * 250, "space": b"a b", "newline": b"a\nb", "percent": b"a%2fb",
+    "slash": b"a/b",
+    "path": b"../../escape",
+    "dot": b".",
+    "dots": b"..",
+    "NUL": b"a\x00b",
+    "empty": b"",
+    "250 characters": b"a" * 250,
+    "space": b"a b",
+    "newline": b"a\nb",
+    "percent": b"a%2fb",
     "unicode": "tópico".encode(),
 }
 
@@ -333,6 +363,7 @@ def directories(broker: Broker) -> set[Path]:
 @pytest.fixture
 def conversation(broker: Broker, shared_topic: str) -> list[Callable[[int], bytes]]:
     """Requests whose answers never change, each to be given a correlation id."""
+
     def bad_produce(number: int) -> bytes:
         return frames.produce(shared_topic, Batch(crc=1).encode(), correlation_id=number)
 
@@ -353,7 +384,8 @@ class TestStream:
                 connection.ask(frames.produce(shared_topic, GOOD))
 
     def test_frames_split_at_every_byte_give_the_same_answers(
-            self, broker: Broker, neighbour: Connection, conversation: list[Callable[[int], bytes]]) -> None:
+        self, broker: Broker, neighbour: Connection, conversation: list[Callable[[int], bytes]]
+    ) -> None:
         data = b"".join(request(number) for number, request in enumerate(conversation))
         with Connection(broker.bootstrap) as connection:
             connection.send(data)
@@ -366,17 +398,19 @@ class TestStream:
                 assert [connection.answer() for _ in conversation] == expected, f"split at {position}"
 
     def test_bytes_one_by_one_give_the_same_answers(
-            self, broker: Broker, conversation: list[Callable[[int], bytes]]) -> None:
+        self, broker: Broker, conversation: list[Callable[[int], bytes]]
+    ) -> None:
         data = b"".join(request(number) for number, request in enumerate(conversation))
         with Connection(broker.bootstrap) as connection:
             connection.send(data)
             expected = [connection.answer() for _ in conversation]
             for position in range(len(data)):
-                connection.send(data[position:position + 1])
+                connection.send(data[position : position + 1])
             assert [connection.answer() for _ in conversation] == expected
 
     def test_many_pipelined_frames_are_answered_in_order(
-            self, broker: Broker, conversation: list[Callable[[int], bytes]]) -> None:
+        self, broker: Broker, conversation: list[Callable[[int], bytes]]
+    ) -> None:
         with Connection(broker.bootstrap) as connection:
             alone = [connection.ask(request(0)) for request in conversation]
             count = 200 * len(conversation)
@@ -398,7 +432,7 @@ class TestStream:
         started = time.monotonic()
         for position in range(len(request) - 1):
             for connection in slow:
-                connection.send(request[position:position + 1])
+                connection.send(request[position : position + 1])
             assert answers(neighbour)
         took = time.monotonic() - started
         for connection in slow:
@@ -421,7 +455,8 @@ class TestStream:
 
     @ours
     def test_client_that_never_reads_costs_bounded_memory(
-            self, broker: Broker, neighbour: Connection, topic: str) -> None:
+        self, broker: Broker, neighbour: Connection, topic: str
+    ) -> None:
         """Replies in flight are bounded by count and bytes; beyond them the connection is not read from."""
         with Connection(broker.bootstrap) as connection:
             large = Batch(values=(bytes(900_000),)).encode()

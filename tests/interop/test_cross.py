@@ -22,8 +22,12 @@ SAMPLE = (
     Record(b"k", b"twice the same", (("a", b"1"), ("b", b""), ("a", b"2")), 1_500_000_000_007),
     Record(b"k", b"null header", (("none", None),), 1_500_000_000_008),
     Record("clé".encode(), "värde ≤ 値".encode(), (("hlavička", "ž".encode()),), 1_500_000_000_009),
-    Record(b"\x00\xff\xfe", bytes(range(256)).replace(b"\x1e", b"").replace(b"\x1f", b"").replace(b"\n", b""), (),
-           1_500_000_000_010),
+    Record(
+        b"\x00\xff\xfe",
+        bytes(range(256)).replace(b"\x1e", b"").replace(b"\x1f", b"").replace(b"\n", b""),
+        (),
+        1_500_000_000_010,
+    ),
     Record(b"long", _LONG, (("header", _LONG),), 1_500_000_000_011),
     *(Record(b"%d" % number, b"record %d" % number, (), 1_500_000_001_000 + number) for number in range(200)),
 )

@@ -10,9 +10,10 @@ from tests.interop.clients.client import CODECS
 from tests.interop.conftest import Broker, create_topic, run_broker
 from tests.servers.dump import COMPLAINT, dump
 
-RECORDS = [Record(b"key %d" % number, b"value %d " % number * 30, (("header", b"%d" % number),),
-                  1_500_000_000_000 + number) for number in range(300)]
-
+RECORDS = [
+    Record(b"key %d" % number, b"value %d " % number * 30, (("header", b"%d" % number),), 1_500_000_000_000 + number)
+    for number in range(300)
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def _fill(broker: Broker) -> Path:
                 client.produce(broker.bootstrap, "dumped", RECORDS[:10], codec=codec)
         # Many batches, so that the sparse indexes get entries and segments roll.
         for first in range(0, len(RECORDS), 30):
-            Confluent().produce(broker.bootstrap, "dumped", RECORDS[first:first + 30], codec=codec, idempotent=True)
+            Confluent().produce(broker.bootstrap, "dumped", RECORDS[first : first + 30], codec=codec, idempotent=True)
     broker.restart()  # closes the files and trims their indexes
     return broker.data_dir / "dumped-0"
 

@@ -98,14 +98,17 @@ class TestByTime:
         async def offsets() -> list[int]:
             async with AIOKafkaConsumer(bootstrap_servers=broker.bootstrap) as consumer:
                 partition = AioPartition(timed, 0)
-                return [(await consumer.offsets_for_times({partition: timestamp_ms}))[partition].offset
-                        for timestamp_ms in BY_TIME]
+                return [
+                    (await consumer.offsets_for_times({partition: timestamp_ms}))[partition].offset
+                    for timestamp_ms in BY_TIME
+                ]
 
         assert asyncio.run(offsets()) == list(BY_TIME.values())
 
     def test_java(self, broker: Broker, timed: str) -> None:
-        output = java_tool(GET_OFFSETS, "--bootstrap-server", broker.bootstrap, "--topic", timed, "--time",
-                           str(START_MS + 4_995))
+        output = java_tool(
+            GET_OFFSETS, "--bootstrap-server", broker.bootstrap, "--topic", timed, "--time", str(START_MS + 4_995)
+        )
         assert output.decode().split() == [f"{timed}:0:500"]
 
 
@@ -118,7 +121,7 @@ class TestFetch:
         position = 8 + 2 + len(topic) + 8
         error, high_watermark, _, aborted = struct.unpack_from(">hqqi", body, position)
         assert aborted <= 0
-        return error, high_watermark, body[position + 26:]
+        return error, high_watermark, body[position + 26 :]
 
     @pytest.mark.parametrize("offset", [-1, COUNT + 1, 1 << 40])
     def test_offset_beyond_the_ends_is_out_of_range(self, broker: Broker, timed: str, offset: int) -> None:
@@ -143,8 +146,12 @@ class TestFetch:
 
     def test_long_poll_answers_on_new_records(self, broker: Broker, topic: str) -> None:
         """It waits for one byte, up to 30 s; the answer comes with the record, not with the end of the wait."""
-        waiting = struct.pack(">iiiib", -1, 30_000, 1, 1 << 20, 0) + struct.pack(">i", 1) + frames.string(
-            topic.encode()) + struct.pack(">iiqi", 1, 0, 0, 1 << 20)
+        waiting = (
+            struct.pack(">iiiib", -1, 30_000, 1, 1 << 20, 0)
+            + struct.pack(">i", 1)
+            + frames.string(topic.encode())
+            + struct.pack(">iiqi", 1, 0, 0, 1 << 20)
+        )
         batch = Batch(values=(b"at last",)).encode()
         with Connection(broker.bootstrap) as reader, Connection(broker.bootstrap) as writer:
             reader.send(frames.frame(frames.FETCH, 4, waiting))
@@ -152,7 +159,11 @@ class TestFetch:
             assert reader.answer()[1].endswith(batch[21:])
 
     def test_long_poll_ends_after_its_wait(self, broker: Broker, topic: str) -> None:
-        waiting = struct.pack(">iiiib", -1, 200, 1, 1 << 20, 0) + struct.pack(">i", 1) + frames.string(
-            topic.encode()) + struct.pack(">iiqi", 1, 0, 0, 1 << 20)
+        waiting = (
+            struct.pack(">iiiib", -1, 200, 1, 1 << 20, 0)
+            + struct.pack(">i", 1)
+            + frames.string(topic.encode())
+            + struct.pack(">iiqi", 1, 0, 0, 1 << 20)
+        )
         with Connection(broker.bootstrap) as reader:
             assert reader.ask(frames.frame(frames.FETCH, 4, waiting)).endswith(struct.pack(">i", 0))

@@ -111,8 +111,9 @@ class TestSizeLimit:
     def _batch(size: int) -> bytes:
         """Return a batch of exactly *size* bytes; how many its lengths take depends on the value's."""
         overheads = range(len(Batch(values=(b"",)).encode()), len(Batch(values=(bytes(1 << 20),)).encode()))
-        return next(batch for overhead in overheads
-                    if len(batch := Batch(values=(bytes(size - overhead),)).encode()) == size)
+        return next(
+            batch for overhead in overheads if len(batch := Batch(values=(bytes(size - overhead),)).encode()) == size
+        )
 
     def test_batch_of_exactly_the_limit_is_stored_whole(self, broker: Broker, topic: str) -> None:
         batch = self._batch(MAX_MESSAGE_BYTES)
@@ -131,10 +132,14 @@ class TestSizeLimit:
     def test_topic_may_set_its_own_limit(self, broker: Broker) -> None:
         create_topic(broker.bootstrap, "small-messages", max_message_bytes="1000")
         with Connection(broker.bootstrap) as connection:
-            assert frames.produce_result(connection.ask(frames.produce("small-messages", self._batch(1_001))))[0] \
+            assert (
+                frames.produce_result(connection.ask(frames.produce("small-messages", self._batch(1_001))))[0]
                 == frames.MESSAGE_TOO_LARGE
-            assert frames.produce_result(connection.ask(frames.produce("small-messages", self._batch(1_000)))) \
-                == (frames.NONE, 0)
+            )
+            assert frames.produce_result(connection.ask(frames.produce("small-messages", self._batch(1_000)))) == (
+                frames.NONE,
+                0,
+            )
 
     def test_clients_name_the_error(self, broker: Broker, topic: str) -> None:
         value = bytes(2_000_000)
@@ -159,8 +164,11 @@ class TestSizeLimit:
 
 @by_client
 def test_empty_and_null_are_different(broker: Broker, topic: str, client: Client) -> None:
-    records = [record for record in (Record(b"k", b""), Record(b"k", None), Record(None, b"v"), Record(b"", b"v"))
-               if client.can_write(record)]
+    records = [
+        record
+        for record in (Record(b"k", b""), Record(b"k", None), Record(None, b"v"), Record(b"", b"v"))
+        if client.can_write(record)
+    ]
     client.produce(broker.bootstrap, topic, records)
     assert contents(Confluent().consume(broker.bootstrap, topic, len(records))) == contents(records)
 
@@ -173,8 +181,9 @@ def test_one_producer_writes_many_partitions(broker: Broker, codec: str) -> None
     errors: list[KafkaError | None] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 50})
     for number in range(1_600):
-        producer.produce(topic, b"%d" % number, partition=number % 16,
-                         on_delivery=lambda error, _message: errors.append(error))
+        producer.produce(
+            topic, b"%d" % number, partition=number % 16, on_delivery=lambda error, _message: errors.append(error)
+        )
     assert producer.flush(30) == 0
     assert errors == [None] * 1_600
     with Connection(broker.bootstrap) as connection:

@@ -78,7 +78,7 @@ def producer(broker: BrokerProcess, client_id: str, throttles: Throttles, **conf
             "client.id": client_id,
             "throttle_cb": throttles,
             "batch.num.messages": 5,
-        "max.in.flight": 1,  # what was read already is handled, so more would overshoot by as much, once
+            "max.in.flight": 1,  # what was read already is handled, so more would overshoot by as much, once
             "linger.ms": 1,
             **config,
         }
@@ -181,8 +181,16 @@ def test_an_address_gets_no_more_connections_a_second_than_its_quota(tmp_path: P
 
 def test_topics_are_made_no_faster_than_the_quota_and_java_s_client_is_told(broker: BrokerProcess) -> None:
     def create(topic: str, partitions: int) -> None:
-        java_tool(TOPIC_COMMAND, "--bootstrap-server", broker.bootstrap, "--create", "--topic", topic,
-                  "--partitions", str(partitions))
+        java_tool(
+            TOPIC_COMMAND,
+            "--bootstrap-server",
+            broker.bootstrap,
+            "--create",
+            "--topic",
+            topic,
+            "--partitions",
+            str(partitions),
+        )
 
     alter(broker, "controller_mutation_rate", 1, "adminclient-1")
     create("wide", 31)  # eleven are saved up: twenty seconds of debt

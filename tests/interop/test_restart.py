@@ -15,8 +15,10 @@ from tests.interop.frames import Connection
 from tests.servers.dump import check_all
 
 SEGMENT_BYTES = 64 << 10
-RECORDS = [Record(b"%d" % number, b"record %d " % number * 20, (("n", b"%d" % number),), 1_500_000_000_000 + number)
-           for number in range(2_000)]
+RECORDS = [
+    Record(b"%d" % number, b"record %d " % number * 20, (("n", b"%d" % number),), 1_500_000_000_000 + number)
+    for number in range(2_000)
+]
 
 
 def _restart(broker: Broker) -> None:
@@ -39,7 +41,7 @@ def test_everything_is_still_there(tmp_path: Path, again: Callable[[Broker], Non
         create_topic(broker.bootstrap, "empty", partitions=3)
         create_topic(broker.bootstrap, "deduplicated")
         for first in range(0, len(RECORDS), 100):
-            client.produce(broker.bootstrap, "kept", RECORDS[first:first + 100])
+            client.produce(broker.bootstrap, "kept", RECORDS[first : first + 100])
         with Connection(broker.bootstrap) as connection:
             assert frames.produce_result(connection.ask(frames.produce("deduplicated", batch))) == (frames.NONE, 0)
         before = client.consume(broker.bootstrap, "kept", len(RECORDS))

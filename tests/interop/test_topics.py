@@ -42,13 +42,18 @@ class TestAdminClients:
             admin.delete(broker.bootstrap, f"never-made-{admin.name}")
 
     @by_admin
-    @pytest.mark.parametrize(("partitions", "config", "error"), [
-        (0, {}, r"(?i)partitions|: 37\b"),
-        (1, {"no.such.setting": "1"}, r"(?i)no.such.setting|: 40\b"),
-        (1, {"retention.ms": "soon"}, r"(?i)retention.ms|: 40\b"),
-    ], ids=["no partitions", "unknown setting", "bad value"])
+    @pytest.mark.parametrize(
+        ("partitions", "config", "error"),
+        [
+            (0, {}, r"(?i)partitions|: 37\b"),
+            (1, {"no.such.setting": "1"}, r"(?i)no.such.setting|: 40\b"),
+            (1, {"retention.ms": "soon"}, r"(?i)retention.ms|: 40\b"),
+        ],
+        ids=["no partitions", "unknown setting", "bad value"],
+    )
     def test_bad_request_names_what_is_wrong(
-            self, broker: Broker, admin: Admin, partitions: int, config: dict[str, str], error: str) -> None:
+        self, broker: Broker, admin: Admin, partitions: int, config: dict[str, str], error: str
+    ) -> None:
         with pytest.raises(Exception, match=error):
             admin.create(broker.bootstrap, "not-to-be", partitions, config)
         assert "not-to-be" not in ConfluentAdmin().topics(broker.bootstrap)
@@ -83,8 +88,9 @@ class TestMetadata:
         create_topic(broker.bootstrap, "led", partitions=4)
         topics = {each["topic"]: each["partitions"] for each in json.loads(metadata(broker.bootstrap))["topics"]}
         leader = json.loads(metadata(broker.bootstrap))["brokers"][0]["id"]
-        assert [(each["partition"], each["leader"], each["isrs"]) for each in topics["led"]] \
-            == [(number, leader, [{"id": leader}]) for number in range(4)]
+        assert [(each["partition"], each["leader"], each["isrs"]) for each in topics["led"]] == [
+            (number, leader, [{"id": leader}]) for number in range(4)
+        ]
 
     def test_empty_list_means_no_topic(self, broker: Broker, topic: str) -> None:
         """From version 1 on: null asks for all, an empty list for none (librdkafka's first request)."""
@@ -104,8 +110,7 @@ class TestAutoCreation:
         assert [each.content for each in client.consume(broker.bootstrap, topic, 1)] == [record.content]
 
     def test_asking_without_leave_makes_nothing(self, broker: Broker) -> None:
-        request = frames.frame(
-            frames.METADATA, 4, struct.pack(">i", 1) + frames.string(b"only-asked") + b"\x00")
+        request = frames.frame(frames.METADATA, 4, struct.pack(">i", 1) + frames.string(b"only-asked") + b"\x00")
         with Connection(broker.bootstrap) as connection:
             assert frames.metadata_error(connection.ask(request)) == frames.UNKNOWN_TOPIC_OR_PARTITION
             assert frames.metadata_error(connection.ask(request)) == frames.UNKNOWN_TOPIC_OR_PARTITION
@@ -113,13 +118,17 @@ class TestAutoCreation:
 
     def test_new_topics_take_the_broker_defaults(self, tmp_path: Path) -> None:
         with run_broker(tmp_path, {"num.partitions": 5}) as broker, Connection(broker.bootstrap) as connection:
-            wait_until(lambda: frames.metadata_error(connection.ask(frames.metadata(b"five"))) == frames.NONE,
-                       "the topic is made")
+            wait_until(
+                lambda: frames.metadata_error(connection.ask(frames.metadata(b"five"))) == frames.NONE,
+                "the topic is made",
+            )
             assert ConfluentAdmin().partitions(broker.bootstrap, "five") == 5
 
     def test_switched_off_it_makes_nothing(self, tmp_path: Path) -> None:
-        with (run_broker(tmp_path, {"auto.create.topics.enable": False}) as broker,
-              Connection(broker.bootstrap) as connection):
+        with (
+            run_broker(tmp_path, {"auto.create.topics.enable": False}) as broker,
+            Connection(broker.bootstrap) as connection,
+        ):
             error = frames.metadata_error(connection.ask(frames.metadata(b"not-made")))
             assert error == frames.UNKNOWN_TOPIC_OR_PARTITION
             assert ConfluentAdmin().topics(broker.bootstrap) == set()

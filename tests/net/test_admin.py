@@ -60,9 +60,7 @@ def test_retention_deletes_closed_segments_and_a_dry_run_only_names_them(tmp_pat
     ("method", "path", "body", "status"),
     [("GET", "/nothing", None, 404), ("POST", "/status", {}, 404), ("POST", "/retention", [1], 400)],
 )
-def test_wrong_requests_are_answered(
-    tmp_path: Path, method: str, path: str, body: object, status: int
-) -> None:
+def test_wrong_requests_are_answered(tmp_path: Path, method: str, path: str, body: object, status: int) -> None:
     with BrokerProcess(tmp_path) as broker:
         found, answer = broker.admin(method, path, body)
         assert found == status

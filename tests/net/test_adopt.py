@@ -50,8 +50,24 @@ def topics(broker: BrokerProcess) -> set[tuple[str, int, int]]:
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_lost_store_is_built_again_from_the_directories(tmp_path: Path, is_killed: bool) -> None:
     with BrokerProcess(tmp_path, config={"num.partitions": 2}) as broker:
-        assert run(["topic", "create", "kept", "--partitions", "2", "--config", "cleanup.policy=compact", "--config",
-                    "retention.ms=-1", "--bootstrap", broker.bootstrap]) == 0
+        assert (
+            run(
+                [
+                    "topic",
+                    "create",
+                    "kept",
+                    "--partitions",
+                    "2",
+                    "--config",
+                    "cleanup.policy=compact",
+                    "--config",
+                    "retention.ms=-1",
+                    "--bootstrap",
+                    broker.bootstrap,
+                ]
+            )
+            == 0
+        )
         produce(broker, "clicks", [b"one", b"two"])
         produce(broker, "clicks", [b"other"], partition=1)
         assert read(broker, "clicks", 2) == [b"one", b"two"]
@@ -79,8 +95,24 @@ def test_a_lost_store_is_built_again_from_the_directories(tmp_path: Path, is_kil
 
 def test_what_retention_and_compaction_go_by_is_adopted_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with BrokerProcess(tmp_path) as broker:
-        assert run(["topic", "create", "kept", "--partitions", "1", "--config", "cleanup.policy=compact", "--config",
-                    "retention.ms=-1", "--bootstrap", broker.bootstrap]) == 0
+        assert (
+            run(
+                [
+                    "topic",
+                    "create",
+                    "kept",
+                    "--partitions",
+                    "1",
+                    "--config",
+                    "cleanup.policy=compact",
+                    "--config",
+                    "retention.ms=-1",
+                    "--bootstrap",
+                    broker.bootstrap,
+                ]
+            )
+            == 0
+        )
         produce(broker, "plain", [b"one"])
         broker.stop()
         shutil.rmtree(broker.data_dir / "store")

@@ -39,10 +39,16 @@ def test_a_topic_grows_and_changes_its_settings(pylog: Command) -> None:
     dry = pylog("topic", "alter", "grows", "-p", "5", "--set", "retention.ms=1000", "--dry-run")
     assert (dry.output, dry.notes) == (b"", "would alter topic grows: 5 partitions instead of 2\n")
     assert (partitions(pylog, "grows"), own_settings(pylog, "grows")) == (2, {"segment.ms": "60000"})
-    ended = pylog("topic", "alter", "grows", "-p", "5", "--set", "retention.ms=1000", "--delete", "segment.ms",
-                  "--format", "json")
-    assert ended.json == {"topic": "grows", "partitions": 5, "set": {"retention.ms": "1000"},
-                          "deleted": ["segment.ms"], "dry_run": False}
+    ended = pylog(
+        "topic", "alter", "grows", "-p", "5", "--set", "retention.ms=1000", "--delete", "segment.ms", "--format", "json"
+    )
+    assert ended.json == {
+        "topic": "grows",
+        "partitions": 5,
+        "set": {"retention.ms": "1000"},
+        "deleted": ["segment.ms"],
+        "dry_run": False,
+    }
     assert (partitions(pylog, "grows"), own_settings(pylog, "grows")) == (5, {"retention.ms": "1000"})
 
 
@@ -50,16 +56,17 @@ def partitions(pylog: Command, topic: str) -> int:
     return len(pylog("topic", "describe", topic, "--format", "json").json["partitions"])
 
 
-@pytest.mark.parametrize(("arguments", "exit_code", "told"), [
-    (["grown"], 2, "--partitions, --set, --delete"),
-    (["grown", "-p", "1"], 1, "PYLOG-1037"),
-    (["grown", "--set", "no.such=1"], 1, "PYLOG-1040"),
-    (["grown", "--set", "retention.ms=soon"], 1, "PYLOG-1040"),
-    (["nowhere", "-p", "3"], 1, "PYLOG-1003"),
-])
-def test_what_cannot_be_altered_says_why(
-    pylog: Command, arguments: list[str], exit_code: int, told: str
-) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "told"),
+    [
+        (["grown"], 2, "--partitions, --set, --delete"),
+        (["grown", "-p", "1"], 1, "PYLOG-1037"),
+        (["grown", "--set", "no.such=1"], 1, "PYLOG-1040"),
+        (["grown", "--set", "retention.ms=soon"], 1, "PYLOG-1040"),
+        (["nowhere", "-p", "3"], 1, "PYLOG-1003"),
+    ],
+)
+def test_what_cannot_be_altered_says_why(pylog: Command, arguments: list[str], exit_code: int, told: str) -> None:
     pylog("topic", "create", "grown", "--partitions", "1", "--if-not-exists")
     assert told in pylog("topic", "alter", *arguments, exit_code=exit_code).notes
 
@@ -70,7 +77,11 @@ def test_settings_show_who_says_so(pylog: Command) -> None:
     assert altered.notes == "altered topic told\n"
     rows = {row["setting"]: row for row in pylog("config", "describe", "topic", "told", "--format", "json").json}
     assert rows["max.message.bytes"] == {
-        "setting": "max.message.bytes", "value": "2000", "source": "topic", "read_only": False}
+        "setting": "max.message.bytes",
+        "value": "2000",
+        "source": "topic",
+        "read_only": False,
+    }
     assert (rows["retention.ms"]["value"], rows["retention.ms"]["source"]) == (str(5 * 3_600_000), "broker's file")
     assert rows["segment.bytes"]["source"] == "default"
     text = pylog("config", "describe", "topic", "told").text
@@ -153,7 +164,8 @@ def on_a_terminal(broker: BrokerProcess, *arguments: str, stdin: bytes = b"") ->
     command = [sys.executable, "-m", "pylog", *arguments, "-b", broker.bootstrap]
     environment = os.environ | {"TERM": "xterm"}
     ended = subprocess.run(
-        command, input=stdin, stdout=subprocess.PIPE, stderr=inside, check=True, timeout=60, env=environment)
+        command, input=stdin, stdout=subprocess.PIPE, stderr=inside, check=True, timeout=60, env=environment
+    )
     os.close(inside)
     shown = os.read(terminal, 1 << 20)
     os.close(terminal)
@@ -187,16 +199,18 @@ COMPLETIONS = [
 
 
 @pytest.fixture(scope="module")
-def at_the_shell(
-    pylog: Command, broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, str]:
+def at_the_shell(pylog: Command, broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Topics and a group to complete, and the environment of somebody who has set a cluster."""
     home = tmp_path_factory.mktemp("home")  # fish makes directories in it
     for name in ("completed-a", "completed-b"):
         pylog("topic", "create", name, "--partitions", "1", "--if-not-exists")
     pylog("group", "reset-offsets", "completing", "--topic", "completed-a", "--to", "latest", "--execute")
-    return os.environ | {"PYLOG_BOOTSTRAP": broker.bootstrap, "HOME": str(home), "TERM": "dumb",
-                         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return os.environ | {
+        "PYLOG_BOOTSTRAP": broker.bootstrap,
+        "HOME": str(home),
+        "TERM": "dumb",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
 
 
 @pytest.mark.parametrize(("line", "found"), COMPLETIONS)
@@ -204,8 +218,10 @@ def test_bash_completes(at_the_shell: dict[str, str], line: str, found: list[str
     words = line.split()
     assigned = " ".join(f"'{word}'" for word in words)
     # The shell itself sources the script and asks its function, as it does when the key is pressed.
-    script = (f"source <(pylog completion bash); COMP_WORDS=({assigned}); COMP_CWORD={len(words) - 1}; "
-              'COMP_LINE="${COMP_WORDS[*]}"; _pylog_completion pylog; printf "%s\\n" "${COMPREPLY[@]}"')
+    script = (
+        f"source <(pylog completion bash); COMP_WORDS=({assigned}); COMP_CWORD={len(words) - 1}; "
+        'COMP_LINE="${COMP_WORDS[*]}"; _pylog_completion pylog; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
     ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=at_the_shell)
     assert ended.stdout.split() == found
 
@@ -235,9 +251,12 @@ def test_zsh_completes(at_the_shell: dict[str, str]) -> None:
         return shown.decode()
 
     try:
-        os.write(terminal, b"PROMPT=; autoload -Uz compinit && compinit -u -D; source <(pylog completion zsh); "
-                           b"show() { print -r -- \"<$BUFFER>\"; BUFFER= }; zle -N show; bindkey '^X' show; "
-                           b"setopt menu_complete; echo rea''dy\n")
+        os.write(
+            terminal,
+            b"PROMPT=; autoload -Uz compinit && compinit -u -D; source <(pylog completion zsh); "
+            b"show() { print -r -- \"<$BUFFER>\"; BUFFER= }; zle -N show; bindkey '^X' show; "
+            b"setopt menu_complete; echo rea''dy\n",
+        )
         wait_for("ready")
         for line, found in COMPLETIONS:
             os.write(terminal, line.encode() + b"\t\x18")

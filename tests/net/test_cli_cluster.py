@@ -49,8 +49,16 @@ def test_waiting_for_health_ends_with_the_deadline(pylog: Command) -> None:
 
 
 def test_a_dead_cluster_is_unreachable(pylog: Command) -> None:
-    ended = pylog("cluster", "health", "--timeout", "0.5", "--format", "json", exit_code=3,
-                  environment={"PYLOG_BOOTSTRAP": "127.0.0.1:1"})
+    ended = pylog(
+        "cluster",
+        "health",
+        "--timeout",
+        "0.5",
+        "--format",
+        "json",
+        exit_code=3,
+        environment={"PYLOG_BOOTSTRAP": "127.0.0.1:1"},
+    )
     assert ended.json["problems"][0]["kind"] == "unreachable"
     assert "Connection refused" in ended.notes
     assert "error: nobody answers" in ended.notes
@@ -76,7 +84,13 @@ def test_info_names_the_broker(pylog: Command, broker: BrokerProcess) -> None:
     found = pylog("cluster", "info", "--format", "json").json
     host, port = broker.bootstrap.split(":")
     assert found["brokers"][0] | {"leads": 0, "replicas": 0} == {
-        "id": 0, "host": host, "port": int(port), "controller": True, "leads": 0, "replicas": 0}
+        "id": 0,
+        "host": host,
+        "port": int(port),
+        "controller": True,
+        "leads": 0,
+        "replicas": 0,
+    }
     assert "ID  HOST       " in pylog("cluster", "info").text
 
 
@@ -88,16 +102,31 @@ def test_a_topic_from_create_to_delete(pylog: Command) -> None:
     assert pylog("topic", "create", "life", "--if-not-exists").notes == "topic life exists already\n"
 
     assert {"name": "life", "partitions": 3, "replication_factor": 1, "without_leader": 0, "not_in_sync": 0} in pylog(
-        "topic", "list", "--format", "json").json
+        "topic", "list", "--format", "json"
+    ).json
     assert "life" in pylog("topic", "list").text
     found = pylog("topic", "describe", "life", "--format", "json").json
-    assert found["partitions"][2] == {"partition": 2, "leader": 0, "replicas": [0], "isr": [0], "start_offset": 0,
-                                      "end_offset": 0, "count": 0}
+    assert found["partitions"][2] == {
+        "partition": 2,
+        "leader": 0,
+        "replicas": [0],
+        "isr": [0],
+        "start_offset": 0,
+        "end_offset": 0,
+        "count": 0,
+    }
     assert found["config"]["retention.ms"] == "60000"
     assert found["own_config"] == ["retention.ms"]
     text = pylog("topic", "describe", "life").text
     assert text.splitlines()[0].split() == [
-        "PARTITION", "LEADER", "REPLICAS", "ISR", "START-OFFSET", "END-OFFSET", "COUNT"]
+        "PARTITION",
+        "LEADER",
+        "REPLICAS",
+        "ISR",
+        "START-OFFSET",
+        "END-OFFSET",
+        "COUNT",
+    ]
     assert text.splitlines()[-1].split() == ["retention.ms", "60000"]
 
     assert "nothing was deleted" in pylog("topic", "delete", "life", stdin=b"n\n", exit_code=1).notes
@@ -106,12 +135,15 @@ def test_a_topic_from_create_to_delete(pylog: Command) -> None:
     assert "life" not in pylog("topic", "list").text
 
 
-@pytest.mark.parametrize(("arguments", "found"), [
-    (["a/b"], "INVALID_TOPIC_EXCEPTION"),
-    (["x", "--partitions", "0"], "INVALID_PARTITIONS"),
-    (["x", "--replication-factor", "2"], "INVALID_REPLICATION_FACTOR"),
-    (["x", "--config", "no.such=1"], "INVALID_CONFIG"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["a/b"], "INVALID_TOPIC_EXCEPTION"),
+        (["x", "--partitions", "0"], "INVALID_PARTITIONS"),
+        (["x", "--replication-factor", "2"], "INVALID_REPLICATION_FACTOR"),
+        (["x", "--config", "no.such=1"], "INVALID_CONFIG"),
+    ],
+)
 def test_what_the_cluster_refuses_fails_and_creates_nothing(pylog: Command, arguments: list[str], found: str) -> None:
     assert found in pylog("topic", "create", *arguments, exit_code=1).notes
     assert '"x"' not in pylog("topic", "list", "--format", "json").text
@@ -130,7 +162,8 @@ def test_acks_nulls_and_lines_without_a_key(pylog: Command) -> None:
     for acks in ("0", "1", "all"):
         pylog("produce", "edge", "-k", "=", "-Z", "--acks", acks, "-q", stdin=b"k=\nplain\n=v\nlast=no newline")
     assert pylog("consume", "edge", "-e", "-n", "4", "-f", "%K,%S %k|%s\\n").text == (
-        "1,-1 k|\n-1,5 |plain\n0,1 |v\n4,10 last|no newline\n")
+        "1,-1 k|\n-1,5 |plain\n0,1 |v\n4,10 last|no newline\n"
+    )
     assert pylog("topic", "describe", "edge", "--format", "json").json["partitions"][0]["end_offset"] == 12
 
 
@@ -146,8 +179,15 @@ def test_reading_starts_where_it_is_told(pylog: Command) -> None:
     assert pylog(*consume, "--from", f"@{times[0]}").text.endswith("3\n4\n")
     assert pylog(*consume, "--from", f"@{times[-1] + 1}").text == ""
     found = json.loads(pylog(*consume, "-n", "1", "-f", "json").output)
-    assert found == {"topic": "places", "partition": 0, "offset": 0, "timestamp_ms": times[0], "key": None,
-                     "value": "0", "headers": []}
+    assert found == {
+        "topic": "places",
+        "partition": 0,
+        "offset": 0,
+        "timestamp_ms": times[0],
+        "key": None,
+        "value": "0",
+        "headers": [],
+    }
 
 
 def test_what_is_not_there_is_not_created_by_reading(pylog: Command) -> None:
@@ -179,8 +219,15 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(pylog: Command) -> None:
 
 
 def test_produce_to_nobody_ends_with_3(pylog: Command) -> None:
-    ended = pylog("produce", "t", "--delivery-timeout", "0.5", stdin=b"a\nb\n", exit_code=3,
-                  environment={"PYLOG_BOOTSTRAP": "127.0.0.1:1"})
+    ended = pylog(
+        "produce",
+        "t",
+        "--delivery-timeout",
+        "0.5",
+        stdin=b"a\nb\n",
+        exit_code=3,
+        environment={"PYLOG_BOOTSTRAP": "127.0.0.1:1"},
+    )
     assert "0 of 2 records were produced" in ended.notes
 
 
@@ -194,7 +241,11 @@ def test_demo_counts_what_a_reader_then_finds(pylog: Command, tmp_path: Path) ->
     ended = pylog("demo", "--records", "20000", "--run", "r1", "--report", str(report), "--format", "json")
     counts = read_report(report)
     assert {topic: c.count for topic, c in counts.items()} == {
-        "pageviews": 14000, "searches": 2400, "logins": 1200, "host.metrics": 2400}
+        "pageviews": 14000,
+        "searches": 2400,
+        "logins": 1200,
+        "host.metrics": 2400,
+    }
     assert ended.json["run"] == "r1"
     for topic, wanted in counts.items():
         counter = Counter()
@@ -210,8 +261,17 @@ def test_demo_keeps_its_rate(pylog: Command) -> None:
 
 
 def test_demo_to_nobody_writes_no_report(pylog: Command, tmp_path: Path) -> None:
-    pylog("demo", "--records", "10", "--timeout", "0.5", "--report", str(tmp_path / "r.json"), exit_code=3,
-          environment={"PYLOG_BOOTSTRAP": "127.0.0.1:1"})
+    pylog(
+        "demo",
+        "--records",
+        "10",
+        "--timeout",
+        "0.5",
+        "--report",
+        str(tmp_path / "r.json"),
+        exit_code=3,
+        environment={"PYLOG_BOOTSTRAP": "127.0.0.1:1"},
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -223,15 +283,26 @@ def test_segments_of_a_running_broker_verify(pylog: Command, broker: BrokerProce
     assert found["damages"] == []
     assert (rows["stored-0"]["records"], rows["stored-0"]["next_offset"]) == (3, 3)
     segment = broker.data_dir / "stored-0" / f"{0:020d}.log"
-    batches = [json.loads(line) for line in pylog("log", "dump", "--records", "--format", "json", str(segment)
-                                                  ).text.splitlines()]
+    batches = [
+        json.loads(line)
+        for line in pylog("log", "dump", "--records", "--format", "json", str(segment)).text.splitlines()
+    ]
     assert [record["value"] for batch in batches for record in batch["records"]] == ["a" * 200, "b" * 200, "c" * 200]
     assert batches[0]["compression"] == "lz4"
 
 
 def test_retention_frees_closed_segments_and_tells_so(pylog: Command, broker: BrokerProcess, tmp_path: Path) -> None:
-    pylog("topic", "create", "brief", "--partitions", "1", "--config", "segment.bytes=2048", "--config",
-          "retention.bytes=2048")
+    pylog(
+        "topic",
+        "create",
+        "brief",
+        "--partitions",
+        "1",
+        "--config",
+        "segment.bytes=2048",
+        "--config",
+        "retention.bytes=2048",
+    )
     for _ in range(8):
         pylog("produce", "brief", "-q", stdin=b"x" * 1000 + b"\n")
     arguments = ["retention", "--socket", str(broker.admin_socket)]
@@ -304,8 +375,16 @@ def test_a_failed_retention_keeps_the_time_of_the_last_success(
     pylog("retention", "--socket", str(broker.admin_socket), "--metrics-file", str(metrics))
     first = last_success()
     assert len(first) == 1
-    ended = pylog("retention", "--socket", str(broker.admin_socket), "--socket", str(tmp_path / "none.sock"),
-                  "--metrics-file", str(metrics), exit_code=3)
+    ended = pylog(
+        "retention",
+        "--socket",
+        str(broker.admin_socket),
+        "--socket",
+        str(tmp_path / "none.sock"),
+        "--metrics-file",
+        str(metrics),
+        exit_code=3,
+    )
     assert "retention failed for 1 of 2 brokers" in ended.notes
     silent = pylog("retention", "--socket", str(tmp_path / "none.sock"), "--quiet", exit_code=3)
     assert (silent.text, silent.notes) == ("", ""), "its exit code tells cron"
@@ -328,8 +407,10 @@ def test_strays_are_named_and_purged_only_on_order(pylog: Command, tmp_path: Pat
 
 def test_a_configuration_is_checked_as_the_broker_reads_it(pylog: Command, tmp_path: Path) -> None:
     path = tmp_path / "broker.yml"
-    good = (f"version: 1\nbroker_id: 5\nlisteners:\n  client: {{host: 127.0.0.1, port: 9092}}\ndata_dir: {tmp_path}\n"
-            f"admin_socket: {tmp_path}/a.sock\nstore: {{kind: embedded}}\n")
+    good = (
+        f"version: 1\nbroker_id: 5\nlisteners:\n  client: {{host: 127.0.0.1, port: 9092}}\ndata_dir: {tmp_path}\n"
+        f"admin_socket: {tmp_path}/a.sock\nstore: {{kind: embedded}}\n"
+    )
     path.write_text(good)
     assert "good, for broker 5" in pylog("config", "check", str(path)).notes
     path.write_text(good + "brokr: 1\n")

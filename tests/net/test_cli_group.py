@@ -58,16 +58,24 @@ def topic(broker: BrokerProcess) -> str:
 
 
 def commit(bootstrap: str, group_id: str, topic: str, *offsets: int) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group_id, "enable.auto.commit": False,
-                         "log_level": 0})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group_id, "enable.auto.commit": False, "log_level": 0}
+    )
     consumer.commit(offsets=[TopicPartition(topic, *row) for row in enumerate(offsets)], asynchronous=False)
     consumer.close()
 
 
 @contextmanager
 def member(bootstrap: str, group_id: str, topic: str) -> Iterator[Consumer]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group_id, "enable.auto.commit": False,
-                         "client.id": "me", "log_level": 0})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "client.id": "me",
+            "log_level": 0,
+        }
+    )
     consumer.subscribe([topic])
     deadline = time.monotonic() + 30
     while not consumer.assignment():
@@ -83,9 +91,20 @@ def test_a_group_from_list_to_delete(broker: BrokerProcess, group: GroupCommand,
     assert group("list").text.splitlines()[0].split() == ["GROUP", "STATE"]
     found = group("describe", "life", "--format", "json").json
     found["partitions"][0]["silent_s"] = 0  # seconds since the commit
-    assert found["partitions"] == [{"topic": "clicks", "partition": 0, "committed_offset": 4, "end_offset": 10,
-                                    "lag": 6, "status": "OK", "silent_s": 0,
-                                    "client": None, "host": None, "member": None}]
+    assert found["partitions"] == [
+        {
+            "topic": "clicks",
+            "partition": 0,
+            "committed_offset": 4,
+            "end_offset": 10,
+            "lag": 6,
+            "status": "OK",
+            "silent_s": 0,
+            "client": None,
+            "host": None,
+            "member": None,
+        }
+    ]
     assert (found["state"], found["lag"], found["members"], found["coordinator"]) == ("Empty", 6, [], 0)
     assert "nothing was deleted" in group("delete", "life", stdin=b"n\n", exit_code=1).notes
     assert group("delete", "life", "--yes").notes == "deleted group life\n"
@@ -103,7 +122,9 @@ def test_members_are_shown_and_protect_their_group(broker: BrokerProcess, group:
         assert (found["state"], found["assignor"], found["lag"]) == ("Stable", "range", 0)
         assert [row["partition_count"] for row in found["members"]] == [2]
         assert [(row["committed_offset"], row["lag"], row["client"]) for row in found["partitions"]] == [
-            (None, None, "me"), (10, 0, "me")]
+            (None, None, "me"),
+            (10, 0, "me"),
+        ]
         text = group("describe", "alive").text
         assert text.splitlines()[0].split() == ["state", "Stable"]
         assert text.splitlines()[-1].split() == ["clicks", "1", "10", "10", "0", "OK", "me"]
@@ -114,16 +135,19 @@ def test_members_are_shown_and_protect_their_group(broker: BrokerProcess, group:
     assert group("describe", "alive", "--format", "json").json["state"] == "Empty"
 
 
-@pytest.mark.parametrize(("target", "offsets"), [
-    (("--to", "earliest"), [0, 0]),
-    (("--to", "latest"), [10, 10]),
-    (("--to", "7"), [7, 7]),
-    (("--to", "99"), [10, 10]),
-    (("--to", f"@{OLD_MS + 1}"), [5, 5]),
-    (("--to", "2023-11-14T22:13:20Z"), [0, 0]),
-    (("--to", "2099-01-01"), [10, 10]),
-    (("--by", "1h"), [5, 5]),
-])
+@pytest.mark.parametrize(
+    ("target", "offsets"),
+    [
+        (("--to", "earliest"), [0, 0]),
+        (("--to", "latest"), [10, 10]),
+        (("--to", "7"), [7, 7]),
+        (("--to", "99"), [10, 10]),
+        (("--to", f"@{OLD_MS + 1}"), [5, 5]),
+        (("--to", "2023-11-14T22:13:20Z"), [0, 0]),
+        (("--to", "2099-01-01"), [10, 10]),
+        (("--by", "1h"), [5, 5]),
+    ],
+)
 def test_offsets_are_moved(
     broker: BrokerProcess, group: GroupCommand, topic: str, target: tuple[str, str], offsets: list[int]
 ) -> None:
@@ -195,15 +219,18 @@ def test_a_group_that_no_longer_commits_has_stopped(broker: BrokerProcess, group
     assert [status_after(seconds) for seconds in (0, 20, 40, 3600)] == [Status.OK, Status.OK, Status.STOP, Status.STOP]
 
 
-@pytest.mark.parametrize(("arguments", "exit_code", "told"), [
-    ((), 2, "wanted: one of them"),
-    (("--to", "latest", "--by", "1h"), 2, "found:  both"),
-    (("--to", "soon"), 2, "found:  soon"),
-    (("--by", "soon"), 2, "found:  soon"),
-    (("--to", "latest", "--topic", "nowhere"), 1, "does not exist"),
-    (("--to", "latest", "--topic", "clicks:7"), 1, "no such partition"),
-    (("--to", "latest", "--topic", "clicks:"), 1, "no such partition"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "told"),
+    [
+        ((), 2, "wanted: one of them"),
+        (("--to", "latest", "--by", "1h"), 2, "found:  both"),
+        (("--to", "soon"), 2, "found:  soon"),
+        (("--by", "soon"), 2, "found:  soon"),
+        (("--to", "latest", "--topic", "nowhere"), 1, "does not exist"),
+        (("--to", "latest", "--topic", "clicks:7"), 1, "no such partition"),
+        (("--to", "latest", "--topic", "clicks:"), 1, "no such partition"),
+    ],
+)
 def test_what_cannot_be_is_refused(
     group: GroupCommand, topic: str, arguments: tuple[str, ...], exit_code: int, told: str
 ) -> None:

@@ -55,7 +55,8 @@ def test_a_line_gives_key_partition_time_and_headers(pylog: Command) -> None:
     pylog("topic", "create", "formed", "--partitions", "3")
     pylog("produce", "formed", "-f", r"%p %T %h %k=%s\n", "-H", "z=9", stdin=b"2 1700000000000 a=1,b=2 k=v=w\n")
     assert pylog("consume", "formed", "-e", "-f", r"%t %p %o %T %D %k %v %h\n").text == (
-        "formed 2 0 1700000000000 2023-11-14T22:13:20.000+00:00 k v=w a=1,b=2,z=9\n")
+        "formed 2 0 1700000000000 2023-11-14T22:13:20.000+00:00 k v=w a=1,b=2,z=9\n"
+    )
 
 
 def test_options_fill_in_what_lines_leave_out(pylog: Command) -> None:
@@ -104,14 +105,15 @@ def test_several_topics_are_read_at_once(pylog: Command) -> None:
     assert sorted(pylog("consume", "one", "two", "-e").text.split()) == ["one", "two"]
 
 
-def test_members_share_a_topic_and_leave_their_offsets(
-    pylog: Command, broker: BrokerProcess, tmp_path: Path
-) -> None:
+def test_members_share_a_topic_and_leave_their_offsets(pylog: Command, broker: BrokerProcess, tmp_path: Path) -> None:
     pylog("topic", "create", "shared", "--partitions", "6")
     outputs = [tmp_path / name for name in "abc"]
     arguments = ("shared", "-g", "readers", "-f", r"%p %s\n")
-    with (member(broker.bootstrap, outputs[0], *arguments) as a, member(broker.bootstrap, outputs[1], *arguments) as b,
-          member(broker.bootstrap, outputs[2], *arguments) as c):
+    with (
+        member(broker.bootstrap, outputs[0], *arguments) as a,
+        member(broker.bootstrap, outputs[1], *arguments) as b,
+        member(broker.bootstrap, outputs[2], *arguments) as c,
+    ):
         deadline_s = time.monotonic() + DEADLINE_S
         while [row["partition_count"] for row in describe(pylog, "readers")["members"]] != [2, 2, 2]:
             assert time.monotonic() < deadline_s
@@ -149,10 +151,13 @@ def test_a_group_goes_on_where_it_was(pylog: Command, broker: BrokerProcess) -> 
     assert read("-e") == ""
 
 
-@pytest.mark.parametrize(("arguments", "exit_code", "told"), [
-    (["parts", "-g", "g", "-p", "0"], 2, "found:  --partition"),
-    (["parts", "-g", "g", "--from", "5"], 2, "pylog group reset-offsets g"),
-    (["nowhere", "-g", "g"], 1, "topic 'nowhere' does not exist"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "told"),
+    [
+        (["parts", "-g", "g", "-p", "0"], 2, "found:  --partition"),
+        (["parts", "-g", "g", "--from", "5"], 2, "pylog group reset-offsets g"),
+        (["nowhere", "-g", "g"], 1, "topic 'nowhere' does not exist"),
+    ],
+)
 def test_what_a_member_cannot_do_is_refused(pylog: Command, arguments: list[str], exit_code: int, told: str) -> None:
     assert told in pylog("consume", *arguments, exit_code=exit_code).notes

@@ -18,8 +18,9 @@ def pylog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 
 
 def apply(pylog: Command, *arguments: str, exit_code: int = 0, **document: Any) -> Any:
-    return pylog("topic", "apply", "-", "--format", "json", *arguments, stdin=json.dumps(document).encode(),
-                 exit_code=exit_code)
+    return pylog(
+        "topic", "apply", "-", "--format", "json", *arguments, stdin=json.dumps(document).encode(), exit_code=exit_code
+    )
 
 
 def topic(pylog: Command, name: str) -> tuple[int, dict[str, str]]:
@@ -32,8 +33,10 @@ def names(pylog: Command) -> set[str]:
 
 
 def test_a_document_is_applied_once_and_then_nothing_differs(pylog: Command) -> None:
-    rows = [{"name": "made", "partitions": 3, "config": {"retention.ms": 60_000, "cleanup.policy": "compact"}},
-            {"name": "made-plainly"}]
+    rows = [
+        {"name": "made", "partitions": 3, "config": {"retention.ms": 60_000, "cleanup.policy": "compact"}},
+        {"name": "made-plainly"},
+    ]
     dry = apply(pylog, "--dry-run", topics=rows).json
     assert [(one["action"], one["topic"]) for one in dry["changes"]] == [("create", "made"), ("create", "made-plainly")]
     assert not names(pylog) & {"made", "made-plainly"}
@@ -48,7 +51,8 @@ def test_a_topic_grows_and_changes_what_is_named(pylog: Command) -> None:
     changed = apply(pylog, topics=[{"name": "grows", "partitions": 2, "config": {"retention.ms": None}}]).json
     assert [row for change in changed["changes"] for row in change["differences"]] == [
         {"topic": "grows", "what": "partitions", "found": "1", "wanted": "2"},
-        {"topic": "grows", "what": "retention.ms", "found": "5000", "wanted": None}]
+        {"topic": "grows", "what": "retention.ms", "found": "5000", "wanted": None},
+    ]
     assert topic(pylog, "grows") == (2, {"segment.ms": "9000"})
 
 
@@ -60,12 +64,15 @@ def test_one_refusal_keeps_everything_as_it_is(pylog: Command) -> None:
     assert "beside" not in names(pylog)
 
 
-@pytest.mark.parametrize(("row", "told"), [
-    ({"name": "bad", "config": {"no.such": 1}}, "no.such"),
-    ({"name": "bad", "config": {"retention.ms": "soon"}}, "retention.ms"),
-    ({"name": "bad", "replication_factor": 7}, "replication_factor 7"),
-    ({"name": "../bad"}, "../bad"),
-])
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"name": "bad", "config": {"no.such": 1}}, "no.such"),
+        ({"name": "bad", "config": {"retention.ms": "soon"}}, "retention.ms"),
+        ({"name": "bad", "replication_factor": 7}, "replication_factor 7"),
+        ({"name": "../bad"}, "../bad"),
+    ],
+)
 def test_what_the_brokers_refuse_is_known_before_anything_changes(
     pylog: Command, row: dict[str, Any], told: str
 ) -> None:
@@ -82,10 +89,13 @@ def test_only_a_topic_named_as_absent_is_deleted(pylog: Command) -> None:
     assert "stays" in names(pylog)
 
 
-@pytest.mark.parametrize(("text", "told"), [
-    ("topics: [", "the document is wrong"),
-    ("topics: [{name: a, partitions: none}]", "topic a: partitions: found 'none', wanted a number from 1"),
-])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("topics: [", "the document is wrong"),
+        ("topics: [{name: a, partitions: none}]", "topic a: partitions: found 'none', wanted a number from 1"),
+    ],
+)
 def test_a_wrong_document_is_named_with_its_file(pylog: Command, tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "topics.yml"
     path.write_text(text)

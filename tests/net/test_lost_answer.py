@@ -104,9 +104,7 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
         config = {
             "version": 1,
             "broker_id": 1,
-            "listeners": {
-                "client": {"host": "127.0.0.1", "port": found.broker_port, "advertised_port": found.port}
-            },
+            "listeners": {"client": {"host": "127.0.0.1", "port": found.broker_port, "advertised_port": found.port}},
             "data_dir": str(directory / "data"),
             "admin_socket": str(directory / "data" / "admin.sock"),
             "store": {"kind": "embedded"},

@@ -41,14 +41,27 @@ class Journal:
             export += b"__MONOTONIC_TIMESTAMP=%d\n" % (self._count * 1000)
             export += b"_BOOT_ID=0123456789abcdef0123456789abcdef\n_HOSTNAME=h1\n"
             export += b"MESSAGE\n" + len(message).to_bytes(8, "little") + message + b"\n\n"
-        subprocess.run([JOURNAL_WRITER, f"--output={self.directory}/remote.journal", "-"], input=bytes(export),
-                       capture_output=True, check=True)
+        subprocess.run(
+            [JOURNAL_WRITER, f"--output={self.directory}/remote.journal", "-"],
+            input=bytes(export),
+            capture_output=True,
+            check=True,
+        )
 
     def cursors(self) -> list[str]:
         """Return every entry's cursor, as journalctl tells them."""
         ended = subprocess.run(
-            ["journalctl", f"--directory={self.directory}", "--output=json", "--output-fields=_PID", "--no-pager",
-             "--quiet"], capture_output=True, check=True)
+            [
+                "journalctl",
+                f"--directory={self.directory}",
+                "--output=json",
+                "--output-fields=_PID",
+                "--no-pager",
+                "--quiet",
+            ],
+            capture_output=True,
+            check=True,
+        )
         return [json.loads(line)["__CURSOR"] for line in ended.stdout.splitlines()]
 
 
@@ -57,8 +70,25 @@ class Shipper:
 
     def __init__(self, journal: Journal, bootstrap: str, state: Path) -> None:
         self.state = state
-        self._command = [sys.executable, "-m", "pylog", "ship", "journal", "--bootstrap", bootstrap, "--topic", TOPIC,
-                         "--state", str(state), "--key", "h1", "--directory", str(journal.directory), "--timeout", "2"]
+        self._command = [
+            sys.executable,
+            "-m",
+            "pylog",
+            "ship",
+            "journal",
+            "--bootstrap",
+            bootstrap,
+            "--topic",
+            TOPIC,
+            "--state",
+            str(state),
+            "--key",
+            "h1",
+            "--directory",
+            str(journal.directory),
+            "--timeout",
+            "2",
+        ]
         self.process = self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
@@ -126,7 +156,11 @@ def test_entries_arrive_as_journalctl_writes_them(journal: Journal, shipper: Shi
     entries = [json.loads(record.value or b"") for record in records]
     assert [entry["__CURSOR"] for entry in entries] == [cursor_of(record) for record in records] == journal.cursors()
     assert [entry["MESSAGE"] for entry in entries] == [
-        "first", 'quote " comma , {"__CURSOR":"fake"}', list(b"binary \x00\xff\n"), "größer"]
+        "first",
+        'quote " comma , {"__CURSOR":"fake"}',
+        list(b"binary \x00\xff\n"),
+        "größer",
+    ]
     assert {record.key for record in records} == {b"h1"}
     assert len({record.partition for record in records}) == 1
 
@@ -193,5 +227,5 @@ def test_an_entry_larger_than_a_record_may_be_is_cut_and_counted(
     assert large[MARKER] == {"MESSAGE": 100_002}
     assert 15_000 < len(large["MESSAGE"]) < 20_000
     assert (small["MESSAGE"], MARKER in small) == ("small", False)
-    assert binary["MESSAGE"] == (list(range(256)) * 200)[:len(binary["MESSAGE"])]
+    assert binary["MESSAGE"] == (list(range(256)) * 200)[: len(binary["MESSAGE"])]
     assert len(binary["MESSAGE"]) > 1000

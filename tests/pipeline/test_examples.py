@@ -12,8 +12,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(name: str, *arguments: str) -> list[str]:
-    ended = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py"), *arguments], capture_output=True, text=True,
-                           check=False, timeout=180)
+    ended = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
 

@@ -137,8 +137,10 @@ def test_the_completeness_report_names_what_is_missing(
     def rows(producer: AuditedProducer) -> dict[str, int]:
         found: list[Any] = [row for row in reports.run(wanted) if row["producer"] == producer.instance]
         assert {row["host"] for row in found} == {"web-1" if producer is closed else "web-2"}
-        return {name: sum(int(row[name]) for row in found)  # a minute may have ended in between
-                for name in ("is_known", "produced", "landed", "missing", "doubled")} | {"windows": len(found)}
+        return {
+            name: sum(int(row[name]) for row in found)  # a minute may have ended in between
+            for name in ("is_known", "produced", "landed", "missing", "doubled")
+        } | {"windows": len(found)}
 
     found = rows(closed)
     assert (found["produced"], found["landed"], found["missing"], found["doubled"]) == (50, 50, 0, 0)

@@ -243,8 +243,7 @@ def test_new_topics_partitions_and_settings_follow(
         for name in (topic, f"{topic}-later"):
             wait_until(
                 lambda name=name: (
-                    name in offline.admin.cluster().topics
-                    and sum(offline.ends(name)) >= sum(live.ends(name))
+                    name in offline.admin.cluster().topics and sum(offline.ends(name)) >= sum(live.ends(name))
                 ),
                 lambda: mirror.log,
             )

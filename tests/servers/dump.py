@@ -22,9 +22,7 @@ def dump(files: Sequence[Path], *options: str) -> str:
 
 def check_all(data_dir: Path) -> None:
     """Have the tool read every segment and index of a broker that is down; fail on the first fault it finds."""
-    files = sorted(
-        file for file in data_dir.glob("*-[0-9]*/*") if file.suffix in SUFFIXES and file.stat().st_size
-    )
+    files = sorted(file for file in data_dir.glob("*-[0-9]*/*") if file.suffix in SUFFIXES and file.stat().st_size)
     assert files, f"{data_dir} has no segments"
     output = dump(files, "--deep-iteration")
     found = COMPLAINT.search(output.replace("isvalid: true", ""))

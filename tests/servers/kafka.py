@@ -42,8 +42,13 @@ REASSIGN_PARTITIONS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand
 _TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 # What Kafka's own start script passes, with the heap it asks for by default.
 _BROKER_JVM = (
-    "-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
+    "-Xms1g",
+    "-Xmx1g",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
 )
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 30.0
@@ -72,8 +77,9 @@ def java_command(main_class: str, *args: str, jvm: Sequence[str] = _TOOL_JVM, lo
     return ["java", *jvm, f"-Dlog4j.configuration=file:{properties}", "-cp", path, main_class, *args]
 
 
-def java_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float = 60.0,
-              with_stderr: bool = False) -> bytes:
+def java_tool(
+    main_class: str, *args: str, stdin: bytes = b"", timeout_s: float = 60.0, with_stderr: bool = False
+) -> bytes:
     """Run one of Kafka's command line tools to its end.
 
     Returns:
@@ -82,8 +88,9 @@ def java_tool(main_class: str, *args: str, stdin: bytes = b"", timeout_s: float 
     Raises:
         RuntimeError: it ended with an error; the message carries both of its outputs.
     """
-    done = subprocess.run(java_command(main_class, *args), input=stdin, capture_output=True, timeout=timeout_s,
-                          check=False)
+    done = subprocess.run(
+        java_command(main_class, *args), input=stdin, capture_output=True, timeout=timeout_s, check=False
+    )
     if done.returncode:
         output = (done.stdout[-2000:] + done.stderr[-4000:]).decode(errors="replace")
         raise RuntimeError(f"{main_class} ended with {done.returncode}:\n{output}")
@@ -115,9 +122,15 @@ class KafkaServer:
         log_path: what the broker printed.
     """
 
-    def __init__(self, directory: Path, config: Mapping[str, object] | None = None,
-                 jvm: Sequence[str] = _BROKER_JVM, *, node_id: int = 1,
-                 quorum: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: Mapping[str, object] | None = None,
+        jvm: Sequence[str] = _BROKER_JVM,
+        *,
+        node_id: int = 1,
+        quorum: Mapping[int, int] | None = None,
+    ) -> None:
         self.data_dir = directory / "data"
         self.log_path = directory / "broker.log"
         self._properties = directory / "server.properties"
@@ -156,7 +169,9 @@ class KafkaServer:
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 java_command("kafka.Kafka", str(self._properties), jvm=self._jvm, log_level="WARN"),
-                stdout=log, stderr=subprocess.STDOUT)
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
         wait_ready(self.bootstrap, self._process)
 
     def stop(self) -> None:
@@ -189,8 +204,9 @@ class KafkaServer:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.stop()
 
 

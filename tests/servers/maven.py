@@ -36,8 +36,16 @@ def jars(name: str, artifacts: Sequence[str], *, transitive: bool = True) -> Pat
     target.mkdir(parents=True)
     pom = target / "pom.xml"
     pom.write_text(_pom(artifacts, transitive))
-    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
-               f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+    command = [
+        "mvn",
+        "-q",
+        "-B",
+        "-f",
+        str(pom),
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={target}",
+        "-DincludeScope=runtime",
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"Maven failed ({done.returncode}):\n{done.stdout[-2000:]}")
@@ -54,10 +62,16 @@ def classpath(directory: Path, *, without: str | None = None) -> str:
 
 def _pom(artifacts: Sequence[str], transitive: bool) -> str:
     # Excluded here and not when copying: what is excluded need not even be found.
-    without = "" if transitive else (
-        "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>")
-    dependency = ("<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
-                  f"{without}</dependency>")
+    without = (
+        ""
+        if transitive
+        else ("<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>")
+    )
+    dependency = (
+        f"<dependency><groupId>{{}}</groupId><artifactId>{{}}</artifactId><version>{{}}</version>{without}</dependency>"
+    )
     dependencies = "".join(dependency.format(*artifact.split(":")) for artifact in artifacts)
-    return ("<project><modelVersion>4.0.0</modelVersion><groupId>pylog</groupId><artifactId>peer</artifactId>"
-            f"<version>1</version><dependencies>{dependencies}</dependencies></project>\n")
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>pylog</groupId><artifactId>peer</artifactId>"
+        f"<version>1</version><dependencies>{dependencies}</dependencies></project>\n"
+    )

@@ -43,8 +43,9 @@ def java_command(main_class: str, *args: str, jvm: Sequence[str] = ()) -> list[s
         RuntimeError: Java or ZooKeeper is not installed.
     """
     if shutil.which("java") is None or not _JAR.exists():
-        raise RuntimeError("tests need a real ZooKeeper: apt-get install --no-install-recommends zookeeper "
-                           "default-jre-headless")
+        raise RuntimeError(
+            "tests need a real ZooKeeper: apt-get install --no-install-recommends zookeeper default-jre-headless"
+        )
     return ["java", *_JVM, *jvm, "-cp", _CLASSPATH, main_class, *args]
 
 
@@ -57,7 +58,12 @@ def zk_cli(hosts: str, *command: str, timeout_s: float = 30.0) -> str:
     """Run one command of ZooKeeper's own shell and return what it printed to standard output."""
     done = subprocess.run(
         [*_shell_command(hosts), *command],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False)
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
     if done.returncode:
         raise RuntimeError(f"zkCli {' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -66,8 +72,13 @@ def zk_cli(hosts: str, *command: str, timeout_s: float = 30.0) -> str:
 def zk_shell(hosts: str, *commands: str, timeout_s: float = 30.0) -> list[str]:
     """Run commands in one of ZooKeeper's own shells, which take a second to start; return the answers' lines."""
     done = subprocess.run(
-        _shell_command(hosts), input="\n".join([*commands, ""]), capture_output=True, text=True, timeout=timeout_s,
-        check=False)
+        _shell_command(hosts),
+        input="\n".join([*commands, ""]),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
     greeting, greeted, answers = done.stdout.partition("JLine support is disabled\n")
     if done.returncode or not greeted:
         raise RuntimeError(f"zkCli ended with {done.returncode}:\n{greeting}{answers}{done.stderr}")
@@ -127,7 +138,8 @@ class ZooKeeperServer:
             jvm.append("-Dzookeeper.db.autocreate=false")
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                java_command(_SERVER_MAIN, str(self._config), jvm=jvm), stdout=log, stderr=subprocess.STDOUT)
+                java_command(_SERVER_MAIN, str(self._config), jvm=jvm), stdout=log, stderr=subprocess.STDOUT
+            )
 
     def wait_serving(self) -> None:
         """Wait until the server answers as a part of a working ensemble.
@@ -139,8 +151,10 @@ class ZooKeeperServer:
         while "Mode:" not in self.four_letters("srvr"):
             assert self._process is not None, "the server was not started"
             if self._process.poll() is not None or time.monotonic() > deadline_s:
-                raise RuntimeError(f"ZooKeeper on port {self.port} does not serve:\n"
-                                   f"{self.log_path.read_text(errors='replace')[-3000:]}")
+                raise RuntimeError(
+                    f"ZooKeeper on port {self.port} does not serve:\n"
+                    f"{self.log_path.read_text(errors='replace')[-3000:]}"
+                )
             time.sleep(_POLL_S)
 
     def four_letters(self, word: str) -> str:
@@ -190,8 +204,13 @@ class ZooKeeper:
         ports = free_ports(3 * servers)
         client_ports, peer_ports = ports[:servers], ports[servers:]
         settings = [
-            f"tickTime={tick_ms}", "initLimit=20", "syncLimit=10", "maxClientCnxns=0", "admin.enableServer=false",
-            "4lw.commands.whitelist=srvr,ruok,mntr,cons,wchp,dump", "standaloneEnabled=true",
+            f"tickTime={tick_ms}",
+            "initLimit=20",
+            "syncLimit=10",
+            "maxClientCnxns=0",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=srvr,ruok,mntr,cons,wchp,dump",
+            "standaloneEnabled=true",
         ]
         self.members = [
             f"server.{1 + index}=127.0.0.1:{peer_ports[2 * index]}:{peer_ports[2 * index + 1]}"

@@ -34,7 +34,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         r"^test_create_describe_delete_acls$": "access control comes with security",
         r"^test_alter_replica_log_dirs$": "an instance has one data directory, so there is nowhere to move a replica",
         r"^test_describe_configs_broker_resource": "wants the setting advertised.listeners, which Apache Kafka too has "
-                                                   "only where it is set; listeners of ours are no settings",
+        "only where it is set; listeners of ours are no settings",
         r"^test_kafka_version_infer$": "takes versions of APIs for a release of Apache Kafka; ours are those of 3.2",
     },
     "kgo": {
@@ -80,8 +80,21 @@ class Results(NamedTuple):
 def kafka_python(pip: str, directory: Path, broker: BrokerProcess) -> Results:
     """Run the integration tests of kafka-python's source distribution."""
     requirements = ROOT / "tests/suites/requirements.txt"
-    _run([pip, "download", "-q", "--no-deps", "--no-binary", ":all:", "--require-hashes", "-r", str(requirements),
-          "-d", str(directory)])
+    _run(
+        [
+            pip,
+            "download",
+            "-q",
+            "--no-deps",
+            "--no-binary",
+            ":all:",
+            "--require-hashes",
+            "-r",
+            str(requirements),
+            "-d",
+            str(directory),
+        ]
+    )
     [archive] = directory.glob("kafka_python-*.tar.gz")
     source = directory / archive.name.removesuffix(".tar.gz")
     shutil.rmtree(source, ignore_errors=True)
@@ -106,8 +119,9 @@ def kafka_python(pip: str, directory: Path, broker: BrokerProcess) -> Results:
             cwd=source, env=environment, stdout=output, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False,
         )  # fmt: skip
     text = report.read_text()
-    return Results(*(sorted(set(re.findall(rf"^{word} \S*::(\S+)", text, re.MULTILINE)))
-                     for word in ("PASSED", "FAILED", "XFAIL")))
+    return Results(
+        *(sorted(set(re.findall(rf"^{word} \S*::(\S+)", text, re.MULTILINE))) for word in ("PASSED", "FAILED", "XFAIL"))
+    )
 
 
 def kgo(pip: str, directory: Path, broker: BrokerProcess) -> Results:
@@ -130,12 +144,19 @@ def kgo(pip: str, directory: Path, broker: BrokerProcess) -> Results:
     }
     with report.open("w") as output:
         # They would try again until the time is up.
-        subprocess.run([str(program), "-test.v", "-test.skip", KGO_TRANSACTIONS, "-test.timeout", f"{LIMIT_S - 60}s"],
-                       cwd=source / "pkg/kgo", env=environment, stdout=output, stderr=subprocess.STDOUT,
-                       timeout=LIMIT_S, check=False)
+        subprocess.run(
+            [str(program), "-test.v", "-test.skip", KGO_TRANSACTIONS, "-test.timeout", f"{LIMIT_S - 60}s"],
+            cwd=source / "pkg/kgo",
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=LIMIT_S,
+            check=False,
+        )
     text = report.read_text()
-    passed, failed, skipped = (sorted(set(re.findall(rf"^\s*--- {word}: (\S+)", text, re.MULTILINE)))
-                               for word in ("PASS", "FAIL", "SKIP"))
+    passed, failed, skipped = (
+        sorted(set(re.findall(rf"^\s*--- {word}: (\S+)", text, re.MULTILINE))) for word in ("PASS", "FAIL", "SKIP")
+    )
     listed = _run([str(program), "-test.list", KGO_TRANSACTIONS]).split()
     return Results(passed, sorted({*failed, *listed}), skipped)
 
@@ -158,9 +179,14 @@ def reason_of(suite: str, test: str) -> str | None:
 
 def page(results: dict[str, Results]) -> str:
     """Return what is kept."""
-    lines = [f"# Suites of others, {datetime.now(UTC):%Y-%m-%d}, pylog {__version__}", "",
-             "`make suites` runs them against a standalone broker.", "",
-             "| suite | passed | failed | of which cannot pass | skipped |", "|---|---|---|---|---|"]
+    lines = [
+        f"# Suites of others, {datetime.now(UTC):%Y-%m-%d}, pylog {__version__}",
+        "",
+        "`make suites` runs them against a standalone broker.",
+        "",
+        "| suite | passed | failed | of which cannot pass | skipped |",
+        "|---|---|---|---|---|",
+    ]
     for suite, found in results.items():
         known = sum(reason_of(suite, test) is not None for test in found.failed)
         lines.append(f"| {suite} | {len(found.passed)} | {len(found.failed)} | {known} | {len(found.skipped)} |")

@@ -42,23 +42,32 @@ def test_prometheus_takes_the_rules() -> None:
 
 def test_prometheus_takes_the_configuration_that_the_role_writes(tmp_path: Path) -> None:
     hosts = {
-        name: {"ansible_host": f"192.0.2.{n}",
-               "pylog_broker_instances": [{"id": n, "metrics_port": 9400}, {"id": n + 5}]}
+        name: {
+            "ansible_host": f"192.0.2.{n}",
+            "pylog_broker_instances": [{"id": n, "metrics_port": 9400}, {"id": n + 5}],
+        }
         for n, name in enumerate(("h1", "h2"), 1)
     }
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"to_json": json.dumps, "comment": lambda text: f"# {text}"}
     template = environment.from_string((ROOT / "templates/etc/pylog-monitoring/prometheus.yml.j2").read_text())
     path = tmp_path / "prometheus.yml"
-    path.write_text(template.render(
-        ansible_managed="managed", hostvars=hosts, groups={"pylog_broker": ["h1", "h2"], "pylog_mirror": ["h2"]},
-        monitoring_scrape_interval_s=15, monitoring_alertmanagers=["192.0.2.9:9093"], monitoring_exporter_port=9100,
-        __monitoring_rules=str(FILES / "alerts.yml"), __monitoring_hosts=["h1", "h2"]))
+    path.write_text(
+        template.render(
+            ansible_managed="managed",
+            hostvars=hosts,
+            groups={"pylog_broker": ["h1", "h2"], "pylog_mirror": ["h2"]},
+            monitoring_scrape_interval_s=15,
+            monitoring_alertmanagers=["192.0.2.9:9093"],
+            monitoring_exporter_port=9100,
+            __monitoring_rules=str(FILES / "alerts.yml"),
+            __monitoring_hosts=["h1", "h2"],
+        )
+    )
     assert "SUCCESS" in promtool("check", "config", str(path))
     jobs = {one["job_name"]: one["static_configs"] for one in yaml.safe_load(path.read_text())["scrape_configs"]}
     assert [one["targets"] for one in jobs["pylog-broker"]] == [["192.0.2.1:9400"], ["192.0.2.2:9400"]]
-    assert jobs["pylog-mirror"] == [
-        {"targets": ["192.0.2.2:9181"], "labels": {"host": "h2", "datacenter": "all"}}]
+    assert jobs["pylog-mirror"] == [{"targets": ["192.0.2.2:9181"], "labels": {"host": "h2", "datacenter": "all"}}]
     assert jobs["pylog-registry"] is None
 
 

@@ -7,9 +7,23 @@ import pytest
 PAGE = (Path(__file__).parents[2] / "docs/comparison.md").read_text()
 
 NAMED = (
-    "Apache Kafka", "Confluent", "ActiveMQ", "RabbitMQ", "Flume", "Scribe", "Data Highway", "SNS", "Hadoop",
+    "Apache Kafka",
+    "Confluent",
+    "ActiveMQ",
+    "RabbitMQ",
+    "Flume",
+    "Scribe",
+    "Data Highway",
+    "SNS",
+    "Hadoop",
     "MapReduce",
-    "IBM WebSphere MQ", "JMS", "Oracle", "TIBCO", "HedWig", "HDFS", "NFS",
+    "IBM WebSphere MQ",
+    "JMS",
+    "Oracle",
+    "TIBCO",
+    "HedWig",
+    "HDFS",
+    "NFS",
 )
 
 

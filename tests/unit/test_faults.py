@@ -56,8 +56,13 @@ def test_every_entry_says_cause_and_remedy(number: int) -> None:
 
 def test_numbers_keep_their_meaning() -> None:
     """Scripts compare codes: a number once published stays what it is."""
-    kept = {1: "this is a bug in pylog", 10: "the command line is wrong", 100: "nobody answers",
-            200: "the cluster is not as wanted", 302: "the log is damaged"}
+    kept = {
+        1: "this is a bug in pylog",
+        10: "the command line is wrong",
+        100: "nobody answers",
+        200: "the cluster is not as wanted",
+        302: "the log is damaged",
+    }
     assert {number: CATALOGUE[number].what for number in kept} == kept
 
 
@@ -99,13 +104,26 @@ def test_no_program_beside_the_command_ends_without_a_code() -> None:
     assert faults == []
 
 
-@pytest.mark.parametrize(("arguments", "exit_code"), [
-    ([], 2), (["nope"], 2), (["topic"], 2), (["topic", "list", "--nope"], 2), (["consume"], 2),
-    (["topic", "list", "--format", "xml"], 2), (["consume", "t", "-f", "%q"], 2), (["explain", "8888"], 2),
-    (["topic", "list", "-b", "127.0.0.1:1", "--timeout", "0.2"], 3), (["config", "check", "/does/not/exist"], 1),
-    (["log", "verify", "/does/not/exist"], 1), (["zk", "show", "--zookeeper", "127.0.0.1:1", "--timeout", "0.2"], 3),
-    (["broker", "--config", "/does/not/exist"], 1), (["zk", "show", "brokers"], 2), (["log", "dump", "/etc/passwd"], 2),
-])
+@pytest.mark.parametrize(
+    ("arguments", "exit_code"),
+    [
+        ([], 2),
+        (["nope"], 2),
+        (["topic"], 2),
+        (["topic", "list", "--nope"], 2),
+        (["consume"], 2),
+        (["topic", "list", "--format", "xml"], 2),
+        (["consume", "t", "-f", "%q"], 2),
+        (["explain", "8888"], 2),
+        (["topic", "list", "-b", "127.0.0.1:1", "--timeout", "0.2"], 3),
+        (["config", "check", "/does/not/exist"], 1),
+        (["log", "verify", "/does/not/exist"], 1),
+        (["zk", "show", "--zookeeper", "127.0.0.1:1", "--timeout", "0.2"], 3),
+        (["broker", "--config", "/does/not/exist"], 1),
+        (["zk", "show", "brokers"], 2),
+        (["log", "dump", "/etc/passwd"], 2),
+    ],
+)
 def test_what_ends_badly_shows_its_code(
     arguments: list[str], exit_code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,9 +135,7 @@ def test_what_ends_badly_shows_its_code(
     assert f"exit code  {exit_code}\n" in capsys.readouterr().out
 
 
-def test_a_bug_is_told_without_a_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bug_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oh")
 
@@ -135,8 +151,11 @@ def test_a_bug_is_told_without_a_traceback(
 
 def failures_of(tree: ast.Module) -> set[str]:
     """Return the functions that make a failure."""
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
-            and node.returns is not None and ast.unparse(node.returns) == "Failure"}
+    return {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.returns is not None and ast.unparse(node.returns) == "Failure"
+    }
 
 
 def name_of(function: ast.expr) -> str:

@@ -10,9 +10,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 FAULT_CLASSES = (
-    "CVE-2026-35554", "CVE-2026-33558", "CVE-2025-27819", "CVE-2025-27817", "CVE-2024-56128", "CVE-2024-31141",
-    "CVE-2024-27309", "CVE-2023-34455", "CVE-2022-34917", "CVE-2021-38153", "CVE-2019-12399", "CVE-2018-17196",
-    "CVE-2018-1288", "CVE-2017-12610", "CVE-2023-52251",
+    "CVE-2026-35554",
+    "CVE-2026-33558",
+    "CVE-2025-27819",
+    "CVE-2025-27817",
+    "CVE-2024-56128",
+    "CVE-2024-31141",
+    "CVE-2024-27309",
+    "CVE-2023-34455",
+    "CVE-2022-34917",
+    "CVE-2021-38153",
+    "CVE-2019-12399",
+    "CVE-2018-17196",
+    "CVE-2018-1288",
+    "CVE-2017-12610",
+    "CVE-2023-52251",
 )
 EXPECTED = [*(f"F{n}" for n in range(1, 128)), *FAULT_CLASSES, *(f"T{n}" for n in range(1, 39))]
 
@@ -77,24 +89,27 @@ def test_the_page_of_traps_is_complete_and_its_tests_exist() -> None:
     assert faults((ROOT / "docs/traps.md").read_text(), [f"trap {n}" for n in range(1, 59)], ROOT) == []
 
 
-@pytest.mark.parametrize(("last_cell", "fault"), [
-    ("`tests/test_a.py::test_there`", None),
-    ("`tests/test_a.py::test_there`, not built: the rest", None),
-    ("`tests/test_a.py::test_with[zstd-3]`", None),
-    ("`tests/test_a.py::TestIt::test_method`", None),
-    ("`bench/run.sh`", None),
-    ("not built: later", None),
-    ("`tests/test_a.py::test_gone`", "F1: tests/test_a.py has no test_gone"),
-    ("`tests/test_a.py::helper`", "F1: tests/test_a.py has no helper"),
-    ("`tests/test_a.py::test_there[zstd]`", "F1: test_there takes no parameters"),
-    ("`tests/test_a.py`", "F1: tests/test_a.py names no test of the file"),
-    ("`tests/test_b.py::test_there`", "F1: tests/test_b.py does not exist"),
-    ("`bench/gone.sh`", "F1: bench/gone.sh does not exist"),
-    ("not built", "F1 names neither a test nor a bench, nor why it is not built"),
-    ("not built: ", "F1 names neither a test nor a bench, nor why it is not built"),
-    ("by looking", "F1 names neither a test nor a bench, nor why it is not built"),
-    ("", "F1 has 3 cells after its id, or an empty one"),
-])
+@pytest.mark.parametrize(
+    ("last_cell", "fault"),
+    [
+        ("`tests/test_a.py::test_there`", None),
+        ("`tests/test_a.py::test_there`, not built: the rest", None),
+        ("`tests/test_a.py::test_with[zstd-3]`", None),
+        ("`tests/test_a.py::TestIt::test_method`", None),
+        ("`bench/run.sh`", None),
+        ("not built: later", None),
+        ("`tests/test_a.py::test_gone`", "F1: tests/test_a.py has no test_gone"),
+        ("`tests/test_a.py::helper`", "F1: tests/test_a.py has no helper"),
+        ("`tests/test_a.py::test_there[zstd]`", "F1: test_there takes no parameters"),
+        ("`tests/test_a.py`", "F1: tests/test_a.py names no test of the file"),
+        ("`tests/test_b.py::test_there`", "F1: tests/test_b.py does not exist"),
+        ("`bench/gone.sh`", "F1: bench/gone.sh does not exist"),
+        ("not built", "F1 names neither a test nor a bench, nor why it is not built"),
+        ("not built: ", "F1 names neither a test nor a bench, nor why it is not built"),
+        ("by looking", "F1 names neither a test nor a bench, nor why it is not built"),
+        ("", "F1 has 3 cells after its id, or an empty one"),
+    ],
+)
 def test_what_a_row_shows_is_checked(tmp_path: Path, last_cell: str, fault: str | None) -> None:
     for folder in ("tests", "bench"):
         (tmp_path / folder).mkdir()
@@ -113,7 +128,9 @@ def test_missing_doubled_and_unknown_rows_are_faults(tmp_path: Path) -> None:
     row = "| {} | what | how | not built: later |\n"
     page = "".join(row.format(row_id) for row_id in ("F1", "F1", "CVE-1-2", "T9"))
     assert faults(page, ["F1", "F2", "CVE-1-2"], tmp_path) == [
-        "F2 is missing", "F1 is there 2 times", "T9 was never asked for",
+        "F2 is missing",
+        "F1 is there 2 times",
+        "T9 was never asked for",
     ]
 
 

@@ -154,8 +154,7 @@ class OffsetForLeaderEpochRequest(Request):
                 OffsetForLeaderTopicResult(
                     topic=topic.topic,
                     partitions=[
-                        EpochEndOffset(partition=partition.partition, error_code=code)
-                        for partition in topic.partitions
+                        EpochEndOffset(partition=partition.partition, error_code=code) for partition in topic.partitions
                     ],
                 )
                 for topic in self.topics

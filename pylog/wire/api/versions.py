@@ -113,7 +113,5 @@ def table_response(served: Mapping[ApiKey, ApiVersionRange] = SERVED) -> ApiVers
 
 def unsupported_version(own: ApiVersionRange) -> ApiVersionsResponse:
     """Return the answer to an ApiVersions request of a version outside *own*; goes out as version 0."""
-    supported = ApiVersion(
-        api_key=ApiKey.API_VERSIONS, min_version=own.min_advertised, max_version=own.max_advertised
-    )
+    supported = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=own.min_advertised, max_version=own.max_advertised)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[supported])

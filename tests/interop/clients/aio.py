@@ -18,21 +18,37 @@ class Aiokafka:
         """All but a null key with a null value, which its own check refuses."""
         return record.key is not None or record.value is not None
 
-    def produce(self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str = "none",
-                acks: str = "all", idempotent: bool = False) -> None:
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+    ) -> None:
         """See `Client.produce`."""
         asyncio.run(asyncio.wait_for(self._produce(bootstrap, topic, records, codec, acks, idempotent), TIMEOUT_S))
 
-    async def _produce(self, bootstrap: str, topic: str, records: Sequence[Record], codec: str, acks: str,
-                       idempotent: bool) -> None:
+    async def _produce(
+        self, bootstrap: str, topic: str, records: Sequence[Record], codec: str, acks: str, idempotent: bool
+    ) -> None:
         producer = AIOKafkaProducer(
-            bootstrap_servers=bootstrap, acks=acks if acks == "all" else int(acks), linger_ms=20,
-            compression_type=None if codec == "none" else codec, enable_idempotence=idempotent,
-            max_request_size=100_000_000, max_batch_size=2_000_000)
+            bootstrap_servers=bootstrap,
+            acks=acks if acks == "all" else int(acks),
+            linger_ms=20,
+            compression_type=None if codec == "none" else codec,
+            enable_idempotence=idempotent,
+            max_request_size=100_000_000,
+            max_batch_size=2_000_000,
+        )
         await producer.start()
         try:
-            sent = [await producer.send(topic, record.value, record.key, 0, record.timestamp_ms, list(record.headers))
-                    for record in records]
+            sent = [
+                await producer.send(topic, record.value, record.key, 0, record.timestamp_ms, list(record.headers))
+                for record in records
+            ]
             await producer.flush()
             await asyncio.gather(*sent)
         finally:

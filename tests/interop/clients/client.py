@@ -46,8 +46,16 @@ class Client(Protocol):
     def can_write(self, record: Record) -> bool:
         """Whether the client's interface can express *record* at all."""
 
-    def produce(self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str = "none",
-                acks: str = "all", idempotent: bool = False) -> None:
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+    ) -> None:
         """Write *records* to partition 0, in order, and return when they are acknowledged.
 
         Raises:

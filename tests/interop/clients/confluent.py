@@ -18,20 +18,40 @@ class Confluent:
         """Everything."""
         return True
 
-    def produce(self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str = "none",
-                acks: str = "all", idempotent: bool = False) -> None:
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+    ) -> None:
         """See `Client.produce`."""
         errors: list[Any] = []
-        producer = Producer({
-            "bootstrap.servers": bootstrap, "compression.type": codec, "acks": acks, "linger.ms": 20,
-            "enable.idempotence": idempotent, "message.max.bytes": 100_000_000,
-            "message.timeout.ms": int(TIMEOUT_S * 1000),
-        })
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "compression.type": codec,
+                "acks": acks,
+                "linger.ms": 20,
+                "enable.idempotence": idempotent,
+                "message.max.bytes": 100_000_000,
+                "message.timeout.ms": int(TIMEOUT_S * 1000),
+            }
+        )
         for record in records:
             # 0 lets librdkafka take the time of the call.
-            producer.produce(topic, record.value, record.key, 0, headers=list(record.headers),
-                             on_delivery=lambda error, _message: errors.append(error) if error else None,
-                             timestamp=record.timestamp_ms or 0)
+            producer.produce(
+                topic,
+                record.value,
+                record.key,
+                0,
+                headers=list(record.headers),
+                on_delivery=lambda error, _message: errors.append(error) if error else None,
+                timestamp=record.timestamp_ms or 0,
+            )
         left = producer.flush(TIMEOUT_S)
         assert left == 0, f"{left} of {len(records)} records were not delivered"
         if errors:
@@ -55,5 +75,6 @@ class Confluent:
 def _record(message: Any) -> Record:
     if message.error():
         raise KafkaException(message.error())
-    return Record(message.key(), message.value(), tuple(message.headers() or ()), message.timestamp()[1],
-                  message.offset())
+    return Record(
+        message.key(), message.value(), tuple(message.headers() or ()), message.timestamp()[1], message.offset()
+    )

@@ -22,26 +22,74 @@ class JavaConsole:
         fields = [record.key or b"", record.value or b"", *(value or b"" for _, value in record.headers)]
         return not any(b"\n" in field or b"\r" in field or not _is_utf8(field) for field in fields)
 
-    def produce(self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str = "none",
-                acks: str = "all", idempotent: bool = False) -> None:
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+    ) -> None:
         """See `Client.produce`; the topic needs to have one partition, as the tool cannot be told which."""
-        reader = {"parse.key": "true", "parse.headers": "true", "null.marker": _NULL, "key.separator": _FIELD,
-                  "headers.delimiter": _FIELD, "headers.separator": _HEADER}
+        reader = {
+            "parse.key": "true",
+            "parse.headers": "true",
+            "null.marker": _NULL,
+            "key.separator": _FIELD,
+            "headers.delimiter": _FIELD,
+            "headers.separator": _HEADER,
+        }
         arguments = [argument for item in reader.items() for argument in ("--property", "=".join(item))]
         idempotence = f"enable.idempotence={str(idempotent).lower()}"
-        java_tool(CONSOLE_PRODUCER, "--bootstrap-server", bootstrap, "--topic", topic, "--compression-codec", codec,
-                  "--request-required-acks", acks, "--producer-property", idempotence,
-                  "--max-partition-memory-bytes", "2000000", *arguments,
-                  stdin="".join(map(_line, records)).encode(), timeout_s=TIMEOUT_S)
+        java_tool(
+            CONSOLE_PRODUCER,
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            topic,
+            "--compression-codec",
+            codec,
+            "--request-required-acks",
+            acks,
+            "--producer-property",
+            idempotence,
+            "--max-partition-memory-bytes",
+            "2000000",
+            *arguments,
+            stdin="".join(map(_line, records)).encode(),
+            timeout_s=TIMEOUT_S,
+        )
 
     def consume(self, bootstrap: str, topic: str, count: int) -> list[Record]:
         """See `Client.consume`."""
-        writer = {"print.timestamp": "true", "print.offset": "true", "print.headers": "true", "print.key": "true",
-                  "key.separator": _FIELD, "line.separator": _RECORD, "headers.separator": _HEADER,
-                  "null.literal": _NULL}
+        writer = {
+            "print.timestamp": "true",
+            "print.offset": "true",
+            "print.headers": "true",
+            "print.key": "true",
+            "key.separator": _FIELD,
+            "line.separator": _RECORD,
+            "headers.separator": _HEADER,
+            "null.literal": _NULL,
+        }
         arguments = [argument for item in writer.items() for argument in ("--property", "=".join(item))]
-        output = java_tool(CONSOLE_CONSUMER, "--bootstrap-server", bootstrap, "--topic", topic, "--partition", "0",
-                           "--offset", "earliest", "--max-messages", str(count), *arguments, timeout_s=TIMEOUT_S)
+        output = java_tool(
+            CONSOLE_CONSUMER,
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            topic,
+            "--partition",
+            "0",
+            "--offset",
+            "earliest",
+            "--max-messages",
+            str(count),
+            *arguments,
+            timeout_s=TIMEOUT_S,
+        )
         return [_parse(line) for line in output.split(_RECORD.encode())[:-1]]
 
 
@@ -64,8 +112,13 @@ def _line(record: Record) -> str:
 
 def _parse(line: bytes) -> Record:
     timestamp, offset, headers, key, value = line.split(_FIELD.encode(), 4)
-    return Record(_field(key), _field(value), _headers(headers), int(timestamp.removeprefix(b"CreateTime:")),
-                  int(offset.removeprefix(b"Offset:")))
+    return Record(
+        _field(key),
+        _field(value),
+        _headers(headers),
+        int(timestamp.removeprefix(b"CreateTime:")),
+        int(offset.removeprefix(b"Offset:")),
+    )
 
 
 def _field(field: bytes) -> bytes | None:

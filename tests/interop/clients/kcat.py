@@ -22,20 +22,54 @@ class Kcat:
         fields = (record.key, record.value)
         return not (b"" in fields and None in fields) and all(_KEY not in (field or b"") for field in fields)
 
-    def produce(self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str = "none",
-                acks: str = "all", idempotent: bool = False) -> None:
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+    ) -> None:
         """See `Client.produce`; one call a run of records, since headers and nulls are switches of the command."""
-        switches = ("-X", f"compression.codec={codec}", "-X", f"acks={acks}", "-X", "linger.ms=20",
-                    "-X", f"enable.idempotence={str(idempotent).lower()}", "-X", "message.max.bytes=100000000")
+        switches = (
+            "-X",
+            f"compression.codec={codec}",
+            "-X",
+            f"acks={acks}",
+            "-X",
+            "linger.ms=20",
+            "-X",
+            f"enable.idempotence={str(idempotent).lower()}",
+            "-X",
+            "message.max.bytes=100000000",
+        )
         for (headers, has_null), group in groupby(records, key=lambda each: (each.headers, _has_null(each))):
             null = ("-Z",) if has_null else ()
-            _kcat("-P", "-b", bootstrap, "-t", topic, "-p", "0", "-D", "\\x1e", "-K", "\\x1f", *null, *switches,
-                  *_header_switches(headers), stdin=b"".join(_line(record) + _RECORD for record in group))
+            _kcat(
+                "-P",
+                "-b",
+                bootstrap,
+                "-t",
+                topic,
+                "-p",
+                "0",
+                "-D",
+                "\\x1e",
+                "-K",
+                "\\x1f",
+                *null,
+                *switches,
+                *_header_switches(headers),
+                stdin=b"".join(_line(record) + _RECORD for record in group),
+            )
 
     def consume(self, bootstrap: str, topic: str, count: int) -> list[Record]:
         """See `Client.consume`."""
-        output = _kcat("-C", "-b", bootstrap, "-t", topic, "-p", "0", "-o", "beginning", "-c", str(count), "-q",
-                       "-f", _FORMAT)
+        output = _kcat(
+            "-C", "-b", bootstrap, "-t", topic, "-p", "0", "-o", "beginning", "-c", str(count), "-q", "-f", _FORMAT
+        )
         return list(_parse(output))
 
 
@@ -62,8 +96,9 @@ def _has_null(record: Record) -> bool:
 
 
 def _header_switches(headers: Headers) -> list[str]:
-    return [argument for key, value in headers
-            for argument in ("-H", key if value is None else f"{key}={value.decode()}")]
+    return [
+        argument for key, value in headers for argument in ("-H", key if value is None else f"{key}={value.decode()}")
+    ]
 
 
 def _line(record: Record) -> bytes:
@@ -87,7 +122,7 @@ def _parse(output: bytes) -> Iterator[Record]:
 def _field(output: bytes, position: int, size: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, position
-    return output[position:position + size], position + size
+    return output[position : position + size], position + size
 
 
 def _headers(field: bytes) -> Headers:

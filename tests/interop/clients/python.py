@@ -19,16 +19,30 @@ class KafkaPython:
         has_content = record.key is not None or record.value is not None
         return has_content and all(value is not None for _, value in record.headers)
 
-    def produce(self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str = "none",
-                acks: str = "all", idempotent: bool = False) -> None:
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+    ) -> None:
         """See `Client.produce`."""
         producer = KafkaProducer(
-            bootstrap_servers=bootstrap, acks=acks if acks == "all" else int(acks), linger_ms=20,
-            compression_type=None if codec == "none" else codec, enable_idempotence=idempotent,
-            max_request_size=100_000_000)
+            bootstrap_servers=bootstrap,
+            acks=acks if acks == "all" else int(acks),
+            linger_ms=20,
+            compression_type=None if codec == "none" else codec,
+            enable_idempotence=idempotent,
+            max_request_size=100_000_000,
+        )
         try:
-            sent = [producer.send(topic, record.value, record.key, list(record.headers), 0, record.timestamp_ms)
-                    for record in records]
+            sent = [
+                producer.send(topic, record.value, record.key, list(record.headers), 0, record.timestamp_ms)
+                for record in records
+            ]
             producer.flush(TIMEOUT_S)
             for future in sent:
                 future.get(TIMEOUT_S)

@@ -68,8 +68,10 @@ def test_an_emptied_ensemble_gets_everything_back(backup: Path) -> None:
     write("after")
     with brokers_stopped():
         # The handbook's command; without the last file a server that has nothing votes for nobody.
-        everywhere("systemctl stop pylog-zookeeper; rm -rf /var/lib/pylog-zookeeper/version-2; "
-                   "install -o pylog-zookeeper /dev/null /var/lib/pylog-zookeeper/initialize")
+        everywhere(
+            "systemctl stop pylog-zookeeper; rm -rf /var/lib/pylog-zookeeper/version-2; "
+            "install -o pylog-zookeeper /dev/null /var/lib/pylog-zookeeper/initialize"
+        )
         everywhere("systemctl start pylog-zookeeper")
         shown = cluster.playbook("restore_metadata", {"restore_file": str(backup)})
         assert shown.returncode == 0

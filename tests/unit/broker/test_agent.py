@@ -314,7 +314,9 @@ def test_only_the_controller_answers(cluster: Cluster) -> None:
     two = cluster.join(2)
     two.wait_controller(1, 1)
     for future in (
-        two.agent.create_topics([NewTopic("t")]), two.agent.delete_topics(["t"]), two.agent.allocate_producer_ids()
+        two.agent.create_topics([NewTopic("t")]),
+        two.agent.delete_topics(["t"]),
+        two.agent.allocate_producer_ids(),
     ):
         with pytest.raises(ApiError) as refused:
             future.result(WAIT_S)
@@ -324,9 +326,7 @@ def test_only_the_controller_answers(cluster: Cluster) -> None:
 def test_the_controller_leaves_and_another_takes_over_its_partitions(cluster: Cluster) -> None:
     one, two, three = cluster.lead(1), cluster.join(2), cluster.join(3)
     one.wait_image(lambda image: len(image.brokers) == 3)
-    one.create(
-        NewTopic("t", assignments={0: [1, 2], 1: [2, 1], 2: [3, 1]}), NewTopic("alone", assignments={0: [1]})
-    )
+    one.create(NewTopic("t", assignments={0: [1, 2], 1: [2, 1], 2: [3, 1]}), NewTopic("alone", assignments={0: [1]}))
     last = one.images[-1]
     one.agent.stop()
     elected = two.wait(lambda: two.controller if two.controller and two.controller.epoch == 2 else None)
@@ -336,7 +336,9 @@ def test_the_controller_leaves_and_another_takes_over_its_partitions(cluster: Cl
     image = heir.wait_image(lambda image: 1 not in image.brokers)
     states = image.topics["t"].partitions
     assert [(state.leader, state.leader_epoch, state.isr) for state in states.values()] == [
-        (2, 1, (2,)), (2, 0, (2,)), (3, 0, (3,)),
+        (2, 1, (2,)),
+        (2, 0, (2,)),
+        (3, 0, (3,)),
     ]
     alone = image.topics["alone"].partitions[0]
     assert (alone.leader, alone.leader_epoch, alone.isr) == (NO_LEADER, 1, (1,)), "its ISR does not become empty"
@@ -397,11 +399,13 @@ def test_a_deposed_controllers_write_is_refused(cluster: Cluster) -> None:
     old = tree.controller()
     assert old is not None
     before = text(thief, "/brokers/topics/t/partitions/0/state")
-    thief.multi([
-        Delete(znodes.CONTROLLER),
-        Create(znodes.CONTROLLER, znodes.encode_controller(9, 0), ephemeral=True),
-        Set(znodes.CONTROLLER_EPOCH, b"2"),
-    ])
+    thief.multi(
+        [
+            Delete(znodes.CONTROLLER),
+            Create(znodes.CONTROLLER, znodes.encode_controller(9, 0), ephemeral=True),
+            Set(znodes.CONTROLLER_EPOCH, b"2"),
+        ]
+    )
     with pytest.raises(Deposed):
         tree.write(old.fence, [Create("/brokers/topics/x", b"")])
     assert thief.exists("/brokers/topics/x") is None
@@ -451,7 +455,8 @@ def test_deleted_topics_leave_the_image_and_the_store(cluster: Cluster) -> None:
     topic_id = one.images[-1].topics["t"].topic_id
     results = one.agent.delete_topics(["t", "none"]).result(WAIT_S)
     assert [(result.name, result.error) for result in results] == [
-        ("t", ErrorCode.NONE), ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        ("t", ErrorCode.NONE),
+        ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
     image = one.images[-1]
     assert set(image.topics) == {"kept"}
@@ -572,7 +577,8 @@ def test_configs_are_set_and_unset(cluster: Cluster) -> None:
     [result] = one.agent.alter_topic_configs({"t": {"bad": "1"}}).result(WAIT_S)
     assert result.error is ErrorCode.INVALID_CONFIG
     assert one.agent.alter_topic_configs({"t": {"c": "4"}}, validate_only=True).result(WAIT_S)[0].configs == {
-        "b": "2", "c": "4"
+        "b": "2",
+        "c": "4",
     }
     assert one.images[-1].topics["t"].configs == {"b": "2", "c": "3"}
 

@@ -45,9 +45,7 @@ class Pair:
         brokers = {one: BrokerInfo(one, 7, None, address, address) for one in (LEADER, FOLLOWER)}
         states = {number: PartitionImage(LEADER, 1, isr, (LEADER, FOLLOWER), 1) for number in range(COUNT)}
         sides = ("leader", "follower")
-        topic = TopicImage(
-            "t", UUID(int=5), states, {f"{side}.replication.throttled.replicas": "*" for side in sides}
-        )
+        topic = TopicImage("t", UUID(int=5), states, {f"{side}.replication.throttled.replicas": "*" for side in sides})
         rates = {f"{side}.replication.throttled.rate": str(rate) for side in sides}
         image = ClusterImage(1, 1, "c", LEADER, brokers, {"t": topic}, broker_configs={str(own): rates})
         self.partitions.retire(image)

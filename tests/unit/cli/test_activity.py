@@ -34,7 +34,11 @@ def test_values_are_about_200_bytes() -> None:
 
 def test_shares_are_as_told() -> None:
     assert {t: len(pairs) for t, pairs in Activity("r", 1).take(1000).items()} == {
-        "pageviews": 700, "searches": 120, "logins": 60, "host.metrics": 120}
+        "pageviews": 700,
+        "searches": 120,
+        "logins": 60,
+        "host.metrics": 120,
+    }
 
 
 @given(st.lists(st.integers(0, 700), max_size=12))

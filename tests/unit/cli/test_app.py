@@ -48,15 +48,29 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"pylog {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [
-    ["nope"], ["topic", "nope"], ["topic", "create"], ["topic", "list", "--nope"], ["consume"],
-    ["topic", "list", "--format", "xml"], ["broker"], ["broker", "--standalone"],
-    ["broker", "--config", "a", "--standalone"],
-    ["produce", "t", "--acks", "2"], ["consume", "t", "-f", "%q"], ["consume", "t", "--from", "soon"],
-    ["cluster", "health", "--elect"],
-    ["cluster", "health", "--leading"], ["retention"], ["topic", "create", "t", "--config", "retention.ms"],
-    ["topic", "list", "-X", "=1"], ["ship", "journal", "--state", "/does/not/exist/state"],
-])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nope"],
+        ["topic", "nope"],
+        ["topic", "create"],
+        ["topic", "list", "--nope"],
+        ["consume"],
+        ["topic", "list", "--format", "xml"],
+        ["broker"],
+        ["broker", "--standalone"],
+        ["broker", "--config", "a", "--standalone"],
+        ["produce", "t", "--acks", "2"],
+        ["consume", "t", "-f", "%q"],
+        ["consume", "t", "--from", "soon"],
+        ["cluster", "health", "--elect"],
+        ["cluster", "health", "--leading"],
+        ["retention"],
+        ["topic", "create", "t", "--config", "retention.ms"],
+        ["topic", "list", "-X", "=1"],
+        ["ship", "journal", "--state", "/does/not/exist/state"],
+    ],
+)
 def test_wrong_usage_ends_with_2_and_says_why(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == Exit.USAGE
     output = capsys.readouterr()

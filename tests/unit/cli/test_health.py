@@ -14,8 +14,12 @@ def cluster(*partitions: PartitionView, controller_id: int = 1) -> ClusterView:
 ANYTHING = Wanted()
 
 
-def kinds(view: ClusterView, wanted: Wanted = ANYTHING, answering: frozenset[int] = frozenset({1, 2, 3}),
-          not_ready: str | None = None) -> list[str]:
+def kinds(
+    view: ClusterView,
+    wanted: Wanted = ANYTHING,
+    answering: frozenset[int] = frozenset({1, 2, 3}),
+    not_ready: str | None = None,
+) -> list[str]:
     return [problem.kind for problem in judge(view, answering, wanted, not_ready)]
 
 

@@ -14,14 +14,19 @@ def test_topics_by_what_was_written() -> None:
 
 def test_a_topic_that_is_new_or_made_anew_wrote_nothing_yet() -> None:
     assert topic_rates(Look(0, {A0: 100}, {}), Look(1, {A0: 5, B0: 7}, {})) == [
-        TopicRate("a", 1, 0.0), TopicRate("b", 1, 0.0)]
+        TopicRate("a", 1, 0.0),
+        TopicRate("b", 1, 0.0),
+    ]
 
 
 def test_groups_by_what_is_left() -> None:
     before = Look(0, {A0: 100, A1: 50}, {"slow": {A0: 10}, "fast": {A0: 90, A1: 50}})
     after = Look(2, {A0: 120, A1: 50}, {"slow": {A0: 10}, "fast": {A0: 120, A1: 50}, "new": {A1: 40}})
     assert group_rates(before, after) == [
-        GroupRate("slow", 110, 0.0, 10.0), GroupRate("new", 10, 0.0, 0.0), GroupRate("fast", 0, 15.0, -5.0)]
+        GroupRate("slow", 110, 0.0, 10.0),
+        GroupRate("new", 10, 0.0, 0.0),
+        GroupRate("fast", 0, 15.0, -5.0),
+    ]
 
 
 def test_a_group_that_was_moved_back_read_nothing() -> None:

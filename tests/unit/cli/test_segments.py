@@ -102,7 +102,17 @@ def test_records_that_do_not_decode_are_found_when_asked(tmp_path: Path) -> None
 def test_verify_exits_1_and_names_file_and_position(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["log", "verify", str(partition.parent)]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == [
-        "clicks-0", "2", "4", "13", str(sum(p.stat().st_size for p in partition.iterdir())), "0", "13", "0", "0", "0"]
+        "clicks-0",
+        "2",
+        "4",
+        "13",
+        str(sum(p.stat().st_size for p in partition.iterdir())),
+        "0",
+        "13",
+        "0",
+        "0",
+        "0",
+    ]
     segment = partition / f"{7:020d}.log"
     content = bytearray(segment.read_bytes())
     content[70] ^= 1

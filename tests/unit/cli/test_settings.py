@@ -35,21 +35,26 @@ def test_the_environment_is_stronger_than_the_file(tmp_path: Path) -> None:
 def test_properties_become_what_librdkafka_reads(tmp_path: Path) -> None:
     environment = written(tmp_path, "properties: {security.protocol: ssl, enable.ssl.certificate.verification: true}\n")
     assert load_settings(environment).properties == {
-        "security.protocol": "ssl", "enable.ssl.certificate.verification": "true"}
+        "security.protocol": "ssl",
+        "enable.ssl.certificate.verification": "true",
+    }
 
 
 def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     assert load_settings(written(tmp_path, "# nothing yet\n")) == Settings()
 
 
-@pytest.mark.parametrize(("text", "where"), [
-    ("bootstrap: a:1\nbootstap: b:2\n", "config.yml:2"),
-    ("- a\n", "config.yml:1"),
-    ("bootstrap: [a\n", "config.yml"),
-    ("bootstrap: 9092\n", "config.yml:1"),
-    ("\ntimeout_s: 0\n", "config.yml:2"),
-    ("format: xml\n", "config.yml:1"),
-])
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("bootstrap: a:1\nbootstap: b:2\n", "config.yml:2"),
+        ("- a\n", "config.yml:1"),
+        ("bootstrap: [a\n", "config.yml"),
+        ("bootstrap: 9092\n", "config.yml:1"),
+        ("\ntimeout_s: 0\n", "config.yml:2"),
+        ("format: xml\n", "config.yml:1"),
+    ],
+)
 def test_a_wrong_file_is_named_with_its_line(tmp_path: Path, text: str, where: str) -> None:
     with pytest.raises(Failure) as caught:
         load_settings(written(tmp_path, text))
@@ -57,10 +62,15 @@ def test_a_wrong_file_is_named_with_its_line(tmp_path: Path, text: str, where: s
     assert where in str(caught.value)
 
 
-@pytest.mark.parametrize("environment", [
-    {"PYLOG_CONFIG": "/does/not/exist.yml"}, {"PYLOG_FORMAT": "xml"}, {"PYLOG_TIMEOUT": "soon"},
-    {"PYLOG_TIMEOUT": "-1"},
-])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"PYLOG_CONFIG": "/does/not/exist.yml"},
+        {"PYLOG_FORMAT": "xml"},
+        {"PYLOG_TIMEOUT": "soon"},
+        {"PYLOG_TIMEOUT": "-1"},
+    ],
+)
 def test_a_wrong_variable_is_named(environment: dict[str, str]) -> None:
     with pytest.raises(Failure, match="a setting is wrong") as caught:
         load_settings({"HOME": "/does/not/exist"} | environment)

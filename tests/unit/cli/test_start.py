@@ -11,9 +11,19 @@ P = TopicPartition("t", 0)
 HELD = {P: OffsetRange(100, 200)}
 
 
-@pytest.mark.parametrize(("text", "offset"), [
-    ("beginning", 100), ("end", 200), ("150", 150), ("0", 100), ("999", 200), ("-10", 190), ("-1000", 100), ("-0", 200),
-])
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [
+        ("beginning", 100),
+        ("end", 200),
+        ("150", 150),
+        ("0", 100),
+        ("999", 200),
+        ("-10", 190),
+        ("-1000", 100),
+        ("-0", 200),
+    ],
+)
 def test_each_word_gives_an_offset_inside_what_is_held(text: str, offset: int) -> None:
     assert positions(parse_start(text), HELD) == {P: offset}
 

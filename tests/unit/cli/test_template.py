@@ -14,15 +14,18 @@ RECORD = ConsumedRecord("clicks", 3, 42, 1700000000123, b"k", b"value", [("a", b
 NULLS = ConsumedRecord("clicks", 0, 0, -1, None, None, [])
 
 
-@pytest.mark.parametrize(("template", "wanted"), [
-    (r"%s\n", b"value\n"),
-    (r"%t[%p]@%o %T\n", b"clicks[3]@42 1700000000123\n"),
-    (r"%k:%K %S", b"k:1 5"),
-    (r"%h", b"a=1,b=NULL"),
-    (r"100%% \\ \t\x00\xfF", b"100% \\ \t\x00\xff"),
-    (r"ü%s", "üvalue".encode()),
-    ("", b""),
-])
+@pytest.mark.parametrize(
+    ("template", "wanted"),
+    [
+        (r"%s\n", b"value\n"),
+        (r"%t[%p]@%o %T\n", b"clicks[3]@42 1700000000123\n"),
+        (r"%k:%K %S", b"k:1 5"),
+        (r"%h", b"a=1,b=NULL"),
+        (r"100%% \\ \t\x00\xfF", b"100% \\ \t\x00\xff"),
+        (r"ü%s", "üvalue".encode()),
+        ("", b""),
+    ],
+)
 def test_each_letter(template: str, wanted: bytes) -> None:
     assert compile_template(template)(RECORD) == wanted
 
@@ -40,7 +43,12 @@ def test_an_unknown_letter_is_refused(template: str) -> None:
 
 def test_json_is_one_object_a_line() -> None:
     assert json.loads(compile_template("json")(RECORD)) == {
-        "topic": "clicks", "partition": 3, "offset": 42, "timestamp_ms": 1700000000123, "key": "k", "value": "value",
+        "topic": "clicks",
+        "partition": 3,
+        "offset": 42,
+        "timestamp_ms": 1700000000123,
+        "key": "k",
+        "value": "value",
         "headers": [["a", "1"], ["b", None]],
     }
 

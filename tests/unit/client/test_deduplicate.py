@@ -35,8 +35,12 @@ def offsets(found: Iterable[ReceivedMessage]) -> list[int]:
 
 def test_by_offset_what_comes_again_is_dropped_in_each_partition(tmp_path: Path) -> None:
     with Deduplicate(tmp_path / "seen") as new:
-        assert offsets(new(messages(Keyed(0, 5), Keyed(0, 6), Keyed(1, 5), Keyed(0, 5), Keyed(0, 6), Keyed(0, 9)))) \
-            == [5, 6, 5, 9]
+        assert offsets(new(messages(Keyed(0, 5), Keyed(0, 6), Keyed(1, 5), Keyed(0, 5), Keyed(0, 6), Keyed(0, 9)))) == [
+            5,
+            6,
+            5,
+            9,
+        ]
     with Deduplicate(tmp_path / "seen") as new:
         assert offsets(new(messages(Keyed(0, 9), Keyed(1, 5), Keyed(0, 10), Keyed(0, 10, topic="u")))) == [10, 10]
 
@@ -75,13 +79,18 @@ def test_a_message_is_seen_only_when_the_next_is_asked_for(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("by", ["offset", "key"])
 def test_a_killed_process_forgets_nothing(tmp_path: Path, by: str) -> None:
-    program = ("import os, signal, sys\n"
-               "from tests.unit.client.test_deduplicate import *\n"
-               "new = Deduplicate(sys.argv[1], by=sys.argv[2])\n"
-               "list(new(messages(*(Keyed(0, n, b'%d' % n) for n in range(50)))))\n"
-               "os.kill(os.getpid(), signal.SIGKILL)\n")
-    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path / "seen"), by], check=False,
-                            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])})
+    program = (
+        "import os, signal, sys\n"
+        "from tests.unit.client.test_deduplicate import *\n"
+        "new = Deduplicate(sys.argv[1], by=sys.argv[2])\n"
+        "list(new(messages(*(Keyed(0, n, b'%d' % n) for n in range(50)))))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "seen"), by],
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
     assert killed.returncode == -signal.SIGKILL
     with Deduplicate(tmp_path / "seen", by=by) as new:
         assert offsets(new(messages(*(Keyed(0, n, b"%d" % n) for n in range(52))))) == [50, 51]

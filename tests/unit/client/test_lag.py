@@ -16,35 +16,44 @@ def judge(commits: list[Commit], end: int, *, recent_end: int | None = None, now
     return evaluate(commits, commits[-1].offset, end, end if recent_end is None else recent_end, now_ms)
 
 
-@pytest.mark.parametrize(("pairs", "end", "status"), [
-    # Whoever has read everything is well, whatever was.
-    ([(10, 10)], 10, Status.OK),
-    ([(5, 9), (5, 10), (12, 12)], 12, Status.OK),
-    # One commit without lag among them is enough.
-    ([(1, 5), (5, 5), (6, 20), (7, 30)], 40, Status.OK),
-    # Reading, and the lag falls somewhere.
-    ([(1, 100), (20, 100), (40, 100)], 100, Status.OK),
-    ([(1, 5), (2, 10), (9, 12), (10, 20)], 30, Status.OK),
-    # Reading, and the lag never falls: as it is, or growing.
-    ([(1, 11), (2, 12), (3, 13)], 13, Status.WARN),
-    ([(1, 11), (2, 20), (3, 40)], 50, Status.WARN),
-    # Commits without any progress.
-    ([(5, 9), (5, 9), (5, 9)], 9, Status.STALL),
-    ([(5, 9), (5, 12), (5, 20)], 30, Status.STALL),
-    # Two commits are no trend.
-    ([(5, 9), (5, 12)], 12, Status.OK),
-    ([(1, 11), (2, 20)], 20, Status.OK),
-    # What was before a rewind says nothing about the way since.
-    ([(1, 11), (2, 12), (90, 99), (3, 99), (40, 99), (60, 99)], 99, Status.OK),
-    ([(60, 99), (3, 99), (4, 101), (5, 105)], 105, Status.WARN),
-])
+@pytest.mark.parametrize(
+    ("pairs", "end", "status"),
+    [
+        # Whoever has read everything is well, whatever was.
+        ([(10, 10)], 10, Status.OK),
+        ([(5, 9), (5, 10), (12, 12)], 12, Status.OK),
+        # One commit without lag among them is enough.
+        ([(1, 5), (5, 5), (6, 20), (7, 30)], 40, Status.OK),
+        # Reading, and the lag falls somewhere.
+        ([(1, 100), (20, 100), (40, 100)], 100, Status.OK),
+        ([(1, 5), (2, 10), (9, 12), (10, 20)], 30, Status.OK),
+        # Reading, and the lag never falls: as it is, or growing.
+        ([(1, 11), (2, 12), (3, 13)], 13, Status.WARN),
+        ([(1, 11), (2, 20), (3, 40)], 50, Status.WARN),
+        # Commits without any progress.
+        ([(5, 9), (5, 9), (5, 9)], 9, Status.STALL),
+        ([(5, 9), (5, 12), (5, 20)], 30, Status.STALL),
+        # Two commits are no trend.
+        ([(5, 9), (5, 12)], 12, Status.OK),
+        ([(1, 11), (2, 20)], 20, Status.OK),
+        # What was before a rewind says nothing about the way since.
+        ([(1, 11), (2, 12), (90, 99), (3, 99), (40, 99), (60, 99)], 99, Status.OK),
+        ([(60, 99), (3, 99), (4, 101), (5, 105)], 105, Status.WARN),
+    ],
+)
 def test_a_consumer_that_commits_every_second(pairs: list[tuple[int, int]], end: int, status: Status) -> None:
     assert judge(every_second(*pairs), end) is status
 
 
-@pytest.mark.parametrize(("silent_ms", "status"), [
-    (0, Status.OK), (PATIENCE_MS, Status.OK), (PATIENCE_MS + 1, Status.STOP), (10 * PATIENCE_MS, Status.STOP),
-])
+@pytest.mark.parametrize(
+    ("silent_ms", "status"),
+    [
+        (0, Status.OK),
+        (PATIENCE_MS, Status.OK),
+        (PATIENCE_MS + 1, Status.STOP),
+        (10 * PATIENCE_MS, Status.STOP),
+    ],
+)
 def test_silence_after_a_few_commits_is_a_stop(silent_ms: int, status: Status) -> None:
     commits = every_second((1, 10), (5, 10), (9, 10), until_ms=NOW_MS - silent_ms)
     assert judge(commits, 20) is status

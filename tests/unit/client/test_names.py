@@ -20,9 +20,15 @@ def test_another_name_is_not() -> None:
         pylog.client.Nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("module", [
-    "pylog.client", "pylog.client.raw", "pylog.client.message", "pylog.client.rebalance",
-])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "pylog.client",
+        "pylog.client.raw",
+        "pylog.client.message",
+        "pylog.client.rebalance",
+    ],
+)
 def test_nothing_heavy_is_loaded_before_it_is_used(module: str) -> None:
     code = f"import sys, {module}; print(*({HEAVY!r} & set(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

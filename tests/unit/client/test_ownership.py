@@ -206,8 +206,9 @@ def test_the_snapshot_has_who_reads_what(a: Consumer) -> None:
         a.store.create(f"/brokers/topics/{name}", topic, make_parents=True)
     a.store.ensure("/brokers/ids")
     a.store.set(id_path(GROUP, "a"), encode_subscription(Subscription({"logins": 2, "gone": 1}), 0))
-    a.store.create(id_path(GROUP, "w"), encode_subscription(Subscription({"clicks.*": 1}, "white_list"), 0),
-                   ephemeral=True)
+    a.store.create(
+        id_path(GROUP, "w"), encode_subscription(Subscription({"clicks.*": 1}, "white_list"), 0), ephemeral=True
+    )
     events: list[object] = []
     found = read_snapshot(a.store, GROUP, events.append)
     assert found.members == {"a": {"logins": 2}, "w": {"clicks": 1, "clicks-old": 1}}
@@ -223,11 +224,18 @@ def test_a_registration_has_kafkas_form() -> None:
     assert decode_subscription(data) == Subscription({"t": 2})
 
 
-@pytest.mark.parametrize("data", [
-    b"", b"[]", b'{"subscription":[]}', b'{"subscription":{"t":"x"}}',
-    b'{"subscription":{"t":1},"pattern":"black_list"}', b'{"subscription":{"(":1},"pattern":"white_list"}',
-    b'{"subscription":{},"pattern":"white_list"}',
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b'{"subscription":[]}',
+        b'{"subscription":{"t":"x"}}',
+        b'{"subscription":{"t":1},"pattern":"black_list"}',
+        b'{"subscription":{"(":1},"pattern":"white_list"}',
+        b'{"subscription":{},"pattern":"white_list"}',
+    ],
+)
 def test_a_registration_that_cannot_be_read_is_named(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="subscription in a consumer's node"):
         decode_subscription(data)

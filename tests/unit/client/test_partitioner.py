@@ -8,8 +8,11 @@ from pylog.client.partitioner import Partitioner, RoundRobin, by_java_hash, by_k
 
 # Of Apache Kafka's own UtilsTest.
 MURMUR2 = {
-    b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536,
-    b"a-little-bit-longer-string": -1486304829, b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
     b"abc": 479470107,
 }
 

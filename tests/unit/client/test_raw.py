@@ -178,9 +178,7 @@ def sized(reply: bytes) -> bytes:
     return struct.pack(">i", len(reply)) + reply
 
 
-def metadata(
-    *live: ScriptedBroker, leader: int, error: ErrorCode = ErrorCode.NONE, partitions: int = 1
-) -> Answer:
+def metadata(*live: ScriptedBroker, leader: int, error: ErrorCode = ErrorCode.NONE, partitions: int = 1) -> Answer:
     def answer(header: RequestHeader, body: memoryview) -> bytes:
         request = MetadataRequest.decode(header.api_version, body)
         assert not request.allow_auto_topic_creation

@@ -11,8 +11,11 @@ from pylog.model import TopicPartition
 
 TOPICS = st.sampled_from(["clicks", "logins", "searches"])
 PARTITIONS = st.dictionaries(TOPICS, st.sets(st.integers(0, 40), min_size=1), max_size=3)
-MEMBERS = st.dictionaries(st.text("abcdefg-0123456789", min_size=1, max_size=4),
-                          st.dictionaries(TOPICS, st.integers(1, 4), max_size=3), max_size=8)
+MEMBERS = st.dictionaries(
+    st.text("abcdefg-0123456789", min_size=1, max_size=4),
+    st.dictionaries(TOPICS, st.integers(1, 4), max_size=3),
+    max_size=8,
+)
 
 
 @given(PARTITIONS, MEMBERS)
@@ -21,8 +24,9 @@ def test_complete_disjoint_and_only_to_those_who_asked(
 ) -> None:
     owners = assign(partitions, members)
     read = {topic for counts in members.values() for topic in counts}
-    assert owners.keys() == {TopicPartition(topic, number) for topic in partitions if topic in read
-                             for number in partitions[topic]}
+    assert owners.keys() == {
+        TopicPartition(topic, number) for topic in partitions if topic in read for number in partitions[topic]
+    }
     for (topic, _), stream in owners.items():
         consumer_id, _, number = stream.rpartition("-")
         assert int(number) < members[consumer_id][topic]
@@ -38,8 +42,9 @@ def test_streams_of_a_topic_differ_by_at_most_one(
         if not stream_count:
             continue
         counts = Counter(stream for partition, stream in owners.items() if partition.topic == topic)
-        assert all(len(numbers) // stream_count <= count <= -(-len(numbers) // stream_count)
-                   for count in counts.values())
+        assert all(
+            len(numbers) // stream_count <= count <= -(-len(numbers) // stream_count) for count in counts.values()
+        )
         assert len(counts) == min(len(numbers), stream_count)
 
 
@@ -67,8 +72,10 @@ def test_each_stream_has_neighbours_in_the_order_of_the_streams(
 
 def test_the_chunks_of_kafka_0_8() -> None:
     owners = assign({"t": range(10)}, {"b": {"t": 2}, "a": {"t": 1}, "c": {"t": 1}})
-    chunks = {stream: [one.partition for one, owner in owners.items() if owner == stream]
-              for stream in ("a-0", "b-0", "b-1", "c-0")}
+    chunks = {
+        stream: [one.partition for one, owner in owners.items() if owner == stream]
+        for stream in ("a-0", "b-0", "b-1", "c-0")
+    }
     assert chunks == {"a-0": [0, 1, 2], "b-0": [3, 4, 5], "b-1": [6, 7], "c-0": [8, 9]}
 
 

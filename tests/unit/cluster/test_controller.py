@@ -150,7 +150,8 @@ def test_a_refused_topic_does_not_stop_the_others() -> None:
     planned, refused = term.plan_topics([(NewTopic(name), uuid.uuid4()) for name in ("new", "old", "bad/name")])
     assert [each.name for each in planned] == ["new"]
     assert {name: error.code for name, error in refused.items()} == {
-        "old": ErrorCode.TOPIC_ALREADY_EXISTS, "bad/name": ErrorCode.INVALID_TOPIC_EXCEPTION
+        "old": ErrorCode.TOPIC_ALREADY_EXISTS,
+        "bad/name": ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
 
 
@@ -165,7 +166,10 @@ def test_topics_of_other_tools_are_adopted() -> None:
 @pytest.mark.parametrize("unclean", [False, True])
 def test_unclean_elections_are_a_choice(unclean: bool) -> None:
     term = Controller(
-        1, 4, "c", ClusterConfig(unclean_elections=unclean),
+        1,
+        4,
+        "c",
+        ClusterConfig(unclean_elections=unclean),
         snapshot(brokers((2, 1)), topic("t", led_by(1, (1,), (1, 2)))),
     )
     assert [change.after.leader for change in term.settle(brokers((2, 1)))] == [2 if unclean else NO_LEADER]

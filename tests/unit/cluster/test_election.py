@@ -122,9 +122,7 @@ def states(draw: st.DrawFn) -> PartitionImage:
 
 
 @given(states(), brokers, brokers, st.booleans())
-def test_what_holds_in_every_election(
-    before: PartitionImage, live: set[int], leaving: set[int], unclean: bool
-) -> None:
+def test_what_holds_in_every_election(before: PartitionImage, live: set[int], leaving: set[int], unclean: bool) -> None:
     after = elect(before, live, leaving=leaving, unclean=unclean)
     assert after.isr, "the ISR never becomes empty"
     assert after.leader == NO_LEADER or after.leader in after.isr

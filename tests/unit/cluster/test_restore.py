@@ -50,7 +50,11 @@ def topic(name: str = "t", topic_id: uuid.UUID = OLD, *states: PartitionImage) -
 
 
 def log(
-    end: int = 10, *epochs: tuple[int, int], topic_id: uuid.UUID | None = OLD, name: str = "t", number: int = 0,
+    end: int = 10,
+    *epochs: tuple[int, int],
+    topic_id: uuid.UUID | None = OLD,
+    name: str = "t",
+    number: int = 0,
     start: int = 0,
 ) -> FoundLog:
     return FoundLog(TopicPartition(name, number), topic_id, epochs or ((5, 0),), start, end, {"retention.ms": "2000"})

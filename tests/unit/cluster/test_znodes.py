@@ -157,9 +157,20 @@ def test_paths() -> None:
     assert znodes.topic_config_path("T") == "/config/topics/T"
     assert znodes.delete_topic_path("T") == "/admin/delete_topics/T"
     assert set(znodes.BASE_PATHS) >= {
-        "/consumers", "/brokers/ids", "/brokers/topics", "/config/changes", "/admin/delete_topics", "/brokers/seqid",
-        "/isr_change_notification", "/latest_producer_id_block", "/log_dir_event_notification", "/config/topics",
-        "/config/clients", "/config/users", "/config/brokers", "/config/ips",
+        "/consumers",
+        "/brokers/ids",
+        "/brokers/topics",
+        "/config/changes",
+        "/admin/delete_topics",
+        "/brokers/seqid",
+        "/isr_change_notification",
+        "/latest_producer_id_block",
+        "/log_dir_event_notification",
+        "/config/topics",
+        "/config/clients",
+        "/config/users",
+        "/config/brokers",
+        "/config/ips",
     }
 
 

@@ -58,32 +58,55 @@ class Table:
         """Look at an answer at the moment it is given."""
 
     def join(
-        self, member_id: str = "", *, instance_id: str | None = None, version: int = OLD,
-        protocols: tuple[tuple[str, bytes], ...] = (("range", b"topics"),), protocol_type: str = "consumer",
-        session_ms: int = SESSION_MS, rebalance_ms: int = REBALANCE_MS,
+        self,
+        member_id: str = "",
+        *,
+        instance_id: str | None = None,
+        version: int = OLD,
+        protocols: tuple[tuple[str, bytes], ...] = (("range", b"topics"),),
+        protocol_type: str = "consumer",
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
     ) -> int:
         """Send a JoinGroup and return its token."""
         self.tokens += 1
         self.names += not member_id
         request = JoinGroupRequest(
-            group_id="g", session_timeout_ms=session_ms, rebalance_timeout_ms=rebalance_ms, member_id=member_id,
-            group_instance_id=instance_id, protocol_type=protocol_type,
-            protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols])
+            group_id="g",
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols],
+        )
         joiner = Joiner("client", "/host", version, f"m{self.names}")
         self.act(self.group.join(request, joiner, self.tokens, self.now_ms))
         return self.tokens
 
     def sync(
-        self, member_id: str, generation: int | None = None, *, instance_id: str | None = None,
-        assignments: dict[str, bytes] | None = None, protocol_type: str | None = None, protocol: str | None = None,
+        self,
+        member_id: str,
+        generation: int | None = None,
+        *,
+        instance_id: str | None = None,
+        assignments: dict[str, bytes] | None = None,
+        protocol_type: str | None = None,
+        protocol: str | None = None,
     ) -> int:
         """Send a SyncGroup and return its token."""
         self.tokens += 1
         request = SyncGroupRequest(
-            group_id="g", generation_id=self.group.generation if generation is None else generation,
-            member_id=member_id, group_instance_id=instance_id, protocol_type=protocol_type, protocol_name=protocol,
-            assignments=[SyncGroupRequestAssignment(member_id=to, assignment=what)
-                         for to, what in (assignments or {}).items()])
+            group_id="g",
+            generation_id=self.group.generation if generation is None else generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocol_name=protocol,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=to, assignment=what) for to, what in (assignments or {}).items()
+            ],
+        )
         self.act(self.group.sync(request, self.tokens, self.now_ms))
         return self.tokens
 

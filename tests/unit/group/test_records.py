@@ -24,9 +24,11 @@ KAFKA_OFFSET_VALUE = bytes.fromhex("000300000000000000070000000000056e6f74650000
 KAFKA_GROUP_KEY = bytes.fromhex("00020006676f6c64656e")
 KAFKA_GROUP_VALUE = bytes.fromhex(
     "00030008636f6e73756d657200000001000572616e676500286f6e652d61393662623864352d343938352d343963392d613337612d"
-    "34623835616238663639636300000" "1a1fec4ace70000000100286f6e652d61393662623864352d343938352d343963392d6133376"
+    "34623835616238663639636300000"
+    "1a1fec4ace70000000100286f6e652d61393662623864352d343938352d343963392d6133376"
     "12d34623835616238663639636300036f6e6500026d65000a2f3132372e302e302e310000ea600000753000000017000300000001000"
-    "1740000000000000000ffffffff000000000015000000000001000174000000010000000000000000")
+    "1740000000000000000ffffffff000000000015000000000001000174000000010000000000000000"
+)
 KAFKA_GROUP_TIME_MS = 0x1A1FEC4ACE7
 NOTE = "note\0"  # librdkafka sends the end of its C string along
 MEMBER_ID = "one-a96bb8d5-4985-49c9-a37a-4b85ab8f69cc"
@@ -36,9 +38,17 @@ INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
-@pytest.mark.parametrize(("group_id", "partition"), [
-    ("golden", 43), ("Kunden-ä", 6), ("日本", 47), ("gr😀up", 29), ("console-consumer-12345", 6), ("a" * 100, 40),
-])
+@pytest.mark.parametrize(
+    ("group_id", "partition"),
+    [
+        ("golden", 43),
+        ("Kunden-ä", 6),
+        ("日本", 47),
+        ("gr😀up", 29),
+        ("console-consumer-12345", 6),
+        ("a" * 100, 40),
+    ],
+)
 def test_a_group_lives_where_kafka_keeps_it(group_id: str, partition: int) -> None:
     assert partition_for(group_id, 50) == partition
 
@@ -64,7 +74,11 @@ def test_kafkas_group_is_read_and_written_back_the_same() -> None:
     group = decode_group("golden", KAFKA_GROUP_VALUE, GroupConfig())
     group.restore(0)
     assert (group.state, group.generation, group.protocol_type, group.protocol) == (
-        State.STABLE, 1, "consumer", "range")
+        State.STABLE,
+        1,
+        "consumer",
+        "range",
+    )
     assert group.leader_id == MEMBER_ID
     assert group.instances == {"one": MEMBER_ID}
     member = group.members[MEMBER_ID]
@@ -109,11 +123,14 @@ def test_an_empty_group_round_trips() -> None:
     assert (found.state, found.generation, found.protocol, found.leader_id) == (State.EMPTY, 2, None, None)
 
 
-@pytest.mark.parametrize(("version", "value", "committed"), [
-    (0, "0000000000000007 0004 6e6f7465 0000000000000009", CommittedOffset(7, -1, "note", 9)),
-    (1, "0000000000000007 0000 0000000000000009 00000000000000ff", CommittedOffset(7, -1, "", 9)),
-    (2, "0000000000000007 0000 0000000000000009", CommittedOffset(7, -1, "", 9)),
-])
+@pytest.mark.parametrize(
+    ("version", "value", "committed"),
+    [
+        (0, "0000000000000007 0004 6e6f7465 0000000000000009", CommittedOffset(7, -1, "note", 9)),
+        (1, "0000000000000007 0000 0000000000000009 00000000000000ff", CommittedOffset(7, -1, "", 9)),
+        (2, "0000000000000007 0000 0000000000000009", CommittedOffset(7, -1, "", 9)),
+    ],
+)
 def test_older_brokers_offsets_are_read(version: int, value: str, committed: CommittedOffset) -> None:
     assert decode_offset(version.to_bytes(2, "big") + bytes.fromhex(value)) == committed
     assert decode_key(b"\0\0" + KAFKA_OFFSET_KEY[2:]) == OffsetKey("golden", "t", 0)
@@ -149,5 +166,13 @@ def test_damaged_records_are_read_or_refused(raw: bytes, cut: int) -> None:
 
 
 def _told(member: Member) -> tuple[object, ...]:
-    return (member.member_id, member.instance_id, member.client_id, member.client_host, member.session_timeout_ms,
-            member.rebalance_timeout_ms, member.protocols, member.assignment)
+    return (
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        member.session_timeout_ms,
+        member.rebalance_timeout_ms,
+        member.protocols,
+        member.assignment,
+    )

@@ -95,12 +95,15 @@ class TestRebalance:
         table.join()
         assert table.synced(table.sync("m1")).error_code is ErrorCode.REBALANCE_IN_PROGRESS
 
-    @pytest.mark.parametrize(("said", "code"), [
-        ({"protocol_type": "consumer", "protocol": "range"}, NONE),
-        ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"protocol": "roundrobin"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"generation": 7}, ErrorCode.ILLEGAL_GENERATION),
-    ])
+    @pytest.mark.parametrize(
+        ("said", "code"),
+        [
+            ({"protocol_type": "consumer", "protocol": "range"}, NONE),
+            ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+            ({"protocol": "roundrobin"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+            ({"generation": 7}, ErrorCode.ILLEGAL_GENERATION),
+        ],
+    )
     def test_sync_names_what_it_joined(self, said: dict[str, object], code: ErrorCode) -> None:
         table = group_of(SESSION_MS)
         assert table.synced(table.sync("m1", **said)).error_code is code  # type: ignore[arg-type]
@@ -179,7 +182,8 @@ class TestTimeouts:
     def test_version_0_waits_as_long_as_a_session(self) -> None:
         # The codec fills the time-out in, so that the group need not know versions.
         request = JoinGroupRequest(
-            group_id="g", session_timeout_ms=7, member_id="", protocol_type="consumer", protocols=[])
+            group_id="g", session_timeout_ms=7, member_id="", protocol_type="consumer", protocols=[]
+        )
         request._fold(0)
         assert request.rebalance_timeout_ms == 7
 
@@ -332,12 +336,15 @@ class TestMemberIds:
 
 
 class TestProtocols:
-    @pytest.mark.parametrize(("preferences", "elected"), [
-        ((("a", "b"), ("b", "a"), ("b", "a")), "b"),
-        ((("a", "b"), ("b", "a")), "a"),
-        ((("a", "b", "c"), ("c", "b"), ("b", "c", "a")), "b"),
-        ((("a", "b"), ("b",)), "b"),
-    ])
+    @pytest.mark.parametrize(
+        ("preferences", "elected"),
+        [
+            ((("a", "b"), ("b", "a"), ("b", "a")), "b"),
+            ((("a", "b"), ("b", "a")), "a"),
+            ((("a", "b", "c"), ("c", "b"), ("b", "c", "a")), "b"),
+            ((("a", "b"), ("b",)), "b"),
+        ],
+    )
     def test_the_protocol_all_know_and_most_prefer_is_elected(
         self, preferences: tuple[tuple[str, ...], ...], elected: str
     ) -> None:
@@ -348,9 +355,15 @@ class TestProtocols:
         assert {table.joined(token).protocol_name for token in tokens} == {elected}
         assert {one.metadata for one in leader.members} == {elected.encode()}
 
-    @pytest.mark.parametrize("said", [
-        {"protocols": (("other", b""),)}, {"protocol_type": "connect"}, {"protocols": ()}, {"protocol_type": ""},
-    ])
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {"protocols": (("other", b""),)},
+            {"protocol_type": "connect"},
+            {"protocols": ()},
+            {"protocol_type": ""},
+        ],
+    )
     def test_a_member_that_understands_nobody_is_refused(self, said: dict[str, object]) -> None:
         table = group_of(SESSION_MS)
         refused = table.joined(table.join(**said))  # type: ignore[arg-type]
@@ -447,11 +460,14 @@ class TestStaticMembers:
         assert (old.leader, old.skip_assignment, old.members) == ("m3", False, [])
         assert (old.member_id, table.group.leader_id) == ("m4", "m4")
 
-    @pytest.mark.parametrize(("protocols", "is_stable"), [
-        ((("range", subscription("x", owned=b"partitions")),), True),
-        ((("range", subscription("x", "y")),), False),
-        ((("other", subscription("x")),), False),
-    ])
+    @pytest.mark.parametrize(
+        ("protocols", "is_stable"),
+        [
+            ((("range", subscription("x", owned=b"partitions")),), True),
+            ((("range", subscription("x", "y")),), False),
+            ((("other", subscription("x")),), False),
+        ],
+    )
     def test_only_another_subscription_starts_a_rebalance(
         self, protocols: tuple[tuple[str, bytes], ...], is_stable: bool
     ) -> None:

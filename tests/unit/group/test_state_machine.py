@@ -56,17 +56,24 @@ class AnyGroup(RuleBasedStateMachine):
     def begin(self, delay_ms: int) -> None:
         self.table.group = Group("g", GroupConfig(initial_rebalance_delay_ms=delay_ms, max_size=MAX_SIZE))
 
-    @rule(target=known, version=st.sampled_from([OLD, CURRENT]), instance=st.sampled_from([None, None, "a", "b"]),
-          protocols=st.sampled_from(PROTOCOLS), rebalance_ms=st.sampled_from(REBALANCES_MS))
-    def come(self, version: int, instance: str | None, protocols: tuple[tuple[str, bytes], ...],
-             rebalance_ms: int) -> tuple[str, str | None]:
+    @rule(
+        target=known,
+        version=st.sampled_from([OLD, CURRENT]),
+        instance=st.sampled_from([None, None, "a", "b"]),
+        protocols=st.sampled_from(PROTOCOLS),
+        rebalance_ms=st.sampled_from(REBALANCES_MS),
+    )
+    def come(
+        self, version: int, instance: str | None, protocols: tuple[tuple[str, bytes], ...], rebalance_ms: int
+    ) -> tuple[str, str | None]:
         token = self.table.join(instance_id=instance, version=version, protocols=protocols, rebalance_ms=rebalance_ms)
         self.asked_ms[token] = self.table.now_ms
         return f"m{self.table.names}", instance
 
     @rule(member=known, protocols=st.sampled_from(PROTOCOLS), version=st.sampled_from([OLD, CURRENT]))
-    def join_again(self, member: tuple[str, str | None], protocols: tuple[tuple[str, bytes], ...],
-                   version: int) -> None:
+    def join_again(
+        self, member: tuple[str, str | None], protocols: tuple[tuple[str, bytes], ...], version: int
+    ) -> None:
         member_id, instance = member
         token = self.table.join(member_id, instance_id=instance, protocols=protocols, version=version)
         self.asked_ms[token] = self.table.now_ms
@@ -125,8 +132,12 @@ class AnyGroup(RuleBasedStateMachine):
 
     @invariant()
     def every_waiting_token_is_held_by_one_member(self) -> None:
-        held = [token for member in self.table.group.members.values()
-                for token in (member.join_token, member.sync_token) if token is not None]
+        held = [
+            token
+            for member in self.table.group.members.values()
+            for token in (member.join_token, member.sync_token)
+            if token is not None
+        ]
         assert sorted(held) == sorted(token for token in self.asked_ms if self.table.waits(token))
 
     @invariant()

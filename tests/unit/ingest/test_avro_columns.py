@@ -187,8 +187,9 @@ def topics(draw: st.DrawFn) -> tuple[str, str, list[dict[str, Any]]]:
         wanted.append({"name": "added", "type": ["null", "long"], "default": None})
     if draw(st.booleans()):
         wanted.append({"name": "more", "type": "string", "default": "dé"})
-    row = st.fixed_dictionaries({
-        name: VALUES[kind] if shape == "plain" else st.none() | VALUES[kind] for name, kind, shape in fields})
+    row = st.fixed_dictionaries(
+        {name: VALUES[kind] if shape == "plain" else st.none() | VALUES[kind] for name, kind, shape in fields}
+    )
     writer = record(*({"name": name, "type": shaped(kind, shape)} for name, kind, shape in fields))
     return writer, record(*draw(st.permutations(wanted))), draw(st.lists(row, max_size=8))
 

@@ -13,9 +13,17 @@ def host_set(name: str = "main") -> hosts.HostSet:
     return hosts.HostSet(set=name, network="pylog-x", subnet="10.70.3.0/24", gateway="10.70.3.1")
 
 
-@pytest.mark.parametrize(("host", "address"), [("live1", "10.70.3.11"), ("live89", "10.70.3.99"),
-                                               ("offline1", "10.70.3.101"), ("offline99", "10.70.3.199"),
-                                               ("spark1", "10.70.3.201"), ("spark50", "10.70.3.250")])
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("live1", "10.70.3.11"),
+        ("live89", "10.70.3.99"),
+        ("offline1", "10.70.3.101"),
+        ("offline99", "10.70.3.199"),
+        ("spark1", "10.70.3.201"),
+        ("spark50", "10.70.3.250"),
+    ],
+)
 def test_a_name_alone_fixes_the_address(host: str, address: str) -> None:
     assert hosts.address(host_set(), host) == address
 
@@ -68,16 +76,19 @@ def test_a_set_may_not_be_named_like_other_state(name: str) -> None:
         hosts.parse(["--set", name, "status"])
 
 
-@pytest.mark.parametrize(("url", "is_allowed", "is_kept"), [
-    ("//archive.example/debian/pool/main/x/xfsprogs/xfsprogs_6.1.0-1_amd64.deb", True, True),
-    ("//archive.example/debian/dists/bookworm/main/binary-amd64/by-hash/SHA256/00", True, True),
-    ("//archive.example/debian/dists/bookworm/InRelease", True, False),
-    ("//archive.example.evil.example/x.deb", False, True),
-    ("//evilarchive.example/x.deb", False, True),
-    ("//archive.example:8080/x.deb", False, True),
-    ("//other.example/x.deb", False, True),
-    ("file:///etc/shadow", False, False),
-])
+@pytest.mark.parametrize(
+    ("url", "is_allowed", "is_kept"),
+    [
+        ("//archive.example/debian/pool/main/x/xfsprogs/xfsprogs_6.1.0-1_amd64.deb", True, True),
+        ("//archive.example/debian/dists/bookworm/main/binary-amd64/by-hash/SHA256/00", True, True),
+        ("//archive.example/debian/dists/bookworm/InRelease", True, False),
+        ("//archive.example.evil.example/x.deb", False, True),
+        ("//evilarchive.example/x.deb", False, True),
+        ("//archive.example:8080/x.deb", False, True),
+        ("//other.example/x.deb", False, True),
+        ("file:///etc/shadow", False, False),
+    ],
+)
 def test_the_package_cache_serves_debian_only_and_keeps_what_never_changes(
     url: str, is_allowed: bool, is_kept: bool
 ) -> None:

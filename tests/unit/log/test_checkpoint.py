@@ -26,8 +26,17 @@ def test_no_file_means_no_offsets(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"0", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na b c\n", b"0\n1\na 0 1 2\n", b"0\n1\na 0 1",
-     b"\xff\xfe"],
+    [
+        b"",
+        b"0",
+        b"1\n0\n",
+        b"0\n2\na 0 1\n",
+        b"0\n1\na 0\n",
+        b"0\n1\na b c\n",
+        b"0\n1\na 0 1 2\n",
+        b"0\n1\na 0 1",
+        b"\xff\xfe",
+    ],
 )
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "points"

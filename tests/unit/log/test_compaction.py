@@ -18,9 +18,7 @@ from pylog.wire.records import DELETE_HORIZON, Record, decode_records, encode_ba
 
 from .batches import append, content, crash, open_log, read_all, segment_files
 
-COMPACT = LogConfig(
-    segment_bytes=1024, index_interval_bytes=150, cleanup_policy="compact", delete_retention_ms=1_000
-)
+COMPACT = LogConfig(segment_bytes=1024, index_interval_bytes=150, cleanup_policy="compact", delete_retention_ms=1_000)
 Pair = tuple[bytes, bytes | None]
 
 
@@ -259,9 +257,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("is_indexed", [True, False], ids=["indexes kept", "indexes lost"])
-def test_a_crash_at_any_step_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_indexed: bool
-) -> None:
+def test_a_crash_at_any_step_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_indexed: bool) -> None:
     pairs = [*numbered(30), (b"key 1", None), *numbered(5, keys=1), (b"end", b"")]
     expected = table([Record(0, 0, key, value) for key, value in pairs])
     rename = Path.rename

@@ -43,8 +43,17 @@ def test_the_file_is_kafka_s(epochs: LeaderEpochs, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "0\n", "1\n0\n", "0\n2\n1 0\n", "0\n1\nx y\n", "0\n1\n1\n",
-     "0\n2\n1 0\n2 1", "0\n2\n1 5\n2 5\n", "0\n2\n2 0\n2 5\n"],
+    [
+        "",
+        "0\n",
+        "1\n0\n",
+        "0\n2\n1 0\n",
+        "0\n1\nx y\n",
+        "0\n1\n1\n",
+        "0\n2\n1 0\n2 1",
+        "0\n2\n1 5\n2 5\n",
+        "0\n2\n2 0\n2 5\n",
+    ],
 )
 def test_a_damaged_file_is_not_believed(tmp_path: Path, content: str) -> None:
     (tmp_path / "leader-epoch-checkpoint").write_text(content)
@@ -65,9 +74,7 @@ def test_an_older_epoch_changes_nothing(epochs: LeaderEpochs) -> None:
     assert epochs.entries() == [(2, 0), (3, 10), (7, 20)]
 
 
-@pytest.mark.parametrize(
-    ("end", "kept"), [(0, 0), (1, 1), (10, 1), (11, 2), (20, 2), (21, 3)]
-)
+@pytest.mark.parametrize(("end", "kept"), [(0, 0), (1, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
 def test_epochs_that_begin_at_or_after_the_end_are_forgotten(epochs: LeaderEpochs, end: int, kept: int) -> None:
     epochs.truncate_end(end)
     assert epochs.entries() == [(2, 0), (3, 10), (7, 20)][:kept]

@@ -19,25 +19,29 @@ TRUSTED = networks({})
 
 
 def found(groups: list[str], is_watched: bool = False, **variables: Any) -> list[tuple[str, str, int]]:
-    return [(one.what, one.address, one.port)
-            for one in listeners(variables, groups, SPECS, is_watched=is_watched)]
+    return [(one.what, one.address, one.port) for one in listeners(variables, groups, SPECS, is_watched=is_watched)]
 
 
 def test_each_part_has_its_ports_and_others_do_not() -> None:
     assert found(["pylog_ship"]) == []
     assert found(["pylog_zookeeper"]) == [
-        ("ZooKeeper for clients", "0.0.0.0", 2181), ("ZooKeeper for followers", "0.0.0.0", 2888),
-        ("ZooKeeper for votes", "0.0.0.0", 3888)]
+        ("ZooKeeper for clients", "0.0.0.0", 2181),
+        ("ZooKeeper for followers", "0.0.0.0", 2888),
+        ("ZooKeeper for votes", "0.0.0.0", 3888),
+    ]
     assert found(["pylog_registry"], registry_port="8082") == [("the registry", "0.0.0.0", 8082)]
     assert found(["pylog_spark_master"]) == [
-        ("Spark's master", "0.0.0.0", 7077), ("the page of Spark's master", "0.0.0.0", 8080)]
+        ("Spark's master", "0.0.0.0", 7077),
+        ("the page of Spark's master", "0.0.0.0", 8080),
+    ]
 
 
 def test_metrics_are_for_others_only_where_somebody_scrapes_them() -> None:
     instance = {"id": 1, "port": 9092, "internal_port": 9192, "metrics_port": 9400}
     for is_watched, address in ((False, "127.0.0.1"), (True, "0.0.0.0")):
         assert ("broker 1 metrics_port", address, 9400) in found(
-            ["pylog_broker"], is_watched, pylog_broker_instances=[instance])
+            ["pylog_broker"], is_watched, pylog_broker_instances=[instance]
+        )
         assert ("metrics of the mirror", address, 9181) in found(["pylog_mirror"], is_watched)
     assert ("the node exporter", "0.0.0.0", 9100) in found(["pylog_ship"], is_watched=True)
 
@@ -52,15 +56,18 @@ def test_what_is_no_port_is_left_to_other_checks() -> None:
     assert found([], pylog_broker_instances=instances) == []
 
 
-@pytest.mark.parametrize(("address", "addresses", "reached"), [
-    ("0.0.0.0", ["10.1.2.3"], []),
-    ("0.0.0.0", ["10.1.2.3", "203.0.113.7"], ["203.0.113.7"]),
-    ("::", ["2001:db8::1"], ["2001:db8::1"]),
-    ("127.0.0.1", ["203.0.113.7"], []),
-    ("10.1.2.3", ["10.1.2.3", "203.0.113.7"], []),
-    ("203.0.113.7", ["10.1.2.3"], ["203.0.113.7"]),
-    ("a-name", ["203.0.113.7"], []),
-])
+@pytest.mark.parametrize(
+    ("address", "addresses", "reached"),
+    [
+        ("0.0.0.0", ["10.1.2.3"], []),
+        ("0.0.0.0", ["10.1.2.3", "203.0.113.7"], ["203.0.113.7"]),
+        ("::", ["2001:db8::1"], ["2001:db8::1"]),
+        ("127.0.0.1", ["203.0.113.7"], []),
+        ("10.1.2.3", ["10.1.2.3", "203.0.113.7"], []),
+        ("203.0.113.7", ["10.1.2.3"], ["203.0.113.7"]),
+        ("a-name", ["203.0.113.7"], []),
+    ],
+)
 def test_only_addresses_outside_the_trusted_networks_are_named(
     address: str, addresses: list[str], reached: list[str]
 ) -> None:
@@ -91,7 +98,10 @@ def test_no_filter_is_made_that_locks_ssh_out() -> None:
 def test_the_kernel_takes_the_rules_that_the_program_prints(tmp_path: Path) -> None:
     question = {
         "variables": {"pylog_broker_instances": [{"id": 1, "port": 9092, "internal_port": 9192}]},
-        "groups": ["pylog_broker", "pylog_spark"], "is_watched": True, "ssh_ports": [22], "open_ports": [],
+        "groups": ["pylog_broker", "pylog_spark"],
+        "is_watched": True,
+        "ssh_ports": [22],
+        "open_ports": [],
         "peers": ["10.0.0.9", "fd00::9"],
     }
     command = [sys.executable, "-m", "pylog.ops.firewall", "roles"]

@@ -194,7 +194,6 @@ def test_only_replace_disk_takes_a_blank_disk_for_another(given: dict[str, str],
     assert all("-e replace_host=h1 -e replace_mount=/d" in one.remedy for one in found)
 
 
-
 def test_ports_that_pylog_itself_holds_are_free() -> None:
     listening = [
         {"port": 2181, "address": "*", "user": "pylog-zookeeper"},

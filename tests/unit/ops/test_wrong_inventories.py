@@ -21,8 +21,13 @@ Question = dict[str, Any]
 def reading(number: int) -> dict[str, Any]:
     """Return what a good host says of itself."""
     return {
-        "os": {"id": "debian", "version": "12", "arch": "x86_64"}, "init": "systemd", "memory_bytes": 8 << 30,
-        "listeners": [], "unresolved": [], "clock_ms": 1_000_000_000, "addresses": [f"10.0.0.{number}"],
+        "os": {"id": "debian", "version": "12", "arch": "x86_64"},
+        "init": "systemd",
+        "memory_bytes": 8 << 30,
+        "listeners": [],
+        "unresolved": [],
+        "clock_ms": 1_000_000_000,
+        "addresses": [f"10.0.0.{number}"],
         "disks": {"/dev/vdb": {"exists": True, "type": "", "label": "", "mounts": []}},
     }
 
@@ -31,10 +36,14 @@ def good() -> Question:
     """Return three hosts with a broker and a ZooKeeper server each."""
     hosts = {
         f"h{n}": {
-            "ansible_host": f"10.0.0.{n}", "pylog_cluster_name": "test", "pylog_cluster_secret": "s" * 32,
-            "zookeeper_id": n, "disks_devices": [{"device": "/dev/vdb", "mount": "/d"}],
+            "ansible_host": f"10.0.0.{n}",
+            "pylog_cluster_name": "test",
+            "pylog_cluster_secret": "s" * 32,
+            "zookeeper_id": n,
+            "disks_devices": [{"device": "/dev/vdb", "mount": "/d"}],
             "pylog_broker_instances": [
-                {"id": n, "port": 9092, "internal_port": 9192, "metrics_port": 9400, "data_dir": f"/d/broker-{n}"}],
+                {"id": n, "port": 9092, "internal_port": 9192, "metrics_port": 9400, "data_dir": f"/d/broker-{n}"}
+            ],
             "__preflight_reading": {"stdout": reading(n)},
         }
         for n in (1, 2, 3)
@@ -169,8 +178,9 @@ def test_a_host_that_does_not_answer_stops_the_run_before_any_is_touched(tmp_pat
     inventory = tmp_path / "hosts.yml"
     inventory.write_text(yaml.safe_dump({"all": {"children": groups, "vars": {"pylog_cluster_name": "test"}}}))
     program = str(Path(sys.executable).with_name("ansible-playbook"))
-    done = subprocess.run([program, "-i", str(inventory), "playbooks/site.yml"], cwd=ROOT, capture_output=True,
-                          text=True, check=False)
+    done = subprocess.run(
+        [program, "-i", str(inventory), "playbooks/site.yml"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode != 0
     assert "h2" in done.stdout
     assert "UNREACHABLE" in done.stdout

@@ -36,7 +36,7 @@ def test_the_largest_field_is_cut_and_named_with_its_size() -> None:
 def test_binary_fields_are_cut_too() -> None:
     value, _ = fit(line_of({"__CURSOR": "c", "COREDUMP": list(range(256)) * 40, "MESSAGE": "dumped"}), LIMIT)
     fields = json.loads(value)
-    assert fields["COREDUMP"] == (list(range(256)) * 40)[:len(fields["COREDUMP"])]
+    assert fields["COREDUMP"] == (list(range(256)) * 40)[: len(fields["COREDUMP"])]
     assert fields["MESSAGE"] == "dumped"
 
 
@@ -47,11 +47,18 @@ def test_a_line_that_was_too_long_to_read_leaves_a_stub() -> None:
     assert json.loads(value)[MARKER] == {"*": 1 << 30}
 
 
-@given(st.dictionaries(
-    st.from_regex(r"_?[A-Z][A-Z0-9_]{0,20}", fullmatch=True),
-    st.one_of(st.text(max_size=3000), st.lists(st.integers(0, 255), max_size=2000), st.none(),
-              st.lists(st.text(max_size=500), max_size=5)),
-    max_size=60))
+@given(
+    st.dictionaries(
+        st.from_regex(r"_?[A-Z][A-Z0-9_]{0,20}", fullmatch=True),
+        st.one_of(
+            st.text(max_size=3000),
+            st.lists(st.integers(0, 255), max_size=2000),
+            st.none(),
+            st.lists(st.text(max_size=500), max_size=5),
+        ),
+        max_size=60,
+    )
+)
 def test_whatever_the_fields_are_the_result_fits_and_keeps_the_cursor(fields: dict[str, object]) -> None:
     line = line_of(fields | {"__CURSOR": "c"})
     value, is_truncated = fit(line, LIMIT)

@@ -19,9 +19,17 @@ def test_the_last_stored_cursor_is_found_again(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
-@pytest.mark.parametrize("content", [
-    "", "{}", "[]", "7", '{"version": 1, "cursor": 5}', '{"version": 2, "cursor": "c"}',
-])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "[]",
+        "7",
+        '{"version": 1, "cursor": 5}',
+        '{"version": 2, "cursor": "c"}',
+    ],
+)
 def test_a_file_that_is_no_state_is_refused_and_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "state").write_text(content)
     with pytest.raises(ConfigError, match="state"):

@@ -155,9 +155,16 @@ def test_sequence_numbers_grow_and_have_ten_digits(store: Store) -> None:
 
 def test_a_multi_does_all_in_order(store: Store) -> None:
     store.create("/a", b"x")
-    results = store.multi([
-        Check("/a", 0), Set("/a", b"y", 0), Check("/a", 1), Create("/p"), Create("/p/q", b"z"), Delete("/a", 1),
-    ])
+    results = store.multi(
+        [
+            Check("/a", 0),
+            Set("/a", b"y", 0),
+            Check("/a", 1),
+            Create("/p"),
+            Create("/p/q", b"z"),
+            Delete("/a", 1),
+        ]
+    )
     assert results[0] is None
     assert results[3:] == ["/p", "/p/q", None]
     assert store.exists("/a") is None

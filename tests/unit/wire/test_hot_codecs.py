@@ -98,9 +98,7 @@ def test_fetch_request_is_read_as_kio_wrote_it(version: int, rows: list[tuple[st
         topics=tuple(
             kio.FetchTopic(
                 topic=topic,
-                partitions=(
-                    kio.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=99),
-                ),
+                partitions=(kio.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=99),),
             )
             for topic, partition, offset in rows
         ),

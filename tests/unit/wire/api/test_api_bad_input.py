@@ -51,9 +51,20 @@ def test_damaged_messages_are_messages_or_protocol_errors(case: tuple[type[Messa
     body = bytearray(sample(cls, version).encode(version))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body)))
-        body[at : at + data.draw(st.integers(0, 4))] = data.draw(st.sampled_from([
-            b"", b"\x00", b"\xff", b"\x80", b"\x7f", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f",
-        ]))
+        body[at : at + data.draw(st.integers(0, 4))] = data.draw(
+            st.sampled_from(
+                [
+                    b"",
+                    b"\x00",
+                    b"\xff",
+                    b"\x80",
+                    b"\x7f",
+                    b"\xff\xff\xff\xff",
+                    b"\x7f\xff\xff\xff",
+                    b"\xff\xff\xff\xff\x0f",
+                ]
+            )
+        )
     decodes(cls, version, bytes(body))
 
 
@@ -123,6 +134,6 @@ def test_unknown_tags_are_skipped_and_a_known_one_must_fit() -> None:
     request = ApiVersionsRequest(client_software_name="client", client_software_version="1")
     body = request.encode(3)[:-1]
     assert ApiVersionsRequest.decode(3, memoryview(body + b"\x02\x09\x03abc\x8f\x7f\x00")) == request
-    head = bytes.fromhex("0000" "01" "00000000" "01")
+    head = bytes.fromhex("0000010000000001")
     for tag in (b"\x01\x09" + b"\x00" * 9, b"\x01\x07" + b"\x00" * 7):  # an int64 of nine and of seven bytes
         assert not decodes(ApiVersionsResponse, 3, head + tag)

@@ -27,8 +27,11 @@ def encoded(api_key: int, version: int, client_id: bytes | None, tail: bytes = b
 
 @settings(BRIEF, max_examples=200)
 @given(
-    api_key=INT16 | st.sampled_from(list(ApiKey)), version=st.integers(0, 15), correlation_id=INT32,
-    client_id=st.none() | st.text(max_size=12), body=st.binary(max_size=8),
+    api_key=INT16 | st.sampled_from(list(ApiKey)),
+    version=st.integers(0, 15),
+    correlation_id=INT32,
+    client_id=st.none() | st.text(max_size=12),
+    body=st.binary(max_size=8),
 )
 def test_headers_that_kio_writes_are_read(
     api_key: int, version: int, correlation_id: int, client_id: str | None, body: bytes
@@ -36,10 +39,15 @@ def test_headers_that_kio_writes_are_read(
     row = KNOWN.get(api_key)  # type: ignore[call-overload]
     theirs = HeaderV2 if row is not None and version >= row.flexible_from else HeaderV1
     out = BytesIO()
-    entity_writer(theirs)(out, theirs(
-        request_api_key=i16(api_key), request_api_version=i16(version), correlation_id=i32(correlation_id),
-        client_id=client_id,
-    ))
+    entity_writer(theirs)(
+        out,
+        theirs(
+            request_api_key=i16(api_key),
+            request_api_version=i16(version),
+            correlation_id=i32(correlation_id),
+            client_id=client_id,
+        ),
+    )
     size = out.tell()
     header = parse_request_header(memoryview(out.getvalue() + body))
     assert header == RequestHeader(api_key, version, correlation_id, client_id, size)
@@ -54,17 +62,20 @@ def test_a_client_without_a_name_has_none() -> None:
     assert parse_request_header(encoded(3, 1, None)).client_id is None
 
 
-@pytest.mark.parametrize("payload", [
-    b"",
-    b"\x00" * 9,
-    encoded(3, 1, b"")[:8].tobytes() + b"\xff\xfe",  # length -2
-    encoded(3, 1, b"")[:8].tobytes() + b"\x7f\xff" + b"short",
-    encoded(3, 1, b"\xff\xfe").tobytes(),  # not utf-8
-    encoded(3, 12, b"me").tobytes(),  # flexible, and the tags are missing
-    encoded(3, 12, b"me", b"\xff\xff\xff\xff\x0f").tobytes(),  # more tags than bytes
-    encoded(3, 12, b"me", b"\x01\x00\x7f").tobytes(),  # a tag larger than what is left
-    encoded(3, 12, b"me", b"\x80" * 40).tobytes(),  # a varint without end
-])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\x00" * 9,
+        encoded(3, 1, b"")[:8].tobytes() + b"\xff\xfe",  # length -2
+        encoded(3, 1, b"")[:8].tobytes() + b"\x7f\xff" + b"short",
+        encoded(3, 1, b"\xff\xfe").tobytes(),  # not utf-8
+        encoded(3, 12, b"me").tobytes(),  # flexible, and the tags are missing
+        encoded(3, 12, b"me", b"\xff\xff\xff\xff\x0f").tobytes(),  # more tags than bytes
+        encoded(3, 12, b"me", b"\x01\x00\x7f").tobytes(),  # a tag larger than what is left
+        encoded(3, 12, b"me", b"\x80" * 40).tobytes(),  # a varint without end
+    ],
+)
 def test_bytes_that_are_no_header_are_refused(payload: bytes) -> None:
     with pytest.raises(ProtocolError):
         parse_request_header(memoryview(payload))
@@ -80,12 +91,15 @@ def test_any_bytes_are_a_header_or_a_protocol_error(payload: bytes) -> None:
     assert 10 <= header.body_offset <= len(payload)
 
 
-@pytest.mark.parametrize(("api_key", "version", "expected"), [
-    (ApiKey.METADATA, 8, b"\x00\x00\x00\x07"),
-    (ApiKey.METADATA, 9, b"\x00\x00\x00\x07\x00"),
-    (ApiKey.OFFSET_DELETE, 0, b"\x00\x00\x00\x07"),
-    (ApiKey.API_VERSIONS, 3, b"\x00\x00\x00\x07"),
-    (10_001, 0, b"\x00\x00\x00\x07"),
-])
+@pytest.mark.parametrize(
+    ("api_key", "version", "expected"),
+    [
+        (ApiKey.METADATA, 8, b"\x00\x00\x00\x07"),
+        (ApiKey.METADATA, 9, b"\x00\x00\x00\x07\x00"),
+        (ApiKey.OFFSET_DELETE, 0, b"\x00\x00\x00\x07"),
+        (ApiKey.API_VERSIONS, 3, b"\x00\x00\x00\x07"),
+        (10_001, 0, b"\x00\x00\x00\x07"),
+    ],
+)
 def test_answers_begin_with_the_header_of_their_version(api_key: int, version: int, expected: bytes) -> None:
     assert encode_response_header(7, api_key, version) == expected

@@ -41,12 +41,39 @@ def test_rows_are_ordered_and_in_one_table_only() -> None:
 
 def test_this_release_serves_what_its_notes_say() -> None:
     assert {(int(key), row.min_advertised, row.max_advertised, row.min_served) for key, row in SERVED.items()} == {
-        (0, 0, 9, 3), (1, 4, 12, 4), (2, 1, 7, 1), (3, 0, 12, 0), (10, 0, 4, 0),
-        (18, 0, 4, 0), (19, 2, 7, 2), (20, 1, 6, 1), (22, 0, 4, 0), (32, 1, 4, 1),
-        (8, 2, 8, 2), (9, 1, 8, 1), (11, 0, 9, 0), (12, 0, 4, 0), (13, 0, 5, 0), (14, 0, 5, 0), (15, 0, 5, 0),
-        (16, 0, 5, 0), (42, 0, 2, 0), (47, 0, 0, 0),
-        (21, 0, 2, 0), (23, 2, 4, 2), (33, 0, 2, 0), (35, 1, 4, 1), (37, 0, 3, 0), (44, 0, 1, 0), (60, 0, 1, 0),
-        (61, 0, 0, 0), (43, 0, 2, 0), (48, 0, 1, 0), (49, 0, 1, 0), (45, 0, 0, 0), (46, 0, 0, 0),
+        (0, 0, 9, 3),
+        (1, 4, 12, 4),
+        (2, 1, 7, 1),
+        (3, 0, 12, 0),
+        (10, 0, 4, 0),
+        (18, 0, 4, 0),
+        (19, 2, 7, 2),
+        (20, 1, 6, 1),
+        (22, 0, 4, 0),
+        (32, 1, 4, 1),
+        (8, 2, 8, 2),
+        (9, 1, 8, 1),
+        (11, 0, 9, 0),
+        (12, 0, 4, 0),
+        (13, 0, 5, 0),
+        (14, 0, 5, 0),
+        (15, 0, 5, 0),
+        (16, 0, 5, 0),
+        (42, 0, 2, 0),
+        (47, 0, 0, 0),
+        (21, 0, 2, 0),
+        (23, 2, 4, 2),
+        (33, 0, 2, 0),
+        (35, 1, 4, 1),
+        (37, 0, 3, 0),
+        (44, 0, 1, 0),
+        (60, 0, 1, 0),
+        (61, 0, 0, 0),
+        (43, 0, 2, 0),
+        (48, 0, 1, 0),
+        (49, 0, 1, 0),
+        (45, 0, 0, 0),
+        (46, 0, 0, 0),
     }
 
 
@@ -59,9 +86,18 @@ def test_api_versions_says_the_table(version: int) -> None:
     assert answer.error_code.value == 0
 
 
-@pytest.mark.parametrize(("key", "version", "expected"), [
-    (0, 2, False), (0, 3, True), (0, 9, True), (0, 10, False), (3, 0, True), (3, -1, False), (9_999, 0, False),
-    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, False),
-])
+@pytest.mark.parametrize(
+    ("key", "version", "expected"),
+    [
+        (0, 2, False),
+        (0, 3, True),
+        (0, 9, True),
+        (0, 10, False),
+        (3, 0, True),
+        (3, -1, False),
+        (9_999, 0, False),
+        (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, False),
+    ],
+)
 def test_served_versions(key: int, version: int, expected: bool) -> None:
     assert is_served(key, version) is expected
