@@ -1,6 +1,8 @@
 """Imports point left only: the layout of the package is its architecture."""
 
 import ast
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "pylog"
@@ -35,15 +37,40 @@ def allowed_for(part: str) -> set[str]:
 
 
 def imports_of(path: Path) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {name.name for name in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names = [name.name for name in node.names]
-            found |= {f"pylog.{name}" for name in names} if node.module == "pylog" else {str(node.module)}
-    return {name.split(".")[1] for name in found if name.startswith("pylog.")}
+    """Return the parts of pylog that a file imports, wherever in the file."""
+    names = {name for node in ast.walk(ast.parse(path.read_text())) for name in imported_by(node, path)}
+    return {name.split(".")[1] for name in names if name.startswith("pylog.")}
+
+
+def imported_by(node: ast.AST, path: Path) -> Iterator[str]:
+    """Yield what a statement may import: `from a import b` is `a` and, if that is a module, `a.b`."""
+    if isinstance(node, ast.Import):
+        yield from (name.name for name in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"{path}: relative import"
+        yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def at_module_level(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield every statement outside functions, those under `if TYPE_CHECKING` included."""
+    yield node
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        for child in ast.iter_child_nodes(node):
+            yield from at_module_level(child)
+
+
+def import_graph(paths: Mapping[str, Path]) -> dict[str, set[str]]:
+    """Return which modules each module imports at module level."""
+    graph: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        names = [name for node in at_module_level(ast.parse(path.read_text())) for name in imported_by(node, path)]
+        graph[module] = {name if name in paths else name.rpartition(".")[0] for name in names} & set(paths) - {module}
+    return graph
 
 
 def test_imports_point_left_only() -> None:
@@ -60,3 +87,12 @@ def test_imports_point_left_only() -> None:
 def test_there_is_no_drawer_for_odds_and_ends() -> None:
     drawers = {"utils.py", "common.py", "helpers.py", "util.py", "misc.py"}
     assert not [path for path in ROOT.rglob("*.py") if path.name in drawers]
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = import_graph({module_of(path): path for path in sorted(ROOT.rglob("*.py"))})
+    assert len(graph) > 100
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError("circle of imports: " + " <- ".join(error.args[1])) from None

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pylog.errors import StorageError
-from pylog.log.jobs import sync_path
 from pylog.model import Offset, TopicPartition
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -31,6 +30,19 @@ RETENTION = "retention.json"
 """What retention goes by while the broker is down; see `pylog.log.offline`."""
 
 _VERSION = "0"
+
+
+def sync_path(path: Path) -> None:
+    """Sync one file or directory by name.
+
+    Raises:
+        OSError: the disk refuses, or nothing has that name.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) -> None:

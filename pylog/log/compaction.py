@@ -6,9 +6,7 @@ the recovery point and those younger than `min.compaction.lag.ms` stay as they a
 tombstone, outlives the pass that first meets it by `delete.retention.ms`, so that readers learn of it; that time is
 kept in its batch (attribute bit 6, base timestamp), as Kafka does.
 
-    B.{log,index,timeindex}.cleaned   being written; removed by the next start
-    B.log.swap                        whole and synced: stands for all segments from B up to its last offset, which the
-                                      next start removes before it takes the name B.log
+How the new segment takes the place of the old ones: `pylog.log.swap`.
 
 Source: Kafka's Cleaner and DefaultRecordBatch, KIP-534.
 """
@@ -19,12 +17,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pylog.errors import CorruptRecords, StorageError
-from pylog.log.jobs import sync_path
+from pylog.log.checkpoint import sync_path
+from pylog.log.log import Log
 from pylog.log.segment import RELATIVE_OFFSET_MAX, Segment
+from pylog.log.swap import cleaned_segment, remove_cleaned
 from pylog.model import Offset
 from pylog.wire.compression import NAMES
 from pylog.wire.records import (
@@ -37,13 +36,7 @@ from pylog.wire.records import (
     parse_header,
 )
 
-if TYPE_CHECKING:
-    from pylog.log.log import Log
-
 _logger = logging.getLogger(__name__)
-
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
 
 MAX_KEY_COUNT = 400_000
 """Keys one pass remembers, about 60 MB; what comes after them waits for the next pass."""
@@ -68,7 +61,7 @@ class Plan(NamedTuple):
     dirty_ratio: float
 
 
-def plan(log: "Log", now_ms: int) -> Plan | None:
+def plan(log: Log, now_ms: int) -> Plan | None:
     """Return what a pass over *log* would touch, or None if there is nothing that was not compacted before."""
     end = min(log.high_watermark, log.recovery_point)
     segments: list[Segment] = []
@@ -86,7 +79,7 @@ def plan(log: "Log", now_ms: int) -> Plan | None:
 class CompactionJob:
     """One pass over one log: `run` in a thread, `finish` where the log lives."""
 
-    def __init__(self, log: "Log", found: Plan, now_ms: int, breathe: Callable[[], None] | None = None) -> None:
+    def __init__(self, log: Log, found: Plan, now_ms: int, breathe: Callable[[], None] | None = None) -> None:
         """Take note of what the pass needs to know of the log; *breathe* is called between batches."""
         config = log.config
         self.log = log
@@ -140,7 +133,7 @@ class CompactionJob:
         if is_valid:
             log.compacted_offset = max(log.compacted_offset, self._mapped_offset)
         if self.error is not None:
-            _remove_cleaned(log.directory)
+            remove_cleaned(log.directory)
             _logger.error("compaction failed partition=%s reason=%s", log.topic_partition, self.error)
 
     @staticmethod
@@ -240,76 +233,6 @@ class Breath:
         if now_s - self._since_s >= WORK_S:
             time.sleep(now_s - self._since_s)
             self._since_s = time.monotonic()
-
-
-def cleaned_segment(directory: Path, base_offset: Offset) -> Segment:
-    """Return a new segment whose files are not yet part of the log."""
-    segment = Segment(directory, base_offset)
-    for part in (segment, segment.index, segment.time_index):
-        part.path = part.path.with_name(part.path.name + CLEANED_SUFFIX)
-        part.path.unlink(missing_ok=True)
-    segment.create()
-    return segment
-
-
-def put_in_place(old: Sequence[Segment], new: Segment) -> list[Path]:
-    """Give *new*, written and synced, the names of *old*; return the files that are left to be removed.
-
-    Raises:
-        OSError: the disk refuses; the next start finds out how far this came.
-    """
-    swap = new.path.with_suffix(SWAP_SUFFIX)
-    new.path.rename(swap)  # from here on the new segment holds, whatever happens
-    gone: list[Path] = []
-    for segment in old:
-        for path in (segment.index.path, segment.time_index.path, segment.path):
-            deleted = path.with_name(path.name + ".deleted")
-            with contextlib.suppress(FileNotFoundError):
-                path.rename(deleted)
-                gone.append(deleted)
-    new.path = swap.with_suffix("")
-    swap.rename(new.path)
-    for index in (new.index, new.time_index):
-        final = index.path.with_suffix("")
-        index.path.rename(final)
-        index.path = final
-    return gone
-
-
-def finish_swaps(directory: Path) -> None:
-    """Finish what a crash interrupted: see the module.
-
-    Raises:
-        OSError: the disk refuses.
-        StorageError: a swap file is damaged, though it was synced before it got its name.
-    """
-    # Plain names: a start with thousands of partitions looks into each of their directories.
-    swaps = sorted(name for name in os.listdir(directory) if name.endswith(f".log{SWAP_SUFFIX}"))  # noqa: PTH208
-    for name in swaps:
-        if not name.partition(".")[0].isdigit():
-            continue
-        swap, base_offset = directory / name, int(name.partition(".")[0])
-        segment = Segment(directory, base_offset)
-        segment.path = swap
-        end_offset = base_offset + 1
-        try:
-            for _, header in segment.batches(0, swap.stat().st_size):
-                end_offset = header.last_offset + 1
-        finally:
-            segment.release()
-        for path in directory.glob("*.log"):
-            if path.stem.isdigit() and base_offset <= int(path.stem) < end_offset:
-                for suffix in (".index", ".timeindex", ".log"):
-                    path.with_suffix(suffix).unlink(missing_ok=True)
-        swap.rename(swap.with_suffix(""))
-        sync_path(directory)
-        _logger.info("finished compaction log=%s", swap)
-
-
-def _remove_cleaned(directory: Path) -> None:
-    for path in directory.glob(f"*{CLEANED_SUFFIX}"):
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
 
 
 def _groups(segments: Sequence[Segment], max_bytes: int) -> Iterator[list[Segment]]:

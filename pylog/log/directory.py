@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 from pylog.errors import ConfigError, StorageError
 from pylog.log import checkpoint
+from pylog.log.checkpoint import sync_path
 from pylog.log.config import LogConfig
-from pylog.log.jobs import Job, sync_path
+from pylog.log.jobs import Job
 from pylog.log.layout import DELETE_SUFFIX, STRAY_SUFFIX, lock, partitions_in, read_topic_id, renamed_in
 from pylog.log.log import DISK_FULL, Log
 from pylog.log.offline import encode_policies, read_policies

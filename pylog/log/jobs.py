@@ -6,13 +6,13 @@
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from pylog.log.log import Log
-    from pylog.log.segment import Segment
+from pylog.errors import StorageError
+from pylog.log.checkpoint import sync_path
+from pylog.log.segment import Segment
 
 _logger = logging.getLogger(__name__)
 
@@ -32,15 +32,26 @@ class Job(Protocol):
 
 
 class SyncJob:
-    """Make everything of a log below `end_offset` survive a power cut, then move its recovery point."""
+    """Make segments survive a power cut, then say so."""
 
     def __init__(
-        self, log: "Log", segments: "Sequence[Segment]", end_offset: int, truncation_count: int, paths: Sequence[Path]
+        self,
+        segments: Sequence[Segment],
+        paths: Sequence[Path],
+        *,
+        on_done: Callable[[], None],
+        on_error: Callable[[OSError], StorageError],
     ) -> None:
-        """Hold *segments* open until `finish`; *paths* are synced after them: indexes, and the directory with names."""
-        self.log = log
-        self.end_offset = end_offset
-        self._truncation_count = truncation_count
+        """Hold *segments* open until `finish`.
+
+        Args:
+            segments: synced first.
+            paths: synced after them: indexes, and the directories with names.
+            on_done: called by `finish` when all of it was synced.
+            on_error: called by `finish` when the disk failed; returns the error to raise.
+        """
+        self._on_done = on_done
+        self._on_error = on_error
         self._segments = list(segments)
         self._paths = list(paths)
         self._error: OSError | None = None
@@ -63,15 +74,18 @@ class SyncJob:
             self._error = error
 
     def finish(self) -> None:
-        """Move the recovery point, or take the log offline."""
+        """Release the segments and report the outcome.
+
+        Raises:
+            StorageError: the disk failed; it is what `on_error` returned.
+        """
         for segment in self._segments:
             segment.release()
         self._segments = []
         if self._error is not None:
-            message = f"{self.log.directory}: sync failed: {self._error.strerror}"
-            raise self.log.go_offline(message) from self._error
-        assert self._is_run, f"the sync of {self.log.directory} up to {self.end_offset} is finished before it was run"
-        self.log.note_synced(self.end_offset, self._truncation_count)
+            raise self._on_error(self._error) from self._error
+        assert self._is_run, f"the sync of {self._paths or self._fds} is finished before it was run"
+        self._on_done()
 
 
 class UnlinkJob:
@@ -93,16 +107,3 @@ class UnlinkJob:
         """Report a file that would not go; it keeps its `.deleted` suffix, and the next start tries again."""
         if self._error is not None:
             _logger.warning("cannot remove file=%s reason=%s", self._error.filename, self._error.strerror)
-
-
-def sync_path(path: Path) -> None:
-    """Sync one file or directory by name.
-
-    Raises:
-        OSError: the disk refuses, or nothing has that name.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -542,14 +543,22 @@ class Log:
         if records_only:
             # An earlier sync of the same segment made its name survive.
             is_named = self.recovery_point > segments[-1].base_offset
-            return SyncJob(self, segments, end_offset, self.truncation_count, [] if is_named else names)
+            return self._sync_job(segments, [] if is_named else names, end_offset)
         paths = [path for segment in segments for path in (segment.index.path, segment.time_index.path)]
         for segment in segments:
             segment.index.flush()
             segment.time_index.flush()
-        return SyncJob(self, segments, end_offset, self.truncation_count, [*paths, *names])
+        return self._sync_job(segments, [*paths, *names], end_offset)
 
-    def note_synced(self, end_offset: Offset, truncation_count: int) -> None:
+    def _sync_job(self, segments: Sequence[Segment], paths: Sequence[Path], end_offset: Offset) -> SyncJob:
+        return SyncJob(
+            segments,
+            paths,
+            on_done=partial(self._note_synced, end_offset, self.truncation_count),
+            on_error=lambda error: self.go_offline(f"{self.directory}: sync failed: {error.strerror}"),
+        )
+
+    def _note_synced(self, end_offset: Offset, truncation_count: int) -> None:
         """Move the recovery point after a sync, unless the log was truncated meanwhile."""
         if truncation_count == self.truncation_count:
             self.recovery_point = max(self.recovery_point, end_offset)

@@ -13,12 +13,12 @@ from pathlib import Path
 from crc32c import crc32c
 
 from pylog.errors import StorageError
-from pylog.log.compaction import finish_swaps
 from pylog.log.config import LogConfig
 from pylog.log.epochs import LeaderEpochs
 from pylog.log.index import OffsetIndex, TimeIndex
 from pylog.log.producers import UNKNOWN, Producers
 from pylog.log.segment import Segment
+from pylog.log.swap import finish_swaps
 from pylog.model import Offset
 from pylog.wire.records import CRC_START, HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader
 
@@ -141,24 +141,6 @@ def walk_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
                 epochs.assign(header.partition_leader_epoch, header.base_offset, save=False)
 
 
-def walk_tail(segment: Segment, end: int, interval_bytes: int) -> None:
-    """Find the end of a segment's offsets and timestamps from its last index entry on; nothing is checked by CRC.
-
-    Raises:
-        StorageError: a batch is not where index or file say.
-    """
-    _go_back_to(segment, segment.index.last(), is_exact=False)
-    for position, header in segment.batches(segment.size_bytes, end):
-        segment.note(position, header, interval_bytes)
-
-
-def read_first_timestamp(segment: Segment) -> None:
-    """Learn from which time the age of a segment counts."""
-    for _, header in segment.batches():
-        segment.first_timestamp = header.max_timestamp
-        return
-
-
 def checked_batches(segment: Segment, position: int, end: int) -> Iterator[tuple[int, BatchHeader] | Damage]:
     """Yield (position, header) of every whole batch, CRC checked; then, if bytes are left, the damage.
 
@@ -233,14 +215,14 @@ def _trust(segment: Segment, following: Segment | None, config: LogConfig, *, is
     is_indexed = _open_indexes(segment) and _are_true(segment, size_bytes, config.index_interval_bytes)
     if is_clean and is_indexed and following is not None:
         segment.size_bytes, segment.next_offset = size_bytes, following.base_offset
-        _restore_timestamps(segment)
+        segment.restore_timestamps()
         return
     if not is_indexed:
-        _go_back_to(segment, None)
-    walk_tail(segment, size_bytes, config.index_interval_bytes)
+        segment.go_back_to(None)
+    segment.walk_tail(size_bytes, config.index_interval_bytes)
     if following is not None:
         segment.close_indexes()
-    read_first_timestamp(segment)
+    segment.read_first_timestamp()
 
 
 def _are_true(segment: Segment, size_bytes: int, interval_bytes: int) -> bool:
@@ -271,37 +253,6 @@ def _open_indexes(segment: Segment) -> bool:
         return False
     segment.index.flushed_count, segment.time_index.flushed_count = counts
     return True
-
-
-def _go_back_to(segment: Segment, entry: tuple[int, int] | None, *, is_exact: bool = True) -> None:
-    """Set what is known of a segment back to just before the batch of an index entry; None: to its beginning.
-
-    Raises:
-        StorageError: the entry names no batch that ends with its offset.
-    """
-    if entry is None:
-        entry = (0, 0)
-        segment.index.replace(())
-        segment.time_index.replace(())
-        segment.size_bytes, segment.next_offset = 0, segment.base_offset
-    else:
-        relative_offset, position = entry
-        _, header = next(segment.batches(position, segment.path.stat().st_size), (0, None))
-        if header is None or header.last_offset != segment.base_offset + relative_offset:
-            raise StorageError(f"{segment.index.path}: entry {entry} names no batch")
-        if is_exact:
-            segment.index.truncate(relative_offset + 1)
-            segment.time_index.truncate(relative_offset + 1)
-        segment.size_bytes, segment.next_offset = position, header.base_offset
-    segment.bytes_since_index = 0
-    segment.forget_recent()
-    _restore_timestamps(segment)
-
-
-def _restore_timestamps(segment: Segment) -> None:
-    timestamp, relative_offset = segment.time_index.last() or (-1, 0)
-    segment.max_timestamp = segment.indexed_timestamp = timestamp
-    segment.max_timestamp_offset = segment.base_offset + relative_offset
 
 
 def _check(loaded: LoadedLog, segment: Segment, config: LogConfig, recovery_point: Offset) -> bool:
@@ -353,9 +304,9 @@ def _start_check(segment: Segment, recovery_point: Offset) -> None:
             keys = [key for key, _ in segment.index.entries()]
             if all(key < following for key, following in pairwise(keys)):
                 entry = segment.index.floor(recovery_point - 1 - segment.base_offset)
-        _go_back_to(segment, entry)
+        segment.go_back_to(entry)
     except (StorageError, OSError):
-        _go_back_to(segment, None)
+        segment.go_back_to(None)
 
 
 def _cut(loaded: LoadedLog, row: int, size_bytes: int, damage: Damage) -> None:

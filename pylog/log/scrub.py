@@ -9,16 +9,13 @@ import errno
 import logging
 import os
 import time
-from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
 from pylog.errors import StorageError
+from pylog.log.log import Log
+from pylog.log.segment import Segment
 from pylog.wire.records import CRC_START
-
-if TYPE_CHECKING:
-    from pylog.log.log import Log
-    from pylog.log.segment import Segment
 
 _logger = logging.getLogger(__name__)
 
@@ -29,7 +26,7 @@ _WINDOW_BYTES = 1 << 20
 """Read, and dropped from the page cache if it was not there before, at a time."""
 
 
-def due_segment(log: "Log", now_ms: int, interval_ms: int) -> "Segment | None":
+def due_segment(log: Log, now_ms: int, interval_ms: int) -> Segment | None:
     """Return the closed segment that was checked longest ago, if that is *interval_ms* or more."""
     if log.offline is not None:
         return None
@@ -38,7 +35,7 @@ def due_segment(log: "Log", now_ms: int, interval_ms: int) -> "Segment | None":
     return oldest[1] if oldest is not None and now_ms - oldest[0] >= interval_ms else None
 
 
-def checked_ms(segment: "Segment") -> int:
+def checked_ms(segment: Segment) -> int:
     """Return when a segment was last known to be sound: when it was scrubbed, or else when it was written."""
     if not segment.scrubbed_ms:
         try:
@@ -56,7 +53,7 @@ class ScrubJob:
         error: what is wrong with the segment.
     """
 
-    def __init__(self, log: "Log", segment: "Segment", bytes_per_second: int = BYTES_PER_SECOND) -> None:
+    def __init__(self, log: Log, segment: Segment, bytes_per_second: int = BYTES_PER_SECOND) -> None:
         """Hold *segment* open until `finish`."""
         self.log = log
         self.is_cancelled = False

@@ -166,6 +166,52 @@ class Segment:
             self.first_timestamp = header.max_timestamp
         self.add(header.last_offset, header.size_bytes, header.max_timestamp, interval_bytes)
 
+    def walk_tail(self, end: int, interval_bytes: int) -> None:
+        """Find the end of offsets and timestamps from the last index entry on; nothing is checked by CRC.
+
+        Raises:
+            StorageError: a batch is not where index or file say.
+        """
+        self.go_back_to(self.index.last(), is_exact=False)
+        for position, header in self.batches(self.size_bytes, end):
+            self.note(position, header, interval_bytes)
+
+    def read_first_timestamp(self) -> None:
+        """Learn from which time the age of the segment counts."""
+        for _, header in self.batches():
+            self.first_timestamp = header.max_timestamp
+            return
+
+    def go_back_to(self, entry: tuple[int, int] | None, *, is_exact: bool = True) -> None:
+        """Set what is known of the segment back to just before the batch of an index entry; None: to its beginning.
+
+        Raises:
+            StorageError: the entry names no batch that ends with its offset.
+        """
+        if entry is None:
+            entry = (0, 0)
+            self.index.replace(())
+            self.time_index.replace(())
+            self.size_bytes, self.next_offset = 0, self.base_offset
+        else:
+            relative_offset, position = entry
+            _, header = next(self.batches(position, self.path.stat().st_size), (0, None))
+            if header is None or header.last_offset != self.base_offset + relative_offset:
+                raise StorageError(f"{self.index.path}: entry {entry} names no batch")
+            if is_exact:
+                self.index.truncate(relative_offset + 1)
+                self.time_index.truncate(relative_offset + 1)
+            self.size_bytes, self.next_offset = position, header.base_offset
+        self.bytes_since_index = 0
+        self.forget_recent()
+        self.restore_timestamps()
+
+    def restore_timestamps(self) -> None:
+        """Take the largest timestamp from the last entry of the time index."""
+        timestamp, relative_offset = self.time_index.last() or (-1, 0)
+        self.max_timestamp = self.indexed_timestamp = timestamp
+        self.max_timestamp_offset = self.base_offset + relative_offset
+
     def drop_indexes(self) -> None:
         """Remove index files that could not be completed; the next start makes them again.
 

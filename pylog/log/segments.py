@@ -6,10 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pylog.log.compaction import put_in_place
-from pylog.log.recovery import read_first_timestamp, walk_tail
 from pylog.log.retention import SegmentFacts
 from pylog.log.segment import FileSlice, Segment
+from pylog.log.swap import put_in_place
 from pylog.model import Offset
 from pylog.wire.records import decode_records
 
@@ -164,8 +163,8 @@ class Segments:
         os.ftruncate(segment.open(), end)
         segment.index.truncate(offset - segment.base_offset)
         segment.time_index.truncate(offset - segment.base_offset)
-        walk_tail(segment, end, interval_bytes)
-        read_first_timestamp(segment)
+        segment.walk_tail(end, interval_bytes)
+        segment.read_first_timestamp()
         self._activate_last()
         return paths
 
