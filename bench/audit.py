@@ -23,14 +23,14 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from pylog.audit.counting import STAMP_HEADER, Stamp
 from pylog.audit.load import ensure_topic
 from pylog.audit.producer import DEFAULT_WINDOW_MS, AuditedProducer
 from pylog.audit.reader import TopicCounter
 from pylog.audit.reports import Tier
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord, Consumer
-from pylog.client.counting import STAMP_HEADER, Stamp
 from pylog.testing import BrokerProcess
 
 _POLL_EVERY = 1_000

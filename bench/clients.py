@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from pylog import model
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.errors import PylogError
 
 WORK_DIR = Path(__file__).resolve().parents[1] / ".local" / "bench"

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.mirror import TOPIC, pylog_command
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.testing import BrokerProcess
 
 _TIME = struct.Struct(">q")

@@ -25,7 +25,7 @@ from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.testing import BrokerProcess
 from tests.servers.zookeeper import ZooKeeper, free_ports
 

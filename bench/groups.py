@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.process import cpu_s
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.errors import ErrorCode
 from pylog.testing import BrokerProcess
 from pylog.wire.api.coordinator import FindCoordinatorRequest, FindCoordinatorResponse

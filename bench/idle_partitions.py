@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from bench.failover_partitions import SETTLE_S, TOPICS, cluster, load, wait_in_sync
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.testing import BrokerProcess
 from tests.servers.zookeeper import ZooKeeper
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.producer import Producer
 from pylog.model import TopicPartition
 from pylog.testing import BrokerProcess

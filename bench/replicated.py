@@ -36,7 +36,7 @@ from bench.failover_partitions import cluster, wait_in_sync
 from bench.measure import write_rows
 from bench.pages import PAGES, RESULTS, result_name, write_page
 from bench.report import NOISY_CORES
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from tests.cluster.history import Load
 from tests.servers.kafka import KAFKA_VERSION, KafkaServer, fetch, free_ports
 from tests.servers.zookeeper import ZooKeeper

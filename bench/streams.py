@@ -20,9 +20,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from pylog.client import ConsumerConnector, Producer
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection
-from pylog.client.transport import BATCH_MESSAGES, BY_ASSIGNMENT
+from pylog.client.consumer import BATCH_MESSAGES, BY_ASSIGNMENT
 from pylog.testing import BrokerProcess
 from tests.cluster.conftest import write_config
 from tests.servers.zookeeper import ZooKeeper

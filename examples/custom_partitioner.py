@@ -6,9 +6,7 @@ Keys are ``country:user``; one country's users stay together and in order, which
 import sys
 from zlib import crc32
 
-from pylog.client import Message, Producer
-from pylog.client.admin import Admin
-from pylog.client.consumer import Consumer
+from pylog.client import Admin, Consumer, Message, Producer
 
 
 def by_country(key: bytes | None, partition_count: int) -> int:

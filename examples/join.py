@@ -8,8 +8,7 @@ import sys
 import threading
 from collections import Counter, defaultdict
 
-from pylog.client import ConsumerConnector, Message, MessageStream, Producer
-from pylog.client.admin import Admin
+from pylog.client import Admin, ConsumerConnector, Message, MessageStream, Producer
 
 CLICKS = 40
 cluster, zookeeper = sys.argv[1:3]

@@ -2,8 +2,7 @@
 
 import sys
 
-from pylog.client.consumer import Consumer
-from pylog.client.producer import Producer
+from pylog.client import Consumer, Producer
 
 cluster = sys.argv[1] if len(sys.argv) > 1 else "localhost:9092"
 with Producer(cluster) as producer:  # leaves when all is acknowledged, raises if something was not

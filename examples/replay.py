@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from pylog.client import ConsumerConnector, Message, MessageSet, Producer
-from pylog.client.registries import reset_offsets
+from pylog.client.paper.registries import reset_offsets
 from pylog.model import TopicPartition
 from pylog.store.zookeeper import ZooKeeperStore
 

@@ -1,7 +1,6 @@
 """Testing a program against a real broker, ready in half a second: `pytest examples/test_with_a_broker.py`."""
 
-from pylog.client.consumer import Consumer
-from pylog.client.producer import Producer
+from pylog.client import Consumer, Producer
 from pylog.testing import BrokerProcess
 
 pytest_plugins = ["pylog.testing"]  # in a project of several test files: in its topmost conftest.py

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent / "pylog"
 
 # Neighbours on one level do not know each other; a level may import every level before it.
@@ -19,9 +21,19 @@ CLIENT_LEVELS = (
     *LEVELS[:3],
     {"store", "daemon"},
     {"client"},
-    {"mirror", "audit", "registry", "ship", "ingest"},
+    {"audit"},
+    {"mirror", "registry", "ship", "ingest"},
     {"ops"},
 )
+# The same inside a part: files and folders of one level do not know each other, a folder's files do.
+ROOMS: dict[str, tuple[set[str], ...]] = {
+    "client": (
+        {"connection", "message", "partitioner", "raw"},
+        {"admin"},
+        {"avro", "consumer", "producer"},
+        {"commits", "paper"},
+    ),
+}
 ABOVE_EVERYTHING = {"cli", "sim", "testing", "__main__", "__init__", "config"}
 
 
@@ -40,6 +52,12 @@ def imports_of(path: Path) -> set[str]:
     """Return the parts of pylog that a file imports, wherever in the file."""
     names = {name for node in ast.walk(ast.parse(path.read_text())) for name in imported_by(node, path)}
     return {name.split(".")[1] for name in names if name.startswith("pylog.")}
+
+
+def rooms_of(part: str, path: Path) -> set[str]:
+    """Return the files and folders of *part* that one of its files imports, wherever in the file."""
+    names = {name for node in ast.walk(ast.parse(path.read_text())) for name in imported_by(node, path)}
+    return {name.split(".")[2] for name in names if name.startswith(f"pylog.{part}.")}
 
 
 def imported_by(node: ast.AST, path: Path) -> Iterator[str]:
@@ -81,6 +99,20 @@ def test_imports_point_left_only() -> None:
             continue
         wrong = imports_of(path) - allowed_for(part) - {"__version__"}
         faults += [f"{path.relative_to(ROOT)} imports pylog.{name}" for name in sorted(wrong)]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("part", ROOMS)
+def test_a_part_s_rooms_import_left_only(part: str) -> None:
+    faults = []
+    for path in sorted((ROOT / part).rglob("*.py")):
+        room = path.relative_to(ROOT / part).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        places = [number for number, level in enumerate(ROOMS[part]) if room in level]
+        assert places, f"pylog/{part}/{room} has no place in the layout; give it one here"
+        wrong = rooms_of(part, path) - {room}.union(*ROOMS[part][: places[0]])
+        faults += [f"{path.relative_to(ROOT)} imports pylog.{part}.{name}" for name in sorted(wrong)]
     assert not faults, "\n".join(faults)
 
 

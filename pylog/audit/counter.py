@@ -9,12 +9,12 @@ import time
 from dataclasses import dataclass
 
 from pylog.audit import load
+from pylog.audit.counting import AUDIT_TOPIC
 from pylog.audit.reader import EndWatch, TopicCounter
 from pylog.audit.reports import Report, Tier
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection
 from pylog.client.consumer import Consumer
-from pylog.client.counting import AUDIT_TOPIC
 from pylog.client.producer import Producer
 from pylog.client.raw import topic_ids
 from pylog.daemon.notices import Notices

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pylog.audit.counting import WindowCount
 from pylog.audit.ledger import Ledger
 from pylog.audit.reports import Tier
-from pylog.client.counting import WindowCount
-from pylog.client.sequences import Range, Sequences
+from pylog.audit.sequences import Range, Sequences
 
 MAX_NAMED_RANGES = 10
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pylog.audit.counting import STAMP_HEADER
 from pylog.audit.reader import TopicCounter
 from pylog.audit.reports import Report, Tier
-from pylog.client.admin import Admin
-from pylog.client.counting import STAMP_HEADER
+from pylog.client.admin.cluster import Admin
 from pylog.model import Offset, TopicPartition
 
 _COLUMNS = ["value", "headers"]

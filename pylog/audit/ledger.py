@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pylog.audit.counting import WindowCount
 from pylog.audit.reports import FOR_EVER_MS, Progress, Report, Tier, WindowKey
-from pylog.client.counting import WindowCount
 
 _MAX_MARKS = 1_000
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from pylog.audit.counting import AUDIT_TOPIC
 from pylog.audit.ledger import Ledger
 from pylog.audit.reports import Progress, Report, Tier, decode
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection
 from pylog.client.consumer import Consumer
-from pylog.client.counting import AUDIT_TOPIC
 from pylog.client.producer import Producer
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import TopicPartition

@@ -11,9 +11,9 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
+from pylog.audit.counting import AUDIT_TOPIC, STAMP_HEADER
 from pylog.audit.producing import ProducerAccount, Stretch
 from pylog.client.connection import Connection
-from pylog.client.counting import AUDIT_TOPIC, STAMP_HEADER
 from pylog.client.producer import Producer
 from pylog.errors import PylogError
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from pylog.audit.counting import Stamp, WindowCount, checksum, window_of
 from pylog.audit.reports import Report, Tier, WindowKey
-from pylog.client.counting import Stamp, WindowCount, checksum, window_of
 
 
 class Stretch:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from pylog.audit.counting import STAMP_HEADER, WindowCount, read_stamp, window_of
 from pylog.audit.reports import Report, Tier, WindowKey
-from pylog.client.counting import STAMP_HEADER, WindowCount, read_stamp, window_of
 from pylog.model import Offset
 
 _SETTLE_AT = 4096

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pylog.client.counting import WindowCount
-from pylog.client.sequences import Sequences
+from pylog.audit.counting import WindowCount
+from pylog.audit.sequences import Sequences
 
 _VERSION = 1
 FOR_EVER_MS = 1 << 62

@@ -21,8 +21,8 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, note, table
-from pylog.client.configs import ConfigAdmin, Holder
-from pylog.client.partitions import PartitionAdmin
+from pylog.client.admin.configs import ConfigAdmin, Holder
+from pylog.client.admin.partitions import PartitionAdmin
 from pylog.errors import ApiError, ConfigError
 from pylog.ops.topics import Action, Change, Difference, Found, Refusal, Verdict, Wanted, compare, read
 

@@ -55,7 +55,7 @@ def lake(
     """Count the rows of a lake's Parquet files, and report them to `_audit` of the cluster it is loaded from."""
     from pylog.audit import lake as counting
     from pylog.audit import load
-    from pylog.client.admin import Admin
+    from pylog.client.admin.cluster import Admin
     from pylog.errors import ApiError, ErrorCode
     from pylog.ingest.lake import HOUR_S, Lake
 

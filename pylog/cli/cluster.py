@@ -23,10 +23,10 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, note, table
-from pylog.client.admin import Admin, ClusterView
-from pylog.client.admin_socket import ask, socket_of
-from pylog.client.health import Problem, Wanted, judge
-from pylog.client.partitions import PartitionAdmin
+from pylog.client.admin.broker_socket import ask, socket_of
+from pylog.client.admin.cluster import Admin, ClusterView
+from pylog.client.admin.health import Problem, Wanted, judge
+from pylog.client.admin.partitions import PartitionAdmin
 from pylog.errors import ApiError, PylogError, Unreachable
 from pylog.model import NodeAddress, TopicPartition
 

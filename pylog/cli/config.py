@@ -20,7 +20,7 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, done, emit, table
-from pylog.client.configs import ConfigAdmin, Holder
+from pylog.client.admin.configs import ConfigAdmin, Holder
 from pylog.errors import ConfigError
 
 app = new_app("See and change settings; check configuration files.")

@@ -15,7 +15,7 @@ from pylog.cli.options import Bootstrap, Properties, Timeout, Topics, connection
 from pylog.cli.progress import Bar, progress
 from pylog.cli.start import Start, StartKind, parse_start, positions
 from pylog.cli.template import Writer, compile_template
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord, Consumer, GroupConsumer
 from pylog.daemon.stop import Stop

@@ -10,6 +10,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from pylog import faults
+from pylog.audit.counting import Count, key_hash, write_report
 from pylog.cli.activity import TOPICS, Activity, Encode, KeyValue, as_json, schema
 from pylog.cli.failure import Failure
 from pylog.cli.options import (
@@ -26,9 +27,8 @@ from pylog.cli.options import (
 )
 from pylog.cli.output import Column, emit, note, table
 from pylog.cli.progress import progress
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection
-from pylog.client.counting import Count, key_hash, write_report
 from pylog.client.producer import Producer
 from pylog.errors import ApiError, ErrorCode, PylogError
 

@@ -9,7 +9,7 @@ from pylog import faults
 from pylog.cli.failure import Failure, failure_of
 from pylog.cli.options import FormatOption, format_of
 from pylog.cli.output import emit
-from pylog.client.admin_socket import ask, socket_of
+from pylog.client.admin.broker_socket import ask, socket_of
 from pylog.errors import ApiError, ErrorCode, Unreachable
 
 _TIMEOUT_S = 60

@@ -24,9 +24,9 @@ from pylog.cli.options import (
 from pylog.cli.output import Column, done, emit, note, table
 from pylog.cli.start import Start, StartKind, positions
 from pylog.cli.target import parse_duration_ms, parse_target
+from pylog.client.admin.groups import GroupAdmin, GroupView, Progress
+from pylog.client.admin.lag import Status, worst
 from pylog.client.commits import CommitHistory, Verdict
-from pylog.client.groups import GroupAdmin, GroupView, Progress
-from pylog.client.lag import Status, worst
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import Offset, TopicPartition
 

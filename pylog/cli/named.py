@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pylog import faults
 from pylog.cli.failure import Failure
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.model import TopicPartition
 
 

@@ -39,13 +39,13 @@ class Codec(StrEnum):
 
 
 def _topics(incomplete: str) -> list[str]:
-    from pylog.client.admin import Admin
+    from pylog.client.admin.cluster import Admin
 
     return _names(incomplete, lambda cluster: Admin(cluster).cluster().topics)
 
 
 def _groups(incomplete: str) -> list[str]:
-    from pylog.client.groups import GroupAdmin
+    from pylog.client.admin.groups import GroupAdmin
 
     return _names(incomplete, lambda cluster: [one.group_id for one in GroupAdmin(cluster).groups()])
 

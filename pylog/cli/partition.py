@@ -22,8 +22,8 @@ from pylog.cli.options import (
 )
 from pylog.cli.output import Column, emit, note, table
 from pylog.cli.reassign import reassign
-from pylog.client.admin import PartitionView
-from pylog.client.partitions import PartitionAdmin
+from pylog.client.admin.cluster import PartitionView
+from pylog.client.admin.partitions import PartitionAdmin
 from pylog.model import TopicPartition
 
 _HEARD_S = 10.0

@@ -24,9 +24,9 @@ from pylog.cli.options import (
 )
 from pylog.cli.output import Column, emit, note, table
 from pylog.cli.progress import progress
-from pylog.client.configs import ConfigAdmin, Holder
-from pylog.client.moves import Placement, Places, PlanError, plan_moves
-from pylog.client.partitions import PartitionAdmin
+from pylog.client.admin.configs import ConfigAdmin, Holder
+from pylog.client.admin.moves import Placement, Places, PlanError, plan_moves
+from pylog.client.admin.partitions import PartitionAdmin
 from pylog.model import TopicPartition
 
 _POLL_S = 0.5

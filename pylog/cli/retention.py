@@ -13,7 +13,7 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import Format, FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, note, table
-from pylog.client.admin_socket import RUN_DIR, ask
+from pylog.client.admin.broker_socket import RUN_DIR, ask
 from pylog.errors import PylogError, Unreachable
 from pylog.log import offline
 from pylog.log.checkpoint import write_atomically

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from pylog import faults
 from pylog.cli.failure import Failure
-from pylog.client.admin import OffsetRange
+from pylog.client.admin.cluster import OffsetRange
 from pylog.model import Offset, TopicPartition
 
 

@@ -23,7 +23,7 @@ from pylog.cli.options import (
 )
 from pylog.cli.output import Column, emit, table
 from pylog.cli.rates import Look, group_rates, topic_rates
-from pylog.client.groups import GroupAdmin
+from pylog.client.admin.groups import GroupAdmin
 from pylog.model import TopicPartition
 
 if TYPE_CHECKING:

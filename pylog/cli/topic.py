@@ -22,9 +22,9 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, done, emit, table
-from pylog.client.admin import Admin, ConfigValue, OffsetRange, TopicView
-from pylog.client.configs import ConfigAdmin, Holder
-from pylog.client.partitions import PartitionAdmin
+from pylog.client.admin.cluster import Admin, ConfigValue, OffsetRange, TopicView
+from pylog.client.admin.configs import ConfigAdmin, Holder
+from pylog.client.admin.partitions import PartitionAdmin
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import TopicPartition
 

@@ -8,15 +8,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pylog.client.admin.cluster import Admin
     from pylog.client.connection import Connection
-    from pylog.client.connector import ConsumerConnector
-    from pylog.client.deduplicate import Deduplicate
+    from pylog.client.consumer import Consumer
     from pylog.client.message import Message, MessageSet, ReceivedMessage
+    from pylog.client.paper.connector import ConsumerConnector
+    from pylog.client.paper.deduplicate import Deduplicate
+    from pylog.client.paper.stream import MessageStream
     from pylog.client.producer import Producer
-    from pylog.client.stream import MessageStream
 
 __all__ = [
+    "Admin",
     "Connection",
+    "Consumer",
     "ConsumerConnector",
     "Deduplicate",
     "Message",
@@ -27,12 +31,14 @@ __all__ = [
 ]
 
 _HOME = {
+    "Admin": "admin.cluster",
     "Connection": "connection",
-    "ConsumerConnector": "connector",
-    "Deduplicate": "deduplicate",
+    "Consumer": "consumer",
+    "ConsumerConnector": "paper.connector",
+    "Deduplicate": "paper.deduplicate",
     "Message": "message",
     "MessageSet": "message",
-    "MessageStream": "stream",
+    "MessageStream": "paper.stream",
     "Producer": "producer",
     "ReceivedMessage": "message",
 }

@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
+from pylog.client.admin.groups import Progress
+from pylog.client.admin.lag import PATIENCE_MS, WINDOW_COMMITS, Commit, Status, evaluate
 from pylog.client.connection import Connection
 from pylog.client.consumer import Consumer
-from pylog.client.groups import Progress
-from pylog.client.lag import PATIENCE_MS, WINDOW_COMMITS, Commit, Status, evaluate
 from pylog.errors import ApiError, ErrorCode
 from pylog.group.records import OffsetKey, decode_key, decode_offset, partition_for
 from pylog.model import Offset, TopicPartition

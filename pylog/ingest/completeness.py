@@ -11,7 +11,7 @@ rows => topic string, window timestamp, producer string, host string, is_known b
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  everyone calls it so
 
-from pylog.client.counting import STAMP_HEADER
+from pylog.audit.counting import STAMP_HEADER
 
 ORDER = ("topic", "window", "producer")
 

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from pylog.client.groups import GroupAdmin
+from pylog.client.admin.groups import GroupAdmin
 from pylog.client.raw import RawClient, RawConfig
 from pylog.errors import ApiError, ErrorCode, PylogError
 from pylog.faults import code_of

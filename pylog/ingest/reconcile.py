@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pylog.client.counting import Count, Counter, read_report
+from pylog.audit.counting import Count, Counter, read_report
 from pylog.errors import ConfigError, PylogError
 from pylog.faults import COUNTS_DIFFER, code_of
 from pylog.ingest import readers

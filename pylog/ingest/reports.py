@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everyone calls it so
 
-from pylog.client.counting import AUDIT_TOPIC
+from pylog.audit.counting import AUDIT_TOPIC
 from pylog.errors import ConfigError, PylogError
 from pylog.faults import code_of
 from pylog.ingest.completeness import ORDER, completeness

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from pylog.client import raw
-from pylog.client.configs import ConfigAdmin, Holder
+from pylog.client.admin.configs import ConfigAdmin, Holder
+from pylog.client.admin.partitions import PartitionAdmin
 from pylog.client.consumer import Consumer
-from pylog.client.partitions import PartitionAdmin
 from pylog.errors import ApiError, ConfigError, ErrorCode
 from pylog.mirror.config import Cluster, MirrorConfig
 from pylog.mirror.offsets import MapKey, OffsetMap

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pylog.client.admin import OffsetRange
-from pylog.client.groups import GroupAdmin
+from pylog.client.admin.cluster import OffsetRange
+from pylog.client.admin.groups import GroupAdmin
 from pylog.errors import PylogError
 from pylog.mirror import follow
 from pylog.mirror.config import Cluster, MirrorConfig

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.daemon.notices import Notices
 from pylog.errors import PylogError
 from pylog.mirror import follow

@@ -17,9 +17,9 @@ from confluent_kafka import Consumer as _Consumer
 from confluent_kafka import Producer as _Producer
 from confluent_kafka import TopicPartition as _TopicPartition
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import error_of, translate
-from pylog.client.transport import QUEUE_BACKOFF_MS
+from pylog.client.consumer import QUEUE_BACKOFF_MS
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.errors import PylogError

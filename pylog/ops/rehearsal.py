@@ -16,9 +16,9 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
+from pylog.client.admin.health import Wanted, judge
 from pylog.client.connection import Connection
-from pylog.client.health import Wanted, judge
 from pylog.errors import PylogError
 from pylog.ops.drills import Drill, Where
 from pylog.ops.inventory import Target

@@ -4,7 +4,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.daemon.notices import Notices

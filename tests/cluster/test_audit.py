@@ -12,7 +12,7 @@ import pytest
 
 from pylog.audit.load import ensure_topic
 from pylog.audit.producer import AuditedProducer
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import TopicPartition

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from tests.cluster.conftest import Brokers, bootstrap, create, wait_for
 from tests.command import Command
 from tests.servers.zookeeper import ZooKeeper

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.cluster import znodes
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import TopicPartition

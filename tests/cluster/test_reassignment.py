@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as PythonPartition
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.errors import ErrorCode
 from pylog.model import TopicPartition
 from tests.cluster.conftest import Brokers, bootstrap, controller_of, isrs, leaders, wait_for, wait_known

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.errors import ConfigError, ErrorCode
 from pylog.testing import BrokerProcess
 from pylog.wire.api.groups import (

@@ -16,11 +16,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from pylog.client import ConsumerConnector, Message, MessageSet, Producer
+from pylog.client.admin.groups import GroupAdmin
 from pylog.client.connection import ClientError
-from pylog.client.connector import ConsumerExists
-from pylog.client.groups import GroupAdmin
-from pylog.client.ownership import OwnershipLost
-from pylog.client.registries import reset_offsets
+from pylog.client.paper.connector import ConsumerExists
+from pylog.client.paper.ownership import OwnershipLost
+from pylog.client.paper.registries import reset_offsets
 from pylog.errors import ConfigError, CorruptRecords, OffsetOutOfRange
 from pylog.model import TopicPartition
 from pylog.store.zookeeper import ZooKeeperStore

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 
 from pylog.client import ConsumerConnector
-from pylog.client.connector import GroupInUse
-from pylog.client.groups import GroupAdmin
+from pylog.client.admin.groups import GroupAdmin
+from pylog.client.paper.connector import GroupInUse
 from pylog.model import TopicPartition
 from pylog.testing import BrokerProcess
 from tests.cluster.conftest import write_config

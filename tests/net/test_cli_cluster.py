@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import pytest
 
-from pylog.client.admin import Admin
+from pylog.audit.counting import Counter, read_report
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection
-from pylog.client.counting import Counter, read_report
 from pylog.model import NodeAddress
 from pylog.testing import BrokerProcess
 from tests.command import Command

@@ -10,11 +10,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
+from pylog.client.admin.groups import GroupAdmin
+from pylog.client.admin.lag import Status
 from pylog.client.commits import CommitHistory
 from pylog.client.connection import Connection
-from pylog.client.groups import GroupAdmin
-from pylog.client.lag import Status
 from pylog.model import TopicPartition as Partition
 from pylog.testing import BrokerProcess
 from tests.command import Command, Ended

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from confluent_kafka import KafkaError, Message, Producer
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.consumer import Consumer
 from pylog.testing import BrokerProcess
 from pylog.wire.api.table import ApiKey

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from pylog.client import Message, MessageSet, Producer
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import ClientError, Connection
 from pylog.client.consumer import Consumer
 from pylog.client.partitioner import RoundRobin, by_key

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.ship.entry import MARKER
 from pylog.ship.journal import CURSOR_HEADER

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pylog.cli.app import run as pylog
-from pylog.client.groups import GroupAdmin
+from pylog.client.admin.groups import GroupAdmin
 from pylog.errors import PylogError
 from pylog.ingest import job, landing, plan
 from pylog.ingest.fetch import Fetched

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pylog.client.counting import Counter, write_report
+from pylog.audit.counting import Counter, write_report
 from pylog.ingest import job, readers, reconcile
 from pylog.ship import journal as shipper
 from pylog.testing import BrokerProcess

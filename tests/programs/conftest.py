@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.client.producer import Producer
 from pylog.model import TopicPartition

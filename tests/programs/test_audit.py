@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Message
 
+from pylog.audit.counting import STAMP_HEADER, read_stamp
 from pylog.audit.load import ensure_topic
 from pylog.audit.producer import AuditedProducer
 from pylog.client.connection import Connection
-from pylog.client.counting import STAMP_HEADER, read_stamp
 from pylog.client.raw import RawClient
 from pylog.config import load_mirror_config
 from pylog.daemon.notices import Notices

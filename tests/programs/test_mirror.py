@@ -11,9 +11,9 @@ from pathlib import Path
 from confluent_kafka import TopicPartition as _TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pylog.client.configs import ConfigAdmin, Holder
-from pylog.client.groups import GroupAdmin
-from pylog.client.partitions import PartitionAdmin
+from pylog.client.admin.configs import ConfigAdmin, Holder
+from pylog.client.admin.groups import GroupAdmin
+from pylog.client.admin.partitions import PartitionAdmin
 from pylog.model import TopicPartition
 from tests.programs.conftest import Datacenter, first_copies
 from tests.programs.program import Program, scrape, wait_until

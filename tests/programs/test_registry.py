@@ -12,7 +12,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from pylog.client import avro
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.testing import BrokerProcess
 from tests.programs.program import Program, scrape, wait_until
 from tests.servers.zookeeper import ZooKeeper, free_ports

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pylog.client.admin import Admin
-from pylog.client.partitions import PartitionAdmin
+from pylog.client.admin.cluster import Admin
+from pylog.client.admin.partitions import PartitionAdmin
 from pylog.model import TopicPartition
 from tests.rolls import cluster
 

@@ -18,7 +18,7 @@ from typing import Any
 from pylog.audit.producer import AuditedProducer
 from pylog.cli.activity import TOPICS, Activity
 from pylog.cli.demo import AVRO_SUFFIX, avro
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.ops.inventory import Target, load
 from pylog.ops.tasks import connect
 from tests.rolls import cluster

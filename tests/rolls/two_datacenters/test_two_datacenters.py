@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.consumer import GroupConsumer
 from pylog.client.producer import Producer
 from pylog.ingest import readers

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pylog.audit.counting import STAMP_HEADER, Stamp, read_stamp
 from pylog.audit.judge import Finding, Judgement, Kind, judge
 from pylog.audit.ledger import Ledger
 from pylog.audit.producing import ProducerAccount
 from pylog.audit.reader import EndWatch, TopicCounter
 from pylog.audit.reports import Progress, Report, Tier, decode
-from pylog.client.counting import STAMP_HEADER, Stamp, read_stamp
 
 WINDOW_MS = 60_000
 LATENESS_MS = 60_000

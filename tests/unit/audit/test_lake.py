@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.audit import lake
+from pylog.audit.counting import STAMP_HEADER, Stamp
 from pylog.audit.reader import TopicCounter
 from pylog.audit.reports import Report, Tier
-from pylog.client.counting import STAMP_HEADER, Stamp
 from pylog.ingest.landing import COLUMNS
 
 WINDOW_MS = 1000

@@ -1,7 +1,7 @@
 """What counts as healthy."""
 
-from pylog.client.admin import ClusterView, PartitionView, TopicView
-from pylog.client.health import Wanted, judge
+from pylog.client.admin.cluster import ClusterView, PartitionView, TopicView
+from pylog.client.admin.health import Wanted, judge
 from pylog.model import NO_LEADER, NodeAddress, TopicPartition
 
 BROKERS = (NodeAddress(1, "a", 9092), NodeAddress(2, "b", 9092), NodeAddress(3, "c", 9092))

@@ -4,7 +4,7 @@ import pytest
 
 from pylog.cli.failure import Failure
 from pylog.cli.start import Start, StartKind, parse_start, positions
-from pylog.client.admin import OffsetRange
+from pylog.client.admin.cluster import OffsetRange
 from pylog.model import TopicPartition
 
 P = TopicPartition("t", 0)

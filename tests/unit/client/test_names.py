@@ -26,7 +26,7 @@ def test_another_name_is_not() -> None:
         "pylog.client",
         "pylog.client.raw",
         "pylog.client.message",
-        "pylog.client.rebalance",
+        "pylog.client.paper.rebalance",
     ],
 )
 def test_nothing_heavy_is_loaded_before_it_is_used(module: str) -> None:

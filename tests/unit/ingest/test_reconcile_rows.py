@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pylog.client.counting import Count, Counter, write_report
+from pylog.audit.counting import Count, Counter, write_report
 from pylog.errors import ConfigError
 from pylog.ingest.reconcile import Row, as_json, as_table, count_until_equal, parse, total
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from pylog.client.admin import OffsetRange
+from pylog.client.admin.cluster import OffsetRange
 from pylog.client.consumer import ConsumedRecord
 from pylog.mirror.move import Move, Patience, moves, returning
 from pylog.mirror.offsets import OffsetMap, Pair

@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.client.rebalance import assign
+from pylog.client.paper.rebalance import assign
 from pylog.model import TopicPartition
 
 TOPICS = st.sampled_from(["clicks", "logins", "searches"])

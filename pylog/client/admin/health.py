@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 
-from pylog.client.admin import ClusterView, PartitionView
+from pylog.client.admin.cluster import ClusterView, PartitionView
 from pylog.model import TopicPartition
 
 

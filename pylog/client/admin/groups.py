@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as _TopicPartition
 
-from pylog.client.admin import Admin, OffsetRange
+from pylog.client.admin.cluster import Admin, OffsetRange
 from pylog.client.connection import translate
 from pylog.model import NodeAddress, Offset, TopicPartition
 

@@ -7,13 +7,13 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as _TopicPartition
 
 from pylog.client.connection import Connection, error_of, translate
-from pylog.client.ownership import StartOffsets
+from pylog.client.paper.ownership import StartOffsets
 from pylog.model import Offset, TopicPartition
 from pylog.store.base import Operation
 
 
 class OffsetsTopic:
-    """Offsets that a broker keeps for the group; see `pylog.client.ownership.Offsets`.
+    """Offsets that a broker keeps for the group; see `pylog.client.paper.ownership.Offsets`.
 
     The brokers take commits from somebody outside any group while the group has no members of its own, and have no
     version to fence with.  Owners are checked right before each commit; a process that is stopped between the two and

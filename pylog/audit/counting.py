@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from pylog.client.sequences import Sequences
+from pylog.audit.sequences import Sequences
 
 STAMP_HEADER = "pylog.audit"
 AUDIT_TOPIC = "_audit"

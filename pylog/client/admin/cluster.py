@@ -25,7 +25,7 @@ from pylog.model import NO_LEADER, NodeAddress, Offset, TopicPartition
 
 if TYPE_CHECKING:
     # At run time only where partitions are moved: it brings the protocol's messages, a tenth of a short command's time.
-    from pylog.client.reassignment import Reassignment
+    from pylog.client.admin.reassignment import Reassignment
 
 _METADATA_TRY_S = 0.5
 _REFUSED_WAIT_S = 2.0
@@ -269,13 +269,13 @@ class Admin:
         Raises:
             ApiError: the cluster refuses all of it, UNSUPPORTED_VERSION before `pylog cluster finalize`.
         """
-        from pylog.client.reassignment import reassign
+        from pylog.client.admin.reassignment import reassign
 
         return reassign(self._cluster.bootstrap, wanted, self._cluster.timeout_s)
 
     def reassignments(self, partitions: Sequence[TopicPartition] | None = None) -> "dict[TopicPartition, Reassignment]":
         """Return what is on the move, of these partitions or of all."""
-        from pylog.client.reassignment import list_reassignments
+        from pylog.client.admin.reassignment import list_reassignments
 
         return list_reassignments(self._cluster.bootstrap, partitions, self._cluster.timeout_s)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pylog.client.deduplicate import Deduplicate
 from pylog.client.message import ReceivedMessage
+from pylog.client.paper.deduplicate import Deduplicate
 from pylog.errors import ConfigError
 from pylog.model import TopicPartition
-from tests.unit.client.test_stream import Fetched
+from tests.unit.client.paper.test_stream import Fetched
 
 
 class Keyed(Fetched):
@@ -81,7 +81,7 @@ def test_a_message_is_seen_only_when_the_next_is_asked_for(tmp_path: Path) -> No
 def test_a_killed_process_forgets_nothing(tmp_path: Path, by: str) -> None:
     program = (
         "import os, signal, sys\n"
-        "from tests.unit.client.test_deduplicate import *\n"
+        "from tests.unit.client.paper.test_deduplicate import *\n"
         "new = Deduplicate(sys.argv[1], by=sys.argv[2])\n"
         "list(new(messages(*(Keyed(0, n, b'%d' % n) for n in range(50)))))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -89,7 +89,7 @@ def test_a_killed_process_forgets_nothing(tmp_path: Path, by: str) -> None:
     killed = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "seen"), by],
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
     )
     assert killed.returncode == -signal.SIGKILL
     with Deduplicate(tmp_path / "seen", by=by) as new:

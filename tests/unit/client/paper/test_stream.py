@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pylog.client.stream import MessageStream
+from pylog.client.paper.stream import MessageStream
 from pylog.errors import CorruptRecords, PylogError
 from pylog.model import Offset, TopicPartition
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.client.counting import Stamp, read_stamp
-from pylog.client.sequences import Sequences
+from pylog.audit.counting import Stamp, read_stamp
+from pylog.audit.sequences import Sequences
 
 NUMBERS = st.lists(st.integers(0, 60), max_size=80)
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
-from pylog.client.registries import decode_offset, id_path, offset_path, owner_path
+from pylog.client.paper.registries import decode_offset, id_path, offset_path, owner_path
 from pylog.errors import PylogError
 from pylog.model import Offset, TopicPartition
 from pylog.store.base import (

@@ -19,14 +19,14 @@ from enum import Enum, StrEnum
 from types import TracebackType
 from typing import Any, Self
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
+from pylog.client.admin.groups import GroupAdmin
 from pylog.client.connection import Connection, as_connection
-from pylog.client.groups import GroupAdmin
 from pylog.client.message import ReceivedMessage
-from pylog.client.offsets_topic import OffsetsTopic
-from pylog.client.ownership import OffsetRegistry, OwnerConflict, Ownership
-from pylog.client.rebalance import assign, stream_name
-from pylog.client.registries import (
+from pylog.client.paper.offsets_topic import OffsetsTopic
+from pylog.client.paper.ownership import OffsetRegistry, OwnerConflict, Ownership
+from pylog.client.paper.rebalance import assign, stream_name
+from pylog.client.paper.registries import (
     STATIC,
     WHITE_LIST,
     Subscription,
@@ -35,8 +35,8 @@ from pylog.client.registries import (
     id_path,
     read_snapshot,
 )
-from pylog.client.stream import MessageStream
-from pylog.client.transport import FetchByAssignment, OnGap, Start, log_gap
+from pylog.client.paper.stream import MessageStream
+from pylog.client.paper.transport import FetchByAssignment, OnGap, Start, log_gap
 from pylog.cluster import znodes
 from pylog.errors import ConfigError, PylogError
 from pylog.model import Offset, TopicPartition

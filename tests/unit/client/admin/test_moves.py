@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.client.moves import PlanError, plan_moves
+from pylog.client.admin.moves import PlanError, plan_moves
 from pylog.model import TopicPartition
 
 Placed = dict[TopicPartition, tuple[int, ...]]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pylog.client.ownership import OffsetRegistry, OwnerConflict, Ownership, OwnershipLost
-from pylog.client.registries import (
+from pylog.client.paper.ownership import OffsetRegistry, OwnerConflict, Ownership, OwnershipLost
+from pylog.client.paper.registries import (
     Subscription,
     decode_subscription,
     encode_subscription,

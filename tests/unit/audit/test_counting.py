@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.client.counting import Count, Counter, WindowCount, checksum, key_hash, read_report, write_report
+from pylog.audit.counting import Count, Counter, WindowCount, checksum, key_hash, read_report, write_report
 
 KEYS = st.lists(st.none() | st.binary(max_size=8))
 

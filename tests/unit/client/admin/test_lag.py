@@ -2,7 +2,7 @@
 
 import pytest
 
-from pylog.client.lag import PATIENCE_MS, WINDOW_COMMITS, Commit, Status, evaluate, worst
+from pylog.client.admin.lag import PATIENCE_MS, WINDOW_COMMITS, Commit, Status, evaluate, worst
 
 NOW_MS = 1_000_000
 

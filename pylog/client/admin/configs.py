@@ -12,7 +12,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 
 
 class Holder(StrEnum):

@@ -6,7 +6,7 @@ from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as _TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from pylog.client.admin import Admin
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import translate
 from pylog.errors import ApiError, ErrorCode, PylogError
 from pylog.model import TopicPartition

@@ -11,31 +11,11 @@ from confluent_kafka import Message as Transported
 from confluent_kafka import TopicPartition as _TopicPartition
 
 from pylog.client.connection import Connection, error_of, translate
+from pylog.client.consumer import BY_ASSIGNMENT, take
 from pylog.errors import CorruptRecords, OffsetOutOfRange, PylogError
 from pylog.model import Offset, TopicPartition
 
 _logger = logging.getLogger(__name__)
-
-BATCH_MESSAGES = 500
-"""Messages taken at a time.  More are not faster: their objects then leave the processor's caches before they are
-used (505 thousand messages a second with 500, 334 with 2,000, 200 with 10,000)."""
-
-QUEUE_BACKOFF_MS = 10
-"""How long librdkafka fetches nothing once its queue was full.
-
-Its own choice is a second, in which a reader of a million messages a second finds the queue empty.
-"""
-
-BY_ASSIGNMENT: Mapping[str, object] = {
-    # librdkafka wants a name even where no group is ever joined and nothing committed.
-    "group__id": "pylog-by-assignment",
-    "enable__auto__commit": False,
-    "enable__auto__offset__store": False,
-    # So that we hear of it and can tell how much is missing.
-    "auto__offset__reset": "error",
-    "fetch__queue__backoff__ms": QUEUE_BACKOFF_MS,
-}
-"""What a librdkafka consumer is told that only reads what it is assigned, with ``__`` for ``.``."""
 
 # librdkafka says so and then goes on by itself; or the topic is gone, which ZooKeeper tells too.
 _PASSING = frozenset(
@@ -74,20 +54,8 @@ def log_gap(partition: TopicPartition, wanted: Offset, found: Offset) -> None:
     _logger.warning("messages skipped partition=%s wanted_offset=%d next_offset=%d", partition, wanted, found)
 
 
-def take(consumer: _Consumer, timeout_s: float, max_count: int = BATCH_MESSAGES) -> list[Transported]:
-    """Return what *consumer* has, waiting for the first message only: `consume` waits until it is full or out of time.
-
-    Raises:
-        KafkaException: as `consume` does.
-    """
-    batch = consumer.consume(min(max_count, BATCH_MESSAGES), 0)
-    if not batch and (first := consumer.poll(timeout_s)) is not None:
-        batch = [first]
-    return batch
-
-
 class FetchByAssignment:
-    """One librdkafka consumer without a group; see `pylog.client.stream.Transport`.
+    """One librdkafka consumer without a group; see `pylog.client.paper.stream.Transport`.
 
     Args:
         cluster: where to fetch.

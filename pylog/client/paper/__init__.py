@@ -1,0 +1,1 @@
+"""The paper's consumer: message streams, and a group whose registries are in ZooKeeper."""
