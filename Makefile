@@ -23,64 +23,64 @@ setup: ## install what this machine lacks: Debian packages, .venv
 	@local/setup.sh
 
 doctor: ## check every need of the local cluster; exit 1 when one is not met
-	@local/doctor.sh
+	@local/hosts/doctor.sh
 
 image: setup ## build the hosts' base image (Debian 12, from Debian packages)
-	@local/image.sh
+	@local/hosts/image.sh
 
 hosts: image ## start the local hosts, nothing deployed on them (HOSTS="live1 live2": these only)
-	@$(PYTHON3) local/hosts.py up $(HOSTS)
+	@$(PYTHON3) -m local.hosts up $(HOSTS)
 
 up: ## everything: hosts, cluster, data flowing through it, a closing screen
-	@local/up.sh
+	@local/hosts/up.sh
 
 status: ## hosts, units, ports and disks of the local cluster
-	@$(PYTHON3) local/hosts.py status
+	@$(PYTHON3) -m local.hosts status
 
 logs: ## the journal of a host: HOST=live1 [UNIT=pylog-broker@1] [FOLLOW=1]
-	@$(PYTHON3) local/hosts.py logs $(HOST) $(UNIT)
+	@$(PYTHON3) -m local.hosts logs $(HOST) $(UNIT)
 
 shell: ## a root shell on a host: HOST=live1
-	@$(PYTHON3) local/hosts.py shell $(HOST)
+	@$(PYTHON3) -m local.hosts shell $(HOST)
 
 down: ## remove the local cluster with its data; caches stay
-	@local/down.sh
+	@local/hosts/down.sh
 
 distclean: ## remove everything this checkout made: hosts, image, caches, .venv
-	@local/down.sh distclean
+	@local/hosts/down.sh distclean
 
 sim: setup ## a simulated cluster: SEEDS=1000 runs with faults by lot; FIRST=1 the first seed
-	@local/sim.sh --first $(FIRST) --seeds $(SEEDS) --go-on
+	@local/test/sim.sh --first $(FIRST) --seeds $(SEEDS) --go-on
 
 sim-mutants: setup ## each fault put into the code is found within SEEDS=1000 runs
-	@local/sim.sh --mutants --seeds $(SEEDS)
+	@local/test/sim.sh --mutants --seeds $(SEEDS)
 
 test: ## all tests, with what they need
-	@local/test.sh
+	@local/test/test.sh
 
 check: ## ruff, mypy, shellcheck, import layers, ansible-lint, yamllint
-	@local/check.sh
+	@local/test/check.sh
 
 unit: ## unit tests
-	@local/pytest.sh unit tests/unit
+	@local/test/pytest.sh unit tests/unit
 
 fuzz: ## bytes at random for requests and files, EFFORT times what `make test` tries, other ones each time
-	@PYLOG_FUZZ_EFFORT=$(EFFORT) local/pytest.sh fuzz tests/fuzz
+	@PYLOG_FUZZ_EFFORT=$(EFFORT) local/test/pytest.sh fuzz tests/fuzz
 
 interop: ## other people's clients against a broker
-	@local/pytest.sh interop tests/interop
+	@local/test/pytest.sh interop tests/interop
 
 suites: ## integration suites of other projects; the result goes to docs/results
-	@local/suites.sh
+	@local/test/suites.sh
 
 molecule: ## one Molecule scenario at full length: SCENARIO=cluster (see docs/handbook.md)
-	@FULL=1 local/molecule.sh $(SCENARIO)
+	@FULL=1 local/test/molecule.sh $(SCENARIO)
 
 baremetal: ## virtual machines: real disks and kernel settings, a reboot, power cuts; the result goes to docs/results
-	@local/baremetal.sh
+	@local/test/baremetal.sh
 
 bench: ## a benchmark, BENCH=paper unless told; results go to docs/bench and docs/results
-	@local/bench.sh
+	@local/test/bench.sh
 
 wheelhouse: setup ## build the wheels that the hosts install, into .local/wheelhouse
 	@$(PYTHON3) local/wheelhouse.py

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Inventory of the local hosts: who they are stands in the state file that `local/hosts.py` writes.
+"""Inventory of the local hosts: who they are stands in the state file that `local/hosts/hosts.py` writes.
 
 PYLOG_HOSTS_FILE names another state file; Molecule's hosts run beside those of `make up` that way.
 What differs between hosts stands in host_vars, the same as in production.

@@ -1,2 +1,2 @@
 #!/usr/bin/env bash
-exec local/previous.sh
+exec local/test/previous.sh

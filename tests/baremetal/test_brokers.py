@@ -18,16 +18,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from local.hosts import hosts, machines
 from pylog.ops.load import Load
 from tests.baremetal import power
 from tests.baremetal.power import gaps, kept, nothing_went_wrong
 from tests.rolls import cluster
 from tests.servers.zookeeper import ZooKeeper
-
-sys.path.insert(0, str(cluster.ROOT / "local"))
-
-import hosts
-import machines
 
 IDS = {"live1": 1, "live2": 2, "live3": 3}
 VICTIM = "live2"

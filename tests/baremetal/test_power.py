@@ -1,6 +1,6 @@
 """Machines with a kernel and disks of their own are rebooted, and lose power one by one and all at once.
 
-Run by `make baremetal`, in this order; local/machines.py says what a power cut is.
+Run by `make baremetal`, in this order; local/hosts/machines.py says what a power cut is.
 """
 
 import subprocess
@@ -67,7 +67,7 @@ def on(host: str, command: str) -> str:
 
 
 def machines(*words: str) -> None:
-    subprocess.run([sys.executable, str(cluster.ROOT / "local" / "machines.py"), *words], check=True)
+    subprocess.run([sys.executable, "-m", "local.hosts.machines", *words], cwd=cluster.ROOT, check=True)
 
 
 def booted(host: str) -> str:

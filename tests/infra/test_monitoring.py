@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from testinfra.host import Host
 from testinfra.utils.ansible_runner import AnsibleRunner
 
-from docs.alerts import ALERTS
+from local.docs.alerts import ALERTS
 from tests.infra.conftest import ask_broker
 
 Variables = Callable[[str], dict[str, Any]]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.blocks import Block, blocks_of, matches
+from local.docs.blocks import Block, blocks_of, matches
 from tests.servers.zookeeper import free_ports
 
 TUTORIAL = Path(__file__).parents[2] / "docs/tutorial.md"

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from local.demo import readers, reconcile
 from pylog.audit.counting import Counter, write_report
-from pylog.ingest import job, readers, reconcile
+from pylog.ingest import job
 from pylog.ship import journal as shipper
 from pylog.testing import BrokerProcess
 from tests.pipeline.conftest import Topics

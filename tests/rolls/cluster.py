@@ -93,9 +93,9 @@ def old_bootstrap(without: str) -> str:
 
 
 def hosts(*arguments: str, image: str = "") -> None:
-    """Run `local/hosts.py` on the scenario's set of hosts; one that is made comes from *image*, or the scenario's."""
-    command = [str(ROOT / "local" / "hosts.py"), "--set", os.environ.get("PYLOG_HOSTS_SET", "main"), *arguments]
-    subprocess.run(command, check=True, env=os.environ | ({"HOST_IMAGE": image} if image else {}))
+    """Run `local.hosts` on the scenario's set of hosts; one that is made comes from *image*, or the scenario's."""
+    command = [sys.executable, "-m", "local.hosts", "--set", os.environ.get("PYLOG_HOSTS_SET", "main"), *arguments]
+    subprocess.run(command, check=True, cwd=ROOT, env=os.environ | ({"HOST_IMAGE": image} if image else {}))
 
 
 def add(name: str, image: str = "") -> None:

@@ -8,7 +8,7 @@ import jinja2
 import pytest
 import yaml
 
-from docs.alerts import ALERTS, FILES, FOREIGN, Alert, metrics_in, rule_files
+from local.docs.alerts import ALERTS, FILES, FOREIGN, Alert, metrics_in, rule_files
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,7 +14,7 @@ import jinja2
 import pytest
 import yaml
 
-from docs import roles
+from local.docs import roles
 from pylog.config import load_broker_config, load_counter_config, load_mirror_config, load_registry_config
 from pylog.ops.host import OWN_PATHS
 from pylog.ops.preflight import Host, check_inventory, load_specs

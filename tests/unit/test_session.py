@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from docs.blocks import blocks_of
-from docs.record import Recording
+from local.docs.blocks import blocks_of
+from local.docs.record import Recording
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from local.demo import readers
 from pylog.client.admin.cluster import Admin
 from pylog.client.consumer import GroupConsumer
 from pylog.client.producer import Producer
-from pylog.ingest import readers
 from tests.rolls import cluster
 from tests.rolls.two_datacenters import pipeline
 from tests.rolls.two_datacenters.pipeline import DRIVER_HOST, LAKE, LOAD, MIRROR_HOST, WORKER_HOSTS, Stream, on

@@ -1,1 +1,0 @@
-"""Documentation, and what generates its pages."""

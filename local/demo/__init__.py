@@ -1,0 +1,1 @@
+"""Data through both datacenters of the local cluster, counted at each place."""

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# closing.sh SECONDS: the last screen of `make up`: what runs, where to look, what to try next.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/../lib.sh"
+
+hosts="$STATE/hosts.json"
+prometheus=$(jq -r '.hosts.live2.ip // empty' "$hosts")
+first=$(jq -r '[.hosts | to_entries[] | select(.key | startswith("live"))][0].value.ip' "$hosts")
+echo
+awk -F '\t' '{ printf "  %-22s %6s s\n", $1, $2 }' "$STATE/up-stages.tsv"
+printf '  %-22s %6s s\n\n' 'all of it' "${1:-?}"
+echo 'Running'
+jq -r '(.hosts | keys | map(select(startswith("spark"))) | length) as $spark | .hosts | to_entries[] |
+  "  \(.key)\t\(.value.ip)\t" +
+  (if .key == "live1" then "ZooKeeper :2181, broker :9092, schema registry :8081, audit"
+   elif .key == "offline1" then "ZooKeeper :2181, broker :9092, mirror, audit" + (if $spark == 0 then ", Spark" else "" end)
+   elif .key | startswith("live") then "ZooKeeper :2181, broker :9092"
+   elif .key | startswith("spark") then "Spark"
+   else "broker :9092" end)' "$hosts" | column -t -s $'\t'
+cat <<END
+
+Where to look
+  make status                              units, ports and disks of every host
+  make logs HOST=live1 UNIT=pylog-broker@1 a broker's journal (FOLLOW=1 goes on)
+  make shell HOST=live1                    a root shell
+  http://$prometheus:9090/alerts           Prometheus, and what it watches for
+
+What to try next, from this machine
+  .venv/bin/pylog topic list --bootstrap $first:9092
+  kcat -b $first:19092 -t host.journal -o -5 -e      any Kafka client works; this is the load balancer
+  curl http://$first:8081/subjects                     the schema registry
+  make shell HOST=offline1, then: pylog mirror status --config /etc/pylog/mirror.yml
+  ansible-playbook -i inventories/local playbooks/site.yml     again: changes nothing
+  make test                                all tests
+  make down                                removes the hosts, keeps the caches
+END

@@ -1,0 +1,1 @@
+"""Generators of the pages that tell what the code already says."""

@@ -1,0 +1,60 @@
+"""The one catalogue of metrics: a broker's as it serves them, the other programs' from the calls that make them."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parents[2] / "pylog"
+BROKER = "broker"
+# Program -> where its metrics are made.
+_PROGRAMS = {
+    "mirror": ["mirror/*.py"],
+    "registry": ["registry/*.py"],
+    "audit": ["audit/*.py", "cli/audit.py"],
+    "retention": ["cli/retention.py"],
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Metric:
+    """One metric: who shows it, its name, counter or gauge, and what it says."""
+
+    program: str
+    name: str
+    kind: str
+    help: str
+
+
+def catalogue(scraped: str) -> list[Metric]:
+    """Return every metric by program and name, a broker's first, as it shows them in *scraped*."""
+    return [*sorted(_of_text(scraped)), *(one for program in _PROGRAMS for one in sorted({*_of_sources(program)}))]
+
+
+def _of_text(scraped: str) -> Iterator[Metric]:
+    helps: dict[str, str] = {}
+    for line in scraped.splitlines():
+        words = line.split(" ", 3)
+        if words[:2] == ["#", "HELP"]:
+            helps[words[2]] = words[3]
+        elif words[:2] == ["#", "TYPE"]:
+            yield Metric(BROKER, words[2], words[3], helps[words[2]])
+
+
+def _of_sources(program: str) -> Iterator[Metric]:
+    for path in (path for place in _PROGRAMS[program] for path in SOURCES.glob(place)):
+        tree = ast.parse(path.read_text())
+        constants = {
+            node.targets[0].id: node.value.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 1):
+                continue
+            name, text = node.args[0], node.args[1]
+            named = name.value if isinstance(name, ast.Constant) else constants.get(getattr(name, "id", ""))
+            if node.func.attr in ("counter", "gauge") and named and isinstance(text, ast.Constant):
+                yield Metric(program, str(named), node.func.attr, str(text.value))

@@ -1,0 +1,130 @@
+"""Writes the pages that follow from code.
+
+docs/settings.md, docs/metrics.md, docs/errors.md, docs/cli/, docs/variables.md, the README of each role, and the alert
+rules and dashboards of role monitoring.
+
+python -m local.docs.generate [--check]        (--check writes nothing and exits 1 when a page is out of date)
+"""
+
+import argparse
+import itertools
+import sys
+import tempfile
+from pathlib import Path
+
+from local.docs import alerts, roles
+from local.docs.catalogue import BROKER, catalogue
+from local.docs.commands import command_pages
+from pylog.broker.settings import SETTINGS, Kind
+from pylog.faults import CATALOGUE
+from pylog.testing import BrokerProcess
+
+PAGES = Path(__file__).resolve().parents[2] / "docs"
+
+_SETTINGS_HEAD = """\
+# Settings
+
+Names are Apache Kafka's. A broker takes them under `config:` in its file, or as `--set name=value` with
+`pylog broker --standalone`; a topic takes those with a topic name, when it is created and later. An unknown name is
+an error.
+`log.retention.hours`, `log.retention.minutes` and `log.roll.hours` are understood too; milliseconds win over them.
+
+| broker | topic | type | default | what it does |
+|---|---|---|---|---|
+"""
+
+_METRICS_HEAD = """\
+# Metrics
+
+Every broker answers `GET /metrics` in Prometheus's text format on its admin socket
+(`curl --unix-socket /run/pylog/broker-1.sock http://localhost/metrics`), and on TCP where `metrics_listen` is set.
+
+| metric | type | what it says |
+|---|---|---|
+"""
+
+
+_ERRORS_HEAD = """\
+# Errors
+
+Every command that ends with another exit code than 0 says one of these codes on stderr, and so do the broker's last log
+line, the ingestion job and the day-2 tasks. `pylog explain CODE` says the same on a terminal. A code keeps its meaning
+for ever. Those from 1000 on are what a broker answered: 1000 and the protocol's own number.
+
+| code | what | exit | cause | remedy |
+|---|---|--:|---|---|
+"""
+
+
+def settings_page() -> str:
+    """Return the page of all settings."""
+    rows = [
+        f"| `{one.name}` | {f'`{one.topic}`' if one.topic else ''} | {Kind(one.kind).name.lower()} "
+        f"| `{str(one.default).lower() if isinstance(one.default, bool) else one.default}` | {one.doc} |"
+        for one in sorted(SETTINGS.values(), key=lambda one: one.name)
+    ]
+    return _SETTINGS_HEAD + "\n".join(rows) + "\n"
+
+
+def metrics_page(scraped: str) -> str:
+    """Return the page of all metrics: a broker's as it shows them in *scraped*, and the other programs'."""
+    text = _METRICS_HEAD
+    for program, metrics in itertools.groupby(catalogue(scraped), key=lambda one: one.program):
+        if program != BROKER:
+            text += f"\n## `pylog {program}`\n\n| name | kind | what it counts |\n|---|---|---|\n"
+        text += "".join(f"| `{one.name}` | {one.kind} | {one.help} |\n" for one in metrics)
+    return text
+
+
+def errors_page() -> str:
+    """Return the page of everything that ends a command without success."""
+    rows = [
+        f"| `{one.code}` | {one.what} | {int(one.exit_code)} | {one.cause} | {one.remedy} |"
+        for one in sorted(CATALOGUE.values(), key=lambda one: one.number)
+    ]
+    return _ERRORS_HEAD + "\n".join(rows) + "\n"
+
+
+def scrape() -> str:
+    """Return what a fresh broker's /metrics says."""
+    with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory)) as broker:
+        return str(broker.admin("GET", "/metrics")[1])
+
+
+def main() -> int:
+    """Write the pages, or compare them; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    is_check = parser.parse_args().check
+    stale = []
+    scraped = scrape()
+    pages = {"settings.md": settings_page(), "metrics.md": metrics_page(scraped), "errors.md": errors_page()}
+    pages |= {f"cli/{name}": text for name, text in command_pages().items()}
+    (PAGES / "cli").mkdir(exist_ok=True)
+    for path in (PAGES / "cli").glob("*.md"):
+        if f"cli/{path.name}" not in pages:
+            stale.append(f"cli/{path.name}, of no command")
+            if not is_check:
+                path.unlink()
+    for name, text in pages.items():
+        path = PAGES / name
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(name)
+        if not is_check:
+            path.write_text(text)
+    for path, text in (roles.pages() | alerts.files(catalogue(scraped))).items():
+        if not path.exists() or path.read_text() != text:
+            stale.append(str(path))
+            if not is_check:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+    for name in stale:
+        sys.stderr.write(
+            f"docs/{name}: {'out of date; run python -m local.docs.generate' if is_check else 'written'}\n"
+        )
+    return 1 if stale and is_check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Machines to deploy onto: containers, virtual machines, and the image that both begin with."""

@@ -1,0 +1,1 @@
+"""How `make test` and its parts run, and what their results say."""
