@@ -77,7 +77,7 @@ class Flusher:
             self._begin(log)
         elif log not in self._alarms:
             # A millisecond more, or it would ring before the time is up, by rounding.
-            delay_ms = min(log.max_unsynced_ms, MAX_ALARM_MS) + 1
+            delay_ms = min(log.config.max_unsynced_ms, MAX_ALARM_MS) + 1
             self._alarms[log] = self._loop.call_later(delay_ms / 1000, self._rings, log)
 
     def _rings(self, log: Log) -> None:

@@ -7,6 +7,10 @@ from pylog.wire.compression import CODECS
 
 COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
+MAX_UNSYNCED_MS = 1_000
+"""Longest wait for a sync under `flush.messages` alone: consumers and acknowledgements wait for it, and the records
+that would fill the number may never come."""
+
 NO_LIMIT = -1
 """Value of a retention setting that deletes nothing."""
 
@@ -84,6 +88,22 @@ class LogConfig:
     def is_compacting(self) -> bool:
         """Whether only the last record of each key stays."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether `flush.messages` or `flush.ms` asks for syncs."""
+        return self.flush_messages < _INT64_MAX or self.flush_ms < _INT64_MAX
+
+    @property
+    def max_unsynced_ms(self) -> int:
+        """How long a record may wait for its sync."""
+        return self.flush_ms if self.flush_ms < _INT64_MAX else MAX_UNSYNCED_MS
+
+    @property
+    def is_judging_time(self) -> bool:
+        """Whether the broker sets the time of batches or refuses some for theirs."""
+        bounds = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
+        return self.is_log_append_time or min(bounds) < _INT64_MAX
 
     @property
     def codec(self) -> int | None:

@@ -4,14 +4,21 @@ All other batches are stored as they came, by their header and CRC alone.  What 
 batch claims.
 """
 
+import struct
+
 from crc32c import crc32c
 
+from pylog.errors import ApiError, ErrorCode
 from pylog.log.config import LogConfig
 from pylog.wire import compression, records
-from pylog.wire.records import BatchHeader
+from pylog.wire.records import CRC_START, LOG_APPEND_TIME, BatchHeader, patch_crc
 
 MAX_UNPACKED_RATIO = 32
 """A batch may unpack to so many times `max.message.bytes`: far more than honest records, a moment of work for a lie."""
+
+_ATTRIBUTES = struct.Struct(">h")
+_TIMESTAMP = struct.Struct(">q")
+_ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = CRC_START, 35
 
 
 def max_unpacked_bytes(config: LogConfig) -> int:
@@ -73,3 +80,29 @@ def _pack(batch: memoryview, header: BatchHeader, unpacked: memoryview, codec: i
     header.crc = crc32c(memoryview(made)[records.CRC_START :])
     records.patch_crc(memoryview(made), header.crc)
     return memoryview(made), header
+
+
+def treat_time(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> int:
+    """Apply what the topic says about timestamps; return the log append time, -1 if the producer's times stay.
+
+    Raises:
+        ApiError: INVALID_TIMESTAMP: the times lie outside what the topic allows.
+    """
+    if header.attributes & LOG_APPEND_TIME:
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set the log append time")
+    if config.is_log_append_time:
+        header.attributes |= LOG_APPEND_TIME
+        header.max_timestamp = now_ms
+        _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, header.attributes)
+        _TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
+        header.crc = crc32c(batch[CRC_START:])
+        patch_crc(batch, header.crc)
+        return now_ms
+    early, late = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+    if header.max_timestamp - now_ms > late or now_ms - header.base_timestamp > early:
+        message = (
+            f"timestamps {header.base_timestamp} to {header.max_timestamp} are not within "
+            f"{early} ms before and {late} ms after {now_ms}"
+        )
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
+    return -1

@@ -16,39 +16,28 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from crc32c import crc32c
-
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, StorageError
 from pylog.log.checkpoint import PARTITION_METADATA
 from pylog.log.config import LogConfig
+from pylog.log.intake import treat_time
 from pylog.log.jobs import Job, SyncJob, UnlinkJob
 from pylog.log.producers import UNKNOWN
 from pylog.log.recovery import NOWHERE, LoadedLog, load_log, replay_producers
 from pylog.log.retention import DeletedSegment, expired_segments
-from pylog.log.segment import RELATIVE_OFFSET_MAX, FileSlice, Segment
+from pylog.log.segment import FileSlice, Segment
 from pylog.log.segments import Segments
 from pylog.model import Offset, TopicPartition
 from pylog.wire.records import (
-    CRC_START,
-    HEADER_BYTES,
     LOG_APPEND_TIME,
     BatchHeader,
     check_stored_batch,
     iter_batches,
-    patch_crc,
 )
 
 _FRONT = struct.Struct(">qii")  # base_offset, batch_length, partition_leader_epoch
-_ATTRIBUTES = struct.Struct(">h")
-_TIMESTAMP = struct.Struct(">q")
-_ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = CRC_START, 35
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Refusals that pass when somebody makes room; everything else is the disk's end."""
-
-MAX_UNSYNCED_MS = 1_000
-"""Longest wait for a sync under `flush.messages` alone: consumers and acknowledgements wait for it, and the records
-that would fill the number may never come."""
 
 _NEVER = 2**63 - 1
 
@@ -90,9 +79,8 @@ class Log:
     """
 
     __slots__ = (
-        "_active", "_config", "_is_plain", "_last_possible_offset", "_leader_epoch", "_roll_bytes",
-        "_roll_timestamp", "_segments", "_unsynced_since_ms", "compacted_offset", "directory", "epochs",
-        "high_watermark", "is_compacted", "is_flushing", "is_looking_inside", "jobs",
+        "_active", "_config", "_is_plain", "_leader_epoch", "_segments", "_unsynced_since_ms", "compacted_offset",
+        "directory", "epochs", "high_watermark", "is_compacted", "is_flushing", "is_looking_inside", "jobs",
         "log_end_offset", "log_start_offset", "offline", "on_recovery_point_lowered", "producers",
         "recovery_point", "topic_partition", "truncation_count",
     )  # fmt: skip
@@ -192,13 +180,9 @@ class Log:
         self._config = config
         self.is_compacted = config.is_compacting
         self.is_looking_inside = config.is_looking_inside
-        self.is_flushing = config.flush_messages < _NEVER or config.flush_ms < _NEVER
-        self._is_plain = not (
-            config.is_log_append_time
-            or config.message_timestamp_before_max_ms < _NEVER
-            or config.message_timestamp_after_max_ms < _NEVER
-        )
-        self._set_roll_limits()
+        self.is_flushing = config.is_flushing
+        self._is_plain = not config.is_judging_time
+        self._active.limit(config)
 
     # Appending
 
@@ -230,15 +214,15 @@ class Log:
                 return AppendResult(stored.base_offset, stored.last_offset, is_duplicate=True)
         log_append_time_ms = -1
         if header.attributes & LOG_APPEND_TIME or not self._is_plain:
-            log_append_time_ms = self._treat_time(batch, header, now_ms)
+            log_append_time_ms = treat_time(batch, header, self._config, now_ms)
         max_timestamp = header.max_timestamp
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         segment = self._active
         if (
-            segment.size_bytes + size_bytes > self._roll_bytes
-            or max_timestamp > self._roll_timestamp
-            or last_offset > self._last_possible_offset
+            segment.size_bytes + size_bytes > segment.roll_bytes
+            or max_timestamp > segment.roll_timestamp
+            or last_offset > segment.last_possible_offset
         ):
             segment = self._make_room(base_offset, size_bytes)
         if leader_epoch != self._leader_epoch:
@@ -251,7 +235,7 @@ class Log:
         if written != size_bytes:
             self._write_rest(segment, batch, written)
         if not segment.size_bytes:
-            self._begin_segment(max_timestamp, now_ms)
+            segment.begin(max_timestamp if max_timestamp >= 0 else now_ms, self._config)
         segment.add(last_offset, size_bytes, max_timestamp, self._config.index_interval_bytes)
         self.log_end_offset = last_offset + 1
         if header.producer_id >= 0:
@@ -281,7 +265,7 @@ class Log:
                 check_stored_batch(batches, position)
                 if header.base_offset < end_offset and (run or not self._begins_inside(header)):
                     raise CorruptRecords(f"leader sent offset {header.base_offset}, {end_offset} is next")
-                if run and not (self._has_room(run[0], 0) and self._has_room(header, end - begin)):
+                if run and not (self._active.has_room(run[0]) and self._active.has_room(header, end - begin)):
                     done, run = run, []
                     self._append_stored(batches[begin:end], done)
                 if not run:
@@ -293,17 +277,6 @@ class Log:
             if run and self.offline is None:
                 self._append_stored(batches[begin:end], run)
         return AppendResult(base_offset, self.log_end_offset - 1)
-
-    def _has_room(self, header: BatchHeader, before_bytes: int) -> bool:
-        """Whether a batch that comes so many bytes behind the log end is of the active segment."""
-        segment = self._active
-        if not segment.size_bytes and before_bytes:
-            return False  # its age counts from its first batch, which must be there before the next is compared
-        return (
-            segment.size_bytes + before_bytes + header.size_bytes <= self._roll_bytes
-            and header.max_timestamp <= self._roll_timestamp
-            and header.last_offset <= self._last_possible_offset
-        )
 
     def _begins_inside(self, header: BatchHeader) -> bool:
         """Whether an empty log gets the batch that holds its first offset, after DeleteRecords cut into it."""
@@ -317,7 +290,7 @@ class Log:
     def _append_stored(self, batches: memoryview, headers: Sequence[BatchHeader]) -> None:
         """Append batches of one segment, the active one or, if the first has no room there, the next."""
         segment = self._active
-        if not self._has_room(headers[0], 0):
+        if not segment.has_room(headers[0]):
             # Named for the log end, not for a batch after a gap: then a hole between two files is damage.
             segment = self._make_room(self.log_end_offset)
         for header in headers:
@@ -326,35 +299,13 @@ class Log:
         self._write_rest(segment, batches, 0)
         for header in headers:
             if not segment.size_bytes:
-                self._begin_segment(header.max_timestamp, header.max_timestamp)
+                segment.begin(header.max_timestamp, self._config)
             if header.base_offset > segment.next_offset:
                 segment.skip_to(header.base_offset)
             segment.add(header.last_offset, header.size_bytes, header.max_timestamp, self._config.index_interval_bytes)
             self.log_end_offset = header.last_offset + 1
             if header.producer_id >= 0:
                 self.producers.note(header, header.base_offset, UNKNOWN)
-
-    def _treat_time(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
-        """Apply what the topic says about timestamps; return the log append time or -1."""
-        if header.attributes & LOG_APPEND_TIME:
-            raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set the log append time")
-        config = self._config
-        if config.is_log_append_time:
-            header.attributes |= LOG_APPEND_TIME
-            header.max_timestamp = now_ms
-            _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, header.attributes)
-            _TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
-            header.crc = crc32c(batch[CRC_START:])
-            patch_crc(batch, header.crc)
-            return now_ms
-        early, late = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-        if header.max_timestamp - now_ms > late or now_ms - header.base_timestamp > early:
-            message = (
-                f"timestamps {header.base_timestamp} to {header.max_timestamp} are not within "
-                f"{early} ms before and {late} ms after {now_ms}"
-            )
-            raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
-        return -1
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Note that this broker leads under *leader_epoch* from the log end on.
@@ -369,20 +320,6 @@ class Log:
         if not self.epochs.is_saved:
             self.epochs.save()
         self._leader_epoch = leader_epoch
-
-    def _begin_segment(self, max_timestamp: int, now_ms: int) -> None:
-        """Let the age of the active segment count from its first batch."""
-        self._active.first_timestamp = max_timestamp if max_timestamp >= 0 else now_ms
-        self._set_roll_limits()
-
-    def _set_roll_limits(self) -> None:
-        segment = self._active
-        self._last_possible_offset = segment.base_offset + RELATIVE_OFFSET_MAX
-        # An index entry follows at least so many bytes, so this bound keeps both indexes within theirs.
-        apart_bytes = max(self._config.index_interval_bytes + 1, HEADER_BYTES)
-        self._roll_bytes = min(self._config.segment_bytes, self._config.segment_index_bytes // 12 * apart_bytes)
-        is_aging = segment.size_bytes or segment.first_timestamp >= 0
-        self._roll_timestamp = segment.first_timestamp + self._config.segment_ms if is_aging else _NEVER
 
     def _make_room(self, base_offset: Offset, size_bytes: int = 0) -> Segment:
         """Begin a segment at *base_offset*, unless the active one does and is empty."""
@@ -505,12 +442,12 @@ class Log:
 
     def _activate(self) -> None:
         self._active = self._segments.active
-        self._set_roll_limits()
+        self._active.limit(self._config)
 
     def is_sync_due(self, now_ms: int) -> bool:
         """Whether `flush.messages` or `flush.ms` asks for a sync; time counts from the first look at unsynced records.
 
-        Where only records are counted, time ends the wait too: `MAX_UNSYNCED_MS`.
+        Where only records are counted, time ends the wait too: `LogConfig.max_unsynced_ms`.
         """
         unsynced = self.log_end_offset - self.recovery_point
         if unsynced <= 0:
@@ -519,12 +456,7 @@ class Log:
             self._unsynced_since_ms = now_ms
         if unsynced >= self._config.flush_messages:
             return True
-        return now_ms - self._unsynced_since_ms >= self.max_unsynced_ms
-
-    @property
-    def max_unsynced_ms(self) -> int:
-        """How long a record may wait for its sync."""
-        return self._config.flush_ms if self._config.flush_ms < _NEVER else MAX_UNSYNCED_MS
+        return now_ms - self._unsynced_since_ms >= self._config.max_unsynced_ms
 
     def begin_sync(self, until: Offset | None = None, *, records_only: bool = False) -> SyncJob | None:
         """Return the job that syncs everything written up to now, or None if nothing is unsynced.

@@ -1,16 +1,16 @@
 """One segment: a file of record batches, its two indexes, and slices of it on their way to a socket."""
 
-import os
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from pylog.errors import StorageError
+from pylog.log.batch_file import BatchFile
+from pylog.log.config import LogConfig
 from pylog.log.index import OffsetIndex, TimeIndex
-from pylog.wire.records import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader
+from pylog.wire.records import HEADER_BYTES, BatchHeader
 
 RECENT_BATCH_COUNT = 512
 """Batch boundaries kept in memory per active segment; 8 KiB, so that a thousand partitions cost 8 MiB.
@@ -21,10 +21,9 @@ Consumers that keep up and the high watermark lie within them, and need neither 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 """Largest offset above the base that Kafka's indexes hold."""
 
-SCAN_BYTES = 1 << 14
-"""Read at a time when searching headers: four index intervals."""
-
 NO_TIMESTAMP = -1
+
+_NEVER = 2**63 - 1
 
 
 class Boundary(NamedTuple):
@@ -34,33 +33,31 @@ class Boundary(NamedTuple):
     size_bytes: int
 
 
-class Segment:
+class Segment(BatchFile):
     """A segment's files and what is known about them.
 
     Attributes:
-        fd: the open file, -1 while it is not open; the active segment's always is.
-        size_bytes: bytes of whole batches.  Invariant: nothing above is ever read or sent.
         next_offset: offset after the last record.
         max_timestamp: largest timestamp in the segment, -1 if none; `max_timestamp_offset` is the last offset of
             the first batch that has it.
         first_timestamp: largest timestamp of the first batch, from which the age of the segment counts.
         indexed_timestamp: timestamp of the time index's last entry.
         scrubbed_ms: when all of it was last known to be sound, 0 if nobody asked yet.
-        generation: grows when bytes that a slice may cover are cut off; see `FileSlice.is_current`.
+        roll_bytes, roll_timestamp, last_possible_offset: a batch beyond any of these belongs into the next segment;
+            kept here, so that an append compares numbers and computes nothing.
     """
 
     __slots__ = (
-        "base_offset", "bytes_since_index", "fd", "first_timestamp", "generation", "index", "indexed_timestamp",
-        "is_active", "max_timestamp", "max_timestamp_offset", "next_offset", "path", "recent_offsets",
-        "recent_positions", "references", "scrubbed_ms", "size_bytes", "time_index",
+        "base_offset", "bytes_since_index", "first_timestamp", "index", "indexed_timestamp", "is_active",
+        "last_possible_offset", "max_timestamp", "max_timestamp_offset", "next_offset", "recent_offsets",
+        "recent_positions", "roll_bytes", "roll_timestamp", "scrubbed_ms", "time_index",
     )  # fmt: skip
 
     def __init__(self, directory: Path, base_offset: int) -> None:
         stem = directory / f"{base_offset:020d}"
-        self.path = stem.with_suffix(".log")
+        super().__init__(stem.with_suffix(".log"))
         self.base_offset = base_offset
         self.next_offset = base_offset
-        self.size_bytes = 0
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.first_timestamp = NO_TIMESTAMP
@@ -70,44 +67,33 @@ class Segment:
         self.time_index = TimeIndex(stem.with_suffix(".timeindex"))
         self.is_active = False
         self.scrubbed_ms = 0
-        self.generation = 0
-        self.references = 1  # the log's own
+        self.roll_bytes = self.roll_timestamp = _NEVER
+        self.last_possible_offset = base_offset + RELATIVE_OFFSET_MAX
         self.recent_offsets = array("q")
         self.recent_positions = array("q")
-        self.fd = -1
 
-    def open(self) -> int:
-        """Return the open file; a closed segment is opened when it is first read.
+    def limit(self, config: LogConfig) -> None:
+        """Let the segment end where *config* says."""
+        # An index entry follows at least so many bytes, so this bound keeps both indexes within theirs.
+        apart_bytes = max(config.index_interval_bytes + 1, HEADER_BYTES)
+        self.roll_bytes = min(config.segment_bytes, config.segment_index_bytes // 12 * apart_bytes)
+        is_aging = self.size_bytes or self.first_timestamp >= 0
+        self.roll_timestamp = self.first_timestamp + config.segment_ms if is_aging else _NEVER
 
-        Raises:
-            StorageError: the file cannot be opened.
-        """
-        if self.fd < 0:
-            try:
-                self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-            except OSError as error:
-                raise StorageError(f"{self.path}: {error.strerror}") from error
-        return self.fd
+    def begin(self, timestamp: int, config: LogConfig) -> None:
+        """Let the age of the segment count from *timestamp*, that of its first batch."""
+        self.first_timestamp = timestamp
+        self.limit(config)
 
-    def create(self) -> None:
-        """Make the empty file, or empty an old one.
-
-        Raises:
-            OSError: the disk refuses.
-        """
-        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-
-    def acquire(self) -> None:
-        """Count one more user of the open file."""
-        self.references += 1
-
-    def release(self) -> None:
-        """Count one user less; the last one closes the file."""
-        self.references -= 1
-        assert self.references >= 0, f"{self.path}: {self.references} references"
-        if not self.references and self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+    def has_room(self, header: BatchHeader, before_bytes: int = 0) -> bool:
+        """Whether a batch that comes *before_bytes* after the end belongs into this segment."""
+        if not self.size_bytes and before_bytes:
+            return False  # its age counts from its first batch, which must be there before the next is compared
+        return (
+            self.size_bytes + before_bytes + header.size_bytes <= self.roll_bytes
+            and header.max_timestamp <= self.roll_timestamp
+            and header.last_offset <= self.last_possible_offset
+        )
 
     def add(self, last_offset: int, size_bytes: int, max_timestamp: int, interval_bytes: int) -> None:
         """Take note of a batch just written at the end."""
@@ -260,50 +246,6 @@ class Segment:
                 return self.recent_positions[row]
         found = self.find(upper_bound_offset)
         return found.position if found else self.size_bytes
-
-    def batches(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield (position, header) of every batch from *position* to *end*, reading as little else as possible.
-
-        Raises:
-            StorageError: the file cannot be read or holds no batch where one must be.
-        """
-        fd = self.open()
-        if end is None:
-            end = self.size_bytes
-        data, start = b"", position
-        while position < end:
-            at = position - start
-            if at + HEADER_BYTES > len(data):
-                data, start, at = self._pread(fd, min(SCAN_BYTES, end - position), position), position, 0
-            header = self._header(data, at, position, end)
-            yield position, header
-            position += header.batch_length + LENGTH_OVERHEAD
-
-    def _header(self, data: bytes, at: int, position: int, end: int) -> BatchHeader:
-        if len(data) - at < HEADER_BYTES:
-            raise StorageError(f"{self.path}: {len(data) - at} bytes at {position} are no batch")
-        header = BatchHeader(*HEADER.unpack_from(data, at))
-        size = header.batch_length + LENGTH_OVERHEAD
-        if size < HEADER_BYTES or size > end - position or header.magic != MAGIC:
-            raise StorageError(f"{self.path}: no batch at {position}: {size} bytes of magic {header.magic}")
-        return header
-
-    def read_batch(self, position: int, size_bytes: int) -> memoryview:
-        """Return the bytes of one batch.
-
-        Raises:
-            StorageError: the file cannot be read or ends early.
-        """
-        data = self._pread(self.open(), size_bytes, position)
-        if len(data) != size_bytes:
-            raise StorageError(f"{self.path}: {len(data)} of {size_bytes} bytes at {position}")
-        return memoryview(data)
-
-    def _pread(self, fd: int, size_bytes: int, position: int) -> bytes:
-        try:
-            return os.pread(fd, size_bytes, position)
-        except OSError as error:
-            raise StorageError(f"{self.path}: {error.strerror} at {position}") from error
 
 
 @dataclass(slots=True)
