@@ -29,6 +29,10 @@ test_stage 'pipeline' 300 "${served[@]}" pipeline tests/pipeline
 test_stage 'cluster scenario' 600 local/test/molecule.sh cluster
 test_stage 'rolling upgrade' 360 local/test/molecule.sh rolling_upgrade
 
+# Hosts that stay, those of `make up` or kept for a look, go on installing through the package cache.
+compgen -G "$STATE/hosts.json" >/dev/null || compgen -G "$STATE/*/hosts.json" >/dev/null ||
+  "${PYTHON3:-/usr/bin/python3}" local/hosts/apt_cache.py stop
+
 status=0
 "$VENV/bin/python" -m local.test.report "$STAGES" "$STATE/results" "${failed[@]}" || status=$?
 exit "$status"

@@ -18,7 +18,9 @@ app = new_app()
 
 @app.command(epilog="Example: pylog sql \"SELECT CAST(value AS STRING) FROM topic('host.journal') LIMIT 10\"")
 def sql(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Spark's SQL; topic('NAME') stands for a topic.")],
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="Spark's SQL; a table is the topic of its name, or topic('NAME').")
+    ],
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what arrives, one line of JSON a row.")] = False,
     option: Annotated[
         list[str] | None,

@@ -1,4 +1,4 @@
-"""SQL over topics: ``topic('name')`` in a query stands for the records of that topic.
+"""SQL over topics: a table that Spark does not know is the topic of that name, and so is ``topic('name')``.
 
 A query without ``--follow`` reads what the topics hold now; with it, what arrives, and prints each micro-batch's rows.
 """
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pylog.errors import ConfigError
@@ -21,14 +21,13 @@ _TOKENS = re.compile(
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
 # A topic() inside a string, a quoted name or a comment is none.
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+# Each round of the analysis names one missing table.
+_MAX_TABLES = 100
 
 
 def views_of(query: str) -> tuple[str, dict[str, str]]:
-    """Return *query* with names of views for its ``topic('…')``, and the topic of each view.
-
-    Raises:
-        ConfigError: it names no topic.
-    """
+    """Return *query* with names of views for its ``topic('…')``, and the topic of each view."""
     views: dict[str, str] = {}
 
     def named(found: re.Match[str]) -> str:
@@ -39,17 +38,23 @@ def views_of(query: str) -> tuple[str, dict[str, str]]:
         views[view] = topic
         return view
 
-    rewritten = _TOKENS.sub(named, query)
-    if not views:
-        raise ConfigError("the query names no topic; write FROM topic('name')")
-    return rewritten, views
+    return _TOKENS.sub(named, query), views
+
+
+def topic_of(relation: str) -> str | None:
+    """Return the topic that a missing *relation* of Spark's error names, as in ```clicks```; None if no topic can.
+
+    The parts of a name without backticks, as of ``host.journal``, are taken together.
+    """
+    name = ".".join(re.findall(r"`((?:[^`]|``)*)`", relation))
+    return name if _TOPIC_NAME.fullmatch(name) else None
 
 
 def rows(query: str, bootstrap: str, options: dict[str, str], master: str) -> tuple[list[str], Iterator[list[Any]]]:
     """Run *query* over what its topics hold now.
 
     Args:
-        query: Spark's SQL with ``topic('…')``.
+        query: Spark's SQL; its tables are topics.
         bootstrap: brokers.
         options: further options of ``format("pylog")``.
         master: Spark's master URL.
@@ -92,10 +97,28 @@ def follow(
 def _planned(query: str, bootstrap: str, options: dict[str, str], master: str, *, is_stream: bool) -> DataFrame:
     rewritten, views = views_of(query)
     spark = session(master, "pylog-sql")
+
+    def define(view: str, topic: str) -> None:
+        _load(spark, {**options, "bootstrap": bootstrap, "topic": topic}, is_stream).createOrReplaceTempView(view)
+
     try:
         for view, topic in views.items():
-            _load(spark, {**options, "bootstrap": bootstrap, "topic": topic}, is_stream).createOrReplaceTempView(view)
-        return spark.sql(rewritten)
+            define(view, topic)
+        # Spark alone knows which names a query leaves open: those of its own views, subqueries and CTEs are none.
+        for _ in range(_MAX_TABLES):
+            try:
+                return spark.sql(rewritten)
+            except AnalysisException as error:
+                parameters = error.getMessageParameters() or {}
+                named = topic_of(parameters.get("relationName", ""))
+                if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND" or named is None:
+                    raise
+                if parameters["relationName"].count("`") > 2:
+                    raise ConfigError(
+                        f"write topic('{named}') or `{named}` for a topic with a dot in its name"
+                    ) from error
+                define(f"`{named}`", named)
+        raise ConfigError(f"the query names more than {_MAX_TABLES} topics")
     except PySparkException as error:
         raise error_of(str(error)) from error
 

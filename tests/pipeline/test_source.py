@@ -246,6 +246,24 @@ def test_the_command_answers_sql_over_topics(
     assert "UNRESOLVED_COLUMN" in capsys.readouterr().err
 
 
+def test_a_table_of_a_query_is_the_topic_of_that_name(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, dotted = topics.create(name="sql_plain"), topics.create(name="sql.dotted")
+    for name, count in ((plain, 3), (dotted, 4)):
+        topics.send(name, keys(*range(count)))
+    counts = f"(SELECT count(*) FROM w) AS a, (SELECT count(*) FROM `{dotted}`) AS b"
+    query = f"WITH w AS (SELECT key FROM {plain}) SELECT {counts}"
+    assert pylog(["sql", query, "--bootstrap", broker.bootstrap, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"a": 3, "b": 4}]
+    assert pylog(["sql", f"SELECT * FROM {dotted}", "--bootstrap", broker.bootstrap]) == 1
+    assert f"topic('{dotted}')" in capsys.readouterr().err
+    assert pylog(["sql", "SELECT * FROM nosuchtopic", "--bootstrap", broker.bootstrap]) != 0
+    assert "nosuchtopic" in capsys.readouterr().err
+    assert pylog(["sql", "SELECT 1 AS one", "--bootstrap", broker.bootstrap, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"one": 1}]
+
+
 def test_the_command_follows_a_query(broker: BrokerProcess, topics: Topics) -> None:
     topic = topics.create(partitions=1)
     topics.send(topic, keys(1))

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pylog.errors import ConfigError
-from pylog.ingest.sql import views_of
+from pylog.ingest.sql import topic_of, views_of
 
 
 def test_a_topic_becomes_a_view() -> None:
@@ -27,6 +26,20 @@ def test_what_only_looks_like_a_topic_is_left_alone(other: str) -> None:
     assert views == {"topic_0": "b"}
 
 
-def test_a_query_without_a_topic_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"names no topic; write FROM topic\('name'\)"):
-        views_of("SELECT 1")
+@pytest.mark.parametrize("query", ["SELECT 1", "SELECT * FROM clicks"])
+def test_a_query_without_topic_is_left_to_spark(query: str) -> None:
+    assert views_of(query) == (query, {})
+
+
+@pytest.mark.parametrize(
+    ("relation", "topic"),
+    [
+        ("`clicks`", "clicks"),
+        ("`host`.`journal`", "host.journal"),
+        ("`host.journal`", "host.journal"),
+        ("`a``b`", None),
+        ("", None),
+    ],
+)
+def test_a_missing_table_is_a_topic(relation: str, topic: str | None) -> None:
+    assert topic_of(relation) == topic
