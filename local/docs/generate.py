@@ -1,7 +1,7 @@
 """Writes the pages that follow from code.
 
-docs/settings.md, docs/metrics.md, docs/errors.md, docs/cli/, docs/variables.md, the README of each role, and the alert
-rules and dashboards of role monitoring.
+docs/settings.md, docs/metrics.md, docs/errors.md, docs/alerts.md, docs/cli/, docs/variables.md and the README of each
+role.
 
 python -m local.docs.generate [--check]        (--check writes nothing and exits 1 when a page is out of date)
 """
@@ -113,7 +113,7 @@ def main() -> int:
         stale.append(name)
         if not is_check:
             path.write_text(text)
-    for path, text in (roles.pages() | alerts.files(catalogue(scraped))).items():
+    for path, text in (roles.pages() | alerts.pages()).items():
         if not path.exists() or path.read_text() != text:
             stale.append(str(path))
             if not is_check:
