@@ -58,7 +58,7 @@ sim-mutants: setup ## each fault put into the code is found within SEEDS=1000 ru
 test: ## all tests, with what they need
 	@local/test/test.sh
 
-check: ## ruff, mypy, shellcheck, import layers, ansible-lint, yamllint
+check: ## ruff, mypy, commits, shellcheck, import layers, ansible-lint, yamllint
 	@local/test/check.sh
 
 unit: ## unit tests

@@ -19,6 +19,7 @@ mapfile -t roots < <(for path in roles playbooks molecule/shared; do if [[ -e "$
 check ruff ruff check .
 check 'ruff format' ruff format --check .
 check mypy mypy --no-error-summary
+check commits python -m local.test.commits
 check shellcheck shellcheck --external-sources "${shell_scripts[@]}"
 check 'import layers' python -m pytest -q -p no:cacheprovider tests/test_layers.py
 check yamllint yamllint --strict .
