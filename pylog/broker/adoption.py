@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pylog.broker.config import STANDALONE_ID, STORE
-from pylog.broker.duties import new_topic_ids
+from pylog.broker.control.topics import new_topic_ids
 from pylog.cluster import znodes
 from pylog.cluster.image import PartitionImage, TopicImage
 from pylog.errors import ConfigError

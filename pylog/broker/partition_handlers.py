@@ -1,6 +1,6 @@
 """What clients ask of partitions beside reading and writing.
 
-DeleteRecords, OffsetForLeaderEpoch, CreatePartitions, ElectLeaders, DescribeLogDirs, DescribeProducers.
+DeleteRecords, OffsetForLeaderEpoch, DescribeLogDirs, DescribeProducers.
 """
 
 import os
@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from pylog.broker.fetch import check_leader_epoch
 from pylog.broker.handler import Answer, Caller, Cluster, Handler
-from pylog.broker.mutations import ask_within_quota
 from pylog.broker.partitions import Partition, Partitions
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.model import INTERNAL_TOPICS
@@ -29,14 +28,11 @@ from pylog.wire.api.offsets import (
     OffsetForLeaderTopicResult,
 )
 from pylog.wire.api.partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
-    ElectLeadersRequest,
 )
 from pylog.wire.api.producers import (
     DescribedProducers,
@@ -100,22 +96,6 @@ def _epoch_end(partitions: Partitions, topic: str, wanted: OffsetForLeaderPartit
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
     epoch, end_offset = log.offset_for_leader_epoch(wanted.leader_epoch)
     return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
-
-
-def create_partitions(cluster: Cluster, request: CreatePartitionsRequest, caller: Caller) -> Answer:
-    """Let the controller add partitions to topics."""
-    topics = cluster.partitions.image.topics
-
-    def partitions(topic: CreatePartitionsTopic) -> int:
-        found = topics.get(topic.name)
-        return 0 if found is None else max(topic.count - len(found.partitions), 0)
-
-    return ask_within_quota(cluster, request, caller, partitions)
-
-
-def elect_leaders(cluster: Cluster, request: ElectLeadersRequest, caller: Caller) -> Answer:
-    """Let the controller elect the preferred leaders, or any where nobody leads and the operator says so."""
-    return cluster.ask_controller(request)
 
 
 def describe_log_dirs(cluster: Cluster, request: DescribeLogDirsRequest, caller: Caller) -> Answer:
@@ -185,8 +165,6 @@ def _producers(partitions: Partitions, topic: str, number: int) -> DescribedProd
 PARTITION_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
     ApiKey.DELETE_RECORDS: (DeleteRecordsRequest, delete_records),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (OffsetForLeaderEpochRequest, offset_for_leader_epoch),
-    ApiKey.CREATE_PARTITIONS: (CreatePartitionsRequest, create_partitions),
-    ApiKey.ELECT_LEADERS: (ElectLeadersRequest, elect_leaders),
     ApiKey.DESCRIBE_LOG_DIRS: (DescribeLogDirsRequest, describe_log_dirs),
     ApiKey.DESCRIBE_PRODUCERS: (DescribeProducersRequest, describe_producers),
 }

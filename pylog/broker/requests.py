@@ -1,15 +1,15 @@
 """From a frame to its handler: every request of every client passes here.
 
 Produce and Fetch go straight to their own handlers.  The rest is decoded into a message, handed to the function named
-for its API in `handlers.py`, and answered when that function is done, which may be later.
+for its API in `apis.py`, and answered when that function is done, which may be later.
 """
 
 import logging
 from collections.abc import Awaitable, Mapping
 
+from pylog.broker.apis import APIS
 from pylog.broker.fetch import FetchHandler
 from pylog.broker.handler import Caller, Cluster
-from pylog.broker.handlers import CONTROL_APIS
 from pylog.broker.produce import ProduceHandler
 from pylog.broker.quotas import Meter, Quotas
 from pylog.broker.tasks import Tasks
@@ -88,7 +88,7 @@ class Requests:
         if not is_served(key, version):
             return self._refuse_version(header, body)
         self._counters[key].value += 1
-        request_class, handler = CONTROL_APIS[key]  # type: ignore[index]  # as above: an IntEnum key equals its number
+        request_class, handler = APIS[key]  # type: ignore[index]  # as above: an IntEnum key equals its number
         request = request_class.decode(version, body)
         try:
             caller = Caller(header.client_id or "", connection.peer.rpartition(":")[0], version, meter)

@@ -149,8 +149,8 @@ def _json(path: Path) -> dict[str, Any]:
 @contextmanager
 def _store(config: Path | None, data: Path | None) -> "Iterator[Store]":
     """Connect to the store that a broker uses."""
-    from pylog.broker.broker import open_store
     from pylog.broker.config import STORE
+    from pylog.broker.control.membership import open_store
     from pylog.config import load_broker_config, standalone_config
 
     if (config is None) == (data is None):

@@ -215,8 +215,8 @@ class Faults:
     def _is_registered(self, host: Host) -> bool:
         """Whether the broker on *host* runs, and the store has this very process."""
         node = self._cluster.ensemble.tree.tree.nodes.get(broker_path(host.broker_id))
-        agent = host.broker._agent if host.broker is not None else None
-        return host.is_running and node is not None and agent is not None and node.czxid == agent.broker_epoch
+        epoch = host.broker.membership.broker_epoch if host.broker is not None else -1
+        return host.is_running and node is not None and node.czxid == epoch
 
     def _kill(self) -> None:
         host = self._host()

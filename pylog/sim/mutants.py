@@ -196,7 +196,7 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "hide-an-unclean-stop",
-        "broker/broker.py",
+        "broker/control/membership.py",
         "directory.cluster_id, directory.was_clean",
         "directory.cluster_id, True",
         seed=21,
@@ -217,7 +217,7 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "apply-a-stale-image",
-        "broker/images.py",
+        "broker/control/images.py",
         "if image is None or image.order <= self.current.order:",
         "if image is None:",
         seed=79,

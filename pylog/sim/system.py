@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from pylog.broker import agent as agent_module
 from pylog.broker import broker as broker_module
 from pylog.broker import replication as replication_module
+from pylog.broker.control import agent as agent_module
+from pylog.broker.control import membership as membership_module
 from pylog.log.log import Log
 from pylog.net import listener as listener_module
 from pylog.net.connection import Connection
@@ -104,7 +105,8 @@ def install(
     threads = Threading(turns)
     _replace(agent_module, queue=threads, threading=threads, Future=threads.Future)
     _replace(listener_module, socket=network)
-    _replace(broker_module, AdminServer=_NoAdmin, Watchdog=_NoWatchdog, open_store=lambda config: open_store())
+    _replace(broker_module, AdminServer=_NoAdmin, Watchdog=_NoWatchdog)
+    _replace(membership_module, open_store=lambda config: open_store())
     _replace(replication_module, ISR_TIMEOUT_S=ISR_TIMEOUT_S)
     # Sets come in the order of their members' addresses otherwise.
     _replace(Log, __hash__=lambda log: hash(log.topic_partition))

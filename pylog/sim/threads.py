@@ -129,7 +129,7 @@ class SimThread:
 
 
 class Threading:
-    """What `pylog.broker.agent` takes from `queue`, `threading` and `concurrent.futures`, in virtual time."""
+    """What `pylog.broker.control.agent` takes from `queue`, `threading` and `concurrent.futures`, in virtual time."""
 
     Empty = queue.Empty
     Event = threading.Event

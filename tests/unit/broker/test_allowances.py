@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.broker.handlers import CONTROL_APIS
-from pylog.broker.quota_handlers import planned_change
+from pylog.broker.apis import APIS
+from pylog.broker.control.client_quotas import plan_change
 from pylog.broker.quotas import BURST_MS, MAX_CLIENTS, MAX_THROTTLE_MS, Bucket, Quotas
 from pylog.cluster.quotas import DEFAULT, QuotaEntity
 from pylog.errors import ApiError
@@ -192,7 +192,7 @@ class TestConnections:
 class TestPlannedChange:
     def test_an_address_is_written_as_listeners_see_it(self) -> None:
         asked = change(operation("connection_creation_rate", 0.0), ip="0:0:0:0:0:0:0:1")
-        assert planned_change(asked) == (QuotaEntity(None, None, "%3A%3A1"), {"connection_creation_rate": "0"})
+        assert plan_change(asked) == (QuotaEntity(None, None, "%3A%3A1"), {"connection_creation_rate": "0"})
 
     def test_whole_rates_and_shares_are_written_as_kafka_writes_them(self) -> None:
         asked = change(
@@ -202,7 +202,7 @@ class TestPlannedChange:
             client_id=None,
             user="a/b",
         )
-        entity, planned = planned_change(asked)
+        entity, planned = plan_change(asked)
         assert entity == QuotaEntity("a%2Fb", DEFAULT)
         assert planned == {"producer_byte_rate": "1024", "request_percentage": "12.5", "consumer_byte_rate": None}
 
@@ -222,16 +222,16 @@ class TestPlannedChange:
             (change(operation("producer_byte_rate", float("nan")), user="u"), "more than 0"),
             (change(operation("request_percentage", float("inf")), user="u"), "more than 0"),
             (change(operation("producer_byte_rate", 1.5), user="u"), "whole number"),
-            (change(*[operation("producer_byte_rate", 1.0)] * 2, user="u"), "stands twice"),
+            (change(*[operation("producer_byte_rate", 1.0)] * 2, user="u"), "duplicate"),
         ],
     )
     def test_an_impossible_change_is_refused(self, asked: QuotaChange, said: str) -> None:
         with pytest.raises(ApiError, match=said):
-            planned_change(asked)
+            plan_change(asked)
 
 
 def test_every_answer_can_say_how_long_its_client_is_throttled() -> None:
-    served = {request.api_key for request, _ in CONTROL_APIS.values()}
+    served = {request.api_key for request, _ in APIS.values()}
     answers = {one for one in Message.__subclasses__() if one.__name__.endswith("Response") and one.api_key in served}
     assert {one.api_key for one in answers} == served
     fields = {one: {field.name for field in dataclasses.fields(one)} for one in answers}  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from pylog.broker import replication
+from pylog.broker.control.images import Images
 from pylog.broker.fetch import FetchHandler
-from pylog.broker.images import Images
 from pylog.broker.partitions import Partitions
 from pylog.broker.peers import PeerClient
 from pylog.broker.settings import parse_broker_settings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pylog.broker.handlers import CONTROL_APIS
+from pylog.broker.apis import APIS
 from pylog.broker.settings import (
     SETTINGS,
     Source,
@@ -72,8 +72,8 @@ def test_a_log_gets_the_topics_settings() -> None:
 
 
 def test_every_served_api_has_a_handler_and_no_other_has() -> None:
-    assert set(CONTROL_APIS) | {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS} == set(SERVED)
-    assert all(request.api_key is key for key, (request, _) in CONTROL_APIS.items())
+    assert set(APIS) | {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS} == set(SERVED)
+    assert all(request.api_key is key for key, (request, _) in APIS.items())
 
 
 def test_what_is_set_for_one_broker_counts_before_what_is_set_for_all_and_its_file() -> None:

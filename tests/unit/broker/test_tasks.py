@@ -109,7 +109,7 @@ AWAITED = {"broker.py": 2, "replication.py": 1}
 def test_every_other_task_of_the_broker_is_one_of_these() -> None:
     found = {
         path.name: count
-        for path in Path(pylog.broker.__path__[0]).glob("*.py")
+        for path in Path(pylog.broker.__path__[0]).rglob("*.py")
         if (count := len(re.findall(r"create_task\(|ensure_future\(|TaskGroup\(", path.read_text())))
     }
     assert found == {"tasks.py": 1, **AWAITED}

@@ -5,8 +5,11 @@ Source: KIP-546.
 
 import ipaddress
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from pylog.broker.handler import Answer, Caller, Cluster, Handler
+from pylog.broker.control.api import ControlContext, ControllerApi
+from pylog.broker.control.controller import ActiveController
+from pylog.broker.handler import Answer, Caller, Cluster
 from pylog.cluster.quotas import (
     CLIENT_QUOTAS,
     CONNECTION_CREATION_RATE,
@@ -17,16 +20,16 @@ from pylog.cluster.quotas import (
     unquoted,
 )
 from pylog.errors import ApiError, ErrorCode
-from pylog.wire.api import ApiKey
-from pylog.wire.api.message import Request
 from pylog.wire.api.quotas import (
     AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     QuotaChange,
     QuotaComponent,
     QuotaEntry,
     QuotaOperation,
+    QuotaResult,
     QuotaValue,
 )
 from pylog.wire.api.quotas import QuotaEntity as EntityName
@@ -36,11 +39,11 @@ _TYPES = (USER, CLIENT_ID, IP)  # as the fields of a QuotaEntity stand
 
 _EXACT, _DEFAULT, _ANY = range(3)
 
-Changes = Mapping[str, str | None]
-"""What to set by quota key, in the store's spelling; None removes."""
+Change = Mapping[str, str | None]
+"""Quotas to set by key, in the store's spelling; None removes."""
 
 
-def describe_client_quotas(cluster: Cluster, request: DescribeClientQuotasRequest, caller: Caller) -> Answer:
+def handle_describe(cluster: Cluster, request: DescribeClientQuotasRequest, caller: Caller) -> Answer:
     """Say which quotas the entities have that a filter lets through."""
     wanted = _components(request.components)
     entries = [
@@ -58,18 +61,13 @@ def describe_client_quotas(cluster: Cluster, request: DescribeClientQuotasReques
     return DescribeClientQuotasResponse(entries=entries)
 
 
-def alter_client_quotas(cluster: Cluster, request: AlterClientQuotasRequest, caller: Caller) -> Answer:
-    """Let the controller set and remove quotas."""
-    return cluster.ask_controller(request)
-
-
 def _components(components: Sequence[QuotaComponent]) -> dict[str, QuotaComponent]:
     found: dict[str, QuotaComponent] = {}
     for component in components:
         entity_type = component.entity_type
         _check_type(entity_type)
         if entity_type in found:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{entity_type}: stands twice in one filter")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{entity_type}: duplicate in filter")
         if component.match_type not in (_EXACT, _DEFAULT, _ANY):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"match type {component.match_type}; 0, 1 and 2 are known")
         if (component.match_type == _EXACT) != (component.match is not None):
@@ -97,7 +95,53 @@ def _is_wanted(wanted: Mapping[str, QuotaComponent], entity: QuotaEntity, *, is_
     return True
 
 
-def planned_change(change: QuotaChange) -> tuple[QuotaEntity, Changes]:
+async def _execute_alter(context: ControlContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    changes, rows = _plan_changes(request)
+    if changes and not request.validate_only:
+        await context.run(partial(alter_client_quotas, changes=changes))
+    return AlterClientQuotasResponse(entries=rows)
+
+
+def alter_client_quotas(controller: ActiveController, changes: Mapping[QuotaEntity, Change]) -> None:
+    """Set (or, with None, remove) quotas of clients."""
+    state = controller.state
+    for entity, quotas in controller.tree.write_client_quotas(controller.fence, changes).items():
+        state.confirm_quotas(entity, quotas)
+    controller.mark_changed()
+
+
+def _is_altered(
+    context: ControlContext, request: AlterClientQuotasRequest, response: AlterClientQuotasResponse
+) -> bool:
+    if request.validate_only:
+        return True
+    quotas = context.image.client_quotas
+    changes, _ = _plan_changes(request)
+    return all(
+        quotas.get(entity, {}).get(key) == (None if value is None else float(value))
+        for entity, change in changes.items()
+        for key, value in change.items()
+    )
+
+
+def _plan_changes(request: AlterClientQuotasRequest) -> tuple[dict[QuotaEntity, Change], list[QuotaResult]]:
+    """Return the changes that are valid, and a result for each entity of the request."""
+    changes: dict[QuotaEntity, Change] = {}
+    rows: list[QuotaResult] = []
+    for entry in request.entries:
+        row = QuotaResult(entity=entry.entity)
+        rows.append(row)
+        try:
+            entity, change = plan_change(entry)
+            if entity in changes:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "duplicate entity in request")
+            changes[entity] = change
+        except ApiError as error:
+            row.error_code, row.error_message = error.code, str(error)
+    return changes, rows
+
+
+def plan_change(change: QuotaChange) -> tuple[QuotaEntity, Change]:
     """Return whose quotas *change* is about, and what becomes of them.
 
     Raises:
@@ -107,7 +151,7 @@ def planned_change(change: QuotaChange) -> tuple[QuotaEntity, Changes]:
     for part in change.entity:
         _check_type(part.entity_type)
         if part.entity_type in names or part.entity_name == "":
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{part.entity_type}: stands twice, or has an empty name")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{part.entity_type}: duplicate, or an empty name")
         names[part.entity_type] = quoted(_address(part.entity_name) if part.entity_type == IP else part.entity_name)
     if not names or (IP in names and len(names) > 1):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"a quota is for a {USER}, a {CLIENT_ID}, or both, or for an {IP}")
@@ -115,7 +159,7 @@ def planned_change(change: QuotaChange) -> tuple[QuotaEntity, Changes]:
     changes: dict[str, str | None] = {}
     for operation in change.ops:
         if operation.key in changes:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{operation.key}: stands twice")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{operation.key}: duplicate in request")
         if operation.key not in keys:
             message = f"{operation.key}: no quota of a {' and '.join(names)}; there are {', '.join(sorted(keys))}"
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
@@ -147,8 +191,9 @@ def _value(operation: QuotaOperation) -> str | None:
     return str(int(value))
 
 
-QUOTA_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: (DescribeClientQuotasRequest, describe_client_quotas),
-    ApiKey.ALTER_CLIENT_QUOTAS: (AlterClientQuotasRequest, alter_client_quotas),
-}
-"""The APIs of this module."""
+ALTER = ControllerApi(
+    request=AlterClientQuotasRequest,
+    response=AlterClientQuotasResponse,
+    execute=_execute_alter,
+    is_visible=_is_altered,
+)

@@ -3,14 +3,18 @@
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from pylog.broker import agent as agent_module
-from pylog.broker.agent import ClusterAgent, ControllerInfo
+from pylog.broker.control import agent as agent_module
+from pylog.broker.control import configs, formats, producer_ids, topics
+from pylog.broker.control.agent import ClusterAgent, ControllerInfo
+from pylog.broker.control.controller import TopicResult
 from pylog.cluster import znodes
 from pylog.cluster.image import ClusterImage, topic_id_text
 from pylog.cluster.topics import ClusterConfig, NewTopic
@@ -82,8 +86,26 @@ class Member:
     def wait_image(self, fits: Callable[[ClusterImage], bool]) -> ClusterImage:
         return self.wait(lambda: self.images[-1] if self.images and fits(self.images[-1]) else None)
 
-    def create(self, *topics: NewTopic) -> None:
-        for result in self.agent.create_topics(topics).result(WAIT_S):
+    def create_topics(self, new: Sequence[NewTopic], *, validate_only: bool = False) -> Future[list[TopicResult]]:
+        ids = topics.new_topic_ids(topic.name for topic in new)
+        return self.agent.ask(partial(topics.create_topics, topics=new, topic_ids=ids, validate_only=validate_only))
+
+    def delete_topics(self, names: Sequence[str]) -> Future[list[TopicResult]]:
+        return self.agent.ask(partial(topics.delete_topics, names=names, begun=set()))
+
+    def confirm_cleanup(self, broker_id: int, topic_ids: Collection[uuid.UUID]) -> Future[None]:
+        return self.agent.ask(lambda controller: topics.confirm_cleanup(controller, broker_id, topic_ids))
+
+    def take_producer_ids(self, broker_id: int) -> Future[tuple[int, int]]:
+        return self.agent.ask(lambda controller: producer_ids.take_producer_ids(controller, broker_id))
+
+    def alter_topic_configs(
+        self, changes: Mapping[str, configs.Change], *, validate_only: bool = False
+    ) -> Future[list[TopicResult]]:
+        return self.agent.ask(partial(configs.alter_topic_configs, changes=changes, validate_only=validate_only))
+
+    def create(self, *new: NewTopic) -> None:
+        for result in self.create_topics(new).result(WAIT_S):
             assert result.error is ErrorCode.NONE, result
 
 
@@ -235,7 +257,7 @@ def test_zookeepers_own_shell_reads_a_topic(zookeeper: ZooKeeper) -> None:
 
 def test_a_created_topic_is_in_the_image_before_its_answer(cluster: Cluster) -> None:
     one = cluster.lead(1, config=ClusterConfig(num_partitions=4))
-    [result] = one.agent.create_topics([NewTopic("t")]).result(WAIT_S)
+    [result] = one.create_topics([NewTopic("t")]).result(WAIT_S)
     topic = one.images[-1].topics["t"]
     assert (result.error, result.topic_id) == (ErrorCode.NONE, topic.topic_id)
     assert (result.partitions, result.replication_factor) == (4, 1)
@@ -247,7 +269,7 @@ def test_each_topic_of_a_request_has_its_own_answer(cluster: Cluster) -> None:
     one = cluster.lead(1)
     one.create(NewTopic("old"))
     wanted = [NewTopic("new"), NewTopic("old"), NewTopic("a/b"), NewTopic("twice"), NewTopic("twice"), NewTopic("x", 0)]
-    results = one.agent.create_topics(wanted).result(WAIT_S)
+    results = one.create_topics(wanted).result(WAIT_S)
     assert [(result.name, result.error) for result in results] == [
         ("new", ErrorCode.NONE),
         ("old", ErrorCode.TOPIC_ALREADY_EXISTS),
@@ -261,7 +283,7 @@ def test_each_topic_of_a_request_has_its_own_answer(cluster: Cluster) -> None:
 
 def test_validation_writes_nothing(cluster: Cluster) -> None:
     one = cluster.lead(1)
-    [result] = one.agent.create_topics([NewTopic("t", 3)], validate_only=True).result(WAIT_S)
+    [result] = one.create_topics([NewTopic("t", 3)], validate_only=True).result(WAIT_S)
     assert (result.error, result.partitions) == (ErrorCode.NONE, 3)
     assert cluster.outsider().children("/brokers/topics") == []
 
@@ -286,7 +308,7 @@ def test_a_topic_that_another_tool_made_first_is_told(embedded: Cluster) -> None
     image = one.wait_image(lambda image: "theirs" in image.topics)
     assert leaders(image, "theirs") == [1]
     assert '"leader":1' in text(other, "/brokers/topics/theirs/partitions/0/state")
-    [result] = one.agent.create_topics([NewTopic("theirs")]).result(WAIT_S)
+    [result] = one.create_topics([NewTopic("theirs")]).result(WAIT_S)
     assert result.error is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
@@ -314,9 +336,9 @@ def test_only_the_controller_answers(cluster: Cluster) -> None:
     two = cluster.join(2)
     two.wait_controller(1, 1)
     for future in (
-        two.agent.create_topics([NewTopic("t")]),
-        two.agent.delete_topics(["t"]),
-        two.agent.allocate_producer_ids(),
+        two.create_topics([NewTopic("t")]),
+        two.delete_topics(["t"]),
+        two.take_producer_ids(1),
     ):
         with pytest.raises(ApiError) as refused:
             future.result(WAIT_S)
@@ -412,7 +434,7 @@ def test_a_deposed_controllers_write_is_refused(cluster: Cluster) -> None:
     assert text(thief, "/brokers/topics/t/partitions/0/state") == before
     # The agent's own next write meets the same fence, whether its watch has fired by then or not.
     with pytest.raises(ApiError) as refused:
-        one.agent.create_topics([NewTopic("late")]).result(WAIT_S)
+        one.create_topics([NewTopic("late")]).result(WAIT_S)
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
     assert thief.children("/brokers/topics") == ["t"]
 
@@ -436,7 +458,7 @@ def test_an_epoch_written_by_hand_does_not_stop_the_cluster(cluster: Cluster) ->
     one = cluster.lead(1)
     cluster.outsider().set("/controller_epoch", b"40")
     with pytest.raises(ApiError) as refused:
-        one.agent.create_topics([NewTopic("t")]).result(WAIT_S)
+        one.create_topics([NewTopic("t")]).result(WAIT_S)
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
     one.wait_controller(1, 41)
     one.create(NewTopic("t"))
@@ -453,7 +475,7 @@ def test_deleted_topics_leave_the_image_and_the_store(cluster: Cluster) -> None:
     one = cluster.lead(1)
     one.create(NewTopic("t", 3), NewTopic("kept"))
     topic_id = one.images[-1].topics["t"].topic_id
-    results = one.agent.delete_topics(["t", "none"]).result(WAIT_S)
+    results = one.delete_topics(["t", "none"]).result(WAIT_S)
     assert [(result.name, result.error) for result in results] == [
         ("t", ErrorCode.NONE),
         ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -472,13 +494,13 @@ def test_a_deletion_is_remembered_until_every_replica_carried_it_out(cluster: Cl
     one.wait_image(lambda image: len(image.brokers) == 2)
     one.create(NewTopic("t", assignments={0: [1, 2]}))
     topic_id = one.images[-1].topics["t"].topic_id
-    one.agent.delete_topics(["t"]).result(WAIT_S)
-    one.agent.confirm_cleanup(1, [topic_id, uuid.uuid4()]).result(WAIT_S)
+    one.delete_topics(["t"]).result(WAIT_S)
+    one.confirm_cleanup(1, [topic_id, uuid.uuid4()]).result(WAIT_S)
     assert one.images[-1].deleted_topics[topic_id].replicas == (2,)
     one.agent.stop()
     two.wait_controller(2, 2)
     assert two.images[-1].deleted_topics[topic_id].replicas == (2,), "the next controller remembers"
-    two.agent.confirm_cleanup(2, [topic_id]).result(WAIT_S)
+    two.confirm_cleanup(2, [topic_id]).result(WAIT_S)
     assert not two.images[-1].deleted_topics
     assert cluster.outsider().children("/pylog/deleted_topics") == []
 
@@ -487,7 +509,7 @@ def test_a_name_is_free_again_at_once_and_means_another_topic(cluster: Cluster) 
     one = cluster.lead(1)
     one.create(NewTopic("t"))
     before = one.images[-1].topics["t"].topic_id
-    one.agent.delete_topics(["t"]).result(WAIT_S)
+    one.delete_topics(["t"]).result(WAIT_S)
     one.create(NewTopic("t"))
     image = one.images[-1]
     assert image.topics["t"].topic_id != before
@@ -534,7 +556,7 @@ def test_no_image_is_served_while_a_topic_cannot_be_read(cluster: Cluster, monke
     store.set("/brokers/topics/t", b"{")
     second = cluster.join(1)
     with pytest.raises(ApiError) as refused:
-        second.agent.create_topics([NewTopic("u")]).result(WAIT_S)
+        second.create_topics([NewTopic("u")]).result(WAIT_S)
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
     assert not second.images
     assert second.controller is None
@@ -552,13 +574,13 @@ def test_a_broker_that_cannot_be_read_takes_nothing_from_the_others(cluster: Clu
 
 def test_producer_ids_come_in_blocks_that_never_meet(cluster: Cluster) -> None:
     one = cluster.lead(1)
-    assert one.agent.allocate_producer_ids().result(WAIT_S) == (0, 1000)
-    assert one.agent.allocate_producer_ids(2).result(WAIT_S) == (1000, 1000)
+    assert one.take_producer_ids(1).result(WAIT_S) == (0, 1000)
+    assert one.take_producer_ids(2).result(WAIT_S) == (1000, 1000)
     assert text(cluster.outsider(), "/latest_producer_id_block") == (
         '{"version":1,"broker":2,"block_start":"1000","block_end":"1999"}'
     )
     one.agent.stop()
-    assert cluster.lead(1).agent.allocate_producer_ids().result(WAIT_S) == (2000, 1000)
+    assert cluster.lead(1).take_producer_ids(1).result(WAIT_S) == (2000, 1000)
 
 
 def test_configs_are_set_and_unset(cluster: Cluster) -> None:
@@ -568,15 +590,15 @@ def test_configs_are_set_and_unset(cluster: Cluster) -> None:
 
     one = cluster.lead(1, config=ClusterConfig(check_configs=check))
     one.create(NewTopic("t", configs={"a": "1", "b": "2"}))
-    results = one.agent.alter_topic_configs(
-        {"t": {"a": None, "c": "3"}, "none": {"a": "1"}}, validate_only=False
-    ).result(WAIT_S)
+    results = one.alter_topic_configs({"t": {"a": None, "c": "3"}, "none": {"a": "1"}}, validate_only=False).result(
+        WAIT_S
+    )
     assert [result.error for result in results] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert one.images[-1].topics["t"].configs == {"b": "2", "c": "3"}
     assert text(cluster.outsider(), "/config/topics/t") == '{"version":1,"config":{"b":"2","c":"3"}}'
-    [result] = one.agent.alter_topic_configs({"t": {"bad": "1"}}).result(WAIT_S)
+    [result] = one.alter_topic_configs({"t": {"bad": "1"}}).result(WAIT_S)
     assert result.error is ErrorCode.INVALID_CONFIG
-    assert one.agent.alter_topic_configs({"t": {"c": "4"}}, validate_only=True).result(WAIT_S)[0].configs == {
+    assert one.alter_topic_configs({"t": {"c": "4"}}, validate_only=True).result(WAIT_S)[0].configs == {
         "b": "2",
         "c": "4",
     }
@@ -648,7 +670,7 @@ def test_a_cluster_of_the_release_before_keeps_its_formats(cluster: Cluster) -> 
     cluster.outsider().create("/cluster/id", b'{"version":"1","id":"c"}', make_parents=True)
     one = cluster.lead(1)
     assert one.images[-1].level == 1
-    assert one.agent.finalize().result(WAIT_S) == 2
+    assert one.agent.ask(formats.finalize).result(WAIT_S) == 2
     assert one.images[-1].level == 2
 
 
@@ -692,7 +714,7 @@ def test_after_stopping_everything_is_refused(cluster: Cluster) -> None:
     one.agent.stop()
     one.agent.stop()
     with pytest.raises(ApiError) as refused:
-        one.agent.create_topics([NewTopic("t")]).result(WAIT_S)
+        one.create_topics([NewTopic("t")]).result(WAIT_S)
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
     assert cluster.outsider().children("/brokers/ids") == []
 
@@ -702,7 +724,7 @@ def test_requests_wait_while_the_session_is_suspended(embedded: Cluster) -> None
     assert isinstance(one.store, EmbeddedStore)
     one.store.suspend()
     one.wait(lambda: SessionState.SUSPENDED in one.sessions or None)
-    future = one.agent.create_topics([NewTopic("t")])
+    future = one.create_topics([NewTopic("t")])
     one.store.resume()
     assert future.result(WAIT_S)[0].error is ErrorCode.NONE
     assert one.controller == ControllerInfo(1, 1, NodeAddress(1, "h1", 9192)), "it never stopped being controller"
@@ -712,7 +734,7 @@ def test_requests_that_wait_are_refused_when_the_session_is_lost(embedded: Clust
     one = embedded.lead(1)
     assert isinstance(one.store, EmbeddedStore)
     one.store.suspend()
-    future = one.agent.create_topics([NewTopic("t")])
+    future = one.create_topics([NewTopic("t")])
     one.store.expire()
     with pytest.raises(ApiError) as refused:
         future.result(WAIT_S)
@@ -753,7 +775,7 @@ def forgetful(cluster: Cluster, tmp_path: Path) -> tuple[Member, ForgetfulStore]
 def test_a_creation_with_unknown_outcome_is_read_again_and_not_refused(embedded: Cluster, tmp_path: Path) -> None:
     one, store = forgetful(embedded, tmp_path)
     store.breaks_at = "/brokers/topics/t"
-    [result] = one.agent.create_topics([NewTopic("t", 2)]).result(WAIT_S)
+    [result] = one.create_topics([NewTopic("t", 2)]).result(WAIT_S)
     assert result.error is ErrorCode.NONE
     assert one.images[-1].topics["t"].topic_id == result.topic_id
 
@@ -763,7 +785,7 @@ def test_a_deletion_with_unknown_outcome_is_read_again_and_not_refused(embedded:
     one.create(NewTopic("t", 2))
     for part in ("/admin/delete_topics/t", "/brokers/topics/t/partitions"):
         store.breaks_at = part
-        [result] = one.agent.delete_topics(["t"]).result(WAIT_S)
+        [result] = one.delete_topics(["t"]).result(WAIT_S)
         assert result.error is ErrorCode.NONE
         assert not one.images[-1].topics
         one.create(NewTopic("t"))
@@ -796,7 +818,7 @@ def test_a_resignation_that_failed_is_repeated_and_no_epoch_served_twice(embedde
     store.loses = Delete(znodes.CONTROLLER)
     embedded.outsider().set("/controller_epoch", b"1")
     with pytest.raises(ApiError):
-        one.agent.create_topics([NewTopic("u")]).result(WAIT_S)
+        one.create_topics([NewTopic("u")]).result(WAIT_S)
     one.wait_controller(1, 2)
     orders = [image.order for image in one.images]
     assert orders == sorted(set(orders))
@@ -808,7 +830,7 @@ def test_a_broken_journal_ends_the_agent_and_says_so(tmp_path: Path) -> None:
     one = cluster.lead(1)
     tree.close()
     with pytest.raises(ApiError):
-        one.agent.create_topics([NewTopic("t")]).result(WAIT_S)
+        one.create_topics([NewTopic("t")]).result(WAIT_S)
     failure = one.wait(lambda: next((what for what in one.told if isinstance(what, PylogError)), None))
     assert isinstance(failure, StorageError)
     cluster.close()

@@ -7,7 +7,6 @@ learn of a change and no second one: whoever missed something gets it by asking 
 import asyncio
 import logging
 from collections.abc import Callable
-from uuid import UUID
 
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.peers import PeerClient
@@ -139,8 +138,3 @@ class Images:
                 if not (isinstance(error, ApiError) and error.code is ErrorCode.NOT_CONTROLLER):
                     _logger.warning("pull failed controller=%d reason=%s", controller.node_id, error)
                 await asyncio.sleep(_RETRY_S)
-
-
-def has_topics(ids: set[UUID]) -> Callable[[ClusterImage], bool]:
-    """Return the condition that an image has all topics with these ids."""
-    return lambda image: all(image.topic_by_id(topic_id) is not None for topic_id in ids)

@@ -7,8 +7,11 @@ an operator keeps for many hosts; to change them here is refused.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
-from pylog.broker.handler import Answer, Caller, Cluster, Handler
+from pylog.broker.control.api import ControlContext, ControllerApi
+from pylog.broker.control.controller import ActiveController, TopicResult
+from pylog.broker.handler import Answer, Caller, Cluster
 from pylog.broker.settings import (
     DEFAULT_BROKER,
     Effective,
@@ -21,10 +24,10 @@ from pylog.broker.settings import (
     topic_settings,
 )
 from pylog.cluster.image import ClusterImage
-from pylog.cluster.topics import check_topic_name, repeated_names
+from pylog.cluster.topics import UNCLEAN_ELECTION, check_topic_name, repeated_names
 from pylog.errors import ApiError, ConfigError, ErrorCode
 from pylog.model import NO_LEADER
-from pylog.wire.api import ApiKey, Message
+from pylog.wire.api import Message
 from pylog.wire.api.configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -42,12 +45,20 @@ from pylog.wire.api.configs import (
     IncrementallyAlterableConfig,
     ResourceType,
 )
-from pylog.wire.api.message import Request
 
 AlterRequest = AlterConfigsRequest | IncrementalAlterConfigsRequest
+AlterResponse = AlterConfigsResponse | IncrementalAlterConfigsResponse
+
+Change = Mapping[str, str | None]
+"""Configs to set, or with None to unset, by name."""
+
+Changes = dict[tuple[int, str], dict[str, str | None]]
+"""Changes by resource type and name."""
+
+Rows = dict[tuple[int, str], AlterConfigsResourceResponse]
 
 
-def describe_configs(cluster: Cluster, request: DescribeConfigsRequest, caller: Caller) -> Answer:
+def handle_describe(cluster: Cluster, request: DescribeConfigsRequest, caller: Caller) -> Answer:
     """Say every setting of topics and of this broker, where it comes from and what it means."""
     results: list[DescribeConfigsResult] = []
     for resource in request.resources:
@@ -114,39 +125,39 @@ def _synonyms(one: Effective, cluster: Cluster) -> list[DescribeConfigsSynonym]:
     return [DescribeConfigsSynonym(name=place.name, value=place.text, source=place.source) for place in places]
 
 
-def alter_configs(
+def handle_alter(
     cluster: Cluster, request: AlterConfigsRequest | IncrementalAlterConfigsRequest, caller: Caller
 ) -> Answer:
     """Let the controller change settings of topics, and those of brokers that may change while they run."""
 
     async def answer() -> Message:
-        rows: dict[tuple[int, str], AlterConfigsResourceResponse] = {}
-        resources = [(one.resource_type, one.resource_name) for one in request.resources]
+        rows: Rows = {}
+        resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
         for key in resources:
-            error = ApiError(ErrorCode.INVALID_REQUEST, "named twice") if resources.count(key) > 1 else _refusal(*key)
-            if error is not None:
+            if resources.count(key) > 1:
+                rows[key] = _row(*key, ApiError(ErrorCode.INVALID_REQUEST, "duplicate resource in request"))
+            elif (error := _refusal(*key)) is not None:
                 rows[key] = _row(*key, error)
-        wanted = only_resources(request, lambda *key: key not in rows)
-        if wanted.resources:
-            done = await cluster.ask_controller(wanted)
-            assert isinstance(done, AlterConfigsResponse | IncrementalAlterConfigsResponse)
-            rows |= {(row.resource_type, row.resource_name): row for row in done.responses}
-        return alter_response(request, [rows[key] for key in resources])
+        accepted = _restrict(request, lambda *key: key not in rows)
+        if accepted.resources:
+            response = await cluster.ask_controller(accepted)
+            assert isinstance(response, AlterConfigsResponse | IncrementalAlterConfigsResponse)
+            rows |= {(row.resource_type, row.resource_name): row for row in response.responses}
+        return _response(request, [rows[key] for key in resources])
 
     return answer()
 
 
-def only_resources(request: AlterRequest, is_wanted: Callable[[int, str], bool]) -> AlterRequest:
-    """Return *request* with those of its resources, by type and name, that are wanted."""
+def _restrict(request: AlterRequest, is_kept: Callable[[int, str], bool]) -> AlterRequest:
+    """Return *request* with only those of its resources, by type and name, that are kept."""
     if isinstance(request, AlterConfigsRequest):
-        kept = [one for one in request.resources if is_wanted(one.resource_type, one.resource_name)]
+        kept = [one for one in request.resources if is_kept(one.resource_type, one.resource_name)]
         return replace(request, resources=kept)
-    left = [one for one in request.resources if is_wanted(one.resource_type, one.resource_name)]
+    left = [one for one in request.resources if is_kept(one.resource_type, one.resource_name)]
     return replace(request, resources=left)
 
 
-def alter_response(request: AlterRequest, rows: list[AlterConfigsResourceResponse]) -> Message:
-    """Return the answer to either kind of request."""
+def _response(request: AlterRequest, rows: list[AlterConfigsResourceResponse]) -> AlterResponse:
     if isinstance(request, AlterConfigsRequest):
         return AlterConfigsResponse(responses=rows)
     return IncrementalAlterConfigsResponse(responses=rows)
@@ -165,18 +176,50 @@ def _row(resource_type: int, name: str, error: ApiError | None = None) -> AlterC
     return row
 
 
-Changes = dict[tuple[int, str], dict[str, str | None]]
-"""What to set, or with None unset, by resource type and name; of brokers the name of their entity in the store."""
+async def _execute_alter(context: ControlContext, request: AlterRequest) -> AlterResponse:
+    changes, rows = _plan_changes(request, context.image, context.settings)
+    topics = {name: change for (kind, name), change in changes.items() if kind == ResourceType.TOPIC}
+    brokers = {name: change for (kind, name), change in changes.items() if kind == ResourceType.BROKER}
+    validate_only = request.validate_only
+    if brokers:
+        entities = {_broker_entity(name): change for name, change in brokers.items()}
+        await context.run(partial(alter_broker_configs, changes=entities, validate_only=validate_only))
+        rows |= {(ResourceType.BROKER, name): _row(ResourceType.BROKER, name) for name in brokers}
+    for result in await context.run(partial(alter_topic_configs, changes=topics, validate_only=validate_only)):
+        rows[ResourceType.TOPIC, result.name] = AlterConfigsResourceResponse(
+            error_code=result.error,
+            error_message=result.message or None,
+            resource_type=ResourceType.TOPIC,
+            resource_name=result.name,
+        )
+    return _response(request, [rows[one.resource_type, one.resource_name] for one in request.resources])
 
-Rows = dict[tuple[int, str], AlterConfigsResourceResponse]
+
+def _is_altered(context: ControlContext, request: AlterRequest, response: AlterResponse) -> bool:
+    """Return whether the image shows the change: planned again, the change alters nothing."""
+    if request.validate_only:
+        return True
+    image = context.image
+    accepted = {(row.resource_type, row.resource_name) for row in response.responses if row.error_code == 0}
+    changes, _ = _plan_changes(_restrict(request, lambda *key: key in accepted), image, context.settings)
+    return all(
+        (
+            image.topics[name].configs
+            if kind == ResourceType.TOPIC
+            else image.broker_configs.get(_broker_entity(name), {})
+        ).get(key)
+        == value
+        for (kind, name), change in changes.items()
+        for key, value in change.items()
+    )
 
 
-def plan_changes(request: AlterRequest, image: ClusterImage, broker: Mapping[str, Value]) -> tuple[Changes, Rows]:
+def _plan_changes(request: AlterRequest, image: ClusterImage, broker: Mapping[str, Value]) -> tuple[Changes, Rows]:
     """Return what to set in topics and brokers, and the refusals of the others.
 
     Args:
         request: for topics and brokers, each once.
-        image: what holds now.
+        image: the cluster as it is.
         broker: values that lists are changed from where a topic has none of its own.
     """
     changes: Changes = {}
@@ -184,9 +227,9 @@ def plan_changes(request: AlterRequest, image: ClusterImage, broker: Mapping[str
     for resource in request.resources:
         key = (resource.resource_type, resource.resource_name)
         try:
-            doubled = repeated_names(config.name for config in resource.configs)
-            if doubled:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{', '.join(sorted(doubled))}: stands twice in one request")
+            duplicates = repeated_names(config.name for config in resource.configs)
+            if duplicates:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{', '.join(sorted(duplicates))}: duplicate in request")
             if resource.resource_type == ResourceType.TOPIC:
                 changes[key] = _plan_topic(resource, image, broker)
             else:
@@ -196,7 +239,7 @@ def plan_changes(request: AlterRequest, image: ClusterImage, broker: Mapping[str
     return changes, refused
 
 
-def broker_entity(name: str) -> str:
+def _broker_entity(name: str) -> str:
     """Return the entity under which settings of the broker called *name* are kept; "" stands for all."""
     return name or DEFAULT_BROKER
 
@@ -217,7 +260,7 @@ def _plan_topic(
 def _plan_broker(
     resource: AlterConfigsResource | IncrementalAlterConfigsResource, image: ClusterImage
 ) -> dict[str, str | None]:
-    current = image.broker_configs.get(broker_entity(resource.resource_name), {})
+    current = image.broker_configs.get(_broker_entity(resource.resource_name), {})
     if isinstance(resource, AlterConfigsResource):
         change = _replacement(resource, current)
     else:
@@ -265,9 +308,65 @@ def _increment(config: IncrementallyAlterableConfig, current: Effective | None) 
     raise ApiError(ErrorCode.INVALID_REQUEST, f"{config.name}: operation {operation} is unknown")
 
 
-CONFIG_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
-    ApiKey.DESCRIBE_CONFIGS: (DescribeConfigsRequest, describe_configs),
-    ApiKey.ALTER_CONFIGS: (AlterConfigsRequest, alter_configs),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (IncrementalAlterConfigsRequest, alter_configs),
-}
-"""The APIs of this module."""
+# -- operations of the controller --------------------------------------------------------------------------------------
+
+
+def alter_topic_configs(
+    controller: ActiveController, changes: Mapping[str, Change], *, validate_only: bool = False
+) -> list[TopicResult]:
+    """Set (or, with None, unset) configs of topics; return a result for each topic, in order."""
+    state = controller.state
+    results: list[TopicResult] = []
+    merged: dict[str, dict[str, str]] = {}
+    for name, change in changes.items():
+        topic = state.topics.get(name)
+        if topic is None or name in state.deletions:
+            message = f"there is no topic {name!r}"
+            results.append(TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message))
+            continue
+        configs = {key: value for key, value in {**topic.configs, **change}.items() if value is not None}
+        try:
+            state.config.check_configs(configs)
+        except ConfigError as error:
+            results.append(TopicResult(name, ErrorCode.INVALID_CONFIG, str(error)))
+            continue
+        merged[name] = configs
+        results.append(TopicResult(name, topic_id=topic.topic_id, configs=configs))
+    if merged and not validate_only:
+        controller.tree.write_topic_configs(controller.fence, merged)
+        for name, configs in merged.items():
+            state.confirm_configs(name, configs)
+        controller.mark_changed()
+        if any(UNCLEAN_ELECTION in changes[name] for name in merged):
+            controller.elect_leaders()
+    return results
+
+
+def alter_broker_configs(
+    controller: ActiveController, changes: Mapping[str, Change], *, validate_only: bool = False
+) -> None:
+    """Set (or, with None, unset) dynamic configs of brokers, by id as text or ``<default>``; checked before."""
+    state = controller.state
+    for name, change in changes.items():
+        merged = {**state.broker_configs.get(name, {}), **change}
+        configs = {key: value for key, value in merged.items() if value is not None}
+        if configs != state.broker_configs.get(name, {}) and not validate_only:
+            controller.tree.write_broker_configs(controller.fence, name, configs)
+            state.confirm_broker_configs(name, configs)
+            controller.mark_changed()
+
+
+ALTER: ControllerApi[AlterRequest, AlterResponse] = ControllerApi(
+    request=AlterConfigsRequest,
+    response=AlterConfigsResponse,
+    handle=handle_alter,
+    execute=_execute_alter,
+    is_visible=_is_altered,
+)
+INCREMENTAL_ALTER: ControllerApi[AlterRequest, AlterResponse] = ControllerApi(
+    request=IncrementalAlterConfigsRequest,
+    response=IncrementalAlterConfigsResponse,
+    handle=handle_alter,
+    execute=_execute_alter,
+    is_visible=_is_altered,
+)

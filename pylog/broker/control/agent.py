@@ -1,8 +1,8 @@
-"""The one thread of a broker that talks to the store: registration, election, and the controller's duties.
+"""The one thread of a broker that talks to the store: registration, election, and the work of the active controller.
 
-Everything that happens (a watch, a change of the session, a request) is put on one queue and handled in order; what a
-watch saw is never trusted but read again.  So nothing here is ever done by two threads at once, and an event that is
-missed, doubled or late does no harm.
+Everything that happens (a watch, a change of the session, a request) is put on one queue and handled in order.  A watch
+only says what to read again.  So no two threads ever do this work at once, and an event that is missed, doubled or late
+does no harm.
 """
 
 import logging
@@ -10,27 +10,25 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from pylog.broker.clock import steady_ms, wall_ms
-from pylog.broker.duties import ControllerDuties, Growth, TopicResult, Watches, new_topic_ids
-from pylog.cluster.controller import IsrRequest, IsrResult
+from pylog.broker.clock import wall_ms
+from pylog.broker.control.controller import ActiveController, Watches
 from pylog.cluster.formats import check_level
-from pylog.cluster.image import ClusterImage, TopicImage, topic_id_text
-from pylog.cluster.quotas import QuotaEntity
-from pylog.cluster.topics import ClusterConfig, NewTopic
+from pylog.cluster.image import ClusterImage, topic_id_text
+from pylog.cluster.topics import ClusterConfig
 from pylog.cluster.znodes import BrokerRegistration
 from pylog.errors import ApiError, ConfigError, ErrorCode, ProtocolError, PylogError
 from pylog.model import NodeAddress
 from pylog.store.base import NodeExists, NotConnected, SessionLost, SessionState, Store, StoreError, Watch
 from pylog.store.tree import ClusterTree, Deposed
 
-log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -58,8 +56,8 @@ class ControllerInfo(NamedTuple):
     address: NodeAddress
 
 
-class _Look(Enum):
-    """What to read again; handled in this order."""
+class _Reading(Enum):
+    """A part of the store to read again; handled in this order."""
 
     REGISTRATION = 1
     CONTROLLER = 2
@@ -71,7 +69,7 @@ class _Look(Enum):
 
 @dataclass(slots=True)
 class _Command:
-    run: Callable[[ControllerDuties], Any]
+    operation: Callable[[ActiveController], Any]
     future: Future[Any]
     attempts: int = 0
 
@@ -80,7 +78,7 @@ class _Stop:
     pass
 
 
-_Item = SessionState | _Look | _Command | _Stop
+_Item = SessionState | _Reading | _Command | _Stop
 
 
 class ClusterAgent:
@@ -128,9 +126,9 @@ class ClusterAgent:
         self._on_failure = on_failure
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._commands: list[_Command] = []
-        self._looks: set[_Look] = set(_Look)
+        self._due: set[_Reading] = set(_Reading)
         self._answers: list[Callable[[], None]] = []
-        self._duties: ControllerDuties | None = None
+        self._active: ActiveController | None = None
         self._info: ControllerInfo | None = None
         self._served_epoch = 0
         self._session_told = SessionState.LOST
@@ -138,7 +136,7 @@ class ClusterAgent:
         self._is_stopping = threading.Event()
         self._stale_until_s = 0.0
         self._joined: Future[None] = Future()
-        self._watch: dict[_Look, Watch] = {look: self._watch_for(look) for look in _Look}
+        self._watch: dict[_Reading, Watch] = {reading: self._watch_for(reading) for reading in _Reading}
         self._thread = threading.Thread(target=self._run, name="cluster-agent", daemon=True)
 
     @property
@@ -172,95 +170,26 @@ class ClusterAgent:
         else:
             self._thread.join()
 
-    def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Future[list[TopicResult]]:
-        """Create topics; the result has one entry each, in order.  NOT_CONTROLLER fails the future as a whole."""
-        ids = new_topic_ids(topic.name for topic in topics)
-        return self._ask(lambda duties: duties.create_topics(topics, ids, validate_only=validate_only))
+    def ask(self, operation: Callable[[ActiveController], T]) -> Future[T]:
+        """Run *operation* in the agent's thread while this broker is the controller.
 
-    def grow_topics(self, wanted: Sequence[Growth], *, validate_only: bool = False) -> Future[list[TopicResult]]:
-        """Add partitions to topics; the result has one entry each, in order."""
-        begun: dict[str, int] = {}
-        return self._ask(lambda duties: duties.grow_topics(wanted, begun, validate_only=validate_only))
+        The result comes after the image that shows it was handed to `on_image`.  An operation that meets a lost
+        connection or a changed store runs again, at most `MAX_ATTEMPTS` times, after the store was read anew: it must
+        recognize what it had written already.
 
-    def delete_topics(self, names: Sequence[str]) -> Future[list[TopicResult]]:
-        """Delete topics; the result has one entry each, in order."""
-        begun: set[str] = set()
-        return self._ask(lambda duties: duties.delete_topics(names, begun))
-
-    def confirm_cleanup(self, broker_id: int, topic_ids: Collection[uuid.UUID]) -> Future[None]:
-        """Take in that *broker_id* has deleted its data of these topics; until then images list them as deleted."""
-        return self._ask(lambda duties: duties.confirm_cleanup(broker_id, topic_ids))
-
-    def confirm_removal(self, broker_id: int, removed: Collection[tuple[uuid.UUID, int]]) -> Future[None]:
-        """Take in that *broker_id* has deleted partitions that it held before they were moved."""
-        return self._ask(lambda duties: duties.confirm_removal(broker_id, removed))
-
-    def move_partitions(
-        self, wanted: Mapping[tuple[str, int], Sequence[int] | None]
-    ) -> Future[dict[tuple[str, int], ApiError | None]]:
-        """Let partitions be held by other brokers, or with None call that off; the result says why one cannot be."""
-        return self._ask(lambda duties: duties.move_partitions(wanted))
-
-    def moves(self) -> Future[dict[str, TopicImage]]:
-        """Return the topics with partitions that are being moved."""
-        return self._ask(lambda duties: duties.moves())
-
-    def finalize(self) -> Future[int]:
-        """Let the formats of this release be written from now on; the result is their level."""
-        return self._ask(lambda duties: duties.finalize())
-
-    def alter_broker_configs(
-        self, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
-    ) -> Future[None]:
-        """Set dynamic configs of brokers, by id as text or ``<default>``, or with None unset them."""
-        return self._ask(lambda duties: duties.alter_broker_configs(changes, validate_only=validate_only))
-
-    def alter_topic_configs(
-        self, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
-    ) -> Future[list[TopicResult]]:
-        """Set configs of topics, or with None unset them; the result has one entry a topic, in order."""
-        return self._ask(lambda duties: duties.alter_topic_configs(changes, validate_only=validate_only))
-
-    def alter_client_quotas(self, changes: Mapping[QuotaEntity, Mapping[str, str | None]]) -> Future[None]:
-        """Set quotas of clients, or with None remove them."""
-        return self._ask(lambda duties: duties.alter_client_quotas(changes))
-
-    def alter_isr(self, broker_id: int, broker_epoch: int, wanted: Sequence[IsrRequest]) -> Future[list[IsrResult]]:
-        """Change in-sync replicas as *broker_id*, their leader, wishes; the result has one entry each, in order."""
-        return self._ask(lambda duties: duties.alter_isr(broker_id, broker_epoch, wanted))
-
-    def recover(
-        self, broker_id: int, broker_epoch: int, ends: Mapping[tuple[uuid.UUID, int], tuple[int, int]]
-    ) -> Future[None]:
-        """Take in what *broker_id* found after an unclean stop; the image says when that is settled."""
-        return self._ask(lambda duties: duties.recover(broker_id, broker_epoch, ends, steady_ms()))
-
-    def elect_leaders(
-        self, wanted: Sequence[tuple[str, int]] | None, *, unclean: bool = False
-    ) -> Future[dict[tuple[str, int], ErrorCode]]:
-        """Elect the preferred leaders, or with *unclean* any where nobody leads; None means all partitions."""
-        return self._ask(lambda duties: duties.elect_leaders(wanted, unclean=unclean))
-
-    def shut_down(self, broker_id: int, broker_epoch: int) -> Future[int]:
-        """Let others take over from *broker_id*, which is about to stop; the result says for how many partitions."""
-        return self._ask(lambda duties: duties.shut_down(broker_id, broker_epoch))
-
-    def acknowledged(self) -> None:
-        """Register as clean from now on: a controller has settled our unclean stop."""
-        self._registration = replace(self._registration, is_clean=True)
-
-    def allocate_producer_ids(self, broker_id: int | None = None) -> Future[tuple[int, int]]:
-        """Take a block of producer ids, for another broker if one is named: the first, and how many."""
-        owner = self._broker_id if broker_id is None else broker_id
-        return self._ask(lambda duties: duties.take_producer_ids(owner))
-
-    def _ask(self, run: Callable[[ControllerDuties], T]) -> Future[T]:
+        Returns:
+            A future that fails with ApiError: NOT_CONTROLLER, or what the operation raised.
+        """
         future: Future[T] = Future()
         if self._is_stopping.is_set() or self._queue.qsize() + len(self._commands) >= MAX_QUEUED_COMMANDS:
             future.set_exception(ApiError(ErrorCode.NOT_CONTROLLER, "this broker stops or is overloaded"))
         else:
-            self._queue.put(_Command(run, future))
+            self._queue.put(_Command(operation, future))
         return future
+
+    def register_as_clean(self) -> None:
+        """Register as clean from now on: a controller has settled the unclean stop of this broker."""
+        self._registration = replace(self._registration, is_clean=True)
 
     def _run(self) -> None:
         failure: PylogError | None = None
@@ -270,7 +199,7 @@ class ClusterAgent:
         except PylogError as error:
             failure = error
         except Exception as error:  # the top of this thread: say what happened, then end
-            log.exception("agent_failed")
+            _logger.exception("agent_failed")
             failure = PylogError(f"{type(error).__name__}: {error}")
         self._leave(failure)
 
@@ -280,7 +209,7 @@ class ClusterAgent:
             try:
                 self._store.connect(CONNECT_ATTEMPT_S)
             except NotConnected as error:
-                log.warning("store_unreachable %s", error)
+                _logger.warning("store_unreachable %s", error)
             else:
                 return
 
@@ -288,15 +217,15 @@ class ClusterAgent:
         while not self._is_stopping.is_set():
             self._take(self._wait_s())
             if not self._is_connected:
-                if self._duties is None:
+                if self._active is None:
                     self._refuse_commands()
                 continue
             try:
                 self._work()
             except (NotConnected, SessionLost) as error:
                 # The session's next event says how it goes on; what we were doing is read again before it is repeated.
-                log.warning("store_interrupted reason=%s", error)
-                self._looks.update(_Look)
+                _logger.warning("store_interrupted reason=%s", error)
+                self._due.update(_Reading)
             self._publish()
 
     def _wait_s(self) -> float | None:
@@ -305,7 +234,7 @@ class ClusterAgent:
             return None
         if self._stale_until_s:
             return 1.0
-        return RETRY_S if self._looks else None
+        return RETRY_S if self._due else None
 
     def _take(self, wait_s: float | None) -> None:
         """Wait for the next item and sort in all that came."""
@@ -321,8 +250,8 @@ class ClusterAgent:
         match item:
             case SessionState():
                 self._session_became(item)
-            case _Look():
-                self._looks.add(item)
+            case _Reading():
+                self._due.add(item)
             case _Command():
                 if item.future.set_running_or_notify_cancel():
                     self._commands.append(item)
@@ -332,9 +261,9 @@ class ClusterAgent:
     def _session_became(self, state: SessionState) -> None:
         self._is_connected = state is SessionState.CONNECTED
         if state is SessionState.CONNECTED:
-            self._looks.update(_Look)
+            self._due.update(_Reading)
             return
-        log.warning("session_%s broker=%d", state.value, self._broker_id)
+        _logger.warning("session_%s broker=%d", state.value, self._broker_id)
         if state is SessionState.LOST:
             self._store.renew()
             self.broker_epoch = -1
@@ -342,31 +271,31 @@ class ClusterAgent:
         self._tell_session(state)
 
     def _work(self) -> None:
-        if _Look.REGISTRATION in self._looks:
+        if _Reading.REGISTRATION in self._due:
             if not self._register():
                 return
-            self._looks.discard(_Look.REGISTRATION)
+            self._due.discard(_Reading.REGISTRATION)
         try:
-            self._look_for_controller()
-            if self._duties is not None:
-                self._serve(self._duties)
+            self._read_controller()
+            if self._active is not None:
+                self._serve(self._active)
         except Deposed as error:
-            log.warning("deposed broker=%d reason=%s", self._broker_id, error)
+            _logger.warning("deposed broker=%d reason=%s", self._broker_id, error)
             self._step_down(None)
             self._tree.resign()
-            self._looks.add(_Look.CONTROLLER)
-            self._queue.put(_Look.CONTROLLER)
+            self._due.add(_Reading.CONTROLLER)
+            self._queue.put(_Reading.CONTROLLER)
         except (NotConnected, SessionLost):
             raise
         except ProtocolError as error:
-            log.error("store_unreadable reason=%s retry_s=%g", error, RETRY_S)
-            self._looks.add(_Look.CONTROLLER)
+            _logger.error("store_unreadable reason=%s retry_s=%g", error, RETRY_S)
+            self._due.add(_Reading.CONTROLLER)
             self._refuse_commands()
         except StoreError as error:
             # The store is not what we read: somebody wrote past the fence.  Read again, then decide again.
-            log.warning("store_changed_underneath reason=%s", error)
-            self._looks.add(_Look.CONTROLLER)
-            self._queue.put(_Look.CONTROLLER)
+            _logger.warning("store_changed_underneath reason=%s", error)
+            self._due.add(_Reading.CONTROLLER)
+            self._queue.put(_Reading.CONTROLLER)
 
     def _register(self) -> bool:
         """Make sure that this broker's node stands and is of this session; False while an older one stands."""
@@ -382,19 +311,19 @@ class ClusterAgent:
             self.broker_epoch = found[1].czxid
         else:
             self._check_stale(found[0].client.host)
-            self._tree.registered(self._broker_id, self._watch[_Look.REGISTRATION])
+            self._tree.registered(self._broker_id, self._watch[_Reading.REGISTRATION])
             return False
         # Armed only now: it is to tell of losing the node, not of making it.
-        self._tree.registered(self._broker_id, self._watch[_Look.REGISTRATION])
+        self._tree.registered(self._broker_id, self._watch[_Reading.REGISTRATION])
         self._stale_until_s = 0.0
-        log.info("registered broker=%d epoch=%d cluster=%s", self._broker_id, self.broker_epoch, self.cluster_id)
+        _logger.info("registered broker=%d epoch=%d cluster=%s", self._broker_id, self.broker_epoch, self.cluster_id)
         if not self._joined.done():
             self._joined.set_result(None)
         self._tell_session(SessionState.CONNECTED)
         return True
 
     def _register_later(self) -> bool:
-        self._queue.put(_Look.REGISTRATION)
+        self._queue.put(_Reading.REGISTRATION)
         return False
 
     def _join_cluster(self) -> None:
@@ -421,63 +350,63 @@ class ClusterAgent:
         left_s = self._stale_until_s - now_s
         if left_s <= 0:
             raise ConfigError(f"broker id {self._broker_id} is registered by another process on this host, {host}")
-        log.info("waiting_for_own_stale_registration broker=%d left_s=%.0f", self._broker_id, left_s)
+        _logger.info("waiting_for_own_stale_registration broker=%d left_s=%.0f", self._broker_id, left_s)
 
-    def _look_for_controller(self) -> None:
-        if _Look.CONTROLLER not in self._looks:
+    def _read_controller(self) -> None:
+        if _Reading.CONTROLLER not in self._due:
             return
-        watch = self._watch[_Look.CONTROLLER]
+        watch = self._watch[_Reading.CONTROLLER]
         node = self._tree.controller(watch)
         if node is None:
             self._step_down(None)
             self._tree.claim_controller(self._broker_id, wall_ms())
             node = self._tree.controller(watch)
         if node is None:
-            # Elected and gone between two reads: its watch has put this look on the queue again.
+            # Elected and gone between two reads: its watch has put this reading on the queue again.
             return
         if node.session_id == self._store.session_id:
-            if self._duties is not None and self._duties.fence != node.fence:
+            if self._active is not None and self._active.fence != node.fence:
                 # Only an election moves the epoch, and ours has not ended: somebody wrote it by hand.  Begin anew.
-                raise Deposed(f"the controller epoch moved from {self._duties.fence} to {node.fence}")
-            if self._duties is None:
+                raise Deposed(f"the controller epoch moved from {self._active.fence} to {node.fence}")
+            if self._active is None:
                 if node.fence.epoch <= self._served_epoch:
                     # Left over from a resignation that failed; images of that epoch are out, so it cannot begin anew.
                     raise Deposed(f"controller epoch {node.fence.epoch} was given up")
                 self._served_epoch = node.fence.epoch
                 self._step_down(None)
-                log.info("elected broker=%d controller_epoch=%d", self._broker_id, node.fence.epoch)
-                looks = (_Look.BROKERS, _Look.TOPICS, _Look.DELETIONS, _Look.CONFIGS)
-                watches = Watches(*(self._watch[look] for look in looks))
-                self._duties = ControllerDuties(self._tree, node.fence, watches)
-            self._duties.reload(self._broker_id, self.cluster_id, self._config)
-            self._looks -= {_Look.BROKERS, _Look.TOPICS, _Look.DELETIONS, _Look.CONFIGS}
+                _logger.info("elected broker=%d controller_epoch=%d", self._broker_id, node.fence.epoch)
+                readings = (_Reading.BROKERS, _Reading.TOPICS, _Reading.DELETIONS, _Reading.CONFIGS)
+                watches = Watches(*(self._watch[reading] for reading in readings))
+                self._active = ActiveController(self._tree, node.fence, watches)
+            self._active.reload(self._broker_id, self.cluster_id, self._config)
+            self._due -= {_Reading.BROKERS, _Reading.TOPICS, _Reading.DELETIONS, _Reading.CONFIGS}
         else:
             found = self._tree.registered(node.broker_id)
             if found is None:
                 # Both nodes are of one session, so the claim is about to go too; its watch comes back here.
                 return
             self._step_down(ControllerInfo(node.broker_id, node.fence.epoch, found[0].internal))
-        self._looks.discard(_Look.CONTROLLER)
+        self._due.discard(_Reading.CONTROLLER)
 
-    def _serve(self, duties: ControllerDuties) -> None:
-        for look, react in (
-            (_Look.BROKERS, duties.look_at_brokers),
-            (_Look.TOPICS, duties.look_at_topics),
-            (_Look.DELETIONS, duties.look_at_deletions),
-            (_Look.CONFIGS, duties.look_at_configs),
+    def _serve(self, active: ActiveController) -> None:
+        for reading, react in (
+            (_Reading.BROKERS, active.read_brokers),
+            (_Reading.TOPICS, active.read_topics),
+            (_Reading.DELETIONS, active.read_deletions),
+            (_Reading.CONFIGS, active.read_configs),
         ):
-            if look in self._looks:
+            if reading in self._due:
                 react()
-                self._looks.discard(look)
+                self._due.discard(reading)
         while self._commands:
-            self._answer(self._commands[0], duties)
+            self._answer(self._commands[0], active)
             self._commands.pop(0)
 
-    def _answer(self, command: _Command, duties: ControllerDuties) -> None:
+    def _answer(self, command: _Command, active: ActiveController) -> None:
         """Carry out one command; the answer waits until the image that shows it is published."""
         command.attempts += 1
         try:
-            result = command.run(duties)
+            result = command.operation(active)
         except ApiError as error:
             self._answers.append(partial(command.future.set_exception, error))
         except (NotConnected, SessionLost, Deposed):
@@ -492,13 +421,13 @@ class ClusterAgent:
 
     def _publish(self) -> None:
         """Show the new image, then say who is controller, then answer."""
-        duties = self._duties
-        if duties is not None:
-            image = duties.take_image()
+        active = self._active
+        if active is not None:
+            image = active.take_image()
             if image is not None:
                 self._on_image(image)
-            if self._info is None and duties.is_ready:
-                self._tell(ControllerInfo(self._broker_id, duties.fence.epoch, self._registration.internal))
+            if self._info is None and active.is_ready:
+                self._tell(ControllerInfo(self._broker_id, active.fence.epoch, self._registration.internal))
         else:
             self._refuse_commands()
         answers, self._answers = self._answers, []
@@ -506,7 +435,7 @@ class ClusterAgent:
             answer()
 
     def _step_down(self, successor: ControllerInfo | None) -> None:
-        self._duties = None
+        self._active = None
         self._tell(successor)
         self._refuse_commands()
 
@@ -518,7 +447,7 @@ class ClusterAgent:
     def _tell(self, info: ControllerInfo | None) -> None:
         if info != self._info:
             self._info = info
-            log.info("controller broker=%s epoch=%s", *((info.broker_id, info.epoch) if info else ("none", "none")))
+            _logger.info("controller broker=%s epoch=%s", *((info.broker_id, info.epoch) if info else ("none", "none")))
             self._on_controller(info)
 
     def _refuse_commands(self) -> None:
@@ -528,9 +457,9 @@ class ClusterAgent:
                 ApiError(ErrorCode.NOT_CONTROLLER, f"broker {self._broker_id} is not the controller")
             )
 
-    def _watch_for(self, look: _Look) -> Watch:
+    def _watch_for(self, reading: _Reading) -> Watch:
         # One callable for each, so that the store can tell that it is armed already.
-        return lambda event: self._queue.put(look)
+        return lambda event: self._queue.put(reading)
 
     def _leave(self, failure: PylogError | None) -> None:
         self._is_stopping.set()
@@ -543,5 +472,5 @@ class ClusterAgent:
         if not self._joined.done():
             self._joined.set_exception(failure or NotConnected(message="stopped before it was registered"))
         elif failure is not None:
-            log.error("agent_ends broker=%d reason=%s", self._broker_id, failure)
+            _logger.error("agent_ends broker=%d reason=%s", self._broker_id, failure)
             self._on_failure(failure)

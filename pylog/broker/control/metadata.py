@@ -1,0 +1,142 @@
+"""What clients ask of the cluster as a whole: Metadata and DescribeCluster."""
+
+import logging
+
+from pylog.broker.handler import Answer, Caller, Cluster
+from pylog.broker.tasks import Tasks
+from pylog.cluster.image import ClusterImage, TopicImage
+from pylog.cluster.topics import check_topic_name
+from pylog.errors import ApiError, ErrorCode
+from pylog.model import INTERNAL_TOPICS, NO_LEADER
+from pylog.wire.api.cluster import (
+    BROKERS,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from pylog.wire.api.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from pylog.wire.api.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+
+_logger = logging.getLogger(__name__)
+
+_KNOWS_TOPIC_IDS = 12
+"""First version of Metadata that asks for topics by id."""
+
+_background = Tasks()
+
+
+def handle_metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) -> Answer:
+    """Describe the topics and their leaders; create missing topics if allowed, and let the client ask again."""
+    image = cluster.partitions.image
+    missing: list[str] = []
+    if request.topics is None:
+        topics = [_describe_topic(image, topic) for topic in image.topics.values()]
+    else:
+        topics = [_describe_requested(image, requested, missing, caller.version) for requested in request.topics]
+    may_create = request.allow_auto_topic_creation and cluster.settings["auto.create.topics.enable"]
+    if missing and may_create:
+        _create_missing(cluster, missing)
+        for row in topics:
+            if row.name in missing:
+                row.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=broker.broker_id, host=broker.client.host, port=broker.client.port, rack=broker.rack
+            )
+            for broker in image.brokers.values()
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=cluster.controller_id,
+        topics=topics,
+    )
+
+
+def _describe_requested(
+    image: ClusterImage, requested: MetadataRequestTopic, missing: list[str], version: int
+) -> MetadataResponseTopic:
+    if requested.name is None and version < _KNOWS_TOPIC_IDS:
+        # Older requests can name a topic by id, but their responses have no place for a topic without name.
+        return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=requested.topic_id)
+    if requested.name is None:
+        topic = image.topic_by_id(requested.topic_id)
+        if topic is None:
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=requested.topic_id)
+        return _describe_topic(image, topic)
+    topic = image.topics.get(requested.name)
+    if topic is not None:
+        return _describe_topic(image, topic)
+    try:
+        check_topic_name(requested.name)
+    except ApiError as error:
+        return MetadataResponseTopic(error_code=error.code, name=requested.name)
+    if requested.name not in INTERNAL_TOPICS:  # the broker that needs them creates them, with settings of their own
+        missing.append(requested.name)
+    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=requested.name)
+
+
+def _describe_topic(image: ClusterImage, topic: TopicImage) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE,
+                partition_index=number,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                offline_replicas=[replica for replica in state.replicas if replica not in image.brokers],
+            )
+            for number, state in topic.partitions.items()
+        ],
+    )
+
+
+def _create_missing(cluster: Cluster, names: list[str]) -> None:
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
+    )
+
+    async def create() -> None:
+        try:
+            answer = await cluster.ask_controller(request)
+        except ApiError as error:
+            _logger.warning("topics not created topics=%s reason=%s", ",".join(names), error)
+            return
+        except Exception:
+            _logger.exception("bug topics=%s", ",".join(names))  # costs one client nothing but another request
+            return
+        assert isinstance(answer, CreateTopicsResponse)
+        for row in answer.topics:
+            if row.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                _logger.warning("topic not created topic=%s reason=%s", row.name, row.error_message)
+
+    # The client is not kept waiting: it gets LEADER_NOT_AVAILABLE and asks again, as it does with Kafka.
+    _background.spawn(create())
+
+
+def handle_describe_cluster(cluster: Cluster, request: DescribeClusterRequest, caller: Caller) -> Answer:
+    """Describe the brokers, and say which of them is the controller."""
+    if request.endpoint_type != BROKERS:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "controllers have no addresses here: endpoint_type must be 1, brokers"
+        )
+    image = cluster.partitions.image
+    return DescribeClusterResponse(
+        cluster_id=image.cluster_id,
+        controller_id=cluster.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=one.broker_id, host=one.client.host, port=one.client.port, rack=one.rack)
+            for one in image.brokers.values()
+        ],
+    )

@@ -1,0 +1,61 @@
+"""Ids of idempotent producers: InitProducerId of clients; blocks of ids that brokers take from the controller."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from pylog.broker.control.api import PeerApi
+from pylog.broker.control.controller import ActiveController
+from pylog.broker.handler import Answer, Caller, Cluster
+from pylog.errors import ErrorCode
+from pylog.wire.api import Message
+from pylog.wire.api.producers import InitProducerIdRequest, InitProducerIdResponse
+from pylog.wire.internal import InternalKey, encode_broker_id, encode_id_block, parse_broker_id, parse_id_block
+
+
+def handle_init(cluster: Cluster, request: InitProducerIdRequest, caller: Caller) -> Answer:
+    """Give an idempotent producer an id; without a transactional id it is always a new one."""
+    if request.transactional_id is not None:
+        return request.error_response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+    async def answer() -> Message:
+        return InitProducerIdResponse(producer_id=await cluster.new_producer_id(), producer_epoch=0)
+
+    return answer()
+
+
+class ProducerIds:
+    """The ids this broker may hand out, taken from the controller a block at a time."""
+
+    def __init__(self, take_block: Callable[[], Awaitable[tuple[int, int]]]) -> None:
+        """Begin with none; *take_block* returns the first id of a new block and how many it has."""
+        self._take_block = take_block
+        self._ids: deque[int] = deque()
+        self._lock = asyncio.Lock()
+
+    async def next(self) -> int:
+        """Return a producer id that was never handed out.
+
+        Raises:
+            ApiError: no controller can be reached.
+        """
+        async with self._lock:
+            if not self._ids:
+                first, count = await self._take_block()
+                self._ids.extend(range(first, first + count))
+            return self._ids.popleft()
+
+
+def take_producer_ids(controller: ActiveController, broker_id: int) -> tuple[int, int]:
+    """Give *broker_id* a new block of producer ids; return the first and how many it has."""
+    return controller.tree.take_producer_ids(controller.fence, broker_id)
+
+
+TAKE_IDS = PeerApi(
+    key=InternalKey.TAKE_IDS,
+    execute=take_producer_ids,
+    encode=encode_broker_id,
+    parse=parse_broker_id,
+    encode_result=lambda block: encode_id_block(*block),
+    parse_result=parse_id_block,
+)

@@ -1,0 +1,118 @@
+"""Moving partitions to other brokers: AlterPartitionReassignments and ListPartitionReassignments.
+
+The controller answers both: reassignments are kept in the store, and no other broker knows all of them.
+"""
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+from pylog.broker.control.api import ControlContext, ControllerApi
+from pylog.broker.control.controller import ActiveController
+from pylog.cluster.controller import Rewrite
+from pylog.cluster.image import TopicImage
+from pylog.errors import ApiError, ErrorCode
+from pylog.wire.api.partitions import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+
+async def _execute_alter(
+    context: ControlContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    targets: dict[tuple[str, int], Sequence[int] | None] = {}
+    duplicates: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for one in topic.partitions:
+            key = (topic.name, one.partition_index)
+            if key in targets:
+                duplicates.add(key)
+            targets[key] = one.replicas
+    for key in duplicates:
+        del targets[key]
+    results = await context.run(partial(alter_reassignments, targets=targets))
+    duplicate = ApiError(ErrorCode.INVALID_REQUEST, "duplicate partition in request")
+    return AlterPartitionReassignmentsResponse(
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _row(one.partition_index, results.get((topic.name, one.partition_index), duplicate))
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _row(number: int, error: ApiError | None) -> ReassignablePartitionResponse:
+    if error is None:
+        return ReassignablePartitionResponse(partition_index=number)
+    return ReassignablePartitionResponse(partition_index=number, error_code=error.code, error_message=str(error))
+
+
+def alter_reassignments(
+    controller: ActiveController, targets: Mapping[tuple[str, int], Sequence[int] | None]
+) -> dict[tuple[str, int], ApiError | None]:
+    """Move partitions to these brokers, or with None cancel the move; the result says which were refused and why.
+
+    Raises:
+        ApiError: UNSUPPORTED_VERSION; `pylog cluster finalize` comes first.
+    """
+    rewrite, refused = controller.state.plan_moves(targets)
+    controller.write_assignments(rewrite)
+    controller.finish_reassignments()
+    return {key: refused.get(key) for key in targets}
+
+
+def confirm_removal(controller: ActiveController, broker_id: int, removed: Collection[tuple[uuid.UUID, int]]) -> None:
+    """Take note that *broker_id* has deleted partitions that it held before they were moved."""
+    controller.write_assignments(Rewrite(controller.state.after_removal(broker_id, removed), ()))
+
+
+async def _execute_list(
+    context: ControlContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    wanted = None if request.topics is None else {row.name: set(row.partition_indexes) for row in request.topics}
+    moving = await context.run(reassigning_topics)
+    return ListPartitionReassignmentsResponse(
+        topics=[
+            OngoingTopicReassignment(name=name, partitions=rows)
+            for name, topic in moving.items()
+            if (rows := _ongoing(topic, None if wanted is None else wanted.get(name, set())))
+        ]
+    )
+
+
+def reassigning_topics(controller: ActiveController) -> dict[str, TopicImage]:
+    """Return the topics with partitions that are being moved."""
+    return {name: topic for name, topic in controller.state.topics.items() if topic.moves}
+
+
+def _ongoing(topic: TopicImage, wanted: set[int] | None) -> list[OngoingPartitionReassignment]:
+    return [
+        OngoingPartitionReassignment(
+            partition_index=number,
+            replicas=list(topic.partitions[number].replicas),
+            adding_replicas=list(move.adding),
+            removing_replicas=list(move.removing),
+        )
+        for number, move in sorted(topic.moves.items())
+        if wanted is None or number in wanted
+    ]
+
+
+ALTER = ControllerApi(
+    request=AlterPartitionReassignmentsRequest, response=AlterPartitionReassignmentsResponse, execute=_execute_alter
+)
+LIST = ControllerApi(
+    request=ListPartitionReassignmentsRequest, response=ListPartitionReassignmentsResponse, execute=_execute_list
+)
