@@ -463,7 +463,7 @@ def reserve(name: str, wanted: Sequence[str]) -> HostSet:
     set_dir(name).mkdir(parents=True, exist_ok=True)
     with machine_lock():
         hosts = load(name) or plan(name)
-        hosts.image = run(str(ROOT / "local" / "image.sh"), "tag").stdout.strip()
+        hosts.image = run(str(ROOT / "local" / "hosts" / "image.sh"), "tag").stdout.strip()
         for host in wanted:
             if host not in hosts.hosts:
                 facts = Host(ip=address(hosts, host), container=f"{hosts.network}-{host}", disks=[])

@@ -348,7 +348,7 @@ def plan(wanted: Sequence[str]) -> HostSet:
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     with hosts.machine_lock():
         machines = hosts.load(SET) or new_set()
-        machines.image = run(str(hosts.ROOT / "local" / "machine_image.sh"), "tag").stdout.strip()
+        machines.image = run(str(hosts.ROOT / "local" / "hosts" / "machine_image.sh"), "tag").stdout.strip()
         for host in wanted:
             facts = hosts.Host(ip=hosts.address(machines, host), container="", disks=plan_disks())
             machines.hosts.setdefault(host, facts)

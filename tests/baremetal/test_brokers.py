@@ -163,7 +163,9 @@ def _bare(directory: Path) -> Iterator[Bare]:
     machines.bridge(found)
     machines.RUN.mkdir(exist_ok=True)
     (machines.DIRECTORY / "disks").mkdir()
-    tag = subprocess.run([str(cluster.ROOT / "local" / "machine_image.sh"), "tag"], capture_output=True, check=True)
+    tag = subprocess.run(
+        [str(cluster.ROOT / "local" / "hosts" / "machine_image.sh"), "tag"], capture_output=True, check=True
+    )
     made = Bare(machines=found, image=Path(tag.stdout.decode().strip()))
     power.note(hypervisor="kvm" if machines.is_real(machines.CPUINFO.read_text()) else "qemu")
     try:
