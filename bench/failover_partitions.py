@@ -27,7 +27,8 @@ from kazoo.client import KazooClient
 
 from pylog.client.admin.cluster import Admin
 from pylog.testing import BrokerProcess
-from tests.servers.zookeeper import ZooKeeper, free_ports
+from tests.servers.ports import free_ports
+from tests.servers.zookeeper import ZooKeeper
 
 TOPICS = 50
 SETTLE_S = 3.0

@@ -38,7 +38,8 @@ from bench.pages import PAGES, RESULTS, result_name, write_page
 from bench.report import NOISY_CORES
 from pylog.client.admin.cluster import Admin
 from tests.cluster.history import Load
-from tests.servers.kafka import KAFKA_VERSION, KafkaServer, fetch, free_ports
+from tests.servers.kafka import KAFKA_VERSION, KafkaServer, fetch
+from tests.servers.ports import free_ports
 from tests.servers.zookeeper import ZooKeeper
 
 SIZE_BYTES = 100

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import TracebackType
 
 from bench.peers.ports import stop, wait_port
-from tests.servers.kafka import free_ports
 from tests.servers.maven import classpath, jars
+from tests.servers.ports import free_ports
 
 VERSION = "5.17.6"
 _ARTIFACTS = (

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import TracebackType
 
 from bench.peers.ports import stop, wait_port
-from tests.servers.kafka import free_ports
 from tests.servers.maven import classpath, jars
+from tests.servers.ports import free_ports
 
 _PERF_TEST = ("com.rabbitmq:perf-test:2.22.1",)
 _SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")

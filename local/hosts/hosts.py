@@ -7,6 +7,7 @@
     [--set NAME] down              stop the hosts; disks and root file systems stay, `up` continues
     [--set NAME] destroy           remove hosts, network, disks and data
     [--set NAME] status            what runs on each host and where it listens
+    [--set NAME] cpu               the seconds that processors worked for the hosts since they started
     [--set NAME] shell HOST        a root shell on a host
     [--set NAME] logs HOST [UNIT]  the end of a host's journal; FOLLOW=1 goes on
 
@@ -583,6 +584,27 @@ def status(name: str) -> None:
             print(privileged("podman", "exec", facts.container, "sh", "-c", STATUS_SCRIPT, check=False).stdout, end="")
 
 
+def cpu(name: str) -> None:
+    """Print the seconds that processors worked for the running hosts of a set; 0 where there are none."""
+    hosts = load(name)
+    states = container_states(hosts) if hosts else {}
+    running = [container for container, (state, _) in states.items() if state == "running"]
+    command = ["sh", "-c", "cat /proc/[0-9]*/stat"]
+    stats = [privileged("podman", "exec", container, *command, check=False).stdout for container in running]
+    print(round(sum(map(processor_seconds, stats)), 1))
+
+
+def processor_seconds(stats: str) -> float:
+    """Return what all processes used, those included that ended and were waited for.
+
+    Args:
+        stats: a line of /proc/PID/stat for each process there is.
+    """
+    # After the name, which may have blanks and brackets, come 11 fields, then utime, stime, cutime and cstime.
+    ticks = sum(int(field) for line in stats.splitlines() for field in line.rpartition(")")[2].split()[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def find(name: str, host: str) -> tuple[HostSet, Host]:
     """Return a host that exists.
 
@@ -620,7 +642,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("plan", "up"):
         verbs.add_parser(verb).add_argument("hosts", nargs="*", default=list(DEFAULT_HOSTS))
-    for verb in ("down", "destroy", "status"):
+    for verb in ("down", "destroy", "status", "cpu"):
         verbs.add_parser(verb)
     verbs.add_parser("shell").add_argument("host", nargs="?", default="")
     log_parser = verbs.add_parser("logs")
@@ -645,6 +667,8 @@ def carry_out(options: argparse.Namespace) -> None:
             destroy(options.name)
         case "status":
             status(options.name)
+        case "cpu":
+            cpu(options.name)
         case "shell":
             shell(options.name, options.host)
         case "logs":

@@ -1,6 +1,9 @@
 """Print the end of `make test`: stages against their budgets, reasons of skips, and as the last line the sums.
 
-    report.py STAGES_TSV RESULTS_DIR [FAILED_STAGE...]
+    python -m local.test.report STAGES_TSV RESULTS_DIR SECONDS BUDGET_SECONDS
+
+SECONDS is how long the whole run took, BUDGET_SECONDS what it may take. Each line of STAGES_TSV is a stage: its name,
+its seconds, its budget, its exit code, and the seconds that processors worked for it, with tabs between them.
 
 Exit code 1 when a stage or a test failed, or when a stage left no report of any test.
 """
@@ -10,7 +13,7 @@ from __future__ import annotations
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,22 +85,47 @@ def shortened(message: str) -> str:
     return line if len(line) <= 2 * _SHOWN else f"{line[:_SHOWN]} ... {line[-_SHOWN:]}"
 
 
-def budget_table(stages: str) -> str:
-    """Return the stages as aligned lines; one over its budget says so."""
-    lines = [f"{'stage':<22} {'seconds':>8} {'budget':>7}"]
-    for line in stages.splitlines():
-        name, seconds, budget, status = line.split("\t")
-        remarks = ["over budget"] if float(seconds) > float(budget) else []
-        remarks += [f"failed ({status})"] if status != "0" else []
-        lines.append(f"{name:<22} {seconds:>8} {budget:>7}  {', '.join(remarks)}".rstrip())
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How a stage ended; seconds of the clock, and `cpu_s` seconds that processors worked for it."""
+
+    name: str
+    seconds: float
+    budget_s: float
+    status: int
+    cpu_s: float
+
+    @property
+    def waiting(self) -> float:
+        """Share of its time in which it computed nothing; 0 where several processors worked for it all the time."""
+        return max(0.0, 1 - self.cpu_s / self.seconds) if self.seconds else 0.0
+
+
+def read_stages(text: str) -> list[Stage]:
+    """Return the stages of a STAGES_TSV, those that ended first at the top."""
+    rows = (line.split("\t") for line in text.splitlines())
+    return [Stage(name, float(s), float(budget), int(status), float(cpu)) for name, s, budget, status, cpu in rows]
+
+
+def budget_table(stages: Sequence[Stage], seconds: float, budget_s: float) -> str:
+    """Return the stages and the whole run as aligned lines; what is over its budget says so."""
+    whole = Stage("all, side by side", seconds, budget_s, 0, sum(stage.cpu_s for stage in stages))
+    lines = [f"{'stage':<22} {'seconds':>8} {'budget':>7} {'cpu':>8} {'waiting':>8}"]
+    for stage in (*stages, whole):
+        remarks = ["over budget"] if stage.seconds > stage.budget_s else []
+        remarks += [f"failed ({stage.status})"] if stage.status else []
+        numbers = f"{stage.seconds:>8.1f} {stage.budget_s:>7.0f} {stage.cpu_s:>8.1f} {stage.waiting:>8.0%}"
+        lines.append(f"{stage.name:<22} {numbers}  {', '.join(remarks)}".rstrip())
     return "\n".join(lines)
 
 
 def main(arguments: list[str]) -> int:
     """Print the report."""
-    stages, results, *failed_stages = arguments
+    stages_tsv, results, seconds, budget_s = arguments
+    stages = read_stages(Path(stages_tsv).read_text())
+    failed_stages = [stage.name for stage in stages if stage.status]
     sums = read_reports(Path(results))
-    print(f"\n{budget_table(Path(stages).read_text())}\n")
+    print(f"\n{budget_table(stages, float(seconds), float(budget_s))}\n")
     for name in sums.failures:
         print(f"failed: {name}")
     for name in sums.unsteady:

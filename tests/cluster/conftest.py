@@ -12,7 +12,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from pylog.testing import BrokerProcess
-from tests.servers.zookeeper import ZooKeeper, free_ports
+from tests.servers.ports import free_ports
+from tests.servers.zookeeper import ZooKeeper
 
 DEADLINE_S = 40.0
 

@@ -19,7 +19,7 @@ from pylog.model import TopicPartition
 from tests.cluster.conftest import Brokers, bootstrap, create, isrs, leaders, wait_for
 from tests.cluster.history import read
 from tests.programs.program import Program
-from tests.servers.zookeeper import free_ports
+from tests.servers.ports import free_ports
 
 WINDOW_MS = 2_000
 BEFORE, UNSEEN, AFTER = 100, 50, 100

@@ -15,7 +15,7 @@ from pylog.client.admin.cluster import Admin
 from pylog.client.consumer import Consumer
 from pylog.testing import BrokerProcess
 from pylog.wire.api.table import ApiKey
-from tests.servers.zookeeper import free_ports
+from tests.servers.ports import free_ports
 
 
 class Link:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from local.docs.blocks import Block, blocks_of, matches
-from tests.servers.zookeeper import free_ports
+from tests.servers.ports import free_ports
 
 TUTORIAL = Path(__file__).parents[2] / "docs/tutorial.md"
 TIMEOUT_S = 150

@@ -2,12 +2,10 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pyspark
@@ -17,15 +15,10 @@ from pylog.ingest.job import JobConfig
 from pylog.testing import BrokerProcess
 from tests.pipeline.conftest import Topics
 from tests.pipeline.test_job import arguments, keys, landed_keys, wait_for_commit
+from tests.servers.ports import free_ports
 
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _TIMEOUT_S = 300
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Cluster:
@@ -33,7 +26,7 @@ class Cluster:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.port = free_port()
+        [self.port] = free_ports(1)
         self.url = f"spark://127.0.0.1:{self.port}"
         self.log = directory / "spark.log"
         settings = {

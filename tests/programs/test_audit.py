@@ -31,7 +31,7 @@ from pylog.mirror.session import Headers, Relay
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tests.programs.conftest import Datacenter
 from tests.programs.program import Program, scrape, wait_until
-from tests.servers.zookeeper import free_ports
+from tests.servers.ports import free_ports
 
 WINDOW_MS = 2_000
 

@@ -17,7 +17,7 @@ from pylog.client.admin.partitions import PartitionAdmin
 from pylog.model import TopicPartition
 from tests.programs.conftest import Datacenter, first_copies
 from tests.programs.program import Program, scrape, wait_until
-from tests.servers.zookeeper import free_ports
+from tests.servers.ports import free_ports
 
 SOON_LOST = {"session.timeout.ms": "6000"}
 

@@ -15,7 +15,8 @@ from pylog.client import avro
 from pylog.client.admin.cluster import Admin
 from pylog.testing import BrokerProcess
 from tests.programs.program import Program, scrape, wait_until
-from tests.servers.zookeeper import ZooKeeper, free_ports
+from tests.servers.ports import free_ports
+from tests.servers.zookeeper import ZooKeeper
 
 RECORD = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 WIDER = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"b","type":"int","default":0}]}'

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.servers.maven import classpath, jars
+from tests.servers.ports import free_ports
 
 KAFKA_VERSION = "3.9.2"
 _ARTIFACTS = (
@@ -95,15 +96,6 @@ def java_tool(
         output = (done.stdout[-2000:] + done.stderr[-4000:]).decode(errors="replace")
         raise RuntimeError(f"{main_class} ended with {done.returncode}:\n{output}")
     return done.stdout + done.stderr if with_stderr else done.stdout
-
-
-def free_ports(count: int) -> list[int]:
-    """Return *count* loopback ports that nobody listens on right now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class KafkaServer:

@@ -20,6 +20,8 @@ from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
+from tests.servers.ports import free_ports
+
 _JAR = Path("/usr/share/java/zookeeper.jar")
 # The package's jar names its other jars, but no backend for its log.
 _CLASSPATH = f"{_JAR}:/usr/share/java/slf4j-log4j12.jar:/usr/share/java/log4j-1.2.jar"
@@ -254,12 +256,3 @@ class ZooKeeper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def free_ports(count: int) -> list[int]:
-    """Return *count* loopback ports that nobody listens on right now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

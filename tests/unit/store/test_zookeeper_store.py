@@ -8,8 +8,9 @@ import pytest
 
 from pylog.store.base import EventKind, NotConnected, SessionState, WatchEvent
 from pylog.store.zookeeper import ZooKeeperStore
+from tests.servers.ports import free_ports
 from tests.servers.stores import Events
-from tests.servers.zookeeper import ZooKeeper, free_ports, zk_cli
+from tests.servers.zookeeper import ZooKeeper, zk_cli
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Names, addresses and devices of local hosts: two checkouts, or two sets, never meet."""
 
+import os
 from ipaddress import IPv4Network
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -97,3 +98,11 @@ def test_the_package_cache_serves_debian_only_and_keeps_what_never_changes(
     asked = urlsplit(url, scheme="http")
     assert apt_cache.is_allowed(asked, servers) is is_allowed
     assert apt_cache.is_immutable(asked) is is_kept
+
+
+def test_processor_time_is_that_of_the_living_and_of_those_they_waited_for() -> None:
+    tick = os.sysconf("SC_CLK_TCK")
+    init = f"1 (systemd) S 0 1 1 0 -1 4194560 9 9 9 9 {tick} {2 * tick} {30 * tick} {40 * tick} 20 0 1 0 5"
+    odd = f"77 (a) (b c) R 1 1 1 0 -1 4194560 9 9 9 9 {tick} 0 0 0 20 0 1 0 5"
+    assert hosts.processor_seconds(f"{init}\n{odd}\n") == 74
+    assert hosts.processor_seconds("") == 0

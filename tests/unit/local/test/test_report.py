@@ -19,13 +19,13 @@ GREEN = '<testsuites><testsuite tests="1"><testcase classname="a" name="passes"/
 @pytest.fixture
 def stages(tmp_path: Path) -> Path:
     path = tmp_path / "stages.tsv"
-    path.write_text("unit\t12.0\t300\t0\nlog\t9.5\t4\t1\n")
+    path.write_text("unit\t12.0\t300\t0\t9.0\n")
     return path
 
 
 def test_the_last_line_has_the_sums(stages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "unit.xml").write_text(REPORT)
-    assert report.main([str(stages), str(tmp_path)]) == 1
+    assert report.main([str(stages), str(tmp_path), "12", "60"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "1 passed, 2 failed, 1 skipped"
     assert "skipped 1: needs two hosts" in lines
@@ -42,7 +42,7 @@ def test_a_second_try_counts_and_is_named(stages: Path, tmp_path: Path, capsys: 
         '<testsuites><testsuite tests="2"><testcase classname="a" name="breaks"/>'
         '<testcase classname="a" name="fails"><failure message="still no"/></testcase></testsuite></testsuites>'
     )
-    assert report.main([str(stages), str(tmp_path)]) == 1
+    assert report.main([str(stages), str(tmp_path), "12", "60"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "2 passed, 1 failed, 1 skipped"
     assert "failed: unit: a::fails: no" in lines
@@ -51,24 +51,33 @@ def test_a_second_try_counts_and_is_named(stages: Path, tmp_path: Path, capsys: 
     ) == 1
 
 
-def test_a_stage_over_budget_or_failed_says_so(stages: Path) -> None:
-    lines = report.budget_table(stages.read_text()).splitlines()
-    assert lines[1].split() == ["unit", "12.0", "300"]
-    assert lines[2].endswith("over budget, failed (1)")
+def test_each_stage_shows_its_time_its_budget_and_how_much_of_it_was_waiting() -> None:
+    stages = report.read_stages("unit\t12.0\t300\t0\t9.0\nlog\t9.5\t4\t1\t19.0\nempty\t0.0\t4\t0\t0.0\n")
+    lines = [line.split() for line in report.budget_table(stages, seconds=14, budget_s=10).splitlines()]
+    assert lines == [
+        ["stage", "seconds", "budget", "cpu", "waiting"],
+        ["unit", "12.0", "300", "9.0", "25%"],
+        ["log", "9.5", "4", "19.0", "0%", "over", "budget,", "failed", "(1)"],
+        ["empty", "0.0", "4", "0.0", "0%"],
+        ["all,", "side", "by", "side", "14.0", "10", "28.0", "0%", "over", "budget"],
+    ]
 
 
 def test_all_green_ends_well(stages: Path, tmp_path: Path) -> None:
     (tmp_path / "unit.xml").write_text(GREEN)
-    assert report.main([str(stages), str(tmp_path)]) == 0
+    assert report.main([str(stages), str(tmp_path), "12", "60"]) == 0
 
 
 def test_a_stage_that_broke_before_its_tests_fails_the_run(
     stages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "unit.xml").write_text(GREEN)
-    assert report.main([str(stages), str(tmp_path), "cluster scenario"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+    stages.write_text(stages.read_text() + "cluster scenario\t5.0\t60\t143\t1.0\n")
+    assert report.main([str(stages), str(tmp_path), "12", "60"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "failed stage: cluster scenario" in lines
+    assert lines[-1] == "1 passed, 1 failed, 0 skipped"
 
 
 def test_no_test_at_all_is_a_failure(stages: Path, tmp_path: Path) -> None:
-    assert report.main([str(stages), str(tmp_path)]) == 1
+    assert report.main([str(stages), str(tmp_path), "12", "60"]) == 1
