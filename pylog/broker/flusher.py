@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pylog.errors import StorageError
 from pylog.faults import code_of
+from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.jobs import SyncJob
 from pylog.log.log import Log
 from pylog.model import TopicPartition
@@ -23,6 +24,9 @@ MAX_SYNCS = 8
 
 MAX_ALARM_MS = 3_600_000
 """Event loops take no longer delays than some days; an alarm that rings too early is set again."""
+
+RETRY_MS = 100
+"""When a sync that found no descriptor is tried again."""
 
 
 class Flusher:
@@ -46,7 +50,11 @@ class Flusher:
         self._appended.add(log)
 
     async def sync(self, logs: Iterable[Log]) -> None:
-        """Wait until what flushing *logs* hold now is synced, whether it was due or not: for a follower's progress."""
+        """Wait until what flushing *logs* hold now is synced, whether it was due or not: for a follower's progress.
+
+        Raises:
+            OutOfDescriptors: nothing is known to be synced; try again.
+        """
         for log in logs:
             end_offset = log.log_end_offset
             while log.is_flushing and log.recovery_point < end_offset and log.offline is None:
@@ -74,10 +82,17 @@ class Flusher:
         if log.log_end_offset <= log.recovery_point:
             self._synced(log.topic_partition)  # a sync for another reason was faster
         elif log.is_sync_due(self._now_ms()):
-            self._begin(log)
-        elif log not in self._alarms:
+            try:
+                self._begin(log)
+            except OutOfDescriptors as error:
+                _logger.warning("sync put off partition=%s reason=%s", log.topic_partition, error)
+                self._look_again(log, RETRY_MS)
+        else:
             # A millisecond more, or it would ring before the time is up, by rounding.
-            delay_ms = min(log.config.max_unsynced_ms, MAX_ALARM_MS) + 1
+            self._look_again(log, min(log.config.max_unsynced_ms, MAX_ALARM_MS) + 1)
+
+    def _look_again(self, log: Log, delay_ms: int) -> None:
+        if log not in self._alarms:
             self._alarms[log] = self._loop.call_later(delay_ms / 1000, self._rings, log)
 
     def _rings(self, log: Log) -> None:

@@ -6,6 +6,7 @@ Files are waited for in threads; only the decisions are made on the loop.
 import asyncio
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,10 +17,12 @@ from pylog.broker.settings import Value
 from pylog.broker.tasks import Tasks
 from pylog.errors import CorruptRecords, StorageError
 from pylog.faults import PART_FAILED, code_of
+from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.compaction import CompactionJob, plan
 from pylog.log.directory import LogDirectory
 from pylog.log.jobs import Job
 from pylog.log.log import Log
+from pylog.log.replay import ReplayJob
 from pylog.log.scrub import ScrubJob, checked_ms, due_segment
 from pylog.metrics import Metrics
 
@@ -61,6 +64,9 @@ class Maintenance:
         self._scrubbing: ScrubJob | None = None
         self._tasks = Tasks()
         self._running: set[asyncio.Future[None]] = set()
+        # One at a time: each computes, and all of them together would leave the loop little of the interpreter.
+        self._replays: deque[ReplayJob] = deque()
+        self._replaying: ReplayJob | None = None
         self._disk_used = metrics.gauge("pylog_disk_used_ratio", "Share of the data disk in use, 0 to 1.")
         self._disk_alarm = metrics.gauge("pylog_disk_alarm", "1 above log.disk.alarm.percent: act before writes stop.")
         self._deleted_bytes = metrics.counter("pylog_retention_deleted_bytes_total", "Bytes retention deleted.")
@@ -103,6 +109,11 @@ class Maintenance:
             self._scrubbing.is_cancelled = True
         await self._tasks.stop()
         self._start_jobs()
+        for replay in self._replays:
+            replay.finish()  # not run; the next start reads the batches
+        if self._replaying is not None:
+            self._replaying.is_cancelled = True
+        self._replays.clear()
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def retain(self, *, dry_run: bool) -> dict[str, Any]:
@@ -153,7 +164,17 @@ class Maintenance:
     def _start_jobs(self) -> None:
         jobs = self._directory.jobs
         while jobs:
-            self._start_job(jobs.popleft())
+            job = jobs.popleft()
+            if isinstance(job, ReplayJob):
+                self._replays.append(job)
+            else:
+                self._start_job(job)
+        if self._replays and self._replaying is None:
+            self._replaying = self._replays.popleft()
+            self._start_job(self._replaying).add_done_callback(self._replayed)
+
+    def _replayed(self, _: "asyncio.Future[None]") -> None:
+        self._replaying = None
 
     def _start_job(self, job: Job) -> "asyncio.Future[None]":
         """Run *job* in a thread, then finish it; whoever waits shields the future, or his end would be the job's."""
@@ -210,7 +231,10 @@ class Maintenance:
         if not due:
             return
         _, log, segment = min(due, key=lambda one: one[0])
-        job = self._scrubbing = ScrubJob(log, segment)
+        try:
+            job = self._scrubbing = ScrubJob(log, segment)
+        except OutOfDescriptors:
+            return  # the next look finds the same segment
         future = asyncio.get_running_loop().run_in_executor(None, job.run)
         self._running.add(future)
         future.add_done_callback(self._running.discard)

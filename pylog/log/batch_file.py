@@ -3,15 +3,26 @@
 file => batch*        see `pylog.wire.records`
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pylog.errors import StorageError
+from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.wire.records import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader
 
 SCAN_BYTES = 1 << 14
 """Read at a time when searching headers: four index intervals."""
+
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+"""Refusals of `open` that pass when somebody closes a file or a connection; the disk has nothing to do with them."""
+
+
+class OutOfDescriptors(ApiError):
+    """A file cannot be opened now; nothing has changed, and a later attempt may succeed."""
+
+    def __init__(self, path: Path | str, error: OSError) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error.strerror}")
 
 
 class BatchFile:
@@ -37,12 +48,15 @@ class BatchFile:
         """Return the open file; a closed segment is opened when it is first read.
 
         Raises:
+            OutOfDescriptors: not now.
             StorageError: the file cannot be opened.
         """
         if self.fd < 0:
             try:
                 self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             except OSError as error:
+                if error.errno in NO_DESCRIPTORS:
+                    raise OutOfDescriptors(self.path, error) from error
                 raise StorageError(f"{self.path}: {error.strerror}") from error
         return self.fd
 

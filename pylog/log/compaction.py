@@ -14,13 +14,14 @@ Source: Kafka's Cleaner and DefaultRecordBatch, KIP-534.
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 from pylog.errors import CorruptRecords, StorageError
+from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.checkpoint import sync_path
+from pylog.log.jobs import Breath
 from pylog.log.log import Log
 from pylog.log.segment import RELATIVE_OFFSET_MAX, Segment
 from pylog.log.swap import cleaned_segment, remove_cleaned
@@ -40,9 +41,6 @@ _logger = logging.getLogger(__name__)
 
 MAX_KEY_COUNT = 400_000
 """Keys one pass remembers, about 60 MB; what comes after them waits for the next pass."""
-
-WORK_S = 0.002
-"""How long a pass works at a time.  It shares the interpreter with the event loop, so after that it sleeps as long."""
 
 _DIGEST_BYTES = 16
 
@@ -69,6 +67,8 @@ def plan(log: Log, now_ms: int) -> Plan | None:
         if segment.next_offset > end or segment.max_timestamp > now_ms - log.config.min_compaction_lag_ms:
             break
         segments.append(segment)
+    if log.producers.unsure:
+        return None  # whose last batches have to stay is not known yet
     first_dirty = log.compacted_offset
     dirty_bytes = sum(segment.size_bytes for segment in segments if segment.next_offset > first_dirty)
     if not dirty_bytes:
@@ -110,7 +110,7 @@ class CompactionJob:
                 self._groups.append((group, self._rewrite(group)))
             if self._groups:
                 sync_path(self.log.directory)
-        except (OSError, StorageError, CorruptRecords) as error:
+        except (OSError, StorageError, OutOfDescriptors, CorruptRecords) as error:
             self.error = error
         self._last_offset_by_key = {}
 
@@ -219,20 +219,6 @@ class CompactionJob:
             return False
         is_over = bool(header.attributes & DELETE_HORIZON) and header.base_timestamp < self._now_ms
         return record.value is not None or not is_over
-
-
-class Breath:
-    """Gives the interpreter away every few milliseconds."""
-
-    def __init__(self) -> None:
-        self._since_s = time.monotonic()
-
-    def take(self) -> None:
-        """Sleep, if it is time to."""
-        now_s = time.monotonic()
-        if now_s - self._since_s >= WORK_S:
-            time.sleep(now_s - self._since_s)
-            self._since_s = time.monotonic()
 
 
 def _groups(segments: Sequence[Segment], max_bytes: int) -> Iterator[list[Segment]]:

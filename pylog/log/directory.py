@@ -16,14 +16,16 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from pylog.errors import ConfigError, StorageError
 from pylog.log import checkpoint
+from pylog.log.batch_file import NO_DESCRIPTORS
 from pylog.log.checkpoint import sync_path
 from pylog.log.config import LogConfig
-from pylog.log.jobs import Job
+from pylog.log.jobs import Job, patiently
 from pylog.log.layout import DELETE_SUFFIX, STRAY_SUFFIX, lock, partitions_in, read_topic_id, renamed_in
 from pylog.log.log import DISK_FULL, Log
 from pylog.log.offline import encode_policies, read_policies
@@ -423,12 +425,12 @@ class CheckpointJob:
         """Report a failure; the old checkpoints are still there and still true, only further back.
 
         Raises:
-            StorageError: it was not for want of space.
+            StorageError: it was for want of neither space nor descriptors.
         """
         if self.error is None:
             return
         cause = self.error.__cause__
-        if not (isinstance(cause, OSError) and cause.errno in DISK_FULL):
+        if not (isinstance(cause, OSError) and cause.errno in DISK_FULL | NO_DESCRIPTORS):
             raise self.error
         _logger.warning("checkpoints not written reason=%s", self.error)
 
@@ -443,7 +445,7 @@ class _SyncPathsJob:
     def run(self) -> None:
         for path in self._paths:
             try:
-                sync_path(path)
+                patiently(partial(sync_path, path))
             except FileNotFoundError:
                 continue
             except OSError as error:

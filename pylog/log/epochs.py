@@ -78,8 +78,10 @@ class LeaderEpochs:
             self._epochs.pop()
             self._starts.pop()
         self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
-        if save and len(self._epochs) != count:
-            self.save()
+        if len(self._epochs) != count:
+            self.is_saved = False
+            if save:
+                self.save()
 
     def truncate_start(self, log_start_offset: Offset, *, save: bool = True) -> None:
         """Forget epochs that ended by *log_start_offset*; the one it lies in now begins there."""
@@ -94,6 +96,7 @@ class LeaderEpochs:
     def clear(self, *, save: bool = True) -> None:
         """Forget everything."""
         self._epochs, self._starts, self.latest = [], [], NO_EPOCH
+        self.is_saved = False
         if save:
             self.save()
 

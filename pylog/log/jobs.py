@@ -6,15 +6,50 @@
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pylog.errors import StorageError
+from pylog.log.batch_file import NO_DESCRIPTORS, OutOfDescriptors
 from pylog.log.checkpoint import sync_path
 from pylog.log.segment import Segment
 
 _logger = logging.getLogger(__name__)
+
+
+WORK_S = 0.002
+"""How long a job that computes works at a time.  It shares the interpreter with the event loop, so it sleeps as long
+after that."""
+
+DESCRIPTOR_WAIT_S = 0.1
+DESCRIPTOR_ATTEMPTS = 600
+"""A minute in which somebody may close files or connections; who leaks them needs a new process anyway."""
+
+_Result = TypeVar("_Result")
+
+
+def patiently(work: Callable[[], _Result]) -> _Result:
+    """Return what *work* returns; where it finds no descriptor to open a file with, wait and call it again.
+
+    Only for jobs' threads: the loop must not wait, since it is what closes connections.
+
+    Raises:
+        OSError: what *work* raised, of another kind or too often.
+        OutOfDescriptors: too often.
+    """
+    for _ in range(DESCRIPTOR_ATTEMPTS - 1):
+        try:
+            return work()
+        except OutOfDescriptors:
+            pass
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS:
+                raise
+        time.sleep(DESCRIPTOR_WAIT_S)
+    return work()
 
 
 class Job(Protocol):
@@ -56,9 +91,9 @@ class SyncJob:
         self._paths = list(paths)
         self._error: OSError | None = None
         self._is_run = False
+        self._fds = [segment.open() for segment in self._segments]
         for segment in self._segments:
             segment.acquire()
-        self._fds = [segment.open() for segment in self._segments]
 
     def run(self) -> None:
         """Sync the segments, then what goes with them."""
@@ -68,7 +103,7 @@ class SyncJob:
             for path in self._paths:
                 # Retention or truncation may have taken the segment away meanwhile; then there is nothing to keep.
                 with contextlib.suppress(FileNotFoundError):
-                    sync_path(path)
+                    patiently(partial(sync_path, path))
             self._is_run = True
         except OSError as error:
             self._error = error
@@ -86,6 +121,20 @@ class SyncJob:
             raise self._on_error(self._error) from self._error
         assert self._is_run, f"the sync of {self._paths or self._fds} is finished before it was run"
         self._on_done()
+
+
+class Breath:
+    """Gives the interpreter away every few milliseconds."""
+
+    def __init__(self) -> None:
+        self._since_s = time.monotonic()
+
+    def take(self) -> None:
+        """Sleep, if it is time to."""
+        now_s = time.monotonic()
+        if now_s - self._since_s >= WORK_S:
+            time.sleep(now_s - self._since_s)
+            self._since_s = time.monotonic()
 
 
 class UnlinkJob:

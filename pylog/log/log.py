@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, StorageError
+from pylog.log.batch_file import NO_DESCRIPTORS, OutOfDescriptors
 from pylog.log.checkpoint import PARTITION_METADATA
 from pylog.log.config import LogConfig
 from pylog.log.intake import treat_time
 from pylog.log.jobs import Job, SyncJob, UnlinkJob
-from pylog.log.producers import UNKNOWN
-from pylog.log.recovery import NOWHERE, LoadedLog, load_log, replay_producers
+from pylog.log.producers import UNKNOWN, Producers
+from pylog.log.recovery import NOWHERE, LoadedLog, load_log
+from pylog.log.replay import ReplayJob
 from pylog.log.retention import DeletedSegment, expired_segments
 from pylog.log.segment import FileSlice, Segment
 from pylog.log.segments import Segments
@@ -296,6 +298,8 @@ class Log:
         for header in headers:
             if header.partition_leader_epoch > self._leader_epoch:
                 self._begin_epoch(header.partition_leader_epoch, header.base_offset)
+        if not self.epochs.is_saved:
+            self.epochs.save()  # refused at a truncation; a start would take the old ones for the truth
         self._write_rest(segment, batches, 0)
         for header in headers:
             if not segment.size_bytes:
@@ -417,7 +421,7 @@ class Log:
         """Close the active segment and begin the next; an empty one stays.
 
         Raises:
-            ApiError: the disk is full; the active segment stays.
+            ApiError: the disk is full, or there is no descriptor for another file; the active segment stays.
             StorageError: the partition is offline.
         """
         base_offset = self.log_end_offset if base_offset is None else base_offset
@@ -426,7 +430,7 @@ class Log:
         try:
             self._segments.begin(base_offset)
         except OSError as error:
-            if error.errno in DISK_FULL:
+            if error.errno in DISK_FULL | NO_DESCRIPTORS:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error.strerror}") from error
             raise self.go_offline(f"{self.directory}: cannot begin a segment: {error.strerror}") from error
         self._activate()
@@ -472,6 +476,9 @@ class Log:
         self._unsynced_since_ms = _NEVER
         # Without the file that says whose records these are a start would set all of them aside.
         names = [self.directory / PARTITION_METADATA, self.directory]
+        if self.recovery_point <= self._segments.base_offset:
+            # Nothing here was ever synced, and the directory itself may be as new.
+            names.append(self.directory.parent)
         if records_only:
             # An earlier sync of the same segment made its name survive.
             is_named = self.recovery_point > segments[-1].base_offset
@@ -580,10 +587,12 @@ class Log:
 
     @contextmanager
     def _going_offline(self) -> Iterator[None]:
-        """Take the partition offline if the disk or what it holds fails."""
+        """Take the partition offline if the disk or what it holds fails; want of descriptors passes."""
         try:
             yield
         except OSError as error:
+            if error.errno in NO_DESCRIPTORS:
+                raise OutOfDescriptors(error.filename or self.directory, error) from error
             raise self.go_offline(f"{error.filename or self.directory}: {error.strerror or error}") from error
         except StorageError as error:
             self.offline = error
@@ -626,7 +635,7 @@ class Log:
         with self._going_offline():
             self._remove(self._segments.begin_anew(offset))
         self.log_start_offset = offset
-        self.epochs.clear()
+        self.epochs.clear(save=False)
         self.producers.clear()
         self._end_truncation()
 
@@ -646,10 +655,30 @@ class Log:
         self.recovery_point = min(self.recovery_point, end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.high_watermark = min(max(self.high_watermark, self.log_start_offset), end_offset)
-        self.epochs.truncate_end(end_offset)
+        self.epochs.truncate_end(end_offset, save=False)
         self._leader_epoch = self.epochs.latest
-        start = self.producers.load(end_offset)
-        replay_producers(self.producers, self.segments, start, end_offset)
+        if self.producers.truncate(end_offset):
+            self.jobs.append(self._replay_job())
+        if not self.epochs.is_saved:
+            self.epochs.save()  # last: whatever the disk says, what is in memory is right
+
+    def _replay_job(self) -> ReplayJob:
+        count = self.truncation_count
+
+        def is_current() -> bool:
+            return self.offline is None and self.truncation_count == count
+
+        def fail(error: StorageError) -> None:
+            self.offline = error
+
+        return ReplayJob(
+            self.producers,
+            Producers(self.directory),
+            self.segments,
+            self.log_end_offset,
+            is_current=is_current,
+            on_error=fail,
+        )
 
     def close(self) -> None:
         """Sync and close everything; readers that hold a slice keep their file until they are done.

@@ -75,15 +75,20 @@ class _Producer:
         self.timestamp = timestamp
         self.batches: deque[StoredBatch] = deque(maxlen=WINDOW_BATCH_COUNT)
 
+    @property
+    def last_offset(self) -> Offset:
+        return self.batches[-1].last_offset if self.batches else -1
+
 
 class Producers:
     """What is known of every idempotent producer of one partition."""
 
-    __slots__ = ("_directory", "_producers")
+    __slots__ = ("_directory", "_producers", "_unsure")
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._producers: dict[int, _Producer] = {}
+        self._unsure: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -106,7 +111,12 @@ class Producers:
 
         Raises:
             ApiError: INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER; nothing may be appended.
+                NOT_LEADER_OR_FOLLOWER, which a producer answers by sending again: a truncation took its last batches,
+                and those before them are still being read.
         """
+        if self._unsure and header.producer_id in self._unsure:
+            message = f"the batches of producer {header.producer_id} are still being read after a truncation"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None
@@ -158,17 +168,64 @@ class Producers:
             if found.timestamp == UNKNOWN or found.timestamp + expiration_ms <= now_ms:
                 found.timestamp = now_ms
 
+    @property
+    def unsure(self) -> frozenset[int]:
+        """Producers whose batches below a truncation must be read again; see `truncate` and `restore`."""
+        return self._unsure
+
+    def truncate(self, log_end_offset: Offset) -> frozenset[int]:
+        """Drop batches at or above *log_end_offset*; return the producers whose earlier batches must be read again.
+
+        A producer that keeps a batch below the cut needs no reading: it sends its next batch only with at most
+        `WINDOW_BATCH_COUNT` of them unanswered, so it repeats none that left the window.  Nor does one that began above
+        the cut, with the first sequence of its first epoch: the log held nothing of it before.
+        """
+        unsure = set(self._unsure)
+        for producer_id, producer in list(self._producers.items()):
+            batches = producer.batches
+            if batches and batches[-1].last_offset < log_end_offset:
+                continue
+            is_new = bool(batches) and not producer.epoch and not batches[0].first_sequence
+            while batches and batches[-1].last_offset >= log_end_offset:
+                batches.pop()
+            if not batches:
+                del self._producers[producer_id]
+                if not is_new:
+                    unsure.add(producer_id)
+        for producer_id in self._unsure:
+            self._producers.pop(producer_id, None)  # what it wrote since the last cut will be read with the rest
+        self.delete_snapshots(after=log_end_offset)
+        self._unsure = frozenset(unsure)
+        return self._unsure
+
+    def restore(self, earlier: "Producers") -> None:
+        """Take what *earlier* knows of the producers in `unsure`, from batches before those noted since the cut."""
+        for producer_id in self._unsure:
+            before, now = earlier._producers.get(producer_id), self._producers.get(producer_id)
+            if before is None:
+                continue  # it began above the cut
+            if now is None:
+                self._producers[producer_id] = before
+            elif now.epoch == before.epoch:
+                now.batches = deque([*before.batches, *now.batches], maxlen=WINDOW_BATCH_COUNT)
+        self._unsure = frozenset()
+
     def clear(self) -> None:
         """Forget everyone, also on disk."""
         self._producers.clear()
+        self._unsure = frozenset()
         self.delete_snapshots(after=-1)
 
     def snapshot(self, log_end_offset: Offset) -> None:
         """Write what holds at *log_end_offset*; a power cut may tear the file, and the CRC shows it.
 
+        While `unsure` names anyone nothing is written: then the next start reads more batches.
+
         Raises:
             StorageError: the disk refuses.
         """
+        if self._unsure:
+            return
         entries, earlier = bytearray(), bytearray()
         count = earlier_count = 0
         for producer_id, producer in self._producers.items():
@@ -192,9 +249,19 @@ class Producers:
         Returns:
             The offset from which batches must be noted again; -1 if there is no snapshot.
         """
-        self._producers.clear()
         self.delete_snapshots(after=log_end_offset)
+        return self.read(log_end_offset)
+
+    def read(self, log_end_offset: Offset) -> Offset:
+        """Take the newest usable snapshot not above *log_end_offset*; drop those that are damaged.
+
+        Returns:
+            The offset from which batches must be noted again; -1 if there is no snapshot.
+        """
+        self._producers.clear()
         for offset in reversed(self.snapshot_offsets()):
+            if offset > log_end_offset:
+                continue
             path = self._directory / f"{offset:020d}{SUFFIX}"
             try:
                 self._producers = _parse(path.read_bytes())
@@ -224,7 +291,8 @@ class Producers:
                     raise StorageError(f"{path}: {error.strerror}") from error
 
     def _forget_older_half(self) -> None:
-        by_age = sorted(self._producers, key=lambda producer_id: self._producers[producer_id].timestamp)
+        # By offset, not by time: the time of what a follower copied or a start found in the log may be unknown.
+        by_age = sorted(self._producers, key=lambda producer_id: self._producers[producer_id].last_offset)
         for producer_id in by_age[: MAX_PRODUCER_COUNT // 2]:
             del self._producers[producer_id]
 

@@ -17,6 +17,7 @@ from pylog.log.config import LogConfig
 from pylog.log.epochs import LeaderEpochs
 from pylog.log.index import OffsetIndex, TimeIndex
 from pylog.log.producers import UNKNOWN, Producers
+from pylog.log.replay import replay_producers
 from pylog.log.segment import Segment
 from pylog.log.swap import finish_swaps
 from pylog.model import Offset
@@ -329,17 +330,6 @@ def _cut(loaded: LoadedLog, row: int, size_bytes: int, damage: Damage) -> None:
 def _remove(segment: Segment) -> None:
     for path in (segment.path, segment.index.path, segment.time_index.path):
         path.unlink(missing_ok=True)
-
-
-def replay_producers(producers: Producers, segments: Sequence[Segment], start: Offset, until: Offset) -> None:
-    """Note every idempotent batch from offset *start* up to *until*."""
-    for segment in segments:
-        if segment.next_offset <= start or segment.base_offset >= until:
-            continue
-        boundary = segment.find(start) if start > segment.base_offset else None
-        for _, header in segment.batches(boundary.position if boundary else 0):
-            if header.producer_id >= 0 and start <= header.base_offset < until:
-                producers.note(header, header.base_offset, UNKNOWN)
 
 
 def _replay(loaded: LoadedLog, header: BatchHeader) -> None:

@@ -54,7 +54,11 @@ class ScrubJob:
     """
 
     def __init__(self, log: Log, segment: Segment, bytes_per_second: int = BYTES_PER_SECOND) -> None:
-        """Hold *segment* open until `finish`."""
+        """Hold *segment* open until `finish`.
+
+        Raises:
+            OutOfDescriptors: not now.
+        """
         self.log = log
         self.is_cancelled = False
         self.error: StorageError | None = None
@@ -62,8 +66,8 @@ class ScrubJob:
         self._generation = segment.generation
         self._size_bytes = segment.size_bytes
         self._bytes_per_second = bytes_per_second
-        segment.acquire()
         segment.open()
+        segment.acquire()
 
     def run(self) -> None:
         """Read the segment, at a pace."""

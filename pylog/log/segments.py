@@ -153,16 +153,20 @@ class Segments:
         return self._rows[row : row + len(segments)] == list(segments)
 
     def cut(self, offset: Offset, interval_bytes: int) -> list[Path]:
-        """Drop everything at or above *offset*, which lies in a segment; return the files left to be removed."""
-        above = [segment for segment in self._rows if segment.base_offset > offset]
-        paths = self._drop_last(len(above))
-        segment = self._rows[-1]
+        """Drop everything at or above *offset*, which lies in a segment; return the files left to be removed.
+
+        What needs a descriptor comes first: if there is none, nothing has been cut.
+        """
+        above = sum(segment.base_offset > offset for segment in self._rows)
+        segment = self._rows[len(self._rows) - 1 - above]
         boundary = segment.find(offset)
         end = boundary.position if boundary else segment.size_bytes
-        segment.generation += 1
-        os.ftruncate(segment.open(), end)
+        segment.open()
         segment.index.truncate(offset - segment.base_offset)
         segment.time_index.truncate(offset - segment.base_offset)
+        paths = self._drop_last(above)
+        segment.generation += 1
+        os.ftruncate(segment.fd, end)
         segment.walk_tail(end, interval_bytes)
         segment.read_first_timestamp()
         self._activate_last()
@@ -170,9 +174,13 @@ class Segments:
 
     def begin_anew(self, base_offset: Offset) -> list[Path]:
         """Drop everything and begin an empty segment at *base_offset*; return the files left to be removed."""
-        paths = self._drop_last(len(self._rows))
         segment = Segment(self._directory, base_offset)
+        path = segment.path
+        # Under another name, which one of the old files may have, so that there is a log in any case.
+        segment.path = path.with_name(path.name + ".tmp")
         segment.create()
+        paths = self._drop_last(len(self._rows))
+        segment.path = segment.path.rename(path)
         self._rows.append(segment)
         self._activate_last()
         return paths

@@ -147,8 +147,9 @@ def test_a_sync_of_records_leaves_indexes_alone_once_the_segment_has_its_name(
     log = open_log(tmp_path, EACH)
     synced: list[str] = []
     monkeypatch.setattr("pylog.log.jobs.sync_path", lambda path: synced.append(path.name))
-    # Also the file that says whose records they are: a start sets a log aside that has none.
-    names = ["partition.metadata", tmp_path.name]
+    # Also the file that says whose records they are, since a start sets a log aside that has none, and the directory
+    # that names the log's own, which may be as new.
+    names = ["partition.metadata", tmp_path.name, tmp_path.parent.name]
     for _ in ("the first", "another one"):
         append(log)
         job = log.begin_sync(records_only=True)

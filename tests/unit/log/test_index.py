@@ -90,3 +90,50 @@ def test_what_a_former_life_left_behind_is_cut_at_the_first_flush(tmp_path: Path
     index.append(1, 2)
     index.flush()
     assert path.read_bytes() == struct.pack(">ii", 1, 2)
+
+
+@pytest.mark.parametrize("flushed", [0, 5, BLOCK_ENTRY_COUNT, 2 * BLOCK_ENTRY_COUNT + 3])
+@pytest.mark.parametrize("left", [0, 1, 4, 5, 6, BLOCK_ENTRY_COUNT + 1, 2 * BLOCK_ENTRY_COUNT + 8])
+def test_truncation_keeps_exactly_the_entries_below(tmp_path: Path, flushed: int, left: int) -> None:
+    index, times = OffsetIndex(tmp_path / "0.index"), TimeIndex(tmp_path / "0.timeindex")
+    for number in range(flushed + 10):
+        index.append(10 * number + 5, 100 * number)
+        times.append(1_000 + number, 10 * number + 5)
+        if number + 1 == flushed:
+            assert index.flush()
+            assert times.flush()
+    left = min(left, len(index))
+    index.truncate(10 * left + 5)
+    times.truncate(10 * left + 5)
+    for _ in ("from memory", "from the file"):
+        assert list(index.entries()) == [(10 * number + 5, 100 * number) for number in range(left)]
+        assert list(times.entries()) == [(1_000 + number, 10 * number + 5) for number in range(left)]
+        assert index.last() == ((10 * left - 5, 100 * left - 100) if left else None)
+        assert times.floor(10_000) == times.last()
+        assert index.flush()
+        assert times.flush()
+        assert (len(index), len(times)) == (left, left)
+        assert OffsetIndex.count_on_disk(tmp_path / "0.index") == left, "the rest is gone from the file too"
+        index, times = OffsetIndex(tmp_path / "0.index", left), TimeIndex(tmp_path / "0.timeindex", left)
+
+
+def test_an_index_grows_again_after_a_truncation(tmp_path: Path) -> None:
+    index = OffsetIndex(tmp_path / "0.index")
+    for number in range(3 * BLOCK_ENTRY_COUNT):
+        index.append(number, number)
+    index.truncate(BLOCK_ENTRY_COUNT + 2)
+    for number in range(BLOCK_ENTRY_COUNT + 2, 3 * BLOCK_ENTRY_COUNT):
+        index.append(number, 7 * number)
+        assert index.floor(number) == (number, 7 * number)
+    assert index.floor(BLOCK_ENTRY_COUNT) == (BLOCK_ENTRY_COUNT, BLOCK_ENTRY_COUNT)
+
+
+def test_a_truncation_that_cannot_read_the_file_changes_nothing(tmp_path: Path) -> None:
+    index = OffsetIndex(tmp_path / "0.index")
+    for number in range(BLOCK_ENTRY_COUNT):
+        index.append(number, number)
+    hidden = (tmp_path / "0.index").rename(tmp_path / "hidden")
+    with pytest.raises(OSError, match="No such file"):
+        index.truncate(3)
+    hidden.rename(tmp_path / "0.index")
+    assert index.last() == (BLOCK_ENTRY_COUNT - 1, BLOCK_ENTRY_COUNT - 1)

@@ -1,11 +1,15 @@
 import os
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pylog.errors import ApiError, ErrorCode
+from pylog.log.compaction import plan
 from pylog.log.log import Log
-from pylog.log.producers import MAX_PRODUCER_COUNT, SEQUENCE_MASK, Producers
+from pylog.log.producers import MAX_PRODUCER_COUNT, SEQUENCE_MASK, UNKNOWN, Producers
+from pylog.log.replay import ReplayJob
 from pylog.wire.records import parse_header
 
 from .batches import SMALL, append, batch, crash, fill, open_log, read_all, segment_files
@@ -126,12 +130,128 @@ def test_a_snapshot_without_our_extension_is_read(tmp_path: Path) -> None:
     assert producers.check(header) is not None
 
 
-def test_producers_of_a_truncated_tail_are_forgotten(log: Log) -> None:
+def run_jobs(log: Log) -> int:
+    """Run what waits for a thread, as a broker does; return how many of these jobs read batches again."""
+    replays = 0
+    while log.jobs:
+        job = log.jobs.popleft()
+        job.run()
+        job.finish()
+        replays += isinstance(job, ReplayJob)
+    return replays
+
+
+def test_a_truncated_tail_is_forgotten(log: Log) -> None:
     for number in range(20):
         send(log, 2 * number)
     log.truncate_to(20)
+    assert run_jobs(log) == 1
     assert send(log, 20) == (20, False)
     assert send(log, 18) == (18, True)
+
+
+def test_a_producer_with_a_batch_below_the_cut_needs_no_reading(log: Log) -> None:
+    for number in range(20):
+        send(log, 2 * number)
+    log.truncate_to(34)
+    assert run_jobs(log) == 0
+    assert send(log, 32) == (32, True), "what it may send again is still recognised"
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 36)
+    assert send(log, 34) == (34, False)
+
+
+def test_a_producer_that_began_above_the_cut_needs_no_reading(log: Log) -> None:
+    fill(log, 3)
+    send(log, 0)
+    log.truncate_to(3)
+    assert run_jobs(log) == 0
+    assert send(log, 0) == (3, False)
+
+
+@pytest.mark.parametrize(("epoch", "sequence"), [(1, 0), (0, 8)])
+def test_a_producer_that_was_known_before_its_window_is_read_again(log: Log, epoch: int, sequence: int) -> None:
+    for number in range(4):
+        send(log, 2 * number)
+    for number in range(5):
+        send(log, sequence + 2 * number, epoch=epoch)
+    log.truncate_to(8)
+    refused(log, ErrorCode.NOT_LEADER_OR_FOLLOWER, 8)
+    assert send(log, 0, producer_id=10) == (8, False), "others go on"
+    assert run_jobs(log) == 1
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 10)
+    assert send(log, 8) == (10, False)
+    assert send(log, 6) == (6, True)
+
+
+def test_batches_that_arrive_during_the_reading_come_after_what_it_finds(log: Log) -> None:
+    for number in range(10):
+        send(log, 2 * number)
+    log.truncate_to(8)
+    again = batch(2, base_offset=8, producer_id=9, producer_epoch=0, base_sequence=8)
+    log.append_as_follower(again)
+    assert run_jobs(log) == 1
+    assert [send(log, sequence) for sequence in (2, 8, 10)] == [(2, True), (8, True), (10, False)]
+
+
+def test_a_second_truncation_takes_the_reading_over(log: Log) -> None:
+    for number in range(20):
+        send(log, 2 * number)
+    log.truncate_to(20)
+    log.append_as_follower(batch(2, base_offset=20, producer_id=9, producer_epoch=0, base_sequence=20))
+    log.truncate_to(10)
+    assert run_jobs(log) == 2
+    assert send(log, 8) == (8, True)
+    assert send(log, 10) == (10, False)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_stop_during_the_reading_leaves_it_to_the_next_start(tmp_path: Path, is_clean: bool) -> None:
+    log = open_log(tmp_path)
+    for number in range(20):
+        send(log, 2 * number)
+    log.roll()
+    log.truncate_to(20)
+    log.roll()
+    (log.close if is_clean else lambda: crash(log))()
+    assert run_jobs(log) == 1, "one that comes too late changes nothing"
+    log = open_log(tmp_path, clean=is_clean)
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 22)
+    assert send(log, 20) == (20, False)
+
+
+def test_a_compaction_waits_for_the_reading(tmp_path: Path) -> None:
+    log = open_log(tmp_path, replace(SMALL, cleanup_policy="compact"))
+    for number in range(30):
+        send(log, 2 * number)
+    log.truncate_to(40)
+    log.roll()
+    log.flush()
+    log.high_watermark = log.log_end_offset
+    assert plan(log, 10**9) is None
+    run_jobs(log)
+    assert plan(log, 10**9) is not None
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_after_a_truncation_producers_are_what_a_start_would_find(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    log = open_log(tmp_path)
+    state = dict.fromkeys(range(4), (0, 0))
+    for _ in range(chance.randrange(10, 60)):
+        producer_id = chance.randrange(4)
+        epoch, sequence = state[producer_id]
+        if chance.random() < 0.1:
+            epoch, sequence = epoch + 1, 0
+        send(log, sequence, epoch=epoch, producer_id=producer_id)
+        state[producer_id] = epoch, sequence + 2
+        if chance.random() < 0.05:
+            log.roll()
+    log.truncate_to(2 * chance.randrange(log.log_end_offset // 2))
+    run_jobs(log)
+    crash(log)
+    started = open_log(tmp_path, recovery_point=log.recovery_point)
+    found, wanted = ({one.producer_id: one[1:3] for one in each.producers.facts()} for each in (log, started))
+    assert found == wanted
 
 
 def test_a_silent_producer_expires(log: Log) -> None:
@@ -191,3 +311,15 @@ def test_the_number_of_producers_is_bounded(tmp_path: Path) -> None:
         producers.note(header, producer_id, timestamp=producer_id)
     assert len(producers) == MAX_PRODUCER_COUNT // 2 + 1
     assert producers.check(header) is not None, "the newest stay"
+
+
+def test_at_the_limit_those_that_were_silent_longest_go_also_where_no_time_is_known(tmp_path: Path) -> None:
+    """A follower knows no time of what it copies; those that write now must not go before those that stopped."""
+    producers = Producers(tmp_path)
+    header = parse_header(batch(producer_id=0, producer_epoch=0, base_sequence=0))
+    for producer_id in range(MAX_PRODUCER_COUNT):
+        header.producer_id = producer_id
+        producers.note(header, producer_id, timestamp=1_000 if producer_id < MAX_PRODUCER_COUNT // 2 else UNKNOWN)
+    header.producer_id = MAX_PRODUCER_COUNT
+    producers.note(header, MAX_PRODUCER_COUNT, timestamp=2_000)
+    assert min(one.producer_id for one in producers.facts()) == MAX_PRODUCER_COUNT // 2

@@ -1,0 +1,115 @@
+"""Learn from the batches themselves what idempotent producers have written.
+
+A start does it while nobody waits for the log.  After a truncation it would hold up everything else, so a job does it
+in a thread, and only for the producers of which nothing else is known; see `Producers.truncate`.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from pylog.errors import ApiError, StorageError
+from pylog.log.jobs import Breath, patiently
+from pylog.log.producers import UNKNOWN, Producers
+from pylog.log.segment import Segment
+from pylog.model import Offset
+from pylog.wire.records import BatchHeader
+
+_logger = logging.getLogger(__name__)
+
+
+def replay_producers(producers: Producers, segments: Sequence[Segment], start: Offset, until: Offset) -> None:
+    """Note every idempotent batch from offset *start* up to *until*.
+
+    Raises:
+        StorageError: a file cannot be read or holds no batch where one must be.
+    """
+    for segment in segments:
+        if segment.next_offset <= start or segment.base_offset >= until:
+            continue
+        boundary = segment.find(start) if start > segment.base_offset else None
+        for _, header in segment.batches(boundary.position if boundary else 0):
+            if header.producer_id >= 0 and start <= header.base_offset < until:
+                producers.note(header, header.base_offset, UNKNOWN)
+
+
+class ReplayJob:
+    """Read the batches below a truncation for the producers in `Producers.unsure`.
+
+    Attributes:
+        is_cancelled: set to have `run` end soon; the next start reads the batches.
+    """
+
+    def __init__(
+        self,
+        producers: Producers,
+        earlier: Producers,
+        segments: Sequence[Segment],
+        until: Offset,
+        *,
+        is_current: Callable[[], bool],
+        on_error: Callable[[StorageError], None],
+    ) -> None:
+        """Hold *segments* open until `finish`.
+
+        Args:
+            producers: those of the log, which `finish` completes.
+            earlier: an empty one of the same directory, which `run` fills.
+            segments: of the log, oldest first.
+            until: offset at which the log was cut.
+            is_current: whether nothing was cut off since, and the log is still in use; asked in any thread.
+            on_error: called by `finish` where a file cannot be read.
+        """
+        self.is_cancelled = False
+        self._producers = producers
+        self._earlier = earlier
+        self._unsure = producers.unsure
+        self._segments = list(segments)
+        self._until = until
+        self._is_current = is_current
+        self._on_error = on_error
+        self._error: StorageError | None = None
+        self._is_run = False
+        for segment in self._segments:
+            segment.acquire()
+
+    def run(self) -> None:
+        """Read the headers of all batches since the newest snapshot, at a pace that leaves the loop its turns."""
+        try:
+            start, breath = patiently(partial(self._earlier.read, self._until)), Breath()
+            for header in self._headers(start):
+                if header.producer_id in self._unsure:
+                    self._earlier.note(header, header.base_offset, UNKNOWN)
+                breath.take()
+                if self.is_cancelled or not self._is_current():
+                    return
+            self._is_run = True
+        except OSError as error:
+            self._error = StorageError(f"{error.filename}: {error.strerror}")
+        except (ApiError, StorageError) as error:
+            self._error = error if isinstance(error, StorageError) else StorageError(str(error))
+
+    def _headers(self, start: Offset) -> Iterator[BatchHeader]:
+        for segment in self._segments:
+            if segment.next_offset <= start:
+                continue
+            patiently(segment.open)
+            # From the first batch on: the index is the loop's, which may be adding to it now.
+            for _, header in segment.batches():
+                if header.base_offset >= self._until:
+                    return
+                if header.base_offset >= start:
+                    yield header
+
+    def finish(self) -> None:
+        """Tell the log's producers, unless another truncation has overtaken this."""
+        for segment in self._segments:
+            segment.release()
+        self._segments = []
+        if not self._is_current():
+            return
+        if self._error is not None:
+            _logger.error("replay failed reason=%s", self._error)
+            self._on_error(self._error)
+        elif self._is_run:
+            self._producers.restore(self._earlier)

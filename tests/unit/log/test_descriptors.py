@@ -1,0 +1,130 @@
+"""Want of descriptors is no fault of the disk: what needs a file waits, and nothing is lost or taken offline."""
+
+import os
+import resource
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pylog.errors import ApiError, ErrorCode
+from pylog.log import jobs
+from pylog.log.directory import LogDirectory
+
+from .batches import PARTITION, SMALL, append, content, fill, open_log, read_all
+
+TOPIC_ID = uuid.UUID(int=7)
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Let the kernel refuse every `open` of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    with pytest.raises(ApiError, match="Too many open files") as found, no_descriptors():
+        yield
+    assert found.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_roll_is_refused_and_succeeds_later(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 3)
+    with refused():
+        log.roll()
+    append(log)
+    log.roll()
+    assert [segment.base_offset for segment in log.segments] == [0, 4]
+
+
+def test_a_closed_segment_is_read_when_there_are_descriptors_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    stored = fill(log, 30)
+    for segment in log.segments[:-1]:  # as after a compaction: opened when it is first read
+        os.close(segment.fd)
+        segment.fd = -1
+    with refused():
+        log.read(0, 10, upper_bound_offset=30, min_one_batch=True)
+    with refused():
+        log.offset_for_timestamp(0)
+    found = log.read(0, 10, upper_bound_offset=30, min_one_batch=True)
+    assert found is not None
+    assert content(found) == stored[0]
+
+
+@pytest.mark.parametrize("offset", [5, 25])
+def test_a_truncation_is_refused_whole_and_succeeds_later(tmp_path: Path, offset: int) -> None:
+    log = open_log(tmp_path, replace(SMALL, segment_bytes=4096))
+    stored = fill(log, 120)
+    log.close()
+    log = open_log(tmp_path, replace(SMALL, segment_bytes=4096), clean=True)
+    with refused():
+        log.truncate_to(offset)
+    assert read_all(log) == b"".join(stored)
+    log.truncate_to(offset)
+    assert read_all(log) == b"".join(stored[:offset])
+
+
+def test_a_log_that_begins_anew_is_there_in_any_case(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    stored = fill(log, 30)
+    with refused():
+        log.truncate_fully_and_start_at(50)
+    assert read_all(log) == b"".join(stored)
+    log.truncate_fully_and_start_at(0)
+    assert (log.log_end_offset, log.segments[0].path.name) == (0, f"{0:020d}.log")
+    append(log)
+    log.close()
+    assert open_log(tmp_path, clean=True).log_end_offset == 1
+
+
+def test_a_sync_waits_for_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    fill(log, 3)
+    job = log.begin_sync()
+    assert job is not None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    waits: list[float] = []
+
+    def somebody_closes_a_file(seconds: float) -> None:
+        waits.append(seconds)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    monkeypatch.setattr("pylog.log.jobs.time.sleep", somebody_closes_a_file)
+    with no_descriptors():
+        job.run()
+    job.finish()
+    assert (waits, log.recovery_point, log.offline) == ([jobs.DESCRIPTOR_WAIT_S], 3, None)
+
+
+def test_names_are_synced_when_there_are_descriptors_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = LogDirectory.open(tmp_path, broker_id=1)
+    directory.get_or_create(PARTITION, TOPIC_ID, SMALL, now_ms=0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr("pylog.log.jobs.time.sleep", lambda _: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)))
+    with no_descriptors():
+        directory.run_jobs()
+    directory.close()
+
+
+def test_checkpoints_are_left_for_the_next_time(tmp_path: Path) -> None:
+    directory = LogDirectory.open(tmp_path, broker_id=1)
+    log = directory.get_or_create(PARTITION, TOPIC_ID, SMALL, now_ms=0)
+    append(log)
+    job = directory.checkpoint_job()
+    with no_descriptors():
+        job.run()
+    job.finish()
+    assert job.error is not None
+    assert not (tmp_path / "recovery-point-offset-checkpoint").exists()
+    directory.close()
