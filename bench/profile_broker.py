@@ -23,7 +23,7 @@ from bench.measure import Row
 from bench.paper import ROWS, SIZE_BYTES
 
 _RATE_HZ = 500
-_MAIN = "pylog/broker/broker.py"
+_MAIN = "pylog/broker/process.py"
 """On the stack of the thread that serves, and of no other."""
 
 

@@ -1,10 +1,99 @@
-"""What the admin socket says of a broker."""
+"""What the admin socket says of a broker, and what it does for its operator."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from pylog import __version__
+from pylog.broker.admin import Reply, Routes
+from pylog.broker.config import BrokerConfig
+from pylog.broker.control.membership import Membership
+from pylog.broker.lifecycle import BrokerState, Lifecycle
+from pylog.broker.maintenance import Maintenance
 from pylog.broker.partitions import Partition, Partitions
+from pylog.cluster.formats import NEWEST_LEVEL
+from pylog.errors import ApiError, ErrorCode
+from pylog.log.directory import LogDirectory
+from pylog.metrics import Metrics
 from pylog.model import NO_LEADER
+
+
+class Status:
+    """Answers the requests that come over the admin socket."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        lifecycle: Lifecycle,
+        directory: LogDirectory,
+        partitions: Partitions,
+        membership: Membership,
+        maintenance: Maintenance,
+        metrics: Metrics,
+    ) -> None:
+        self._config = config
+        self._lifecycle = lifecycle
+        self._directory = directory
+        self._partitions = partitions
+        self._membership = membership
+        self._maintenance = maintenance
+        self._metrics = metrics
+
+    def routes(self) -> Routes:
+        """Return the routes of the admin socket."""
+        return {
+            ("GET", "/status"): self._answer_status,
+            ("GET", "/ready"): self._answer_ready,
+            ("GET", "/metrics"): self._answer_metrics,
+            ("POST", "/retention"): self._answer_retention,
+            ("POST", "/finalize"): self._answer_finalize,
+        }
+
+    async def _answer_status(self, body: Mapping[str, Any]) -> Reply:
+        directory, membership = self._directory, self._membership
+        return Reply(
+            200,
+            {
+                "broker_id": self._config.broker_id,
+                "cluster_id": membership.cluster_id,
+                "release": __version__,
+                "config_hash": self._config.config_hash,
+                "started_ms": self._lifecycle.started_ms,
+                "state": self._lifecycle.state.value,
+                "recovery": {"done": directory.loaded_count, "total": directory.total_count},
+                "controller_id": membership.elected_id,
+                "is_registered": membership.is_registered,
+                "format_level": self._partitions.image.level,
+                "newest_format_level": NEWEST_LEVEL,
+                "partitions": [describe_partition(partition) for partition in self._partitions],
+            },
+        )
+
+    async def _answer_ready(self, body: Mapping[str, Any]) -> Reply:
+        answer = readiness(
+            self._partitions,
+            self._config.broker_id,
+            is_registered=self._membership.is_registered and self._lifecycle.is_running,
+            has_image=self._partitions.image.version > 0,
+        )
+        return Reply(200 if answer["ready"] else 503, answer)
+
+    async def _answer_metrics(self, body: Mapping[str, Any]) -> Reply:
+        return Reply(200, self._metrics.render())
+
+    async def _answer_retention(self, body: Mapping[str, Any]) -> Reply:
+        if not self._lifecycle.is_running:
+            return Reply(503, {"error": f"the broker is {self._lifecycle.state.value}"})
+        return Reply(200, await self._maintenance.retain(dry_run=body.get("dry_run") is True))
+
+    async def _answer_finalize(self, body: Mapping[str, Any]) -> Reply:
+        state = self._lifecycle.state
+        if state is BrokerState.STARTING:
+            error = f"the broker is {state.value}"
+            return Reply(503, {"error_code": ErrorCode.BROKER_NOT_AVAILABLE, "error": error})
+        try:
+            return Reply(200, {"level": await self._membership.finalize()})
+        except ApiError as error:
+            return Reply(409, {"error_code": error.code, "error": str(error)})
 
 
 def describe_partition(partition: Partition) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def broker(
     ] = None,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT."""
-    from pylog.broker.broker import run
+    from pylog.broker.process import run
     from pylog.config import load_broker_config, standalone_config
 
     if standalone == (config is not None):

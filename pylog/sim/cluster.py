@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pylog.broker import broker as broker_module
+from pylog.broker import process as process_module
+from pylog.broker.broker import Broker
 from pylog.broker.config import BrokerConfig, ListenerConfig, StoreConfig
 from pylog.broker.settings import parse_broker_settings
 from pylog.model import TopicPartition
@@ -58,7 +59,7 @@ class Host:
     name: str
     data_dir: Path
     process: Process | None = None
-    broker: broker_module.Broker | None = None
+    broker: Broker | None = None
     damaged: set[TopicPartition] = field(default_factory=set)
     is_held_down: bool = False
     is_stopping: bool = False
@@ -68,7 +69,7 @@ class Host:
     @property
     def is_running(self) -> bool:
         """Whether a broker runs on it, has joined the cluster, and was not told to stop."""
-        return self.broker is not None and self.broker._state == "running" and not self.is_stopping
+        return self.broker is not None and self.broker.lifecycle.is_running and not self.is_stopping
 
 
 class Cluster:
@@ -94,14 +95,14 @@ class Cluster:
         install(world, self.loop, self.turns, self.network, self.disks, self.ensemble.store, self._ended)
         cluster = self
 
-        class SeenBroker(broker_module.Broker):
+        class SeenBroker(Broker):
             """The production broker; the checks look at it."""
 
             def __init__(self, *arguments: Any) -> None:
                 super().__init__(*arguments)
                 cluster._host_of(CURRENT.get()).broker = self
 
-        broker_module.Broker = SeenBroker  # type: ignore[misc,assignment]
+        process_module.Broker = SeenBroker  # type: ignore[attr-defined,assignment]
 
     def start(self, host: Host) -> None:
         """Start a broker process on *host*, as systemd does."""
@@ -127,7 +128,7 @@ class Cluster:
         self.world.at(self.world.now_us, process, begin)
 
     async def _main(self, host: Host, process: Process) -> None:
-        code = await broker_module._run(self._config(host))
+        code = await process_module.serve(self._config(host))
         self.world.note("exit", host.name, code)
         if host.process is process:
             self._bury(host, process)

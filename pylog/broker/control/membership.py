@@ -21,6 +21,7 @@ from pylog.cluster.topics import UNCLEAN_ELECTION, ClusterConfig
 from pylog.cluster.znodes import BrokerRegistration, consumer_ids_path, is_node_name
 from pylog.errors import ApiError, ErrorCode, PylogError
 from pylog.log.directory import LogDirectory
+from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.store.base import SessionState, Store, StoreError
 from pylog.wire.api import Message
@@ -57,6 +58,7 @@ class Membership:
         config: BrokerConfig,
         directory: LogDirectory,
         partitions: Partitions,
+        metrics: Metrics,
         *,
         on_image: Callable[[list[Partition]], None],
         on_leadership_lost: Callable[[list[Partition]], None],
@@ -68,6 +70,7 @@ class Membership:
             config: of this broker.
             directory: its data.
             partitions: its replicas.
+            metrics: where it says whether this broker is the controller.
             on_image: an image was applied; the argument lists the partitions that it changed.
             on_leadership_lost: the session ended, and these partitions are not led any more.
             on_failure: this broker cannot go on.
@@ -96,6 +99,11 @@ class Membership:
         self._session: SessionState | None = None
         self._controller: ControllerInfo | None = None
         self._recovery = Tasks()
+        metrics.gauge(
+            "pylog_is_controller",
+            "1 on the broker that knows itself as controller.",
+            read=lambda: self.is_controller,
+        )
 
     # -- joining and leaving ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,94 @@
+"""The two listeners of a broker: one for clients, one for the other brokers of its cluster."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from pylog.broker.config import BrokerConfig, ListenerConfig
+from pylog.metrics import Metrics
+from pylog.model import NodeAddress
+from pylog.net.connection import FrameHandler
+from pylog.net.listener import Listener
+
+_logger = logging.getLogger(__name__)
+
+
+class Listeners:
+    """Both listeners; a standalone broker has none for other brokers."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metrics: Metrics,
+        *,
+        clients: FrameHandler,
+        brokers: FrameHandler,
+        client_delay_ms: Callable[[str], int],
+    ) -> None:
+        """Make them, not listening yet.
+
+        Args:
+            config: addresses and limits.
+            metrics: where open connections are counted.
+            clients: handles what clients send.
+            brokers: handles what other brokers send.
+            client_delay_ms: see `Quotas.connection_delay_ms`.
+        """
+        self._config = config
+        self._metrics = metrics
+        self._client = self._listener("client", clients, client_delay_ms)
+        self._internal = self._listener("internal", brokers, lambda host: 0) if config.internal else None
+
+    def open(self) -> tuple[NodeAddress, NodeAddress]:
+        """Bind both, serve other brokers, and return the addresses that clients and brokers are told to connect to.
+
+        Clients that connect now wait for `serve_clients`.
+
+        Raises:
+            OSError: an address is taken.
+        """
+        config = self._config
+        client = self._bind(self._client, config.client)
+        if self._internal is None or config.internal is None:
+            return client, client
+        internal = self._bind(self._internal, config.internal)
+        self._internal.start()
+        return client, internal
+
+    def serve_clients(self) -> None:
+        """Begin to answer clients."""
+        self._client.start()
+
+    def close_clients(self) -> None:
+        """Close the connections of clients, and take no more."""
+        self._client.close()
+
+    def close_internal(self) -> None:
+        """Close the connections of other brokers, and take no more."""
+        if self._internal is not None:
+            self._internal.close()
+
+    def _bind(self, listener: Listener, config: ListenerConfig) -> NodeAddress:
+        bound_port = listener.open(config.host, config.port)
+        # Port 0 means any free one; clients need to know which one it became.
+        port = config.advertised_port or bound_port
+        return NodeAddress(self._config.broker_id, config.advertised_host, port)
+
+    def _listener(self, name: str, handler: FrameHandler, delay_ms: Callable[[str], int]) -> Listener:
+        settings = self._config.settings
+        listener = Listener(
+            name,
+            handler,
+            max_frame_bytes=int(settings["socket.request.max.bytes"]),
+            max_connections=int(settings["max.connections"]),
+            on_event=partial(_log_connection, name),
+            delay_ms=delay_ms,
+        )
+        self._metrics.gauge(
+            "pylog_connections", "Open connections.", read=lambda: len(listener.connections), listener=name
+        )
+        return listener
+
+
+def _log_connection(listener: str, event: str, peer: str, reason: str) -> None:
+    _logger.warning("%s listener=%s peer=%s reason=%s", event, listener, peer, reason)
