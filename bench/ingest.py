@@ -32,7 +32,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from pylog.client.avro import parse
 from pylog.client.raw import RawClient, RawConfig
-from pylog.daemon.web import WebServer, json_answer
 from pylog.ingest.avro import AvroColumns, column_type
 from pylog.ingest.decode import decode, whole_batches
 from pylog.ingest.fetch import positions, read_range
@@ -41,6 +40,7 @@ from pylog.ingest.spark import DEFAULT_MASTER, session
 from pylog.testing import BrokerProcess
 from pylog.wire.api.offsets import LATEST_TIMESTAMP
 from tests.servers.maven import jars
+from tests.servers.web import WebServer, json_answer
 
 TOPIC = "events"
 PARTITIONS = 8

@@ -32,14 +32,14 @@ def count(
     from pylog.audit import counter
     from pylog.daemon.notices import Notices
     from pylog.daemon.stop import Stop
-    from pylog.daemon.web import WebServer, metrics_answerer
+    from pylog.daemon.web import WebServer, metrics_app
     from pylog.metrics import Metrics
 
     stop, metrics = Stop(), Metrics()
     stop.on_signals()
     with ExitStack() as stack:
         if loaded.metrics_listen is not None:
-            stack.enter_context(WebServer(*loaded.metrics_listen, metrics_answerer(metrics)))
+            stack.enter_context(WebServer(*loaded.metrics_listen, metrics_app(metrics)))
         counter.run(loaded, stop, Notices(), metrics)
 
 

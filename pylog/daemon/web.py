@@ -1,119 +1,123 @@
-"""A small HTTP/1.1 server: one function answers, threads wait.
+"""HTTP of the pipeline's programs: one ASGI application on uvicorn, on a thread of its own and within limits.
 
-For metrics and the registry's API, a few requests a second; a request is read whole, within limits, before it is
-answered.
+The registry's REST API and every ``/metrics`` page are served here.  A broker's admin socket has its own small server,
+because a broker imports nothing of the pipeline.
 """
 
-import json
+import asyncio
+import socket
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Self, TypeAlias
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Self
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pylog.errors import ConfigError
 from pylog.metrics import Metrics
 
 MAX_BODY_BYTES = 4 << 20
-"""A longer body is refused before it is read."""
+"""A longer body is refused; if Content-Length says its size, before it is read."""
 
 MAX_CONNECTIONS = 256
-"""Connections at once; one more waits in the kernel's queue."""
+"""Connections at once; one more is closed as soon as it is accepted."""
 
 IDLE_S = 60.0
-"""A connection on which nothing comes for so long is closed."""
+"""How long a client may take to send a request, and how long an unused connection stays open."""
 
-_METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE")
-_JSON = "application/json"
+DRAIN_S = 5.0
+"""How long a stop waits for the requests that are being answered."""
 
-
-@dataclass(frozen=True, slots=True)
-class WebRequest:
-    """One request.
-
-    Attributes:
-        method: GET, POST, PUT or DELETE; HEAD comes as GET.
-        parts: the path's parts, unquoted: ``/a/b%2Fc`` is ("a", "b/c").
-        query: the last value of each name.
-        headers: names in lower case.
-        target: path and query as they came.
-    """
-
-    method: str
-    parts: tuple[str, ...]
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-    body: bytes
-    target: str
+METRICS_TYPE = "text/plain; version=0.0.4"
 
 
-@dataclass(frozen=True, slots=True)
-class WebAnswer:
-    """What goes back."""
-
-    status: int
-    body: bytes
-    content_type: str = _JSON
-    headers: Mapping[str, str] = field(default_factory=dict)
+def metrics_app(metrics: Metrics) -> Starlette:
+    """Return an application that answers ``GET /metrics``."""
+    return Starlette(routes=[metrics_route(metrics)])
 
 
-Answerer: TypeAlias = Callable[[WebRequest], WebAnswer]
-"""Called on many threads at once."""
+def metrics_route(metrics: Metrics) -> Route:
+    """Return the route ``GET /metrics``."""
+
+    def answer(_: Request) -> Response:  # not async: a gauge may wait for a lock
+        return Response(metrics.render(), headers={"content-type": METRICS_TYPE})
+
+    return Route("/metrics", answer)
 
 
-def json_answer(status: int, body: object, content_type: str = _JSON) -> WebAnswer:
-    """Return *body* as JSON."""
-    return WebAnswer(status, json.dumps(body, ensure_ascii=False).encode(), content_type)
-
-
-def metrics_answerer(metrics: Metrics) -> Answerer:
-    """Return what answers ``GET /metrics``."""
-
-    def answer(request: WebRequest) -> WebAnswer:
-        if request.parts != ("metrics",) or request.method != "GET":
-            return json_answer(404, {"error": "wanted GET /metrics"})
-        return WebAnswer(200, metrics.render().encode(), "text/plain; version=0.0.4")
-
-    return answer
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT``.
+async def read_body(request: Request) -> bytes:
+    """Return a request's body.
 
     Raises:
-        ConfigError: it is none.
+        HTTPException: 413, it is longer than `MAX_BODY_BYTES`; 408, it did not arrive within `IDLE_S`.
     """
-    host, colon, port = text.rpartition(":")
-    if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
-        raise ConfigError(f"{text!r}: wanted HOST:PORT")
-    return host.strip("[]"), int(port)
+    size = request.headers.get("content-length", "0")
+    parts: list[bytes] = []
+    size_bytes = int(size) if size.isdecimal() else 0
+    try:
+        async with asyncio.timeout(IDLE_S):
+            if size_bytes <= MAX_BODY_BYTES:
+                size_bytes = 0
+                async for part in request.stream():
+                    parts.append(part)
+                    size_bytes += len(part)
+                    if size_bytes > MAX_BODY_BYTES:
+                        break
+    except TimeoutError as error:
+        raise HTTPException(408, headers={"connection": "close"}) from error
+    if size_bytes > MAX_BODY_BYTES:
+        message = f"request body must be at most {MAX_BODY_BYTES} bytes, got {size_bytes} or more"
+        raise HTTPException(413, message, headers={"connection": "close"})
+    return b"".join(parts)
 
 
 class WebServer:
-    """Listens while its context is entered.
+    """Listens from the start, answers while its context is entered.
 
     Args:
         host: address to listen on.
         port: 0 takes a free one.
-        answer: answers every request.
+        app: answers every request.
 
     Raises:
         ConfigError: the address cannot be listened on.
     """
 
-    def __init__(self, host: str, port: int, answer: Answerer) -> None:
+    def __init__(self, host: str, port: int, app: ASGIApp) -> None:
         try:
-            self._server = _Server((host, port), _handler(answer))
+            self._socket = socket.create_server(
+                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=MAX_CONNECTIONS
+            )
         except OSError as error:
             raise ConfigError(f"{host}:{port} cannot be listened on: {error.strerror}") from error
-        self._thread = threading.Thread(target=self._server.serve_forever, name="web", daemon=True)
-
-    @property
-    def port(self) -> int:
+        # Connections inherit it.  asyncio sets it only for sockets that name their protocol; without it each answer,
+        # whose head and body are written apart, waits 40 ms for the client's acknowledgement.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http=_Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="error",  # a client's bad request is answered, not logged
+                access_log=False,
+                server_header=False,
+                backlog=MAX_CONNECTIONS,
+                timeout_keep_alive=int(IDLE_S),
+                timeout_graceful_shutdown=int(DRAIN_S),
+            )
+        )
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="web", daemon=True)
+        self.port = int(self._socket.getsockname()[1])
         """Where it listens."""
-        return int(self._server.server_address[1])
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -122,84 +126,39 @@ class WebServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.should_exit = True
         self._thread.join()
+        self._socket.close()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
+class _Connection(H11Protocol):
+    """A connection with the bounds that uvicorn lacks: their number, a head that never comes, a stalled reader.
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        super().__init__(address, handler)
+    uvicorn starts its clock after the first answer: a client that connects and sends nothing would stay for ever.
+    """
 
-    def process_request(self, request: object, client_address: object) -> None:
-        self._free.acquire()
-        super().process_request(request, client_address)  # type: ignore[arg-type]
+    _stalled: asyncio.TimerHandle | None = None
 
-    def process_request_thread(self, request: object, client_address: object) -> None:
-        try:
-            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
-        finally:
-            self._free.release()
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.close()
+        else:
+            self.timeout_keep_alive_task = self.loop.call_later(IDLE_S, self.timeout_keep_alive_handler)
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a client that went away; an answerer answers its own errors."""
+    def data_received(self, data: bytes) -> None:
+        waiting = self.timeout_keep_alive_task
+        super().data_received(data)
+        is_head_complete = self.cycle is not None and not self.cycle.response_complete
+        if waiting is not None and not is_head_complete and not self.transport.is_closing():
+            # The same deadline as before: a head that comes byte by byte must not move it.
+            self.timeout_keep_alive_task = self.loop.call_at(waiting.when(), self.timeout_keep_alive_handler)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(IDLE_S, self.transport.abort)
 
-def _handler(answer: Answerer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        server_version = "pylog"
-        sys_version = ""
-        timeout = IDLE_S
-        # Answers are small and follow each other on one connection: waiting for more to send only delays them.
-        disable_nagle_algorithm = True
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-        def _serve(self) -> None:
-            length = self.headers.get("Content-Length", "0")
-            if self.headers.get("Transfer-Encoding") or not length.isdecimal() or int(length) > MAX_BODY_BYTES:
-                self.close_connection = True
-                self._send(
-                    json_answer(
-                        413,
-                        {
-                            "error_code": 413,
-                            "message": f"a body of {length} bytes is refused; "
-                            f"at most {MAX_BODY_BYTES} with Content-Length are wanted",
-                        },
-                    )
-                )
-                return
-            split = urlsplit(self.path)
-            self._send(
-                answer(
-                    WebRequest(
-                        "GET" if self.command == "HEAD" else self.command,
-                        tuple(unquote(part) for part in split.path.split("/") if part),
-                        {name: values[-1] for name, values in parse_qs(split.query, keep_blank_values=True).items()},
-                        {name.lower(): value for name, value in self.headers.items()},
-                        self.rfile.read(int(length)),
-                        self.path,
-                    )
-                )
-            )
-
-        def _send(self, found: WebAnswer) -> None:
-            self.send_response(found.status)
-            self.send_header("Content-Type", found.content_type)
-            self.send_header("Content-Length", str(len(found.body)))
-            for name, value in found.headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(found.body)
-
-    for method in _METHODS:
-        setattr(Handler, f"do_{method}", Handler._serve)
-    return Handler
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
-from pylog.daemon.web import WebServer, metrics_answerer
+from pylog.daemon.web import WebServer, metrics_app
 from pylog.errors import PylogError
 from pylog.metrics import Metrics
 from pylog.mirror.config import MirrorConfig
@@ -37,7 +37,7 @@ def run(config: MirrorConfig, stop: Stop, notices: Notices, relay: Relay | None 
     backoff_s = _FIRST_BACKOFF_S
     with ExitStack() as stack:
         if config.metrics_listen is not None:
-            server = stack.enter_context(WebServer(*config.metrics_listen, metrics_answerer(metrics)))
+            server = stack.enter_context(WebServer(*config.metrics_listen, metrics_app(metrics)))
             notices.tell(time.monotonic(), "info", "ready", port=server.port)
         scout = Scout(config, meters, notices)
         scout.start()

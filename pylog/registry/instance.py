@@ -10,7 +10,7 @@ from pylog.daemon.stop import Stop
 from pylog.daemon.web import WebServer
 from pylog.errors import ApiError, Unreachable
 from pylog.metrics import Metrics
-from pylog.registry.api import Api
+from pylog.registry.api import new_app
 from pylog.registry.avro import Level
 from pylog.registry.replica import Replica, TopicConfig, ensure_topic
 from pylog.registry.service import Service
@@ -69,7 +69,7 @@ def run(config: RegistryConfig, stop: Stop, notices: Notices) -> None:
         while not replica.wait_loaded(_LOOK_S):
             if stop.is_wanted:
                 return
-        with WebServer(*config.listen, Api(service, metrics)) as server:
+        with WebServer(*config.listen, new_app(service, metrics)) as server:
             service.election.start()
             notices.tell(time.monotonic(), "info", "ready", port=server.port)
             while not stop.wait(_LOOK_S):

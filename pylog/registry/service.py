@@ -8,14 +8,13 @@ that whatever still arrives is either read before or passed over after.
 import http.client
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from pylog.client.connection import Connection
 from pylog.client.producer import Producer
 from pylog.daemon.notices import Notices
-from pylog.daemon.web import WebAnswer, WebRequest
 from pylog.errors import PylogError
 from pylog.model import Offset
 from pylog.registry import faults
@@ -37,6 +36,23 @@ PRIMARY_WAIT_S = 15.0
 """How long a change waits for a primary: a session's time-out and a claim."""
 
 _T = TypeVar("_T")
+
+
+class PrimaryRequest(NamedTuple):
+    """A request to forward; `target` is path and query as they came, `headers` ignores case."""
+
+    method: str
+    target: str
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class PrimaryAnswer(NamedTuple):
+    """What the primary answered."""
+
+    status: int
+    body: bytes
+    content_type: str
 
 
 class Service:
@@ -94,7 +110,7 @@ class Service:
                 self._append(change.writes)
             return change.answer, self.replica.next_offset
 
-    def forward(self, request: WebRequest) -> WebAnswer:
+    def forward(self, request: PrimaryRequest) -> PrimaryAnswer:
         """Have the primary answer, and wait until this copy has what it did.
 
         Raises:
@@ -113,7 +129,7 @@ class Service:
                 {FORWARD_HEADER: "true", "Content-Type": request.headers.get("content-type", "application/json")},
             )
             response = connection.getresponse()
-            answer = WebAnswer(response.status, response.read(), response.headers.get_content_type())
+            answer = PrimaryAnswer(response.status, response.read(), response.headers.get_content_type())
         except (OSError, http.client.HTTPException) as error:
             raise faults.forward_failed(f"{url}: {error}") from error
         finally:

@@ -19,12 +19,12 @@ from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from pylog.cli.app import run as pylog
 from pylog.client.avro import AvroSerializer, RegistryClient
 from pylog.client.raw import RawClient
-from pylog.daemon.web import WebServer
 from pylog.ingest.fetch import positions
 from pylog.ingest.spark import cause_of
 from pylog.testing import BrokerProcess
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tests.pipeline.conftest import Topics
+from tests.servers.web import WebServer
 from tests.unit.ingest.test_avro_columns import NEW, OLD, Registry
 
 NOW_MS = 1_700_000_000_123

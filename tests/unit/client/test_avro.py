@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pylog.client.avro import AvroDeserializer, AvroSerializer, RegistryClient, RegistryUnreachable, SchemaError
-from pylog.daemon.web import WebAnswer, WebRequest, WebServer, json_answer
+from tests.servers.web import WebAnswer, WebRequest, WebServer, json_answer
 
 RECORD = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 

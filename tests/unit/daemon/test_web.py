@@ -1,55 +1,136 @@
-"""The small HTTP server: limits, keep-alive, paths."""
+"""HTTP of the pipeline's programs: limits, keep-alive, HEAD, a stop that waits."""
 
 import http.client
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
-from pylog.daemon.web import MAX_BODY_BYTES, WebAnswer, WebRequest, WebServer, metrics_answerer, split_address
+from pylog.daemon import web
+from pylog.daemon.web import MAX_BODY_BYTES, WebServer, metrics_app, read_body
 from pylog.errors import ConfigError
 from pylog.metrics import Metrics
 
 
-def echo(request: WebRequest) -> WebAnswer:
-    text = f"{request.method} {request.parts} {dict(request.query)} {request.body!r}"
-    return WebAnswer(200, text.encode(), "text/plain")
+async def echo(request: Request) -> Response:
+    return PlainTextResponse(await read_body(request))
+
+
+ECHO = Starlette(routes=[Route("/", echo, methods=["GET", "POST"])])
 
 
 @pytest.fixture
 def server() -> Iterator[WebServer]:
-    with WebServer("127.0.0.1", 0, echo) as running:
+    with WebServer("127.0.0.1", 0, ECHO) as running:
         yield running
 
 
-def test_paths_are_unquoted_after_they_are_split(server: WebServer) -> None:
+def connect(server: WebServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), 10)
+
+
+def test_requests_follow_each_other_on_one_connection(server: WebServer) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
-    for _ in range(2):  # on one connection
-        connection.request("POST", "/a%2Fb/c?x=1&x=2&y=", b"body")
-        assert connection.getresponse().read() == b"POST ('a/b', 'c') {'x': '2', 'y': ''} b'body'"
+    for body in (b"one", b"two"):
+        connection.request("POST", "/", body)
+        kept = connection.sock
+        assert connection.getresponse().read() == body
+        assert connection.sock is kept is not None
+    connection.close()
+
+
+def test_a_head_has_no_body(server: WebServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    for _ in range(2):  # a body would be taken for the next answer
+        connection.request("HEAD", "/")
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"")
     connection.close()
 
 
 def test_a_long_body_is_refused_before_it_is_read(server: WebServer) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), 10) as connection:
+    with connect(server) as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1))
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))  # to its end: the connection is closed
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"request body must be at most 4194304 bytes, got 4194305 or more" in answer
+
+
+def test_a_long_body_of_unknown_length_is_refused_too(server: WebServer) -> None:
+    with connect(server) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        chunk = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
+        connection.sendall(chunk * (MAX_BODY_BYTES // (1 << 16) + 1))
         assert connection.recv(100).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab"])
+def test_a_request_that_does_not_come_ends_the_connection(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(web, "IDLE_S", 0.05)
+    with WebServer("127.0.0.1", 0, ECHO) as server, connect(server) as connection:
+        connection.sendall(sent)
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 408") if b"\r\n\r\n" in sent else answer == b""
+
+
+def test_one_connection_too_many_is_closed_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "MAX_CONNECTIONS", 1)
+    with WebServer("127.0.0.1", 0, ECHO) as server, connect(server) as first:
+        first.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert first.recv(4096).startswith(b"HTTP/1.1 200")
+        with connect(server) as second:
+            assert second.recv(100) == b""
+        first.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert first.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_a_stop_waits_for_the_answer_that_is_under_way() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(_: Request) -> Response:
+        begun.set()
+        may_end.wait(10)
+        return PlainTextResponse("whole")
+
+    def end_once_stopping(server: WebServer) -> None:
+        with suppress(OSError):
+            while True:
+                connect(server).close()
+        may_end.set()
+
+    with WebServer("127.0.0.1", 0, Starlette(routes=[Route("/", slow)])) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.request("GET", "/")
+        begun.wait(10)
+        threading.Thread(target=end_once_stopping, args=(server,), daemon=True).start()
+    assert connection.getresponse().read() == b"whole"
+    with pytest.raises(ConnectionRefusedError):
+        connect(server)
 
 
 def test_metrics_are_scraped() -> None:
     metrics = Metrics()
     metrics.counter("things_total", "Things.").add(3)
-    answer = metrics_answerer(metrics)
-    assert b"things_total 3" in answer(WebRequest("GET", ("metrics",), {}, {}, b"", "/metrics")).body
-    assert answer(WebRequest("POST", ("metrics",), {}, {}, b"", "/metrics")).status == 404
+    with WebServer("127.0.0.1", 0, metrics_app(metrics)) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert b"things_total 3" in answer.read()
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4"
+        for method, path, status in (("POST", "/metrics", 405), ("GET", "/other", 404)):
+            connection.request(method, path)
+            refused = connection.getresponse()
+            refused.read()
+            assert refused.status == status
+        connection.close()
 
 
 def test_a_taken_address_is_named(server: WebServer) -> None:
     with pytest.raises(ConfigError, match=str(server.port)):
-        WebServer("127.0.0.1", server.port, echo)
-
-
-@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:70000"])
-def test_an_address_that_is_none(text: str) -> None:
-    with pytest.raises(ConfigError, match="HOST:PORT"):
-        split_address(text)
+        WebServer("127.0.0.1", server.port, ECHO)

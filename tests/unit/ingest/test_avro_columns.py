@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pylog.client.avro import AvroSerializer, RegistryClient, RegistryUnreachable, SchemaError
-from pylog.daemon.web import WebAnswer, WebRequest, WebServer, json_answer
 from pylog.ingest.avro import AvroColumns, column_type, latest_schema
+from tests.servers.web import WebAnswer, WebRequest, WebServer, json_answer
 
 
 def record(*fields: dict[str, Any], name: str = "Login") -> str:
