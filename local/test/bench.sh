@@ -5,10 +5,12 @@
 . "$(dirname "$0")/../lib.sh"
 
 BENCH="${BENCH:-paper}"
-[[ -f "bench/$BENCH.py" ]] || die "no benchmark is called $BENCH; bench/README.md lists them"
+found=(bench/*/"$BENCH.py")
+[[ -f "${found[0]}" ]] || die "no benchmark is called $BENCH; bench/README.md lists them"
+module=${found[0]%.py}
 # The load generator is a C program over librdkafka: a client in Python would be slower than the broker it measures.
 packages='gcc libc6-dev librdkafka-dev'
 # Only where they are compared with.
 if [[ "$BENCH" == figures || "$BENCH" == growth ]]; then packages+=' rabbitmq-server'; fi
 EXTRA_PACKAGES="$packages" local/setup.sh
-exec "$VENV/bin/python" -m "bench.$BENCH" "$@"
+exec "$VENV/bin/python" -m "${module//\//.}" "$@"

@@ -1,0 +1,1 @@
+"""One broker: what it is asked for, what it costs, how long it takes."""

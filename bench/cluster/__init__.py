@@ -1,0 +1,1 @@
+"""Three brokers: replication, failover, and what partitions cost."""

@@ -1,0 +1,1 @@
+"""One piece of code without a network, in microseconds."""

@@ -1,0 +1,127 @@
+"""CPU of the broker's hot path without a network: one Produce or Fetch request from frame to reply, in microseconds.
+
+python -m bench.micro.produce_path [--requests 50000] [--profile]
+
+Each figure is the best of several rounds, so that a busy neighbour shows as little as possible.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import pstats
+import struct
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from pylog.broker.acks import Acknowledgements
+from pylog.broker.fetch import FetchHandler
+from pylog.broker.partitions import Partitions
+from pylog.broker.produce import ProduceHandler
+from pylog.broker.quotas import Quotas
+from pylog.broker.requests import Requests
+from pylog.broker.settings import parse_broker_settings
+from pylog.broker.throttles import Throttles
+from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
+from pylog.log.directory import LogDirectory
+from pylog.metrics import Metrics
+from pylog.net.connection import Connection
+from pylog.wire import records
+from pylog.wire.records import Record
+
+ROUNDS = 5
+
+
+class _NoConnection:
+    peer = "bench"
+
+
+def _produce_frame(batch_records: int) -> bytes:
+    batch = records.encode_batch([Record(number, 1, None, b"x" * 200) for number in range(batch_records)])
+    topic = b"bench"
+    body = struct.pack(">hhi", -1, 1, 1000) + struct.pack(">ih", 1, len(topic)) + topic
+    body += struct.pack(">iii", 1, 0, len(batch)) + batch
+    return struct.pack(">hhih", 0, 7, 1, 5) + b"bench" + body
+
+
+def _fetch_frame(offset: int, max_bytes: int) -> bytes:
+    topic = b"bench"
+    body = struct.pack(">iiiibii", -1, 0, 1, max_bytes, 0, 0, -1) + struct.pack(">ih", 1, len(topic)) + topic
+    body += struct.pack(">iiiqqi", 1, 0, -1, offset, -1, max_bytes) + struct.pack(">ih", 0, 0)
+    return struct.pack(">hhih", 1, 11, 1, 5) + b"bench" + body
+
+
+def _requests(directory: Path) -> Requests:
+    settings = parse_broker_settings({})
+    partitions = Partitions(LogDirectory.open(directory, broker_id=0), 0, settings)
+    state = PartitionImage(0, 0, (0,), (0,), 0)
+    image = ClusterImage(1, 1, "bench", 0, topics={"bench": TopicImage("bench", uuid.uuid4(), {0: state})})
+    partitions.switch(image, partitions.prepare(image))
+    metrics = Metrics()
+
+    def now_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+    acks = Acknowledgements(partitions, now_ms)
+    fetch = FetchHandler(
+        partitions,
+        metrics,
+        max_bytes=55 << 20,
+        now_ms=now_ms,
+        advanced=acks.changed,
+        throttles=Throttles(0, settings, partitions, now_ms),
+    )
+    produce = ProduceHandler(partitions, metrics, now_ms=now_ms, appended=fetch.changed, acknowledgements=acks)
+    return Requests(cast(Any, None), produce, fetch, Quotas(metrics, now_ms), metrics)
+
+
+def _best_us(run: Callable[[], None], count: int) -> float:
+    best = float("inf")
+    for _ in range(ROUNDS):
+        began = time.process_time_ns()
+        for _ in range(count):
+            run()
+        best = min(best, (time.process_time_ns() - began) / count / 1000)
+    return best
+
+
+def _repeat(run: Callable[[], None], count: int) -> None:
+    for _ in range(count):
+        run()
+
+
+async def _main(count: int, profile: bool) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        requests = _requests(Path(directory))
+        connection = cast(Connection, _NoConnection())
+        rows: dict[str, tuple[bytes, int]] = {
+            "produce, 1 x 200 bytes": (_produce_frame(1), count),
+            "produce, 50 x 200 bytes": (_produce_frame(50), count // 5),
+            "fetch, 200 KB": (_fetch_frame(0, 200_000), count // 5),
+        }
+        for name, (frame, number) in rows.items():
+            buffer = bytearray(frame)
+            view = memoryview(buffer)
+
+            def run(view: memoryview = view, buffer: bytearray = buffer, frame: bytes = frame) -> None:
+                buffer[:] = frame  # a produced batch was patched in place
+                requests.on_frame(connection, view)
+
+            if profile:
+                profiler = cProfile.Profile()
+                profiler.runcall(_repeat, run, number)
+                print(name)
+                pstats.Stats(profiler).sort_stats("tottime").print_stats(14)
+            else:
+                print(f"{name:26} {_best_us(run, number):8.2f} us")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=50_000)
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+    asyncio.run(_main(options.requests, options.profile))

@@ -1,0 +1,1 @@
+"""The paper's workload and its claims, beside Apache Kafka and others."""
