@@ -84,7 +84,7 @@ async def _broker(directory: Path) -> tuple[Requests, GroupCoordinator]:
     image = ClusterImage(1, 1, "bench", 0, brokers=brokers, topics=topics)
     changed = partitions.switch(image, partitions.prepare(image))
     metrics = Metrics()
-    acknowledgements = Acknowledgements(partitions, _now_ms)
+    acknowledgements = Acknowledgements(_now_ms)
     fetch = FetchHandler(
         partitions,
         metrics,

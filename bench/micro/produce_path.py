@@ -65,7 +65,7 @@ def _requests(directory: Path) -> Requests:
     def now_ms() -> int:
         return time.time_ns() // 1_000_000
 
-    acks = Acknowledgements(partitions, now_ms)
+    acks = Acknowledgements(now_ms)
     fetch = FetchHandler(
         partitions,
         metrics,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from pylog.broker.partitions import Partitions
+from pylog.broker.partitions import Partition
 from pylog.broker.timer import Alarm
 from pylog.delayed import DelayedRequests
 from pylog.errors import ErrorCode
@@ -22,9 +22,11 @@ class Appended(NamedTuple):
     """What waits: everything up to *last_offset*, written under *leader_epoch*.
 
     Attributes:
+        partition: where it was written; another incarnation of the topic has another one.
         is_local: it waits for this broker's own sync only (acks=1 under `flush.messages` or `flush.ms`).
     """
 
+    partition: Partition
     last_offset: Offset
     leader_epoch: int
     is_local: bool = False
@@ -40,8 +42,7 @@ class _Waiting:
 class Acknowledgements:
     """Everything that waits for a high watermark."""
 
-    def __init__(self, partitions: Partitions, now_ms: Callable[[], int]) -> None:
-        self._partitions = partitions
+    def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._delayed: DelayedRequests[Key, _Waiting] = DelayedRequests()
         self._alarm = Alarm(self._time_is_up, now_ms)
@@ -84,24 +85,11 @@ class Acknowledgements:
     def _settle(self, waiting: _Waiting) -> bool:
         """Decide what can be decided; return whether nothing is left."""
         for key, appended in list(waiting.left.items()):
-            error = self._result(key, appended)
+            error = _result(appended)
             if error is not None:
                 waiting.errors[key] = error
                 del waiting.left[key]
         return not waiting.left
-
-    def _result(self, key: Key, appended: Appended) -> ErrorCode | None:
-        partition = self._partitions.get(*key)
-        if partition is None or partition.leading is None or partition.leading_since > appended.leader_epoch:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if partition.log is None or partition.log.offline is not None:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        reached = partition.log.countable_end_offset if appended.is_local else partition.log.high_watermark
-        if reached > appended.last_offset:
-            return ErrorCode.NONE
-        if not appended.is_local and partition.leading.is_under_min_isr():
-            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        return None
 
     def _time_is_up(self) -> None:
         for waiting in self._delayed.expire(self._now_ms()):
@@ -110,3 +98,17 @@ class Acknowledgements:
         next_ms = self._delayed.next_deadline_ms()
         if next_ms is not None:
             self._alarm.ask(next_ms)
+
+
+def _result(appended: Appended) -> ErrorCode | None:
+    partition = appended.partition
+    if partition.leading is None or partition.leading_since > appended.leader_epoch:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # also where the topic was deleted, or this replica moved away
+    if partition.log is None or partition.log.offline is not None:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    reached = partition.log.countable_end_offset if appended.is_local else partition.log.high_watermark
+    if reached > appended.last_offset:
+        return ErrorCode.NONE
+    if not appended.is_local and partition.leading.is_under_min_isr():
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    return None

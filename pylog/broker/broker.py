@@ -72,7 +72,7 @@ class Broker:
         )
         partitions.registered_epoch = lambda: membership.broker_epoch
 
-        self.acknowledgements = Acknowledgements(partitions, steady_ms)
+        self.acknowledgements = Acknowledgements(steady_ms)
         self._flusher = Flusher(now_ms=steady_ms, synced=self._synced)
         partitions.on_unsynced = self._flusher.unsynced
         self._throttles = Throttles(broker_id, settings, partitions, steady_ms)

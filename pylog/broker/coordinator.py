@@ -11,7 +11,7 @@ import os
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from pylog.broker.acks import Acknowledgements, Appended
 from pylog.broker.partitions import Partition, Partitions
@@ -61,12 +61,21 @@ MAX_NAME_CHARACTERS = 255
 MAX_GROUP_ID_CHARACTERS = 8191
 """Four bytes each still fit into the length of a string in the topic's records."""
 
+FORGET_REST_MS = 5_000
+"""How long the deletion of offsets that was refused rests before it is tried again."""
+
+MAX_FORGOTTEN_AT_ONCE = 1_000
+"""Offsets deleted by one batch of records."""
+
 LOAD_BYTES = 1 << 20
 """Read at a time when a partition is loaded."""
 
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(100 << 20)}
 
 MessageT = TypeVar("MessageT", bound=Message)
+
+_Place: TypeAlias = tuple[str, tuple[str, int]]
+"""Where an offset is kept: group, and topic and partition."""
 
 
 @dataclass(slots=True)
@@ -76,6 +85,11 @@ class _Shard:
     Attributes:
         end_offset: what was read ends there.
         read: groups by name, from when they were read until they may be asked.
+        remade: topics that were deleted, or deleted and made again, while it was loading.
+        newest: log offset of the newest commit that replicas still lack.
+        void: offsets of topics that are gone, which nobody is told any more and the log still has; each with a number
+            that tells it from a later one of that place.
+        forget_ms: when to try again to delete these from the log.
     """
 
     number: int
@@ -85,6 +99,12 @@ class _Shard:
     read: dict[str, Group] | None = None
     groups: dict[str, Group] = field(default_factory=dict)
     offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = field(default_factory=dict)
+    remade: set[str] = field(default_factory=set)
+    newest: dict[_Place, Offset] = field(default_factory=dict)
+    void: dict[_Place, int] = field(default_factory=dict)
+    void_count: int = 0
+    forget_ms: int = 0
+    is_forgetting: bool = False
 
 
 class GroupCoordinator:
@@ -131,7 +151,7 @@ class GroupCoordinator:
         self._is_creating_topic = False
         self._max_metadata_bytes = int(settings["offset.metadata.max.bytes"])
         self._shards: dict[int, _Shard] = {}
-        self._known_topics: frozenset[str] = frozenset()
+        self._known_topics: Mapping[str, uuid.UUID] = {}
         self._tasks = Tasks()
         self._commits = metrics.counter("pylog_offset_commits_total", "Offsets committed by groups.")
         metrics.gauge(
@@ -153,10 +173,15 @@ class GroupCoordinator:
         for partition in changed:
             if partition.key.topic == group_records.TOPIC:
                 self._leadership_changed(partition)
-        topics = frozenset(self._partitions.image.topics)
-        gone, self._known_topics = self._known_topics - topics, topics
-        if gone:
-            self._forget_topics(gone)
+        topics = {name: topic.topic_id for name, topic in self._partitions.image.topics.items()}
+        # By id: only the newest of several images is applied, so a topic may be another one and was never missing.
+        gone = {name for name, topic_id in self._known_topics.items() if topics.get(name) != topic_id}
+        self._known_topics = topics
+        for shard in self._shards.values() if gone else ():
+            if shard.is_loaded:
+                self._void_topics(shard, lambda name: name in gone)
+            else:
+                shard.remade |= gone
 
     # -- where a group is ------------------------------------------------------------------------------------------
 
@@ -322,19 +347,41 @@ class GroupCoordinator:
             committed.commit_timestamp = now_ms
             rows.append(group_records.encode_offset(OffsetKey(group_id, topic, partition), committed, now_ms))
         written = self._append(shard, rows)
+        if isinstance(written, Appended) or written is ErrorCode.NONE:
+            for key in offsets:
+                shard.void.pop((group_id, key), None)  # the log has a newer one behind it
         if isinstance(written, Appended):
-            return self._commit_later(shard, group_id, offsets, written)
+            for key in offsets:
+                shard.newest[group_id, key] = written.last_offset
+            ids = {topic: self._known_topics.get(topic) for topic, _ in offsets}
+            return self._commit_later(shard, group_id, offsets, written, ids)
         return self._committed(shard, group_id, offsets, written)
 
     async def _commit_later(
-        self, shard: _Shard, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset], written: Appended
+        self,
+        shard: _Shard,
+        group_id: str,
+        offsets: Mapping[tuple[str, int], CommittedOffset],
+        written: Appended,
+        ids: Mapping[str, uuid.UUID | None],
     ) -> ErrorCode:
-        return self._committed(shard, group_id, offsets, await self._settled(shard, written))
+        error = await self._settled(shard, written)
+        lasting = dict(offsets)
+        for key in offsets:
+            is_newest = shard.newest.get((group_id, key)) == written.last_offset
+            if is_newest:
+                del shard.newest[group_id, key]
+            if self._known_topics.get(key[0]) != ids[key[0]]:
+                # Its topic was deleted meanwhile, and perhaps made again.
+                del lasting[key]
+                if is_newest:
+                    self._void(shard, group_id, key)
+        return self._committed(shard, group_id, lasting, error)
 
     def _committed(
         self, shard: _Shard, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset], error: ErrorCode
     ) -> ErrorCode:
-        if error is ErrorCode.NONE:
+        if error is ErrorCode.NONE and offsets:
             if group_id not in shard.groups:
                 shard.groups[group_id] = Group(group_id, self._config)
             shard.offsets.setdefault(group_id, {}).update(offsets)
@@ -351,9 +398,7 @@ class GroupCoordinator:
 
     async def delete_offsets(self, group_id: str, wanted: Iterable[tuple[str, int]]) -> ErrorCode:
         """Forget committed offsets."""
-        return await self._delete_offsets(self._shard_of(group_id), group_id, wanted)
-
-    async def _delete_offsets(self, shard: _Shard, group_id: str, wanted: Iterable[tuple[str, int]]) -> ErrorCode:
+        shard = self._shard_of(group_id)
         known = shard.offsets.get(group_id, {})
         gone = [key for key in wanted if key in known]
         now_ms = self._wall_ms()
@@ -469,7 +514,7 @@ class GroupCoordinator:
         self._appended((group_records.TOPIC, shard.number))
         if log.high_watermark > result.last_offset:
             return ErrorCode.NONE
-        return Appended(result.last_offset, partition.leader_epoch)
+        return Appended(partition, result.last_offset, partition.leader_epoch)
 
     async def _sweep(self) -> None:
         while True:
@@ -484,6 +529,8 @@ class GroupCoordinator:
                 for group in [one for one in shard.groups.values() if one.wake_ms <= now_ms]:
                     self._carry_out(shard, group, group.expire(now_ms))
                     self._forget_unused(shard, group)
+                if shard.void and shard.forget_ms <= now_ms:
+                    self._forget_void(shard)
 
     # -- leadership ------------------------------------------------------------------------------------------------
 
@@ -556,19 +603,60 @@ class GroupCoordinator:
             shard.groups[group_id] = group
         if shard.groups:
             _logger.info("groups loaded partition=%d groups=%d", shard.number, len(shard.groups))
+        # Whoever wrote these did so under an earlier image than the one by which this broker leads the partition.
+        self._void_topics(shard, lambda name: name in shard.remade or name not in self._known_topics)
+        shard.remade.clear()
 
-    def _forget_topics(self, topics: frozenset[str]) -> None:
-        for shard in self._shards.values():
-            for group_id, offsets in shard.offsets.items():
-                gone = [key for key in offsets if key[0] in topics]
-                if gone and shard.is_loaded:
-                    self._tasks.spawn(self._forget(shard, group_id, gone))
+    # -- offsets of topics that are gone ---------------------------------------------------------------------------
 
-    async def _forget(self, shard: _Shard, group_id: str, gone: list[tuple[str, int]]) -> None:
-        error = await self._delete_offsets(shard, group_id, gone)
+    def _void_topics(self, shard: _Shard, is_gone: Callable[[str], bool]) -> None:
+        """Tell nobody any more what was committed for topics that are gone, and delete it from the log."""
+        for group_id, offsets in shard.offsets.items():
+            for key in [key for key in offsets if is_gone(key[0])]:
+                del offsets[key]
+                self._void(shard, group_id, key)
+        if shard.void:
+            self._forget_void(shard)
+
+    @staticmethod
+    def _void(shard: _Shard, group_id: str, key: tuple[str, int]) -> None:
+        shard.void_count += 1
+        shard.void[group_id, key] = shard.void_count
+
+    def _forget_void(self, shard: _Shard) -> None:
+        """Delete from the log what nobody is told any more; what is refused is tried again by the sweep.
+
+        The records are appended here and now: a commit for the topic's next incarnation comes behind them.
+        """
+        if shard.is_forgetting:
+            return
+        shard.forget_ms = self._now_ms() + FORGET_REST_MS
+        chosen = dict(list(shard.void.items())[:MAX_FORGOTTEN_AT_ONCE])
+        now_ms = self._wall_ms()
+        rows = [group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms) for group_id, key in chosen]
+        written = self._append(shard, rows)
+        if isinstance(written, Appended):
+            shard.is_forgetting = True
+            self._tasks.spawn(self._forgotten_later(shard, chosen, written))
+        else:
+            self._forgotten(shard, chosen, written)
+
+    async def _forgotten_later(self, shard: _Shard, chosen: Mapping[_Place, int], written: Appended) -> None:
+        error = await self._settled(shard, written)
+        shard.is_forgetting = False
+        self._forgotten(shard, chosen, error)
+
+    @staticmethod
+    def _forgotten(shard: _Shard, chosen: Mapping[_Place, int], error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
-            # They stay until they expire; a topic of that name made anew starts where its own log starts.
-            _logger.warning("offsets of deleted topics kept group=%s error=%s", group_id, error.name)
+            message = "offsets of deleted topics not deleted yet partition=%d offsets=%d error=%s"
+            _logger.warning(message, shard.number, len(chosen), error.name)
+            return
+        for place, number in chosen.items():
+            if shard.void.get(place) == number:
+                del shard.void[place]
+        shard.forget_ms = 0
+        _logger.info("offsets of deleted topics deleted partition=%d offsets=%d", shard.number, len(chosen))
 
 
 def _read_slice(

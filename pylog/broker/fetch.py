@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from pylog.broker.feeds import SWEEP_MS, Feed, Feeds
 from pylog.broker.partitions import Partition, Partitions
@@ -16,6 +17,7 @@ from pylog.broker.quotas import Meter
 from pylog.broker.sessions import FINAL_EPOCH, FetchSession, FetchSessions
 from pylog.broker.throttles import Share, Throttles
 from pylog.broker.timer import Alarm
+from pylog.cluster.image import topic_id_text
 from pylog.delayed import DelayedRequests
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.log import Log
@@ -90,6 +92,8 @@ class FetchHandler:
         self._delayed: DelayedRequests[Key, DelayedFetch] = DelayedRequests()
         self._sessions = FetchSessions(lambda: 1 + secrets.randbelow(MAX_SESSION_ID))
         self._feeds = Feeds()
+        # Topic ids that followers asked for in vain, by follower and partition: each is logged once.
+        self._mistaken: dict[tuple[int, Key], bytes] = {}
         self._changed: set[Key] = set()
         self._grown: set[Key] = set()
         self._fed: dict[Feed, DelayedFetch] = {}
@@ -292,16 +296,24 @@ class FetchHandler:
     def _note_progress(self, request: FetchRequest) -> None:
         """Take in how far a follower is; what it fetches from is what it has."""
         now_ms = self._now_ms()
+        registered = self._partitions.image.brokers.get(request.replica_id)
+        if registered is not None and 0 <= request.broker_epoch < registered.epoch:
+            return  # of a process that another one has replaced
         for part in request.partitions:
             partition = self._partitions.get(part.topic, part.partition)
             if partition is None or partition.leading is None or partition.log is None:
                 continue
-            if part.current_leader_epoch != partition.leader_epoch or self._diverging(partition.log, part):
+            log = partition.log
+            if part.topic_id and part.topic_id != partition.topic_id.bytes:
+                continue  # it follows another topic of that name
+            if part.current_leader_epoch != partition.leader_epoch or self._diverging(log, part):
                 continue  # its log end says nothing about this epoch's log yet
+            if not log.log_start_offset <= part.fetch_offset <= log.log_end_offset:
+                continue  # nor does one that this log does not have; the follower will begin anew
             if not partition.leading.is_replica(request.replica_id):
                 continue
             partition.leading.fetched(
-                request.replica_id, request.broker_epoch, part.fetch_offset, partition.log.log_end_offset, now_ms
+                request.replica_id, request.broker_epoch, part.fetch_offset, log.log_end_offset, now_ms
             )
             if self._partitions.advance(partition):
                 if self._near is None:
@@ -391,6 +403,9 @@ class FetchHandler:
         try:
             find = self._partitions.replica if request.may_read_followers else self._partitions.leader
             partition, log = find(part.topic, part.partition)
+            if part.topic_id:
+                self._check_topic_id(request.replica_id, part, partition)
+                result.topic_id = part.topic_id
             check_leader_epoch(part.current_leader_epoch, partition.leader_epoch)
             if not request.knows_zstd and log.config.compression_type == "zstd":
                 # Asked of the topic, not of its batches, as Apache Kafka does: nothing of the segment is read for it.
@@ -434,6 +449,27 @@ class FetchHandler:
             _logger.error("read failed partition=%s-%d reason=%s", part.topic, part.partition, error)
             result.error = ErrorCode.KAFKA_STORAGE_ERROR
         return result
+
+    def _check_topic_id(self, replica_id: int, part: FetchPartition, partition: Partition) -> None:
+        """Refuse a follower that means another topic of this name.
+
+        Raises:
+            ApiError: INCONSISTENT_TOPIC_ID if the topic that it means has another name, else UNKNOWN_TOPIC_ID: one of
+                us has not heard yet that the topic was deleted and made again.
+        """
+        place = (replica_id, partition.key)
+        if part.topic_id == partition.topic_id.bytes:
+            if self._mistaken:
+                self._mistaken.pop(place, None)
+            return
+        meant = UUID(bytes=part.topic_id)
+        message = f"{partition.key} has topic id {topic_id_text(partition.topic_id)}, not {topic_id_text(meant)}"
+        if self._mistaken.get(place) != part.topic_id:
+            self._mistaken[place] = part.topic_id  # it asks again and again until one of us has heard
+            _logger.warning("fetch refused follower=%d reason=%s", replica_id, message)
+        named = self._partitions.image.topic_by_id(meant)
+        is_elsewhere = named is not None and named.name != part.topic
+        raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID if is_elsewhere else ErrorCode.UNKNOWN_TOPIC_ID, message)
 
 
 def _is_out_of(share: Share, replica_id: int, partition: Partition) -> bool:

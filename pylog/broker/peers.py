@@ -73,6 +73,11 @@ class PeerRequests:
             return self._prove(caller, request)
         if not caller.is_proven:
             return [internal.encode_response(request.correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
+        named = internal.named_broker(request)
+        if named not in (None, caller.broker_id):
+            message = "request refused key=%s caller=%d reason=it speaks for broker %d"
+            _logger.warning(message, request.key.name, caller.broker_id, named)
+            return [internal.encode_response(request.correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
         self._tasks.spawn(self._answer_later(connection.open_slot(), request))
         return None
 

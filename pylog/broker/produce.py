@@ -153,9 +153,11 @@ class ProduceHandler:
             self._bytes.value += len(batch)
             self._appended((topic, number))
         if request.acks == -1 and log.high_watermark <= result.last_offset:
-            self._unacknowledged[topic, number] = Appended(result.last_offset, partition.leader_epoch)
+            self._unacknowledged[topic, number] = Appended(partition, result.last_offset, partition.leader_epoch)
         elif log.is_flushing and request.acks == 1 and log.countable_end_offset <= result.last_offset:
-            self._unacknowledged[topic, number] = Appended(result.last_offset, partition.leader_epoch, is_local=True)
+            self._unacknowledged[topic, number] = Appended(
+                partition, result.last_offset, partition.leader_epoch, is_local=True
+            )
         return ProduceResult(
             topic, number, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, log.log_start_offset
         )

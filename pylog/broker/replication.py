@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from pylog.broker.clock import wall_ms
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.peers import PeerClient
 from pylog.broker.settings import Value
@@ -149,9 +150,10 @@ class Replication:
             partition.key.partition,
             partition.leader_epoch,
             log.log_end_offset,
-            log.epochs.latest if log.log_end_offset > log.log_start_offset else -1,
+            log.epochs.latest,
             log.log_start_offset,
             max_bytes,
+            partition.topic_id.bytes,
         )
 
     def now_ms(self) -> int:
@@ -184,11 +186,15 @@ class Replication:
         is_ours = partition.leading is None and partition.leader_epoch == asked.current_leader_epoch
         if log is None or log.offline is not None or not is_ours or log.log_end_offset != asked.fetch_offset:
             return True  # the image changed meanwhile; what is asked next says how it is now
+        if result.topic_id and result.topic_id != partition.topic_id.bytes:
+            _logger.warning("answer of another topic dropped partition=%s", partition.key)
+            return False
         try:
             if result.diverging is not None:
-                self._cut(log, *result.diverging)
+                self._cut(log, result, *result.diverging)
             elif result.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._restart(log, result)
+                self._begin_anew(log, result)
+                return False  # after a rest, so that two who disagree for ever do not spin
             elif result.error is not ErrorCode.NONE:
                 _logger.debug("fetch answered partition=%s error=%s", partition.key, result.error.name)
                 return False
@@ -206,35 +212,41 @@ class Replication:
     def _append(self, partition: Partition, log: Log, result: FetchResult[memoryview]) -> None:
         if result.records_bytes and result.records is not None:
             self._throttles.fetched(partition, result.records_bytes)  # by what we had when we asked
-            log.append_as_follower(result.records)
+            log.append_as_follower(result.records, wall_ms())
             self._bytes.value += result.records_bytes
-        if result.log_start_offset > log.log_start_offset:
-            log.delete_records_before(min(result.log_start_offset, log.log_end_offset))
         # The leader's high watermark may lie beyond what has arrived; what we say to consumers may not.
         high_watermark = min(result.high_watermark, log.log_end_offset)
-        if high_watermark > log.high_watermark:
+        has_moved = high_watermark > log.high_watermark
+        if has_moved:
             log.high_watermark = high_watermark
+        # Only then: the leader's log may begin above the high watermark that we knew, though never above its own.
+        if result.log_start_offset > log.log_start_offset:
+            log.delete_records_before(min(result.log_start_offset, log.high_watermark))
+        if has_moved:
             self._changed(partition.key)
 
-    def _cut(self, log: Log, leaders_epoch: int, leaders_end: int) -> None:
+    def _cut(self, log: Log, result: FetchResult[memoryview], leaders_epoch: int, leaders_end: int) -> None:
         own_epoch, own_end = log.offset_for_leader_epoch(leaders_epoch)
         if own_epoch < 0:
             own_end = log.log_start_offset
         offset = truncation_offset(leaders_epoch, leaders_end, own_epoch, own_end, log.log_end_offset)
-        _logger.warning(
-            "truncating partition=%s from=%d to=%d leaders_epoch=%d",
-            log.topic_partition,
-            log.log_end_offset,
-            max(offset, log.log_start_offset),
-            leaders_epoch,
-        )
-        self._truncations.value += 1
-        log.truncate_to(max(offset, log.log_start_offset))
+        if offset < log.log_start_offset:
+            self._begin_anew(log, result)
+            return
+        if offset < log.log_end_offset:
+            self._truncations.value += 1
+            message = "truncating partition=%s from=%d to=%d leaders_epoch=%d"
+            _logger.warning(message, log.topic_partition, log.log_end_offset, offset, leaders_epoch)
+        log.truncate_to(offset)
+        if leaders_end >= log.log_end_offset:
+            log.remember_epoch(leaders_epoch)
 
-    def _restart(self, log: Log, result: FetchResult[memoryview]) -> None:
-        """Begin anew where the leader's log begins: retention took there what we lack."""
-        if result.log_start_offset <= log.log_end_offset:
-            return  # we are ahead of the leader; epochs will tell where to cut
+    def _begin_anew(self, log: Log, result: FetchResult[memoryview]) -> None:
+        """Drop everything and begin where the leader's log begins.
+
+        Either retention took there what we lack, or nothing that we have is the leader's.  Never at the leader's end:
+        whoever leads next would make all others delete what lies before.
+        """
         _logger.warning(
             "starting over partition=%s end=%d leader_starts=%d",
             log.topic_partition,

@@ -129,8 +129,11 @@ def _read_log(key: TopicPartition, directory: Path, start: Offset, recovery_poin
     walk = _Walk(epochs, max(start, bases[0]) if bases else start, newest_producer_id(directory))
     segments = [Segment(directory, base) for base in bases]
     try:
-        if not epochs.load():
+        is_known = epochs.load()
+        saved = epochs.entries()
+        if not is_known:
             walk.learn(segments)
+            saved = epochs.entries()
         elif recovery_point is None:
             walk.follow(segments[-1:])
         else:
@@ -139,6 +142,8 @@ def _read_log(key: TopicPartition, directory: Path, start: Offset, recovery_poin
         for segment in segments:
             segment.release()
     epochs.truncate_end(walk.end, save=False)
+    if walk.end <= walk.start:
+        epochs.keep_last(saved, walk.start, save=False)
     return LogEnd(key, read_topic_id(directory), tuple(epochs.entries()), walk.start, walk.end, walk.newest_producer_id)
 
 

@@ -1,6 +1,7 @@
 """Which leader epoch wrote which offsets: what a follower compares to find where two logs part."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 
 from pylog.errors import StorageError
@@ -82,6 +83,16 @@ class LeaderEpochs:
             self.is_saved = False
             if save:
                 self.save()
+
+    def keep_last(self, saved: Sequence[tuple[int, Offset]], log_start_offset: Offset, *, save: bool = True) -> None:
+        """Let an empty log keep the epoch of the record before its start, of those that were *saved*.
+
+        Its records are gone because they were deleted, not because another leader had others: everything below the
+        start was written under that epoch or before it.  Without it the log would lose every comparison.
+        """
+        known = [epoch for epoch, start in saved if start <= log_start_offset]
+        if known:
+            self.assign(known[-1], log_start_offset, save=save)
 
     def truncate_start(self, log_start_offset: Offset, *, save: bool = True) -> None:
         """Forget epochs that ended by *log_start_offset*; the one it lies in now begins there."""

@@ -244,11 +244,12 @@ class Log:
             self.producers.note(header, base_offset, now_ms)
         return AppendResult(base_offset, last_offset, log_append_time_ms)
 
-    def append_as_follower(self, batches: memoryview) -> AppendResult:
+    def append_as_follower(self, batches: memoryview, now_ms: int = UNKNOWN) -> AppendResult:
         """Append what the leader sent, byte for byte; a partial batch at the end is dropped.
 
         Args:
             batches: one or more batches whose offsets and epochs the leader has set.
+            now_ms: the time, from which the age of their idempotent producers counts.
 
         Returns:
             First and last offset appended; last is below first if there was no whole batch.
@@ -269,7 +270,7 @@ class Log:
                     raise CorruptRecords(f"leader sent offset {header.base_offset}, {end_offset} is next")
                 if run and not (self._active.has_room(run[0]) and self._active.has_room(header, end - begin)):
                     done, run = run, []
-                    self._append_stored(batches[begin:end], done)
+                    self._append_stored(batches[begin:end], done, now_ms)
                 if not run:
                     begin = position
                 run.append(header)
@@ -277,7 +278,7 @@ class Log:
         finally:
             # Also what stands before a damaged batch.
             if run and self.offline is None:
-                self._append_stored(batches[begin:end], run)
+                self._append_stored(batches[begin:end], run, now_ms)
         return AppendResult(base_offset, self.log_end_offset - 1)
 
     def _begins_inside(self, header: BatchHeader) -> bool:
@@ -289,7 +290,7 @@ class Log:
         self.log_start_offset = log_start_offset
         return True
 
-    def _append_stored(self, batches: memoryview, headers: Sequence[BatchHeader]) -> None:
+    def _append_stored(self, batches: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> None:
         """Append batches of one segment, the active one or, if the first has no room there, the next."""
         segment = self._active
         if not segment.has_room(headers[0]):
@@ -309,7 +310,7 @@ class Log:
             segment.add(header.last_offset, header.size_bytes, header.max_timestamp, self._config.index_interval_bytes)
             self.log_end_offset = header.last_offset + 1
             if header.producer_id >= 0:
-                self.producers.note(header, header.base_offset, UNKNOWN)
+                self.producers.note(header, header.base_offset, now_ms)
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Note that this broker leads under *leader_epoch* from the log end on.
@@ -318,6 +319,12 @@ class Log:
         thousands of partitions has no time for thousands of files.
         """
         self.epochs.assign(leader_epoch, self.log_end_offset, save=False)
+
+    def remember_epoch(self, epoch: int) -> None:
+        """Let an empty log keep the epoch of the record before it: without one it would lose every comparison."""
+        if epoch >= 0 and self.log_start_offset == self.log_end_offset and not self.epochs.entries():
+            with self._going_offline():
+                self.epochs.assign(epoch, self.log_end_offset)
 
     def _begin_epoch(self, leader_epoch: int, start_offset: Offset | None = None) -> None:
         self.epochs.assign(leader_epoch, self.log_end_offset if start_offset is None else start_offset, save=False)

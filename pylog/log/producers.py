@@ -32,8 +32,8 @@ MAX_PRODUCER_COUNT = 50_000
 """Producers remembered per partition, about 1 KiB each; at the limit the half that wrote longest ago is forgotten."""
 
 UNKNOWN = -1
-"""Time of a batch that was found in the log or came from the leader.  Its records' own times say nothing of when it was
-written: they are the producer's business, and may be years old in a copy of old data."""
+"""Time of a batch that was found in the log.  Its records' own times say nothing of when it was written: they are the
+producer's business, and may be years old in a copy of old data."""
 
 SEQUENCE_MASK = 2**31 - 1
 """Sequence numbers run from 0 to this and begin again."""

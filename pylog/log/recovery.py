@@ -48,12 +48,17 @@ class Damage:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What `load_log` found; `cut_bytes` were dropped."""
+    """What `load_log` found; `cut_bytes` were dropped.
+
+    Attributes:
+        saved_epochs: leader epochs as they stood in their file, before they were compared with the batches.
+    """
 
     segments: list[Segment]
     epochs: LeaderEpochs
     producers: Producers
     cut_bytes: int = 0
+    saved_epochs: Sequence[tuple[int, Offset]] = ()
 
 
 def load_log(
@@ -86,6 +91,9 @@ def load_log(
             segments[0].create()
             if loaded.epochs.entries():
                 loaded.epochs.clear()
+        start = max(segments[0].base_offset, log_start_offset)
+        if segments[-1].next_offset <= start:
+            loaded.epochs.keep_last(loaded.saved_epochs, start)
     except OSError as error:
         raise StorageError(f"{error.filename or directory}: {error.strerror or error}") from error
     return loaded
@@ -126,6 +134,7 @@ def _load_all(loaded: LoadedLog, config: LogConfig, clean: bool, recovery_point:
             break
     if not is_epochs_known:
         walk_epochs(loaded.epochs, segments)
+    loaded.saved_epochs = saved_epochs if is_epochs_known else loaded.epochs.entries()
     loaded.epochs.truncate_end(segments[-1].next_offset, save=False)
     if loaded.epochs.entries() != saved_epochs:
         loaded.epochs.save()

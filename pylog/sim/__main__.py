@@ -28,6 +28,8 @@ def main() -> int:
     from pylog.sim.faults import seeds_of_stage
     from pylog.sim.seeds import run_seeds
 
+    if arguments.story is not None:
+        return _tell_stories(arguments)
     is_replay = arguments.seed is not None
     seeds = [arguments.seed] if is_replay else list(range(arguments.first, arguments.first + arguments.seeds))
     if arguments.stage is not None:
@@ -56,6 +58,24 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def _tell_stories(arguments: argparse.Namespace) -> int:
+    """Tell one story, or all; 1 if an invariant broke."""
+    from pylog.sim.seeds import tell_stories
+    from pylog.sim.stories import STORIES
+
+    names = list(STORIES) if arguments.story == "all" else [arguments.story]
+    if unknown := [name for name in names if name not in STORIES]:
+        raise SystemExit(f"unknown story {unknown[0]!r}; known: all, {', '.join(STORIES)}")
+    failed = []
+    for result in tell_stories(names, arguments.jobs, trace=bool(arguments.events)):
+        print(result.summary, flush=True)
+        if result.invariant:
+            failed.append(result.name)
+            print(result.story(arguments.events), flush=True)
+    print(f"stories={len(names)} failed={','.join(failed) or 'none'}")
+    return 1 if failed else 0
+
+
 def run_mutants(arguments: argparse.Namespace) -> int:
     """Run the simulator against every mutant; print a row for each, and return 1 if one was not found."""
     missed: list[str] = []
@@ -65,10 +85,12 @@ def run_mutants(arguments: argparse.Namespace) -> int:
         started_s = time.monotonic()
         mutant.applied()
         found = None
-        if arguments.first <= mutant.seed <= last:
-            found = _search(mutant, mutant.seed, 1, 1)
-        if found is None:
-            found = _search(mutant, arguments.first, arguments.seeds, arguments.jobs)
+        if mutant.story:
+            found = _search(mutant, "--story", mutant.story)
+        elif arguments.first <= mutant.seed <= last:
+            found = _search_seeds(mutant, mutant.seed, 1, 1)
+        if found is None and not mutant.story:
+            found = _search_seeds(mutant, arguments.first, arguments.seeds, arguments.jobs)
         if found is None:
             missed.append(mutant.name)
         seed, by = found or ("none", "nothing")
@@ -77,12 +99,15 @@ def run_mutants(arguments: argparse.Namespace) -> int:
     return 1 if missed else 0
 
 
-def _search(mutant: Mutant, first: int, seeds: int, jobs: int) -> tuple[str, str] | None:
-    """Return the first seed that finds a fault, and by which invariant; None if none of them does."""
-    command = [sys.executable, "-m", "pylog.sim", "--mutant", mutant.name, "--events", "0"]
-    command += ["--first", str(first), "--seeds", str(seeds), "--jobs", str(jobs)]
+def _search_seeds(mutant: Mutant, first: int, seeds: int, jobs: int) -> tuple[str, str] | None:
+    return _search(mutant, "--first", str(first), "--seeds", str(seeds), "--jobs", str(jobs))
+
+
+def _search(mutant: Mutant, *runs: str) -> tuple[str, str] | None:
+    """Return the first seed or story that finds a fault, and by which invariant; None if none of them does."""
+    command = [sys.executable, "-m", "pylog.sim", "--mutant", mutant.name, "--events", "0", *runs]
     done = subprocess.run(command, capture_output=True, text=True)
-    found = re.search(r"^FAILED seed=(\d+): ([^:]+)", done.stdout, re.MULTILINE)
+    found = re.search(r"^FAILED (?:seed|story)=([\w-]+): ([^:]+)", done.stdout, re.MULTILINE)
     return (found[1], found[2].splitlines()[0]) if found else None
 
 
@@ -93,6 +118,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--mutant", help="with this fault in the code")
     parser.add_argument("--mutants", action="store_true", help="with each known fault, until it is found")
     parser.add_argument("--stage", help="only seeds whose run is that one situation, again and again")
+    parser.add_argument("--story", help="tell one of the stories, or all")
     parser.add_argument("--seed", type=int, help="replay this one, with its events")
     parser.add_argument("--events", type=int, default=LAST_EVENTS, help="how many events of a failure to print")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")

@@ -8,6 +8,8 @@
   nothing is written by a controller whose epoch is over; the ISR has nobody whom a leader of that epoch does not count.
 - A move ends with all its new replicas in sync, a move that is called off with those of before.
 - A high watermark never moves back, but where the log is cut by a new leader's epoch.
+- A topic that is deleted and made again is another one: what holds for one incarnation is not asked of the next, and no
+  record of a deleted one comes back.  A log begins later only where somebody asked for it.
 - Offsets that a group was told are committed do not go back; nothing is committed under a generation after a later one
   was handed out; a partition has one owner in a generation.
 - An idempotent producer's records are there once, in order; nobody refuses it for good.
@@ -16,6 +18,7 @@
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from pylog.broker.partitions import Partition
 from pylog.cluster import znodes
@@ -59,6 +62,7 @@ class Checks:
         counts: how many were acknowledged, served, committed; what a run is worth.
         on_moved: called with a partition whose move has just been written as done.
         newest: highest base offset of what was acknowledged or served, by partition.
+        ids: of the present incarnations of topics.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -68,6 +72,9 @@ class Checks:
         self.on_moved: Callable[[TopicPartition, Move], None] = lambda key, move: None
         self.states: dict[TopicPartition, PartitionImage] = {}
         self.newest: dict[TopicPartition, int] = {}
+        self.ids: dict[str, UUID] = {}
+        self._trimmed: dict[TopicPartition, int] = {}
+        self._buried: dict[TopicPartition, set[int]] = {}  # CRCs of the batches of earlier incarnations
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
         self._moving: dict[str, dict[int, Move]] = {}
         self._highest_controller_epoch = 0
@@ -174,6 +181,38 @@ class Checks:
         self.newest[key] = max(base_offset, self.newest.get(key, -1))
         self._signatures.clear()
 
+    # -- what clients asked to be taken away ---------------------------------------------------------------------------
+
+    def may_trim(self, key: TopicPartition, before: int) -> None:
+        """Let the log begin as late as *before*: somebody asked for that."""
+        self._trimmed[key] = max(self._trimmed.get(key, 0), before)
+        for offset in [offset for offset in self.values.get(key, {}) if offset < before]:
+            del self.values[key][offset]
+
+    def forget_promises(self, key: TopicPartition) -> None:
+        """Hold nobody to what was promised of *key*: all its replicas have lost what they had not synced."""
+        for by_key in (self.values, self.newest, self._promised, self._promises, self._unseen):
+            by_key.pop(key, None)
+        for copy in self._copies.values():
+            copy.verified = 0
+        self._acknowledgers = {place: one for place, one in self._acknowledgers.items() if place[0] != key}
+
+    def _forget_incarnation(self, topic: str) -> None:
+        """Expect nothing of a topic's next incarnation that held for this one, but that it is another."""
+        self.ids.pop(topic, None)
+        self._moving.pop(topic, None)
+        for key in [key for key in self._replicas if key.topic == topic]:
+            self.forget_promises(key)
+            buried = self._buried.setdefault(key, set())
+            buried |= {crc for (one, offset, _), crc in self._by_epoch.items() if one == key and offset >= 0}
+            for by_key in (self.states, self._replicas, self._trimmed):
+                by_key.pop(key, None)
+        self._by_epoch = {place: one for place, one in self._by_epoch.items() if place[0].topic != topic}
+        self._before = {place: one for place, one in self._before.items() if place[0].topic != topic}
+        self._commits = {place: one for place, one in self._commits.items() if place[1].topic != topic}
+        self._doubtful = {place: one for place, one in self._doubtful.items() if place[1].topic != topic}
+        self._signatures.clear()
+
     # -- the store ----------------------------------------------------------------------------------------------------
 
     def _watch_store(self) -> None:
@@ -186,6 +225,8 @@ class Checks:
                 for path, node in plan.changes.items():
                     if node is not None:
                         self._written(path, node)
+                    elif path.startswith(znodes.topic_path("")) and path.count("/") == znodes.topic_path("").count("/"):
+                        self._forget_incarnation(path.rpartition("/")[2])
             except Violation as violation:  # who writes is a broker, which would take it for its own trouble
                 self._cluster.world.fail(violation)
 
@@ -220,6 +261,9 @@ class Checks:
         self._signatures.clear()
 
     def _assigned(self, topic: str, assignment: Assignment) -> None:
+        if self.ids.get(topic) != assignment.topic_id:
+            self._forget_incarnation(topic)
+            self.ids[topic] = assignment.topic_id
         for number, move in self._moving.get(topic, {}).items():
             if number not in assignment.moves:
                 self._arrived(TopicPartition(topic, number), move, assignment.replicas[number])
@@ -291,9 +335,10 @@ class Checks:
             return
         for partition in host.broker.partitions:
             log = partition.log
-            if log is None or log.offline is not None:
-                continue
-            signature = (log, log.log_end_offset, log.truncation_count, log.high_watermark, partition.leading)
+            if log is None or log.offline is not None or partition.topic_id != self.ids.get(partition.key.topic):
+                continue  # of another incarnation; whoever hears of this one begins anew
+            ends = (log.log_start_offset, log.high_watermark, log.log_end_offset)
+            signature = (log, ends, log.truncation_count, partition.leading)
             place = (host.broker_id, partition.key)
             if self._signatures.get(place) != signature:
                 self._signatures[place] = signature
@@ -311,6 +356,10 @@ class Checks:
             return
         if key in host.damaged:
             return
+        trimmed = self._trimmed.get(key, 0)
+        if log.log_start_offset > trimmed:
+            detail = f"{key} at {host.broker_id} begins at {log.log_start_offset}, nobody asked for more than {trimmed}"
+            raise Violation("logs begin where they were trimmed", detail)
         promised, promises = self._promised.get(key, {}), self._promises.get(key, [])
         for offset in promises[copy.verified :]:
             found, batch = copy.batches.get(offset), promised[offset]
@@ -386,6 +435,9 @@ class Checks:
         before, copy.last = copy.last, (last_offset, epoch)
         if key.topic == GROUPS_TOPIC:
             return
+        if crc in self._buried.get(key, ()):
+            detail = f"{key} at {host.broker_id}: {batch} is of an incarnation that was deleted"
+            raise Violation("deleted records stay away", detail)
         known = self._by_epoch.setdefault((key, base_offset, epoch), crc)
         if known != crc:
             raise Violation(
@@ -413,8 +465,11 @@ class Checks:
                 partition = host.broker.partitions.get(*key) if host.broker is not None else None
                 if partition is None or partition.log is None or partition.log.offline is not None:
                     return False
-                ends.add((partition.log.log_end_offset, partition.log.high_watermark))
-            if len(ends) != 1 or len(set(next(iter(ends)))) != 1:
+                if partition.topic_id != self.ids[key.topic]:
+                    return False
+                log = partition.log
+                ends.add((log.log_start_offset, log.log_end_offset, log.high_watermark))
+            if len(ends) != 1 or len(set(next(iter(ends))[1:])) != 1:
                 return False
         return bool(self.states)
 

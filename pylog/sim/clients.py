@@ -28,10 +28,14 @@ from pylog.wire.api.partitions import (
 from pylog.wire.api.producers import InitProducerIdRequest, InitProducerIdResponse
 from pylog.wire.api.table import is_flexible
 from pylog.wire.api.topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
 )
 from pylog.wire.records import Record, encode_batch
 
@@ -56,6 +60,8 @@ _VERSIONS: Mapping[ApiKey, int] = {
     ApiKey.LEAVE_GROUP: 3,
     ApiKey.ELECT_LEADERS: 1,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
+    ApiKey.DELETE_TOPICS: 3,
+    ApiKey.DELETE_RECORDS: 1,
 }
 """The last ones without tagged fields, where there are any."""
 
@@ -210,6 +216,32 @@ async def create_topics(client: Client, topics: Mapping[str, tuple[int, int, Map
         for row in answer.topics:
             if row.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 left.pop(row.name, None)
+        await client.pause()
+
+
+async def create_assigned(client: Client, broker_id: int, name: str, replicas: list[int]) -> None:
+    """Create a topic of one partition on these brokers, the leader first, asking one broker until it is there."""
+    assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=replicas)
+    topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment])
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=500)
+    while True:
+        with contextlib.suppress(Unanswered):
+            (row,) = (await client.call(broker_id, request, CreateTopicsResponse)).topics
+            client.world.note("create", name, ErrorCode(row.error_code).name)
+            if row.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                return
+        await client.pause()
+
+
+async def delete_topic(client: Client, broker_id: int, name: str) -> None:
+    """Delete a topic, asking one broker until it is gone."""
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=500)
+    while True:
+        with contextlib.suppress(Unanswered):
+            (row,) = (await client.call(broker_id, request, DeleteTopicsResponse)).responses
+            client.world.note("delete", name, ErrorCode(row.error_code).name)
+            if row.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                return
         await client.pause()
 
 

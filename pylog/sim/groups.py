@@ -92,9 +92,9 @@ async def commit(
         try:
             if is_committing:
                 offsets[key] += 1
-                error = await _commit_one(client, witness, group_id, key, offsets[key], await coordinator.find())
+                error = await commit_one(client, witness, group_id, key, offsets[key], await coordinator.find())
             else:
-                offset = await _fetch_one(client, witness, group_id, key, await coordinator.find())
+                offset = await fetch_one(client, witness, group_id, key, await coordinator.find())
                 error = ErrorCode.NONE if offset is not None else ErrorCode.UNKNOWN_SERVER_ERROR
         except Unanswered:
             error = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -218,11 +218,11 @@ class _Member:
         broker_id = await self.coordinator.find()
         position = self.positions[key]
         if position is None:
-            position = await _fetch_one(self.client, self.witness, WORKERS, key, broker_id)
+            position = await fetch_one(self.client, self.witness, WORKERS, key, broker_id)
             if position is None:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
         self.positions[key] = position = max(position, 0) + 1
-        return await _commit_one(
+        return await commit_one(
             self.client, self.witness, WORKERS, key, position, broker_id, self.member_id, self.generation
         )
 
@@ -232,7 +232,7 @@ class _Member:
         for key, position in positions.items():
             if position is not None:
                 broker_id = await self.coordinator.find()
-                await _commit_one(
+                await commit_one(
                     self.client, self.witness, WORKERS, key, position, broker_id, self.member_id, generation
                 )
 
@@ -272,7 +272,7 @@ def _decode(assignment: bytes) -> tuple[int, ...]:
     return struct.unpack(f">{len(assignment) // 2}H", assignment)
 
 
-async def _commit_one(
+async def commit_one(
     client: Client,
     witness: Witness,
     group_id: str,
@@ -282,6 +282,8 @@ async def _commit_one(
     member_id: str = "",
     generation: int = -1,
 ) -> ErrorCode:
+    """Ask once to have an offset committed; raise Unanswered."""
+    """Ask once to have an offset committed; raise Unanswered."""
     part = OffsetCommitRequestPartition(partition_index=key.partition, committed_offset=offset)
     request = OffsetCommitRequest(
         group_id=group_id,
@@ -299,7 +301,7 @@ async def _commit_one(
     return error
 
 
-async def _fetch_one(
+async def fetch_one(
     client: Client, witness: Witness, group_id: str, key: TopicPartition, coordinator: int
 ) -> int | None:
     """Return what the coordinator says is committed, -1 for nothing; None if it did not say."""

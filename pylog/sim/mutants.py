@@ -23,6 +23,7 @@ class Mutant:
     Attributes:
         seed: one that finds it, tried first; 0 where none is known.  It shows the same as walking there from seed 1,
             in a second: another change of code or schedules makes it a run like any other.
+        story: the one that finds it (`pylog.sim.stories`), where the seeds' world lacks what it takes.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Mutant:
     old: str
     new: str
     seed: int = 0
+    story: str = ""
 
     @property
     def module(self) -> str:
@@ -89,14 +91,14 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "count-progress-without-a-look-at-epochs",
         "broker/fetch.py",
-        "if part.current_leader_epoch != partition.leader_epoch or self._diverging(partition.log, part):",
+        "if part.current_leader_epoch != partition.leader_epoch or self._diverging(log, part):",
         "if part.fetch_offset < 0:",
         seed=3,
     ),
     Mutant(
         "count-progress-of-a-diverging-log",
         "broker/fetch.py",
-        "if part.current_leader_epoch != partition.leader_epoch or self._diverging(partition.log, part):",
+        "if part.current_leader_epoch != partition.leader_epoch or self._diverging(log, part):",
         "if part.current_leader_epoch != partition.leader_epoch:",
         seed=3,
     ),
@@ -118,8 +120,8 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "truncate-by-high-watermark",
         "broker/replication.py",
-        "log.truncate_to(max(offset, log.log_start_offset))",
-        "log.truncate_to(log.high_watermark)",
+        "        log.truncate_to(offset)\n",
+        "        log.truncate_to(log.high_watermark)\n",
         seed=28,
     ),
     Mutant(
@@ -132,8 +134,8 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "fetch-without-the-last-epoch",
         "broker/replication.py",
-        "log.epochs.latest if log.log_end_offset > log.log_start_offset else -1,",
-        "-1,",
+        "            log.epochs.latest,\n            log.log_start_offset,\n",
+        "            -1,\n            log.log_start_offset,\n",
         seed=1,
     ),
     Mutant(
@@ -276,14 +278,14 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "age-producers-by-their-records",
         "log/log.py",
-        "self.producers.note(header, header.base_offset, UNKNOWN)",
+        "self.producers.note(header, header.base_offset, now_ms)",
         "self.producers.note(header, header.base_offset, header.max_timestamp)",
         seed=2,
     ),
     Mutant(
         "commit-offsets-on-one-replica",
         "broker/coordinator.py",
-        "return Appended(result.last_offset, partition.leader_epoch)",
+        "return Appended(partition, result.last_offset, partition.leader_epoch)",
         "return ErrorCode.NONE",
         seed=3,
     ),
@@ -314,6 +316,59 @@ MUTANTS: Sequence[Mutant] = (
         "                    self._tasks.spawn(self._persist(shard, group, action, written))\n",
         "                    todo += group.persisted(action, ErrorCode.NONE, self._now_ms())\n",
         seed=2,
+    ),
+    # -- topics that are deleted and made again, logs that begin late -----------------------------------------------
+    Mutant(
+        "count-progress-of-another-topic",
+        "broker/fetch.py",
+        "            if part.topic_id and part.topic_id != partition.topic_id.bytes:\n                continue",
+        "            if part.fetch_offset < 0:\n                continue",
+        story="remake-beside-a-deaf-follower",
+    ),
+    Mutant(
+        "serve-a-follower-by-name",
+        "broker/fetch.py",
+        "            if part.topic_id:\n                self._check_topic_id(request.replica_id, part, partition)\n"
+        "                result.topic_id = part.topic_id\n",
+        "",
+        story="remake-beside-a-deaf-leader",
+    ),
+    Mutant(
+        "take-the-start-before-the-high-watermark",
+        "broker/replication.py",
+        "        if has_moved:\n            log.high_watermark = high_watermark\n        # Only then",
+        "        if result.log_start_offset > log.log_start_offset:\n"
+        "            log.delete_records_before(min(result.log_start_offset, log.log_end_offset))\n"
+        "        if has_moved:\n            log.high_watermark = high_watermark\n        # Only then",
+        story="trim-before-the-followers-know",
+    ),
+    Mutant(
+        "count-a-fetch-beyond-the-end",
+        "broker/fetch.py",
+        "if not log.log_start_offset <= part.fetch_offset <= log.log_end_offset:",
+        "if part.fetch_offset < 0:",
+        story="die-beside-an-empty-log-beyond-the-end",
+    ),
+    Mutant(
+        "begin-anew-where-the-leader-ends",
+        "broker/replication.py",
+        "        log.truncate_fully_and_start_at(result.log_start_offset)\n",
+        "        log.truncate_fully_and_start_at(max(result.log_start_offset, result.high_watermark))\n",
+        story="meet-an-empty-log-beyond-the-end",
+    ),
+    Mutant(
+        "forget-the-epoch-of-an-emptied-log",
+        "log/recovery.py",
+        "        if segments[-1].next_offset <= start:\n",
+        "        if segments[-1].next_offset < 0:\n",
+        story="lose-power-after-a-trim",
+    ),
+    Mutant(
+        "keep-offsets-of-a-topic-made-again",
+        "broker/coordinator.py",
+        "gone = {name for name, topic_id in self._known_topics.items() if topics.get(name) != topic_id}",
+        "gone = {name for name in self._known_topics if name not in topics}",
+        story="remake-beside-a-deaf-coordinator",
     ),
 )
 

@@ -44,12 +44,14 @@ class Result:
     """How a run ended.
 
     Attributes:
+        name: of the story, if it was one.
         invariant: that was violated, "" if none was.
         fingerprint: of everything that happened, in order.
         trace: the last events, if they were written down.
     """
 
     seed: int
+    name: str = ""
     invariant: str = ""
     detail: str = ""
     fingerprint: int = 0
@@ -64,14 +66,18 @@ class Result:
         counts = " ".join(f"{name}={count}" for name, count in self.counts.items())
         outcome = self.invariant or "ok"
         facts = f"events={self.events} virtual_s={self.virtual_s:.1f} {counts}"
-        return f"seed={self.seed} fingerprint={self.fingerprint:08x} {facts} {outcome}"
+        return f"{self._subject} fingerprint={self.fingerprint:08x} {facts} {outcome}"
 
     def story(self, events: int) -> str:
         """What broke, the last *events* before it, and how to see it again."""
-        outcome = f"FAILED seed={self.seed}: {self.detail}" if self.invariant else "no invariant broke"
+        outcome = f"FAILED {self._subject}: {self.detail}" if self.invariant else "no invariant broke"
         lines = [outcome, "last events (seconds, process, what):"]
         lines += [f"  {line}" for line in self.trace[-events:]] if events else []
-        return "\n".join([*lines, f"replay: python -m pylog.sim --seed {self.seed}"])
+        return "\n".join([*lines, f"replay: python -m pylog.sim --{self._subject.replace('=', ' ')}"])
+
+    @property
+    def _subject(self) -> str:
+        return f"story={self.name}" if self.name else f"seed={self.seed}"
 
 
 class Run:
@@ -79,7 +85,7 @@ class Run:
 
     def __init__(self, seed: int, directory: Path, *, trace: bool = False) -> None:
         self.world = World(seed, trace=trace)
-        _watch_logs(self.world)
+        watch_logs(self.world)
         chance = self.world.random
         stage = draw_stage(chance)
         self._is_flushing = chance.random() < 0.35
@@ -233,7 +239,8 @@ class _LogHandler(logging.Handler):
         self._world.trace.append(f"{self._world.now_s:10.6f} {process.host if process else '-':<9}   {line}")
 
 
-def _watch_logs(world: World) -> None:
+def watch_logs(world: World) -> None:
+    """Let what brokers log stand in the trace; an exception that one logs fails the run."""
     logger = logging.getLogger("pylog")
     logger.setLevel(logging.INFO if world.is_tracing else logging.ERROR)
     logger.propagate = False

@@ -13,7 +13,9 @@ response => throttle_time_ms: int32, error_code: int16 (v7+), session_id: int32 
 
 Versions 4 to 12 are served; 12 is compact with tagged fields: a partition's answer may carry its diverging epoch
 (tag 0: epoch: int32, end_offset: int64, tags), and a follower's request its broker epoch (tag 1000, ours: int64) and
-whether its list begins a feed or changes the one of its connection (tag 1001, ours: int8; see `Feeding`).
+whether its list begins a feed or changes the one of its connection (tag 1001, ours: int8; see `Feeding`).  Behind the
+partitions of a topic a follower names the topic's id (tag 1002, ours: 16 bytes), and so does the answer to it: a topic
+that is deleted and made again has other records under the same name, offsets and leader epochs.
 
 Source: Kafka protocol guide; FetchRequest.json and FetchResponse.json.
 """
@@ -40,6 +42,8 @@ REPLICA_VERSION = 12
 _DIVERGING_EPOCH_TAG = 0
 _BROKER_EPOCH_TAG = 1000
 _FEED_TAG = 1001
+_TOPIC_ID_TAG = 1002
+_TOPIC_ID_BYTES = 16
 
 SliceT = TypeVar("SliceT")
 
@@ -73,7 +77,11 @@ class Feeding(IntEnum):
 
 @dataclass(slots=True)
 class FetchPartition:
-    """What is asked of one partition."""
+    """What is asked of one partition.
+
+    Attributes:
+        topic_id: the 16 bytes of the topic that a follower means; empty if it names none.
+    """
 
     topic: str
     partition: int
@@ -82,6 +90,7 @@ class FetchPartition:
     last_fetched_epoch: int
     log_start_offset: int
     max_bytes: int
+    topic_id: bytes = b""
 
 
 @dataclass(slots=True)
@@ -118,6 +127,7 @@ class FetchResult(Generic[SliceT]):
 
     Attributes:
         diverging: (epoch, end offset) of our log, for a follower whose log is not a prefix of it.
+        topic_id: the 16 bytes of the topic that the answer is about; empty if it names none.
     """
 
     topic: str
@@ -130,6 +140,7 @@ class FetchResult(Generic[SliceT]):
     records: SliceT | None = None
     records_bytes: int = 0
     diverging: tuple[int, int] | None = None
+    topic_id: bytes = b""
 
 
 def parse_request(frame: memoryview, version: int, position: int) -> FetchRequest:
@@ -196,7 +207,35 @@ def _parse_topic(reader: "_Reader", version: int, at: int, out: list[FetchPartit
             at += _PARTITION_V4.size
         at = reader.end_of_structure(at)
         out.append(FetchPartition(topic, partition, leader_epoch, offset, last_epoch, log_start, size))
-    return reader.end_of_structure(at)
+    if not reader.is_flexible:
+        return at
+    topic_id, at = _read_topic_id(frame, at)
+    if topic_id:
+        for part in out[len(out) - count :]:
+            part.topic_id = topic_id
+    return at
+
+
+def _read_topic_id(frame: memoryview, at: int) -> tuple[bytes, int]:
+    """Return the id among a topic's tags, empty if there is none, and where the tags end."""
+    if frame[at] == 0:
+        return b"", at + 1
+    tags, at = read_tags(frame, at)
+    topic_id = bytes(tags.get(_TOPIC_ID_TAG, b""))
+    if topic_id and len(topic_id) != _TOPIC_ID_BYTES:
+        raise ProtocolError(f"a topic id of {len(topic_id)} bytes")
+    return topic_id, at
+
+
+def _write_topic_id(out: bytearray, topic_id: bytes) -> None:
+    """Write the tags of a topic: its id, or none."""
+    if not topic_id:
+        out.append(0)
+        return
+    out.append(1)
+    write_unsigned_varint(out, _TOPIC_ID_TAG)
+    out.append(_TOPIC_ID_BYTES)
+    out += topic_id
 
 
 def _parse_forgotten(reader: "_Reader", at: int, out: list[tuple[str, int]]) -> int:
@@ -281,7 +320,7 @@ def encode_response(
             elif is_flexible:
                 head.append(0)
         if is_flexible:
-            head.append(0)
+            _write_topic_id(head, rows[0].topic_id)
     if is_flexible:
         head.append(0)
     if head:
@@ -294,10 +333,11 @@ def encode_response(
 
 
 def _by_topic(results: list[FetchResult[SliceT]]) -> list[tuple[str, list[FetchResult[SliceT]]]]:
-    topics: dict[str, list[FetchResult[SliceT]]] = {}
+    # By id too: a refused row names none, those of its topic that were served do.
+    topics: dict[tuple[str, bytes], list[FetchResult[SliceT]]] = {}
     for row in results:
-        topics.setdefault(row.topic, []).append(row)
-    return list(topics.items())
+        topics.setdefault((row.topic, row.topic_id), []).append(row)
+    return [(topic, rows) for (topic, _), rows in topics.items()]
 
 
 def _write_count(out: bytearray, count: int, is_flexible: bool) -> None:
@@ -340,11 +380,11 @@ def encode_replica_request(correlation_id: int, broker_id: int, broker_epoch: in
     out += _HEAD_V7.pack(
         broker_id, request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level, 0, -1
     )
-    topics: dict[str, list[FetchPartition]] = {}
+    topics: dict[tuple[str, bytes], list[FetchPartition]] = {}
     for part in request.partitions:
-        topics.setdefault(part.topic, []).append(part)
+        topics.setdefault((part.topic, part.topic_id), []).append(part)
     _write_count(out, len(topics), True)
-    for topic, parts in topics.items():
+    for (topic, topic_id), parts in topics.items():
         _write_name(out, topic, True)
         _write_count(out, len(parts), True)
         for part in parts:
@@ -357,7 +397,7 @@ def encode_replica_request(correlation_id: int, broker_id: int, broker_epoch: in
                 part.max_bytes,
             )
             out.append(0)
-        out.append(0)
+        _write_topic_id(out, topic_id)
     _write_count(out, len(request.forgotten), True)
     for topic, number in request.forgotten:
         _write_name(out, topic, True)
@@ -398,7 +438,10 @@ def parse_replica_response(frame: memoryview, correlation_id: int) -> tuple[list
             rows, at = reader.count(at)
             for _ in range(rows):
                 at = _parse_replica_row(reader, topic, at, results)
-            at = skip_tags(frame, at)
+            topic_id, at = _read_topic_id(frame, at)
+            if topic_id:
+                for result in results[len(results) - rows :]:
+                    result.topic_id = topic_id
     except (struct.error, IndexError, UnicodeDecodeError, ValueError) as fault:
         raise ProtocolError(f"fetch response of {len(frame)} bytes: {fault}") from fault
     return results, session_id > 0

@@ -107,6 +107,25 @@ def parse_request(frame: memoryview) -> InternalRequest:
     return InternalRequest(kind, correlation_id, bytes(frame[_REQUEST.size :]), found)
 
 
+def named_broker(request: InternalRequest) -> int | None:
+    """Return the broker that a request speaks for, None where it names none.
+
+    Raises:
+        ProtocolError: its body is not one of its kind.
+    """
+    if request.key is InternalKey.PULL_IMAGE:
+        return parse_pull(request.body).broker_id
+    if request.key is InternalKey.ALTER_ISR:
+        return parse_isr_wishes(request.body)[0]
+    if request.key is InternalKey.RECOVERED:
+        return parse_recovery(request.body)[0]
+    if request.key is InternalKey.SHUT_DOWN:
+        return parse_process(request.body)[0]
+    if request.key is InternalKey.TAKE_IDS:
+        return parse_broker_id(request.body)
+    return None
+
+
 def encode_response(correlation_id: int, error: ErrorCode, body: bytes = b"") -> bytes:
     """Return the frame, size included."""
     return (_RESPONSE.size + len(body)).to_bytes(4, "big") + _RESPONSE.pack(correlation_id, error) + body

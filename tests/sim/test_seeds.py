@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from pylog.sim.mutants import MUTANTS
+from pylog.sim.stories import STORIES
 
 SEEDS = 20
 
@@ -58,7 +59,7 @@ def test_every_fault_still_has_its_place_in_the_code() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 15
     for mutant in MUTANTS:
         assert mutant.applied()
-        assert 1 <= mutant.seed <= 1000
+        assert mutant.story in STORIES if mutant.story else 1 <= mutant.seed <= 1000
 
 
 @pytest.mark.parametrize(("stage", "fault"), [

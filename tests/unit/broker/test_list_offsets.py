@@ -1,6 +1,7 @@
 """Where the log ends, asked of a leader that has just become one."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,17 +112,40 @@ def test_trap_32_a_client_behind_or_ahead_of_the_leader_epoch_is_told() -> None:
 
 async def _acknowledged(partitions: Partitions, isr: tuple[int, ...]) -> list[ErrorCode]:
     """Return how an append ends that waits for two replicas when the ISR becomes *isr*."""
-    acknowledgements = Acknowledgements(partitions, lambda: 0)
+    acknowledgements = Acknowledgements(lambda: 0)
     found = partitions.get("t", 0)
     assert found is not None
     assert found.leading is not None
     found.leading.want_isr(2)
     ends: list[ErrorCode] = []
-    acknowledgements.wait({("t", 0): Appended(0, 1)}, 60_000, lambda errors: ends.extend(errors.values()))
+    acknowledgements.wait({("t", 0): Appended(found, 0, 1)}, 60_000, lambda errors: ends.extend(errors.values()))
     assert ends == []
     found.leading.learned(isr, 3)
     acknowledgements.changed(("t", 0))
     return ends
+
+
+def test_an_append_of_a_deleted_topic_is_not_acknowledged_by_the_topic_that_follows(tmp_path: Path) -> None:
+    async def story() -> list[ErrorCode]:
+        partitions = follower(tmp_path)
+        apply(partitions, image(2, leader=1, leader_epoch=1))
+        acknowledgements = Acknowledgements(lambda: 0)
+        before = partitions.get("t", 0)
+        assert before is not None
+        ends: list[ErrorCode] = []
+        acknowledgements.wait({("t", 0): Appended(before, 0, 1)}, 60_000, lambda errors: ends.extend(errors.values()))
+        remade = image(3, leader=1, leader_epoch=1)
+        topics = {"t": replace(remade.topics["t"], topic_id=UUID(int=6))}
+        apply(partitions, replace(remade, topics=topics))
+        now = partitions.get("t", 0)
+        assert now is not None
+        assert now.log is not None
+        now.log.append_as_follower(memoryview(bytearray(records.encode_batch([Record(0, 1, None, b"y", [])]))))
+        now.log.high_watermark = 1
+        acknowledgements.changed(("t", 0))
+        return ends
+
+    assert asyncio.run(story()) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 def test_trap_18_too_few_replicas_after_the_append_end_the_wait_and_the_data_stays(tmp_path: Path) -> None:
@@ -136,12 +160,12 @@ def test_trap_18_too_few_replicas_after_the_append_end_the_wait_and_the_data_sta
 
 async def _acknowledged_later(partitions: Partitions, leader_epoch: int) -> list[ErrorCode]:
     """Return how an append of epoch 1 ends when this broker leads in another one, and has its follower in sync."""
-    acknowledgements = Acknowledgements(partitions, lambda: 0)
-    ends: list[ErrorCode] = []
-    acknowledgements.wait({("t", 0): Appended(0, 1)}, 60_000, lambda errors: ends.extend(errors.values()))
-    apply(partitions, image(leader_epoch + 1, leader=1, leader_epoch=leader_epoch))
+    acknowledgements = Acknowledgements(lambda: 0)
     found = partitions.get("t", 0)
     assert found is not None
+    ends: list[ErrorCode] = []
+    acknowledgements.wait({("t", 0): Appended(found, 0, 1)}, 60_000, lambda errors: ends.extend(errors.values()))
+    apply(partitions, image(leader_epoch + 1, leader=1, leader_epoch=leader_epoch))
     assert found.leading is not None
     acknowledgements.changed(("t", 0))
     found.leading.fetched(2, 8, 1, 1, now_ms=0)

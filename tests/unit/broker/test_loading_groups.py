@@ -7,12 +7,12 @@ from uuid import UUID
 import pytest
 
 from pylog.broker.acks import Acknowledgements
-from pylog.broker.coordinator import GroupCoordinator
+from pylog.broker.coordinator import FORGET_REST_MS, GroupCoordinator
 from pylog.broker.partitions import Partition, Partitions
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode
-from pylog.group.records import TOPIC, CommittedOffset, OffsetKey, encode_offset
+from pylog.group.records import TOPIC, CommittedOffset, OffsetKey, decode_key, encode_offset
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
@@ -30,6 +30,7 @@ class Coordinating:
         settings = parse_broker_settings({})
         self.partitions = Partitions(LogDirectory.open(directory, broker_id=1), 1, settings)
         self.partitions.registered_epoch = lambda: EPOCHS[1]
+        self.acknowledgements = Acknowledgements(lambda: 0)
         self.groups = GroupCoordinator(
             self.partitions,
             settings,
@@ -37,9 +38,10 @@ class Coordinating:
             now_ms=lambda: 0,
             wall_ms=lambda: 0,
             appended=lambda key: None,
-            acknowledgements=Acknowledgements(self.partitions, lambda: 0),
+            acknowledgements=self.acknowledgements,
         )
         self.version = 0
+        self.read_id: UUID | None = UUID(int=6)
 
     @property
     def partition(self) -> Partition:
@@ -50,13 +52,26 @@ class Coordinating:
     async def apply(self, leader: int, leader_epoch: int, isr: tuple[int, ...], min_isr: int = 2) -> None:
         """Apply an image, and let what follows from it be read."""
         self.version += 1
+        self.switch(self.image(leader, leader_epoch, isr, min_isr))
+        await asyncio.gather(*self.groups._tasks._running)
+
+    def image(self, leader: int, leader_epoch: int, isr: tuple[int, ...], min_isr: int) -> ClusterImage:
+        """Return the newest image, in which the topic that was read may be there."""
         state = PartitionImage(leader, leader_epoch, isr, (1, 2, 3), self.version)
         topic = TopicImage(TOPIC, UUID(int=5), {0: state}, {"min.insync.replicas": str(min_isr)})
         brokers = {one: BrokerInfo(one, epoch, None, ADDRESS, ADDRESS) for one, epoch in EPOCHS.items()}
-        image = ClusterImage(1, self.version, "c", 2, brokers, {TOPIC: topic})
+        topics = {TOPIC: topic}
+        if self.read_id is not None:
+            # Broker 2 holds it alone: what matters here is that it exists.
+            topics[COMMITTED[0]] = TopicImage(
+                COMMITTED[0], self.read_id, {0: PartitionImage(2, 0, (2,), (2,), self.version)}
+            )
+        return ClusterImage(1, self.version, "c", 2, brokers, topics)
+
+    def switch(self, image: ClusterImage) -> None:
+        """Let an image hold."""
         gone = self.partitions.retire(image)
         self.groups.image_applied(gone + self.partitions.switch(image, self.partitions.prepare(image)))
-        await asyncio.gather(*self.groups._tasks._running)
 
     async def lead(self, isr: tuple[int, ...], min_isr: int = 2) -> None:
         await self.apply(2, 0, (1, 2))
@@ -72,9 +87,10 @@ class Coordinating:
         self.partitions.advance(self.partition)
 
     def offset(self) -> int | ErrorCode:
-        """Return what the group is told that it committed, or which error it gets."""
+        """Return what the group is told that it committed, -1 for nothing, or which error it gets."""
         try:
-            return self.groups.offsets("g")[COMMITTED].offset
+            found = self.groups.offsets("g").get(COMMITTED)
+            return -1 if found is None else found.offset
         except ApiError as error:
             return error.code
 
@@ -141,5 +157,116 @@ def test_one_that_is_deposed_before_never_answers(tmp_path: Path) -> None:
         await coordinating.lead(isr=(1, 2))
         await coordinating.apply(2, 2, (1, 2))
         assert coordinating.offset() is ErrorCode.NOT_COORDINATOR
+
+    asyncio.run(story())
+
+
+def records_of(coordinating: Coordinating) -> list[tuple[object, bool]]:
+    """Return what the groups' log has: keys, and whether each was written to be forgotten."""
+    log = coordinating.partition.log
+    assert log is not None
+    data = memoryview((log.segments[0].path).read_bytes())
+    return [
+        (decode_key(row.key or b""), row.value is None)
+        for position, header in records.iter_batches(data)
+        for row in records.decode_records(data, header, position)
+    ]
+
+
+def test_offsets_of_a_topic_made_again_between_two_images_are_forgotten(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        await coordinating.lead(isr=(1,), min_isr=1)
+        assert coordinating.offset() == 5
+        coordinating.read_id = UUID(int=7)
+        await coordinating.apply(1, 1, (1,), 1)
+        assert coordinating.offset() == -1
+        assert records_of(coordinating)[-1] == (OffsetKey("g", *COMMITTED), True)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("read_id", [None, UUID(int=7)], ids=["deleted", "made again"])
+def test_offsets_of_a_topic_that_goes_while_they_are_loaded_are_forgotten(tmp_path: Path, read_id: UUID | None) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        await coordinating.lead(isr=(1, 2), min_isr=1)
+        assert coordinating.offset() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        coordinating.read_id = read_id
+        await coordinating.apply(1, 1, (1,), 1)
+        assert coordinating.offset() == -1
+
+    asyncio.run(story())
+
+
+def test_offsets_of_a_topic_that_was_gone_before_they_were_loaded_are_forgotten(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        coordinating.read_id = None
+        await coordinating.lead(isr=(1,), min_isr=1)
+        assert coordinating.offset() == -1
+
+    asyncio.run(story())
+
+
+def test_a_refused_deletion_of_offsets_is_tried_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        await coordinating.lead(isr=(1,), min_isr=2)
+        assert coordinating.offset() == 5
+        coordinating.read_id = UUID(int=7)
+        await coordinating.apply(1, 1, (1,), 2)
+        assert coordinating.offset() == -1, "nobody is told, whatever the log says"
+        assert len(records_of(coordinating)) == 1
+        await coordinating.apply(1, 1, (1,), 1)
+        coordinating.groups.expire(FORGET_REST_MS - 1)
+        assert len(records_of(coordinating)) == 1
+        coordinating.groups.expire(FORGET_REST_MS)
+        assert records_of(coordinating)[1:] == [(OffsetKey("g", *COMMITTED), True)]
+        coordinating.groups.expire(10 * FORGET_REST_MS)
+        assert len(records_of(coordinating)) == 2, "once it is done it is done"
+
+    asyncio.run(story())
+
+
+def test_a_commit_for_the_next_incarnation_is_not_forgotten_with_the_last_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        await coordinating.lead(isr=(1,), min_isr=2)
+        coordinating.offset()
+        coordinating.read_id = UUID(int=7)
+        await coordinating.apply(1, 1, (1,), 2)
+        await coordinating.apply(1, 1, (1,), 1)
+        assert coordinating.groups.commit("g", {COMMITTED: CommittedOffset(3, 0, "")}) is ErrorCode.NONE
+        coordinating.groups.expire(FORGET_REST_MS)
+        assert coordinating.offset() == 3
+        assert records_of(coordinating)[-1] == (OffsetKey("g", *COMMITTED), False)
+
+    asyncio.run(story())
+
+
+def test_a_commit_that_replicas_still_lack_when_its_topic_is_made_again_is_not_shown(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        await coordinating.lead(isr=(1, 2), min_isr=1)
+        coordinating.fetched(2, 1)
+        assert coordinating.offset() == 5
+        written = coordinating.groups.commit("g", {COMMITTED: CommittedOffset(9, 0, "")})
+        assert not isinstance(written, ErrorCode)
+        waiting = asyncio.create_task(written)
+        await asyncio.sleep(0)
+        coordinating.read_id = UUID(int=7)
+        coordinating.version += 1
+        coordinating.switch(coordinating.image(1, 1, (1, 2), 1))
+        partition = coordinating.partition
+        assert partition.leading is not None
+        assert partition.log is not None
+        partition.leading.fetched(2, EPOCHS[2], partition.log.log_end_offset, partition.log.log_end_offset, now_ms=0)
+        coordinating.partitions.advance(partition)
+        coordinating.acknowledgements.changed(partition.key)
+        assert await waiting is ErrorCode.NONE
+        assert coordinating.offset() == -1
+        coordinating.groups.expire(FORGET_REST_MS)
+        assert records_of(coordinating)[-1] == (OffsetKey("g", *COMMITTED), True)
 
     asyncio.run(story())

@@ -122,3 +122,15 @@ def test_what_was_set_aside_is_no_log(tmp_path: Path) -> None:
     directory.close()
     (tmp_path / "views-0").rename(tmp_path / f"views-0.{uuid.UUID(int=9).hex}-stray")
     assert [log.key for log in read_ends(tmp_path).logs] == [CLICKS]
+
+
+def test_an_emptied_log_is_of_its_last_epoch(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    for epoch in (0, 4):
+        append(log, epoch=epoch)
+    log.delete_records_before(2)
+    directory.close()
+    found = ends_of(tmp_path)
+    assert (found.epochs, found.start, found.end) == (((4, 2),), 2, 2)
+    check_against_a_start(tmp_path, found)

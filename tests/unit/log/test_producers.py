@@ -323,3 +323,9 @@ def test_at_the_limit_those_that_were_silent_longest_go_also_where_no_time_is_kn
     header.producer_id = MAX_PRODUCER_COUNT
     producers.note(header, MAX_PRODUCER_COUNT, timestamp=2_000)
     assert min(one.producer_id for one in producers.facts()) == MAX_PRODUCER_COUNT // 2
+
+
+def test_a_follower_notes_when_producers_wrote(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append_as_follower(batch(producer_id=7, producer_epoch=0, base_sequence=0, timestamp=5), 1_234)
+    assert [one.timestamp for one in log.producers.facts()] == [1_234]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pylog.errors import StorageError
+from pylog.log.config import LogConfig
 from pylog.log.log import Log
 from pylog.wire.records import iter_batches
 
@@ -354,3 +355,38 @@ def test_rule_3_a_batch_of_an_earlier_epoch_than_before_it_is_cut(tmp_path: Path
     segment_files(tmp_path)[0].write_bytes(kept + with_old_tail[len(kept) :])
     log = open_log(tmp_path, ONE_SEGMENT)
     assert (log.log_end_offset, log.epochs.entries()) == (2, [(0, 0), (2, 1)])
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_emptied_by_retention_keeps_its_last_epoch_over_a_restart(tmp_path: Path, clean: bool) -> None:
+    log = open_log(tmp_path, LogConfig(segment_bytes=1024, retention_ms=1))
+    for epoch in (3, 3, 5):
+        append(log, epoch=epoch, timestamp=1)
+    assert log.delete_expired(1_000_000)
+    assert (log.log_start_offset, log.log_end_offset, log.epochs.entries()) == (3, 3, [(5, 3)])
+    log.close()
+    again = open_log(tmp_path, clean=clean, recovery_point=3, log_start_offset=3)
+    assert (again.log_end_offset, again.epochs.entries()) == (3, [(5, 3)])
+
+
+def test_a_log_whose_deleted_records_a_power_cut_took_keeps_its_last_epoch(tmp_path: Path) -> None:
+    log = open_log(tmp_path, LogConfig())
+    for epoch in (3, 5, 5):
+        append(log, epoch=epoch)
+    log.delete_records_before(3)
+    log.close()
+    for path in tmp_path.glob("*.log"):
+        path.write_bytes(b"")
+    again = open_log(tmp_path, log_start_offset=3)
+    assert (again.log_start_offset, again.log_end_offset, again.epochs.entries()) == (3, 3, [(5, 3)])
+
+
+def test_epochs_of_records_that_were_lost_are_not_kept(tmp_path: Path) -> None:
+    log = open_log(tmp_path, LogConfig())
+    for epoch in (3, 5):
+        append(log, epoch=epoch)
+    log.close()
+    for path in tmp_path.glob("*.log"):
+        path.write_bytes(b"")
+    again = open_log(tmp_path)
+    assert (again.log_end_offset, again.epochs.entries()) == (0, [(3, 0)]), "5 began above what is left"

@@ -1,0 +1,274 @@
+"""A topic is its id between brokers, and a fetch counts only for the log that it was made of."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from pylog.broker.fetch import FetchHandler
+from pylog.broker.partitions import Partition, Partitions
+from pylog.broker.peers import PeerRequests, _Caller
+from pylog.broker.settings import parse_broker_settings
+from pylog.broker.throttles import Throttles
+from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from pylog.errors import ErrorCode, ProtocolError
+from pylog.log.directory import LogDirectory
+from pylog.log.log import Log
+from pylog.metrics import Metrics
+from pylog.model import NodeAddress
+from pylog.wire import internal
+from pylog.wire.api import parse_request_header
+from pylog.wire.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    encode_replica_request,
+    parse_replica_response,
+)
+from pylog.wire.internal import InternalKey, Pull, parse_response
+from pylog.wire.records import check_batch
+from tests.unit.broker.test_stale_answers import replication
+from tests.unit.log.batches import PARTITION, append, batch, open_log
+
+LEADER, FOLLOWER, EPOCH = 1, 2, 1
+BROKER_EPOCH = 9
+HERE, ELSEWHERE, UNHEARD = UUID(int=5), UUID(int=6), UUID(int=7)
+ADDRESS = NodeAddress(LEADER, "h1", 9092)
+
+
+class Leading:
+    """Broker 1, which leads t-0 with one follower, and what that follower is answered."""
+
+    def __init__(self, directory: Path, records: int) -> None:
+        self.partitions = Partitions(LogDirectory.open(directory, broker_id=LEADER), LEADER, parse_broker_settings({}))
+        self.partitions.registered_epoch = lambda: 7
+        state = PartitionImage(LEADER, EPOCH, (LEADER, FOLLOWER), (LEADER, FOLLOWER), 1)
+        topics = {name: TopicImage(name, one, {0: state}) for name, one in (("t", HERE), ("other", ELSEWHERE))}
+        brokers = {
+            LEADER: BrokerInfo(LEADER, 7, None, ADDRESS, ADDRESS),
+            FOLLOWER: BrokerInfo(FOLLOWER, BROKER_EPOCH, None, ADDRESS, ADDRESS),
+        }
+        image = ClusterImage(1, 1, "c", LEADER, brokers, topics)
+        self.partitions.switch(image, self.partitions.prepare(image))
+        self.handler = FetchHandler(
+            self.partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: 0, advanced=lambda key: None,
+            throttles=Throttles(LEADER, parse_broker_settings({}), self.partitions, lambda: 0),
+        )  # fmt: skip
+        for _ in range(records):
+            view = batch()
+            self.log.append_as_leader(view, check_batch(view), EPOCH, 0)
+
+    @property
+    def log(self) -> Log:
+        found = self.partitions.get("t", 0)
+        assert found is not None
+        assert found.log is not None
+        return found.log
+
+    def known_end(self) -> int:
+        found = self.partitions.get("t", 0)
+        assert found is not None
+        assert found.leading is not None
+        return found.leading.progress(FOLLOWER).log_end_offset
+
+    def ask(
+        self, offset: int, topic_id: UUID | None = HERE, *, last_epoch: int = EPOCH, broker_epoch: int = BROKER_EPOCH
+    ) -> FetchResult[memoryview]:
+        raw = b"" if topic_id is None else topic_id.bytes
+        part = FetchPartition("t", 0, EPOCH, offset, last_epoch, 0, 1 << 20, raw)
+        request = FetchRequest(FOLLOWER, 0, 1, 1 << 20, 0, 0, -1, [part])
+        frame = memoryview(encode_replica_request(1, FOLLOWER, broker_epoch, request))[4:]
+        connection: Any = SimpleNamespace()
+        parts = self.handler.handle(connection, parse_request_header(frame), frame, FOLLOWER)
+        assert parts is not None
+        whole = b"".join(one if isinstance(one, bytes) else bytes(one.size_bytes) for one in parts)
+        [result], _ = parse_replica_response(memoryview(whole)[4:], 1)
+        return result
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(story)
+
+
+def test_a_follower_of_this_topic_is_served_counted_and_told_its_id(tmp_path: Path) -> None:
+    async def story() -> None:
+        leading = Leading(tmp_path, records=3)
+        result = leading.ask(2)
+        assert (result.error, result.topic_id, result.records_bytes > 0) == (ErrorCode.NONE, HERE.bytes, True)
+        assert leading.known_end() == 2
+
+    run(story())
+
+
+def test_a_follower_of_an_earlier_release_names_no_id_and_is_served_as_ever(tmp_path: Path) -> None:
+    async def story() -> None:
+        leading = Leading(tmp_path, records=3)
+        result = leading.ask(2, None)
+        assert (result.error, result.topic_id, result.records_bytes > 0) == (ErrorCode.NONE, b"", True)
+        assert leading.known_end() == 2
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "error"),
+    [(UNHEARD, ErrorCode.UNKNOWN_TOPIC_ID), (ELSEWHERE, ErrorCode.INCONSISTENT_TOPIC_ID)],
+    ids=["of another incarnation", "of another name"],
+)
+def test_a_follower_of_another_topic_is_refused_and_not_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, topic_id: UUID, error: ErrorCode
+) -> None:
+    async def story() -> None:
+        leading = Leading(tmp_path, records=3)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                result = leading.ask(3, topic_id)
+                assert (result.error, result.records_bytes, result.diverging) == (error, 0, None)
+        assert len(caplog.records) == 1, "it asks again and again"
+        assert leading.known_end() == -1
+        assert leading.log.high_watermark == 0
+
+    run(story())
+
+
+@pytest.mark.parametrize("offset", [4, 1], ids=["beyond the end", "below the start"])
+def test_a_fetch_outside_the_log_is_out_of_range_and_not_counted(tmp_path: Path, offset: int) -> None:
+    async def story() -> None:
+        leading = Leading(tmp_path, records=3)
+        leading.ask(3)
+        leading.log.delete_records_before(2)
+        assert leading.known_end() == 3
+        assert leading.ask(offset, last_epoch=-1).error is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert leading.known_end() == 3
+
+    run(story())
+
+
+def test_a_process_that_was_replaced_is_not_counted(tmp_path: Path) -> None:
+    async def story() -> None:
+        leading = Leading(tmp_path, records=3)
+        leading.ask(3, broker_epoch=BROKER_EPOCH - 1)
+        assert leading.known_end() == -1
+
+    run(story())
+
+
+# -- the follower ------------------------------------------------------------------------------------------------------
+
+
+def following(log: Log) -> Partition:
+    return Partition(PARTITION, log, HERE, leader=2, leader_epoch=EPOCH)
+
+
+def answer(log: Log, **result: Any) -> tuple[FetchPartition, FetchResult[memoryview]]:
+    name = PARTITION
+    asked = FetchPartition(name.topic, name.partition, EPOCH, log.log_end_offset, log.epochs.latest, 0, 1, HERE.bytes)
+    values: Any = {"topic_id": HERE.bytes, "log_start_offset": 0} | result
+    return asked, FetchResult(name.topic, name.partition, **values)
+
+
+def test_records_of_another_incarnation_are_not_written(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    append(log, count=3)
+    records = batch(2, base_offset=3)
+    taker = replication(tmp_path / "broker")
+    theirs = answer(log, topic_id=UNHEARD.bytes, high_watermark=5, records=records, records_bytes=len(records))
+    assert not taker.take(following(log), *theirs), "it rests"
+    assert log.log_end_offset == 3
+
+
+def test_the_high_watermark_is_taken_before_the_start(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    for _ in range(10):
+        append(log)
+    log.high_watermark = 2
+    taker = replication(tmp_path / "broker")
+    assert taker.take(following(log), *answer(log, high_watermark=10, log_start_offset=8))
+    assert (log.log_start_offset, log.high_watermark) == (8, 10)
+
+
+def test_an_empty_log_beyond_the_leaders_end_begins_anew_where_the_leaders_begins_and_rests(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log", log_start_offset=20)
+    taker = replication(tmp_path / "broker")
+    ahead = answer(log, error=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=19, log_start_offset=3)
+    assert not taker.take(following(log), *ahead)
+    assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+
+
+def test_a_log_of_which_nothing_is_the_leaders_begins_anew(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    for _ in range(4):
+        append(log, epoch=0)
+    log.delete_records_before(3)
+    taker = replication(tmp_path / "broker")
+    assert taker.take(following(log), *answer(log, diverging=(0, 2), log_start_offset=1))
+    assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+
+
+def test_an_emptied_log_takes_over_the_epoch_that_its_leader_says(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    append(log, epoch=0)
+    log.delete_records_before(1)
+    log.begin_leader_epoch(4)  # it led, and wrote nothing
+    taker = replication(tmp_path / "broker")
+    assert taker.take(following(log), *answer(log, diverging=(0, 1)))
+    assert log.epochs.entries() == [(0, 1)]
+
+
+def test_nothing_is_said_of_a_truncation_that_cuts_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = open_log(tmp_path / "log")
+    append(log, epoch=0)
+    log.begin_leader_epoch(4)
+    taker = replication(tmp_path / "broker")
+    with caplog.at_level(logging.WARNING):
+        assert taker.take(following(log), *answer(log, diverging=(0, 1)))
+    assert not caplog.records
+    assert taker._truncations.value == 0
+
+
+# -- requests among brokers --------------------------------------------------------------------------------------------
+
+
+BODIES = {
+    InternalKey.PULL_IMAGE: internal.encode_pull(Pull(3, 1, 1, 0), 2),
+    InternalKey.ALTER_ISR: internal.encode_isr_wishes(3, 9, []),
+    InternalKey.RECOVERED: internal.encode_recovery(3, 9, {}),
+    InternalKey.SHUT_DOWN: internal.encode_process(3, 9),
+    InternalKey.TAKE_IDS: internal.encode_broker_id(3),
+}
+
+
+def asked_by(broker_id: int, key: InternalKey, body: bytes) -> tuple[ErrorCode, list[InternalKey]]:
+    """Return what a proven broker is answered at once, NONE if that comes later, and what was carried out."""
+    done: list[InternalKey] = []
+
+    async def carry_out(request: internal.InternalRequest) -> bytes:
+        done.append(request.key)
+        return b""
+
+    async def story() -> ErrorCode:
+        requests = PeerRequests(b"", Any, carry_out)  # type: ignore[arg-type]
+        slot = SimpleNamespace(complete=lambda parts: None)
+        connection: Any = SimpleNamespace(state=_Caller(broker_id, is_proven=True), open_slot=lambda: slot)
+        frame = memoryview(internal.encode_request(key, 1, body))[4:]
+        parts = requests.on_frame(connection, frame)
+        await asyncio.sleep(0)
+        return ErrorCode.NONE if parts is None else parse_response(bytes(parts[0])[4:], 1)[0]  # type: ignore[arg-type]
+
+    return asyncio.run(story()), done
+
+
+@pytest.mark.parametrize("key", BODIES)
+def test_a_broker_speaks_for_itself_alone(key: InternalKey) -> None:
+    assert asked_by(3, key, BODIES[key]) == (ErrorCode.NONE, [key])
+    assert asked_by(2, key, BODIES[key]) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+
+
+def test_a_body_that_is_none_of_its_kind_closes_the_connection() -> None:
+    with pytest.raises(ProtocolError):
+        asked_by(3, InternalKey.SHUT_DOWN, b"x")
