@@ -10,10 +10,22 @@ from typing import Any
 
 from pylog.registry import avro, faults
 from pylog.registry.avro import Level
-from pylog.registry.records import CLAIM, Claim, DeletedUpTo, Key, Kind, Mode, Reference, Schema, Value, Version
+from pylog.registry.records import (
+    AVRO,
+    CLAIM,
+    MAX_ID,
+    Claim,
+    DeletedUpTo,
+    Key,
+    Kind,
+    Mode,
+    Reference,
+    Schema,
+    Value,
+    Version,
+)
 from pylog.registry.state import Registry
 
-MAX_ID = (1 << 31) - 1
 MAX_SUBJECT_CHARS = 1024
 
 
@@ -121,6 +133,9 @@ def misfits(
     new = (schema.text, registry.dependencies(schema))
     found: list[str] = []
     for one in compared:
+        if one.schema.kind != AVRO:
+            found.append(f"{{version {one.version}: it is of type {one.schema.kind}; level {level}}}")
+            continue
         old = (one.schema.text, registry.dependencies(one.schema))
         found += [f"{{version {one.version}: {reason}; level {level}}}" for reason in avro.misfits(new, old, level)]
     return found

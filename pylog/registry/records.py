@@ -3,7 +3,7 @@
 key   => {"keytype":"SCHEMA","subject":string,"version":int,"magic":1}
        | {"keytype":"CONFIG" | "MODE" | "DELETE_SUBJECT","subject":string | null,"magic":0}
        | {"keytype":"NOOP","magic":0}
-value => SCHEMA: {"subject","version","id","schema","deleted",["schemaType"],["references"]}
+value => SCHEMA: {"subject","version","id","schema","deleted",["schemaType"],["references"],["metadata"],["ruleSet"]}
          CONFIG: {"compatibilityLevel"}    MODE: {"mode"}    DELETE_SUBJECT: {"subject","version"}
          NOOP: {"maxId"}, which other registries pass over
 header pylog.writer => epoch, writer's id and number of the write, as text with blanks between
@@ -14,11 +14,20 @@ Source: `io.confluent.kafka.schemaregistry.storage`, classes SchemaKey and follo
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
 WRITER_HEADER = "pylog.writer"
+
+AVRO = "AVRO"
+"""The kind of schema that is checked; others are kept as another registry wrote them."""
+
+CONTRACT_FIELDS = ("metadata", "ruleSet")
+"""What Confluent's registry keeps beside a schema and clients act on, such as which fields to encrypt."""
+
+MAX_ID = (1 << 31) - 1
 
 
 class Kind(StrEnum):
@@ -61,10 +70,28 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What an id stands for."""
+    """What an id stands for.
+
+    Attributes:
+        text: as it is stored.
+        references: where the names come from that it does not define.
+        kind: AVRO, JSON, PROTOBUF or what else another registry wrote.
+        contract: those of `CONTRACT_FIELDS` that another registry wrote; a schema without them is the same schema.
+    """
 
     text: str
     references: tuple[Reference, ...] = ()
+    kind: str = AVRO
+    contract: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def body(self) -> dict[str, Any]:
+        """Return it as answers and records show it."""
+        body: dict[str, Any] = {"schema": self.text}
+        if self.kind != AVRO:
+            body["schemaType"] = self.kind
+        if self.references:
+            body["references"] = [reference._asdict() for reference in self.references]
+        return body | dict(self.contract)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +182,7 @@ def encode_value(key: Key, value: Value) -> bytes | None:
             return None
         case Version():
             body: dict[str, Any] = {"subject": value.subject, "version": value.version, "id": value.schema_id}
-            if value.schema.references:
-                body["references"] = [reference._asdict() for reference in value.schema.references]
-            body |= {"schema": value.schema.text, "deleted": value.is_deleted}
+            body |= value.schema.body() | {"deleted": value.is_deleted}
         case Claim(max_id):
             body = {"maxId": max_id}
         case DeletedUpTo(version):
@@ -179,15 +204,14 @@ def decode_value(key: Key, data: bytes | None) -> Value:
     try:
         match key.kind:
             case Kind.SCHEMA:
-                if body.get("schemaType", "AVRO") != "AVRO":
-                    raise ValueError(f"{key}: schemas of type {body['schemaType']!r} are not served")
-                return Version(
-                    str(key.subject),
-                    key.version,
-                    int(body["id"]),
-                    Schema(str(body["schema"]), references_of(body.get("references"))),
-                    bool(body.get("deleted", False)),
+                schema = Schema(
+                    str(body["schema"]),
+                    references_of(body.get("references")),
+                    str(body.get("schemaType") or AVRO),
+                    {name: body[name] for name in CONTRACT_FIELDS if body.get(name) is not None},
                 )
+                is_deleted = bool(body.get("deleted", False))
+                return Version(str(key.subject), key.version, int(body["id"]), schema, is_deleted)
             case Kind.CONFIG:
                 return str(body["compatibilityLevel"])
             case Kind.MODE:
@@ -198,6 +222,15 @@ def decode_value(key: Key, data: bytes | None) -> Value:
                 return Claim(int(body.get("maxId", 0)))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{key}: {error!r} in {body!r}") from error
+
+
+def id_in(data: bytes | None) -> int:
+    """Return the id that a record's value names, whatever else it holds; 0 if it names none."""
+    try:
+        found = _object(data).get("id")
+    except (ValueError, RecursionError):
+        return 0
+    return found if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= MAX_ID else 0
 
 
 def references_of(body: object) -> tuple[Reference, ...]:

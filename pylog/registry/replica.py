@@ -10,7 +10,7 @@ from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.daemon.notices import Notices
 from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, PylogError
 from pylog.model import Offset, TopicPartition
-from pylog.registry.records import WRITER_HEADER, Stamp, decode_key, decode_value
+from pylog.registry.records import WRITER_HEADER, Stamp, decode_key, decode_value, id_in
 from pylog.registry.state import Registry
 
 COMPACTION_LAG_MS = 3_600_000
@@ -157,8 +157,9 @@ class Replica:
             try:
                 key = decode_key(record.key)
                 counts = self.registry.apply(key, decode_value(key, record.value), stamp)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 counts = False
+                self.registry.note_id(id_in(record.value))
                 self._notices.tell(
                     time.monotonic(),
                     "error",

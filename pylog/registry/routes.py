@@ -4,7 +4,7 @@ Source: Confluent Schema Registry API reference.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ from pylog import __version__
 from pylog.registry import changes, faults
 from pylog.registry.changes import Change, Wanted
 from pylog.registry.faults import RegistryError
-from pylog.registry.records import Schema, Version, references_of
+from pylog.registry.records import AVRO, CONTRACT_FIELDS, Schema, Version, references_of
 from pylog.registry.state import Registry
 
 MAX_VERSION = (1 << 31) - 1
@@ -35,6 +35,16 @@ class Ask:
     def flag(self, name: str) -> bool:
         """Return whether the query says ``name=true``."""
         return self.query.get(name, "").lower() == "true"
+
+    def refuse(self, fields: Iterable[str]) -> None:
+        """Refuse a body that has one of these fields.
+
+        Raises:
+            RegistryError: 422.
+        """
+        for name in fields:
+            if self.body.get(name) is not None:
+                raise faults.invalid_request(f"{name} is not supported, and would be lost; send the request without it")
 
     @property
     def version(self) -> int | None:
@@ -70,9 +80,11 @@ class Ask:
             RegistryError: 42201, it is none that is served here; 422, a part of it has the wrong type.
         """
         text, schema_id, version = self.body.get("schema"), self.body.get("id") or 0, self.body.get("version") or 0
-        kind = self.body.get("schemaType") or "AVRO"
-        if kind != "AVRO":
+        kind = self.body.get("schemaType") or AVRO
+        if kind != AVRO:
             raise faults.invalid_schema(f"schemas of type {kind!r} are not served, only AVRO")
+        # A client that was told yes would believe that its rules hold, and send in the clear what it means to encrypt.
+        self.refuse(CONTRACT_FIELDS)
         if not isinstance(text, str) or not text:
             raise faults.invalid_schema('Empty schema: the body has no text under "schema"')
         if not isinstance(schema_id, int) or not isinstance(version, int) or version < -1:
@@ -123,7 +135,7 @@ def _schemas(registry: Registry, ask: Ask) -> list[dict[str, Any]]:
 
 
 def _schema_of_id(registry: Registry, ask: Ask) -> dict[str, Any]:
-    body = _schema_body(registry.by_id(ask.schema_id)[0].schema)
+    body = registry.by_id(ask.schema_id)[0].schema.body()
     return body | ({"maxId": registry.max_id} if ask.flag("fetchMaxId") else {})
 
 
@@ -175,15 +187,15 @@ def _own(own: str | None, effective: str, ask: Ask, missing: RegistryError) -> s
     return own or effective
 
 
-def _schema_body(schema: Schema) -> dict[str, Any]:
-    body: dict[str, Any] = {"schema": schema.text}
-    if schema.references:
-        body["references"] = [reference._asdict() for reference in schema.references]
-    return body
-
-
 def _version_body(one: Version) -> dict[str, Any]:
-    return {"subject": one.subject, "version": one.version, "id": one.schema_id, **_schema_body(one.schema)}
+    return {"subject": one.subject, "version": one.version, "id": one.schema_id, **one.schema.body()}
+
+
+def _parsed(schema: Schema) -> object:
+    try:
+        return json.loads(schema.text)
+    except ValueError:  # of a kind that is not written in JSON
+        return schema.text
 
 
 _CLUSTER_ID = {
@@ -200,7 +212,7 @@ READS: tuple[tuple[str, str, Read], ...] = (
     (
         "GET",
         "/subjects/{subject}/versions/{version}/schema",
-        lambda registry, ask: json.loads(_one_version(registry, ask).schema.text),
+        lambda registry, ask: _parsed(_one_version(registry, ask).schema),
     ),
     ("GET", "/subjects/{subject}/versions/{version}/referencedby", _referrers),
     ("GET", "/schemas", _schemas),
@@ -209,7 +221,7 @@ READS: tuple[tuple[str, str, Read], ...] = (
     (
         "GET",
         "/schemas/ids/{id}/schema",
-        lambda registry, ask: json.loads(registry.by_id(ask.schema_id)[0].schema.text),
+        lambda registry, ask: _parsed(registry.by_id(ask.schema_id)[0].schema),
     ),
     (
         "GET",
@@ -247,7 +259,22 @@ def _delete_version(registry: Registry, ask: Ask) -> Change:
 
 
 def _set_level(registry: Registry, ask: Ask) -> Change:
+    ask.refuse(_OTHER_SETTINGS)
     return changes.set_level(ask.body.get("compatibility"), ask.path.get("subject"))
+
+
+_OTHER_SETTINGS = (
+    "alias",
+    "normalize",
+    "validateFields",
+    "validateRules",
+    "compatibilityGroup",
+    "defaultMetadata",
+    "overrideMetadata",
+    "defaultRuleSet",
+    "overrideRuleSet",
+)
+"""What Confluent's registry keeps of a subject beside its level."""
 
 
 def _unset_level(registry: Registry, ask: Ask) -> Change:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from pylog.registry.avro import Level
 from pylog.registry.faults import invalid_schema, no_schema, no_subject, no_version
-from pylog.registry.records import Claim, DeletedUpTo, Key, Kind, Mode, Schema, Stamp, Value, Version
+from pylog.registry.records import AVRO, Claim, DeletedUpTo, Key, Kind, Mode, Schema, Stamp, Value, Version
 
 
 class Registry:
@@ -67,6 +67,10 @@ class Registry:
             case Kind.NOOP:
                 pass
         return True
+
+    def note_id(self, schema_id: int) -> None:
+        """Note the id of a record that cannot be read: it is not given again."""
+        self.max_id = max(self.max_id, schema_id)
 
     def _note_id(self, value: Value) -> None:
         if isinstance(value, Version):
@@ -201,6 +205,8 @@ class Registry:
                     f"no schema for reference {reference.name!r}: subject {reference.subject!r} "
                     f"version {reference.version}"
                 )
+            if found.schema.kind != AVRO:
+                raise invalid_schema(f"reference {reference.name!r} leads to a schema of type {found.schema.kind}")
             self._collect(found.schema, texts, (*path, where))
             texts[found.schema.text] = None
 
