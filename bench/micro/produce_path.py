@@ -25,9 +25,10 @@ from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
 from pylog.broker.settings import parse_broker_settings
 from pylog.broker.throttles import Throttles
-from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
+from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
+from pylog.model import NodeAddress
 from pylog.net.connection import Connection
 from pylog.wire import records
 from pylog.wire.records import Record
@@ -58,7 +59,11 @@ def _requests(directory: Path) -> Requests:
     settings = parse_broker_settings({})
     partitions = Partitions(LogDirectory.open(directory, broker_id=0), 0, settings)
     state = PartitionImage(0, 0, (0,), (0,), 0)
-    image = ClusterImage(1, 1, "bench", 0, topics={"bench": TopicImage("bench", uuid.uuid4(), {0: state})})
+    here = NodeAddress(0, "localhost", 1)
+    # Without itself among the brokers it would not lead, and refuse everything.
+    brokers = {0: BrokerInfo(0, partitions.registered_epoch(), None, here, here)}
+    topics = {"bench": TopicImage("bench", uuid.uuid4(), {0: state})}
+    image = ClusterImage(1, 1, "bench", 0, brokers=brokers, topics=topics)
     partitions.switch(image, partitions.prepare(image))
     metrics = Metrics()
 
