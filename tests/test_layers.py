@@ -33,6 +33,25 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"avro", "consumer", "producer"},
         {"commits", "paper"},
     ),
+    "broker": (
+        {"admin", "clock", "logs", "quotas", "settings", "tasks", "timer"},
+        {"config", "flusher", "lifecycle", "retention_clock", "watchdog"},
+        {"data", "listeners"},
+        {"coordinator", "maintenance"},
+        {"handler"},
+        {"control", "group_handlers", "offsets", "partition_handlers"},
+        {"adoption", "apis", "status"},
+        {"requests"},
+        {"broker"},
+        {"process"},
+    ),
+    "broker/data": (
+        {"partitions", "sessions"},
+        {"acks", "feeds", "throttles"},
+        {"fetch", "produce"},
+        {"peers"},
+        {"replication"},
+    ),
 }
 ABOVE_EVERYTHING = {"cli", "sim", "testing", "__main__", "__init__", "config"}
 
@@ -57,7 +76,8 @@ def imports_of(path: Path) -> set[str]:
 def rooms_of(part: str, path: Path) -> set[str]:
     """Return the files and folders of *part* that one of its files imports, wherever in the file."""
     names = {name for node in ast.walk(ast.parse(path.read_text())) for name in imported_by(node, path)}
-    return {name.split(".")[2] for name in names if name.startswith(f"pylog.{part}.")}
+    package = f"pylog.{part.replace('/', '.')}."
+    return {name.removeprefix(package).split(".")[0] for name in names if name.startswith(package)}
 
 
 def imported_by(node: ast.AST, path: Path) -> Iterator[str]:

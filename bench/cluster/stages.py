@@ -49,7 +49,7 @@ Notes = dict[str, list[tuple[float, int]]]
 def run_broker() -> None:
     """Be the command `pylog`, and note when the leader writes, a follower writes, and the high watermark moves."""
     from pylog.__main__ import main
-    from pylog.broker.partitions import Partition, Partitions
+    from pylog.broker.data.partitions import Partition, Partitions
     from pylog.log.log import AppendResult, Log
 
     notes: Notes = {"led": [], "followed": [], "settled": []}

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from pylog.broker.acks import Acknowledgements
-from pylog.broker.fetch import FetchHandler
-from pylog.broker.partitions import Partitions
-from pylog.broker.produce import ProduceHandler
+from pylog.broker.data.acks import Acknowledgements
+from pylog.broker.data.fetch import FetchHandler
+from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.produce import ProduceHandler
+from pylog.broker.data.throttles import Throttles
 from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
 from pylog.broker.settings import parse_broker_settings
-from pylog.broker.throttles import Throttles
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics

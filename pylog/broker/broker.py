@@ -5,26 +5,26 @@ import logging
 from collections.abc import Mapping
 
 from pylog import __version__
-from pylog.broker.acks import Acknowledgements
 from pylog.broker.admin import AdminServer
 from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.config import BrokerConfig
 from pylog.broker.control.membership import Membership
 from pylog.broker.coordinator import GroupCoordinator
-from pylog.broker.fetch import FetchHandler, NearReplicas
+from pylog.broker.data.acks import Acknowledgements
+from pylog.broker.data.fetch import FetchHandler, NearReplicas
+from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.peers import PeerRequests
+from pylog.broker.data.produce import ProduceHandler
+from pylog.broker.data.replication import Replication
+from pylog.broker.data.throttles import Throttles
 from pylog.broker.flusher import Flusher
 from pylog.broker.lifecycle import BrokerState, Lifecycle
 from pylog.broker.listeners import Listeners
 from pylog.broker.maintenance import Maintenance
-from pylog.broker.partitions import Partition, Partitions
-from pylog.broker.peers import PeerRequests
-from pylog.broker.produce import ProduceHandler
 from pylog.broker.quotas import Quotas
-from pylog.broker.replication import Replication
 from pylog.broker.requests import Requests
 from pylog.broker.settings import RACK_AWARE_SELECTOR, Value
 from pylog.broker.status import Status
-from pylog.broker.throttles import Throttles
 from pylog.broker.watchdog import Watchdog, notify
 from pylog.errors import PylogError
 from pylog.log.directory import LogDirectory

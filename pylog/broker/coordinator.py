@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from pylog.broker.acks import Acknowledgements, Appended
-from pylog.broker.partitions import Partition, Partitions
+from pylog.broker.data.acks import Acknowledgements, Appended
+from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.settings import Value
 from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError

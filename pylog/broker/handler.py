@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pylog.broker.coordinator import GroupCoordinator
-from pylog.broker.partitions import Partitions
+from pylog.broker.data.partitions import Partitions
 from pylog.broker.quotas import Meter
 from pylog.broker.settings import Value
 from pylog.wire.api import Message

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pylog.broker.partitions import Partitions
-from pylog.broker.produce import ProduceHandler
+from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.retention_clock import RetentionClock
 from pylog.broker.settings import Value
 from pylog.broker.tasks import Tasks

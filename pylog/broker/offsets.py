@@ -2,9 +2,9 @@
 
 import logging
 
-from pylog.broker.fetch import check_leader_epoch
+from pylog.broker.data.fetch import check_leader_epoch
+from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.handler import Answer, Caller, Cluster
-from pylog.broker.partitions import Partition, Partitions
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.log import Log
 from pylog.wire.api.offsets import (

@@ -6,9 +6,9 @@ DeleteRecords, OffsetForLeaderEpoch, DescribeLogDirs, DescribeProducers.
 import os
 from collections.abc import Mapping
 
-from pylog.broker.fetch import check_leader_epoch
+from pylog.broker.data.fetch import check_leader_epoch
+from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.handler import Answer, Caller, Cluster, Handler
-from pylog.broker.partitions import Partition, Partitions
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.model import INTERNAL_TOPICS
 from pylog.wire.api import ApiKey

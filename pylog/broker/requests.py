@@ -8,9 +8,9 @@ import logging
 from collections.abc import Awaitable, Mapping
 
 from pylog.broker.apis import APIS
-from pylog.broker.fetch import FetchHandler
+from pylog.broker.data.fetch import FetchHandler
+from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.handler import Caller, Cluster
-from pylog.broker.produce import ProduceHandler
 from pylog.broker.quotas import Meter, Quotas
 from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ProtocolError

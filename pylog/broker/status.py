@@ -7,9 +7,9 @@ from pylog import __version__
 from pylog.broker.admin import Reply, Routes
 from pylog.broker.config import BrokerConfig
 from pylog.broker.control.membership import Membership
+from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.lifecycle import BrokerState, Lifecycle
 from pylog.broker.maintenance import Maintenance
-from pylog.broker.partitions import Partition, Partitions
 from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.errors import ApiError, ErrorCode
 from pylog.log.directory import LogDirectory

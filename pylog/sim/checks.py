@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from pylog.broker.partitions import Partition
+from pylog.broker.data.partitions import Partition
 from pylog.cluster import znodes
 from pylog.cluster.image import Move, PartitionImage
 from pylog.cluster.znodes import Assignment

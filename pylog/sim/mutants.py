@@ -90,14 +90,14 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "count-progress-without-a-look-at-epochs",
-        "broker/fetch.py",
+        "broker/data/fetch.py",
         "if part.current_leader_epoch != partition.leader_epoch or self._diverging(log, part):",
         "if part.fetch_offset < 0:",
         seed=3,
     ),
     Mutant(
         "count-progress-of-a-diverging-log",
-        "broker/fetch.py",
+        "broker/data/fetch.py",
         "if part.current_leader_epoch != partition.leader_epoch or self._diverging(log, part):",
         "if part.current_leader_epoch != partition.leader_epoch:",
         seed=3,
@@ -111,7 +111,7 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "report-progress-before-the-flush",
-        "broker/replication.py",
+        "broker/data/replication.py",
         "        await owner.synced(self._partitions.values())\n",
         "",
         seed=78,
@@ -119,28 +119,28 @@ MUTANTS: Sequence[Mutant] = (
     # -- followers -------------------------------------------------------------------------------------------------
     Mutant(
         "truncate-by-high-watermark",
-        "broker/replication.py",
+        "broker/data/replication.py",
         "        log.truncate_to(offset)\n",
         "        log.truncate_to(log.high_watermark)\n",
         seed=28,
     ),
     Mutant(
         "never-truncate",
-        "broker/fetch.py",
+        "broker/data/fetch.py",
         "                result.diverging = self._diverging(log, part)\n",
         "",
         seed=1,
     ),
     Mutant(
         "fetch-without-the-last-epoch",
-        "broker/replication.py",
+        "broker/data/replication.py",
         "            log.epochs.latest,\n            log.log_start_offset,\n",
         "            -1,\n            log.log_start_offset,\n",
         seed=1,
     ),
     Mutant(
         "tell-the-leaders-high-watermark",
-        "broker/replication.py",
+        "broker/data/replication.py",
         "high_watermark = min(result.high_watermark, log.log_end_offset)",
         "high_watermark = result.high_watermark",
         seed=1,
@@ -233,7 +233,7 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "shut-everybody-out-after-a-full-disk",
-        "broker/replication.py",
+        "broker/data/replication.py",
         "                if log is None or log.offline is not None:\n                    continue\n",
         "                continue\n",
         seed=19,
@@ -320,14 +320,14 @@ MUTANTS: Sequence[Mutant] = (
     # -- topics that are deleted and made again, logs that begin late -----------------------------------------------
     Mutant(
         "count-progress-of-another-topic",
-        "broker/fetch.py",
+        "broker/data/fetch.py",
         "            if part.topic_id and part.topic_id != partition.topic_id.bytes:\n                continue",
         "            if part.fetch_offset < 0:\n                continue",
         story="remake-beside-a-deaf-follower",
     ),
     Mutant(
         "serve-a-follower-by-name",
-        "broker/fetch.py",
+        "broker/data/fetch.py",
         "            if part.topic_id:\n                self._check_topic_id(request.replica_id, part, partition)\n"
         "                result.topic_id = part.topic_id\n",
         "",
@@ -335,7 +335,7 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "take-the-start-before-the-high-watermark",
-        "broker/replication.py",
+        "broker/data/replication.py",
         "        if has_moved:\n            log.high_watermark = high_watermark\n        # Only then",
         "        if result.log_start_offset > log.log_start_offset:\n"
         "            log.delete_records_before(min(result.log_start_offset, log.log_end_offset))\n"
@@ -344,14 +344,14 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "count-a-fetch-beyond-the-end",
-        "broker/fetch.py",
+        "broker/data/fetch.py",
         "if not log.log_start_offset <= part.fetch_offset <= log.log_end_offset:",
         "if part.fetch_offset < 0:",
         story="die-beside-an-empty-log-beyond-the-end",
     ),
     Mutant(
         "begin-anew-where-the-leader-ends",
-        "broker/replication.py",
+        "broker/data/replication.py",
         "        log.truncate_fully_and_start_at(result.log_start_offset)\n",
         "        log.truncate_fully_and_start_at(max(result.log_start_offset, result.high_watermark))\n",
         story="meet-an-empty-log-beyond-the-end",

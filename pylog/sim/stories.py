@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pylog.broker.control.images import PULL_TIMEOUT_S
-from pylog.broker.partitions import Partition
+from pylog.broker.data.partitions import Partition
 from pylog.errors import ErrorCode
 from pylog.log import checkpoint
 from pylog.log.log import Log

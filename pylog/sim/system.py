@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from pylog.broker import broker as broker_module
-from pylog.broker import replication as replication_module
 from pylog.broker.control import agent as agent_module
 from pylog.broker.control import membership as membership_module
+from pylog.broker.data import replication as replication_module
 from pylog.log.log import Log
 from pylog.net import listener as listener_module
 from pylog.net.connection import Connection

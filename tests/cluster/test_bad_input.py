@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pylog.broker.peers import PeerClient
+from pylog.broker.data.peers import PeerClient
 from pylog.cluster import znodes
 from pylog.errors import ErrorCode
 from pylog.model import NodeAddress

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pylog.__main__ import main
-from pylog.broker.replication import Replication
+from pylog.broker.data.replication import Replication
 
 if __name__ == "__main__":
     find = Replication._wanted_changes

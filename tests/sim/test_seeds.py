@@ -33,7 +33,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 BUG = """
 import sys
-from pylog.broker.replication import Replication
+from pylog.broker.data.replication import Replication
 from pylog.sim import __main__ as sim
 
 find = Replication._wanted_changes

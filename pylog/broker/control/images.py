@@ -8,8 +8,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pylog.broker.partitions import Partition, Partitions
-from pylog.broker.peers import PeerClient
+from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.peers import PeerClient
 from pylog.broker.tasks import Tasks
 from pylog.cluster.image import ClusterImage
 from pylog.cluster.image_codec import ImageHistory, decode_image

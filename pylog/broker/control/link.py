@@ -19,7 +19,7 @@ from pylog.broker.control import (
 from pylog.broker.control.agent import ClusterAgent
 from pylog.broker.control.api import ControlContext, ControllerApi, PeerApi, QuestionT, ResultT
 from pylog.broker.control.images import Images
-from pylog.broker.peers import PeerClient
+from pylog.broker.data.peers import PeerClient
 from pylog.broker.settings import Value
 from pylog.cluster.image import ClusterImage
 from pylog.errors import ApiError, ErrorCode

@@ -11,8 +11,8 @@ from pylog.broker.control.api import PeerApi, QuestionT, ResultT
 from pylog.broker.control.images import Images
 from pylog.broker.control.link import ControllerLink
 from pylog.broker.control.producer_ids import ProducerIds
-from pylog.broker.partitions import Partition, Partitions
-from pylog.broker.peers import PeerClient
+from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.peers import PeerClient
 from pylog.broker.settings import check_topic_configs
 from pylog.broker.tasks import Tasks
 from pylog.cluster.controller import IsrRequest, IsrResult

@@ -26,7 +26,7 @@ def release(file: str, text: str) -> Extra:
         pytest.param(release("pylog/broker/broker.py", "\nraise RuntimeError\n"), 1, id="crashes on start"),
         pytest.param(lambda directory: {"broker_listen_host": ELSEWHERE}, 1, id="bad configuration"),
         pytest.param(release("pylog/broker/broker.py", SLOW), 1, id="slow start"),
-        pytest.param(release("pylog/broker/replication.py", NEVER_FETCHES), 1, id="never in sync again"),
+        pytest.param(release("pylog/broker/data/replication.py", NEVER_FETCHES), 1, id="never in sync again"),
         pytest.param(lambda directory: {"pylog_wheelhouse": str(cluster.corrupt(directory))}, 0, id="corrupt archive"),
         pytest.param(lambda directory: {"broker_config": {"no.such.setting": 1}}, 0, id="unknown setting"),
     ],

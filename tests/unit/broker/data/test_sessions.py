@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pylog.broker import sessions
-from pylog.broker.sessions import FetchSession, FetchSessions
+from pylog.broker.data import sessions
+from pylog.broker.data.sessions import FetchSession, FetchSessions
 from pylog.errors import ApiError, ErrorCode
 from pylog.log.segment import FileSlice
 from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult

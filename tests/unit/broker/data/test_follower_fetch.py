@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from pylog.broker import replication
 from pylog.broker.control.images import Images
-from pylog.broker.fetch import FetchHandler
-from pylog.broker.partitions import Partitions
-from pylog.broker.peers import PeerClient
+from pylog.broker.data import replication
+from pylog.broker.data.fetch import FetchHandler
+from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.peers import PeerClient
+from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings
-from pylog.broker.throttles import Throttles
 from pylog.cluster.image import ClusterImage
 from pylog.errors import ApiError, ErrorCode
 from pylog.metrics import Metrics
@@ -26,8 +26,7 @@ from pylog.wire.fetch import (
     encode_replica_request,
     parse_replica_response,
 )
-
-from .test_list_offsets import follower
+from tests.unit.broker.test_list_offsets import follower
 
 CONSUMER = -1
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pylog.broker.peers import MAX_IMAGE_BYTES, PeerClient, _Answers
+from pylog.broker.data.peers import MAX_IMAGE_BYTES, PeerClient, _Answers
 from pylog.errors import ApiError, ProtocolError
 from pylog.model import NodeAddress
 from pylog.wire.internal import InternalKey

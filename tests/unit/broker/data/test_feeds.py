@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from pylog.broker.feeds import SWEEP_MS
-from pylog.broker.fetch import FetchHandler
-from pylog.broker.partitions import Partitions
+from pylog.broker.data.feeds import SWEEP_MS
+from pylog.broker.data.fetch import FetchHandler
+from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings
-from pylog.broker.throttles import Throttles
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ErrorCode, ProtocolError
 from pylog.log.directory import LogDirectory

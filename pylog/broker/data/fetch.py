@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from pylog.broker.feeds import SWEEP_MS, Feed, Feeds
-from pylog.broker.partitions import Partition, Partitions
+from pylog.broker.data.feeds import SWEEP_MS, Feed, Feeds
+from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.sessions import FINAL_EPOCH, FetchSession, FetchSessions
+from pylog.broker.data.throttles import Share, Throttles
 from pylog.broker.quotas import Meter
-from pylog.broker.sessions import FINAL_EPOCH, FetchSession, FetchSessions
-from pylog.broker.throttles import Share, Throttles
 from pylog.broker.timer import Alarm
 from pylog.cluster.image import topic_id_text
 from pylog.delayed import DelayedRequests
@@ -155,7 +155,7 @@ class FetchHandler:
     def _feed(
         self, connection: Connection, version: int, correlation_id: int, request: FetchRequest
     ) -> list[Part] | None:
-        """Answer a follower whose list of partitions we keep; see `pylog.broker.feeds`."""
+        """Answer a follower whose list of partitions we keep; see `pylog.broker.data.feeds`."""
         now_ms = self._now_ms()
         try:
             feed = self._feeds.apply(connection, request, now_ms)

@@ -7,9 +7,9 @@ receive buffer itself.  Records inside are not decoded.
 import logging
 from collections.abc import Callable, Mapping
 
-from pylog.broker.acks import Acknowledgements, Appended
 from pylog.broker.clock import steady_ms
-from pylog.broker.partitions import Partitions
+from pylog.broker.data.acks import Acknowledgements, Appended
+from pylog.broker.data.partitions import Partitions
 from pylog.broker.quotas import Meter
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
 from pylog.log.intake import take_in

@@ -5,15 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pylog.broker.fetch import FetchHandler
+from pylog.broker.data.fetch import FetchHandler
+from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings
-from pylog.broker.throttles import Throttles
 from pylog.metrics import Metrics
 from pylog.wire.api import parse_request_header
 from pylog.wire.fetch import FetchPartition, FetchRequest, encode_replica_request
+from tests.unit.broker.test_list_offsets import apply, follower, image
 from tests.unit.log.batches import append
-
-from .test_list_offsets import apply, follower, image
 
 CONSUMER, FOLLOWER = -1, 2
 KEY = ("t", 0)

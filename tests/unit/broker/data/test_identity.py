@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from pylog.broker.fetch import FetchHandler
-from pylog.broker.partitions import Partition, Partitions
-from pylog.broker.peers import PeerRequests, _Caller
+from pylog.broker.data.fetch import FetchHandler
+from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.peers import PeerRequests, _Caller
+from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings
-from pylog.broker.throttles import Throttles
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ErrorCode, ProtocolError
 from pylog.log.directory import LogDirectory
@@ -32,7 +32,7 @@ from pylog.wire.fetch import (
 )
 from pylog.wire.internal import InternalKey, Pull, parse_response
 from pylog.wire.records import check_batch
-from tests.unit.broker.test_stale_answers import replication
+from tests.unit.broker.data.test_stale_answers import replication
 from tests.unit.log.batches import PARTITION, append, batch, open_log
 
 LEADER, FOLLOWER, EPOCH = 1, 2, 1

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import cast
 
-from pylog.broker.fetch import FetchHandler
+from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode, ProtocolError
 from pylog.model import NodeAddress

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from pylog.broker.partitions import Partition, Partitions
-from pylog.broker.replication import Replication
+from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.replication import Replication
+from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings
-from pylog.broker.throttles import Throttles
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from pylog.broker.fetch import FetchHandler
-from pylog.broker.partitions import Partitions
-from pylog.broker.replication import Replication
+from pylog.broker.data.fetch import FetchHandler
+from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.replication import Replication
+from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings
-from pylog.broker.throttles import Throttles
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics

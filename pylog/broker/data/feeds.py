@@ -9,7 +9,7 @@ failed): therefore all are looked at from time to time, and always before a fetc
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from pylog.broker.sessions import FetchSession
+from pylog.broker.data.sessions import FetchSession
 from pylog.errors import ApiError, ErrorCode
 from pylog.wire.fetch import Feeding, FetchPartition, FetchRequest
 

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from pylog.broker.clock import wall_ms
-from pylog.broker.partitions import Partition, Partitions
-from pylog.broker.peers import PeerClient
+from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.peers import PeerClient
+from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import Value
 from pylog.broker.tasks import Tasks
-from pylog.broker.throttles import Throttles
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from pylog.log.log import Log

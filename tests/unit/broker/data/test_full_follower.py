@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from pylog.broker import replication as replication_module
-from pylog.broker.partitions import Partition, Partitions
-from pylog.broker.replication import Replication
+from pylog.broker.data import replication as replication_module
+from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.replication import Replication
+from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings
-from pylog.broker.throttles import Throttles
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ErrorCode, StorageError

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pylog.broker.partitions import Partition, Partitions
+from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.settings import Value, broker_settings
 from pylog.replica.throttle import throttled_partitions
 from pylog.token_bucket import TokenBucket

@@ -1,0 +1,1 @@
+"""The way of the data through a broker: appended, waited for, fetched by consumers and followers."""
