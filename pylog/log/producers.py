@@ -68,16 +68,13 @@ class ProducerFacts(NamedTuple):
 
 
 class _Producer:
-    __slots__ = ("batches", "epoch", "timestamp")
+    __slots__ = ("batches", "epoch", "last_offset", "timestamp")
 
-    def __init__(self, epoch: int, timestamp: int) -> None:
+    def __init__(self, epoch: int, timestamp: int, last_offset: Offset = -1) -> None:
         self.epoch = epoch
+        self.last_offset = last_offset  # of its last batch, also of one that is not in the window
         self.timestamp = timestamp
         self.batches: deque[StoredBatch] = deque(maxlen=WINDOW_BATCH_COUNT)
-
-    @property
-    def last_offset(self) -> Offset:
-        return self.batches[-1].last_offset if self.batches else -1
 
 
 class Producers:
@@ -148,10 +145,12 @@ class Producers:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
         producer.timestamp = timestamp
+        delta = header.last_offset_delta
+        producer.last_offset = last_offset = base_offset + delta
         if not header.is_control:
-            first, delta = header.base_sequence, header.last_offset_delta
+            first = header.base_sequence
             last = (first + delta) & SEQUENCE_MASK
-            producer.batches.append(StoredBatch(first, last, base_offset, base_offset + delta, timestamp))
+            producer.batches.append(StoredBatch(first, last, base_offset, last_offset, timestamp))
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that wrote nothing for *expiration_ms*; an unknown age counts from the first look."""
@@ -181,17 +180,18 @@ class Producers:
         the cut, with the first sequence of its first epoch: the log held nothing of it before.
         """
         unsure = set(self._unsure)
-        for producer_id, producer in list(self._producers.items()):
+        late = [(key, found) for key, found in self._producers.items() if found.last_offset >= log_end_offset]
+        for producer_id, producer in late:
             batches = producer.batches
-            if batches and batches[-1].last_offset < log_end_offset:
-                continue
             is_new = bool(batches) and not producer.epoch and not batches[0].first_sequence
             while batches and batches[-1].last_offset >= log_end_offset:
                 batches.pop()
-            if not batches:
-                del self._producers[producer_id]
-                if not is_new:
-                    unsure.add(producer_id)
+            if batches:
+                producer.last_offset = batches[-1].last_offset
+                continue
+            del self._producers[producer_id]
+            if not is_new:
+                unsure.add(producer_id)
         for producer_id in self._unsure:
             self._producers.pop(producer_id, None)  # what it wrote since the last cut will be read with the rest
         self.delete_snapshots(after=log_end_offset)
@@ -317,7 +317,7 @@ def _parse(data: bytes) -> dict[int, _Producer]:
     if not 0 <= count * _ENTRY.size <= len(data) - at:
         raise ValueError(f"{count} entries in {len(data) - at} bytes")
     entries = list(_ENTRY.iter_unpack(data[at : at + count * _ENTRY.size]))
-    producers = {entry[0]: _Producer(entry[1], entry[5]) for entry in entries}
+    producers = {entry[0]: _Producer(entry[1], entry[5], entry[3]) for entry in entries}
     # Earlier batches come first in the window, so they are added first.  A file Kafka wrote has none.
     extension = data[at + count * _ENTRY.size :]
     for producer_id, last_sequence, last_offset, delta, timestamp in _parse_extension(extension):
