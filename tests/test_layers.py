@@ -53,7 +53,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"replication"},
     ),
 }
-ABOVE_EVERYTHING = {"cli", "sim", "testing", "__main__", "__init__", "config"}
+ABOVE_EVERYTHING = {"cli", "testing", "__main__", "__init__", "config"}
 
 
 def allowed_for(part: str) -> set[str]:

@@ -3,4 +3,4 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/../lib.sh"
 
-exec "$VENV/bin/python" -m pylog.sim "$@"
+exec "$VENV/bin/python" -m tests.sim "$@"

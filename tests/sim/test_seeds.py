@@ -3,18 +3,20 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from pylog.sim.mutants import MUTANTS
-from pylog.sim.stories import STORIES
+from tests.sim.mutants import MUTANTS
+from tests.sim.stories import STORIES
 
+ROOT = Path(__file__).parents[2]
 SEEDS = 20
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pylog.sim", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    command = [sys.executable, "-m", "tests.sim", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_twenty_seeds_break_no_invariant() -> None:
@@ -34,7 +36,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 BUG = """
 import sys
 from pylog.broker.data.replication import Replication
-from pylog.sim import __main__ as sim
+from tests.sim import __main__ as sim
 
 find = Replication._wanted_changes
 
@@ -50,7 +52,7 @@ sys.exit(sim.main())
 def test_a_bug_in_a_background_task_fails_the_run() -> None:
     command = [sys.executable, "-c", BUG, "--seeds", "2"]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert found.returncode == 1, found.stdout + found.stderr
     assert "a bug in a background task" in found.stdout
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pylog.sim.stories import STORIES
+from tests.sim.stories import STORIES
 from tests.sim.test_seeds import simulate
 
 

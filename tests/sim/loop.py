@@ -9,9 +9,9 @@ import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from pylog.sim.network import Network
-from pylog.sim.threads import Turns
-from pylog.sim.world import CURRENT, ProcessEnded, World
+from tests.sim.network import Network
+from tests.sim.threads import Turns
+from tests.sim.world import CURRENT, ProcessEnded, World
 
 THREAD_DELAYS_S = (0.0001, 0.002)
 """How long a job given to a thread waits before it runs."""

@@ -1,4 +1,4 @@
-"""`python -m pylog.sim`: run seeds and tell of those that fail, with their last events."""
+"""`python -m tests.sim`: run seeds and tell of those that fail, with their last events."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 
-from pylog.sim.mutants import MUTANTS, Mutant, install
+from tests.sim.mutants import MUTANTS, Mutant, install
 
 HASH_SEED = "0"
 LAST_EVENTS = 60
@@ -18,15 +18,15 @@ def main() -> int:
     """Run what the command line asks for; 1 if an invariant broke."""
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         # Sets of strings would come in another order every time.
-        command = [sys.executable, "-m", "pylog.sim", *sys.argv[1:]]
+        command = [sys.executable, "-m", "tests.sim", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": HASH_SEED})
     arguments = _arguments()
     if arguments.mutants:
         return run_mutants(arguments)
     if arguments.mutant is not None:
         install(arguments.mutant)
-    from pylog.sim.faults import seeds_of_stage
-    from pylog.sim.seeds import run_seeds
+    from tests.sim.faults import seeds_of_stage
+    from tests.sim.seeds import run_seeds
 
     if arguments.story is not None:
         return _tell_stories(arguments)
@@ -60,8 +60,8 @@ def main() -> int:
 
 def _tell_stories(arguments: argparse.Namespace) -> int:
     """Tell one story, or all; 1 if an invariant broke."""
-    from pylog.sim.seeds import tell_stories
-    from pylog.sim.stories import STORIES
+    from tests.sim.seeds import tell_stories
+    from tests.sim.stories import STORIES
 
     names = list(STORIES) if arguments.story == "all" else [arguments.story]
     if unknown := [name for name in names if name not in STORIES]:
@@ -105,14 +105,14 @@ def _search_seeds(mutant: Mutant, first: int, seeds: int, jobs: int) -> tuple[st
 
 def _search(mutant: Mutant, *runs: str) -> tuple[str, str] | None:
     """Return the first seed or story that finds a fault, and by which invariant; None if none of them does."""
-    command = [sys.executable, "-m", "pylog.sim", "--mutant", mutant.name, "--events", "0", *runs]
+    command = [sys.executable, "-m", "tests.sim", "--mutant", mutant.name, "--events", "0", *runs]
     done = subprocess.run(command, capture_output=True, text=True)
     found = re.search(r"^FAILED (?:seed|story)=([\w-]+): ([^:]+)", done.stdout, re.MULTILINE)
     return (found[1], found[2].splitlines()[0]) if found else None
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m pylog.sim", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--mutant", help="with this fault in the code")

@@ -15,12 +15,12 @@ from pylog.log.checkpoint import LEADER_EPOCHS
 from pylog.log.log import Log
 from pylog.model import TopicPartition
 from pylog.replica.leader import Leader
-from pylog.sim import clients
-from pylog.sim.checks import Checks
-from pylog.sim.clients import Client
-from pylog.sim.cluster import CLIENT_PORT, Cluster, Host
-from pylog.sim.world import Process
-from pylog.sim.zookeeper import HOST as ZOOKEEPER
+from tests.sim import clients
+from tests.sim.checks import Checks
+from tests.sim.clients import Client
+from tests.sim.cluster import CLIENT_PORT, Cluster, Host
+from tests.sim.world import Process
+from tests.sim.zookeeper import HOST as ZOOKEEPER
 
 LOOK_S = 0.02
 """Between two looks at the cluster."""

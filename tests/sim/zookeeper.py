@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from pylog.cluster.znodes import CONTROLLER, CONTROLLER_EPOCH
-from pylog.sim.network import Network
-from pylog.sim.threads import Turns
-from pylog.sim.world import CURRENT, Process, World
 from pylog.store.base import (
     Delete,
     EventKind,
@@ -28,6 +25,9 @@ from pylog.store.base import (
     WatchEvent,
 )
 from pylog.store.embedded import EmbeddedStore, EmbeddedTree
+from tests.sim.network import Network
+from tests.sim.threads import Turns
+from tests.sim.world import CURRENT, Process, World
 
 T = TypeVar("T")
 

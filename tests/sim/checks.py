@@ -29,10 +29,10 @@ from pylog.group.records import TOPIC as GROUPS_TOPIC
 from pylog.log.log import Log
 from pylog.model import NO_LEADER, TopicPartition
 from pylog.replica.leader import Leader
-from pylog.sim.cluster import Cluster, Host
-from pylog.sim.world import Process, Violation
 from pylog.store.nodes import Node, Plan
 from pylog.wire.records import decode_records, iter_batches
+from tests.sim.cluster import Cluster, Host
+from tests.sim.world import Process, Violation
 
 REPLICAS = 3
 """Of every partition, but while it moves."""
@@ -98,7 +98,7 @@ class Checks:
     def acknowledged(
         self, key: TopicPartition, broker_id: int, base_offset: int, values: list[bytes], *, is_first: bool
     ) -> None:
-        """See `pylog.sim.clients.Witness`."""
+        """See `tests.sim.clients.Witness`."""
         self.counts["acknowledged"] += len(values)
         known = self.values.setdefault(key, {})
         for number, value in enumerate(values):
@@ -112,13 +112,13 @@ class Checks:
             self._unseen.setdefault(key, []).append((base_offset, broker_id))
 
     def refused_for_good(self, key: TopicPartition, broker_id: int, error: ErrorCode) -> bool:
-        """See `pylog.sim.clients.Witness`."""
+        """See `tests.sim.clients.Witness`."""
         if self.states[key].leader != broker_id:
             return True  # a deposed leader that does not know it yet lacks what its successor has
         raise Violation("idempotence", f"{key}: a producer that lost nothing is told {error.name}")
 
     def served(self, key: TopicPartition, broker_id: int, high_watermark: int, records: bytes) -> None:
-        """See `pylog.sim.clients.Witness`."""
+        """See `tests.sim.clients.Witness`."""
         promised = self._promised.setdefault(key, {})
         for _, header in iter_batches(records):
             batch = (header.base_offset, header.last_offset, header.partition_leader_epoch, header.crc)
@@ -132,15 +132,15 @@ class Checks:
                 raise Violation("served records stay", f"{key}: {known} was served before, now {batch}")
 
     def in_doubt(self, group_id: str, key: TopicPartition, offset: int) -> None:
-        """See `pylog.sim.clients.Witness`."""
+        """See `tests.sim.clients.Witness`."""
         self._doubtful.setdefault((group_id, key), set()).add(offset)
 
     def newest_generation(self, group_id: str) -> int:
-        """See `pylog.sim.clients.Witness`."""
+        """See `tests.sim.clients.Witness`."""
         return self._generations.get(group_id, -1)
 
     def assigned(self, group_id: str, generation: int, member_id: str, keys: Iterable[TopicPartition]) -> None:
-        """See `pylog.sim.clients.Witness`."""
+        """See `tests.sim.clients.Witness`."""
         if generation > self.newest_generation(group_id):
             self._generations[group_id] = generation
             self.counts["generations"] += 1
@@ -153,7 +153,7 @@ class Checks:
     def committed(
         self, group_id: str, key: TopicPartition, offset: int, generation: int = -1, newest_generation: int = -1
     ) -> None:
-        """See `pylog.sim.clients.Witness`."""
+        """See `tests.sim.clients.Witness`."""
         self.counts["committed"] += 1
         if generation < newest_generation:
             detail = f"{group_id} {key}: committed in generation {generation} after {newest_generation} was handed out"
@@ -162,11 +162,11 @@ class Checks:
         self._commits[group_id, key] = max(self._commits.get((group_id, key), (-1, -1)), (generation, offset))
 
     def committed_offset(self, group_id: str, key: TopicPartition) -> int:
-        """See `pylog.sim.clients.Witness`."""
+        """See `tests.sim.clients.Witness`."""
         return self._commits.get((group_id, key), (-1, -1))[1]
 
     def fetched_offset(self, group_id: str, key: TopicPartition, broker_id: int, offset: int, least: int) -> None:
-        """See `pylog.sim.clients.Witness`."""
+        """See `tests.sim.clients.Witness`."""
         state = self.states.get(TopicPartition(GROUPS_TOPIC, 0))
         if state is None or state.leader != broker_id:
             return  # a deposed coordinator may tell what held once

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from pylog.model import TopicPartition
-from pylog.sim import clients, groups
-from pylog.sim.checks import Checks
-from pylog.sim.clients import Client
-from pylog.sim.cluster import CLIENT_PORT, Cluster
-from pylog.sim.faults import Faults, draw_stage
-from pylog.sim.world import CURRENT, Process, Violation, World
+from tests.sim import clients, groups
+from tests.sim.checks import Checks
+from tests.sim.clients import Client
+from tests.sim.cluster import CLIENT_PORT, Cluster
+from tests.sim.faults import Faults, draw_stage
+from tests.sim.world import CURRENT, Process, Violation, World
 
 FAULTS_S = 12.0
 """How long things go wrong."""
@@ -73,7 +73,7 @@ class Result:
         outcome = f"FAILED {self._subject}: {self.detail}" if self.invariant else "no invariant broke"
         lines = [outcome, "last events (seconds, process, what):"]
         lines += [f"  {line}" for line in self.trace[-events:]] if events else []
-        return "\n".join([*lines, f"replay: python -m pylog.sim --{self._subject.replace('=', ' ')}"])
+        return "\n".join([*lines, f"replay: python -m tests.sim --{self._subject.replace('=', ' ')}"])
 
     @property
     def _subject(self) -> str:

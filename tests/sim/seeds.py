@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from pylog.sim.run import Result, Run
-from pylog.sim.stories import tell
+from tests.sim.run import Result, Run
+from tests.sim.stories import tell
 
 MEMORY = Path("/dev/shm")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pylog.sim.world import CURRENT, Process
+from tests.sim.world import CURRENT, Process
 
 
 class Real(NamedTuple):

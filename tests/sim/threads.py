@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Generic, TypeVar
 
-from pylog.sim.world import CURRENT, Process, ProcessEnded, World
+from tests.sim.world import CURRENT, Process, ProcessEnded, World
 
 T = TypeVar("T")
 
@@ -137,16 +137,16 @@ class Threading:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
 
-    def SimpleQueue(self) -> "SimQueue[Any]":  # noqa: N802  # stands for the class
+    def SimpleQueue(self) -> "SimQueue[Any]":  # stands for the class
         """Return a queue whose `get` waits in virtual time."""
         return SimQueue(self._turns)
 
-    def Thread(self, *, target: Callable[[], None], name: str, daemon: bool) -> "StartableThread":  # noqa: N802
+    def Thread(self, *, target: Callable[[], None], name: str, daemon: bool) -> "StartableThread":
         """Return a thread that runs when its turn comes."""
         assert daemon, name
         return StartableThread(self._turns, target)
 
-    def Future(self) -> "Future[Any]":  # noqa: N802
+    def Future(self) -> "Future[Any]":
         """Return a future whose `result` waits in virtual time."""
         return SimFuture(self._turns)
 

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2] / "pylog"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Mutant:
     Attributes:
         seed: one that finds it, tried first; 0 where none is known.  It shows the same as walking there from seed 1,
             in a second: another change of code or schedules makes it a run like any other.
-        story: the one that finds it (`pylog.sim.stories`), where the seeds' world lacks what it takes.
+        story: the one that finds it (`tests.sim.stories`), where the seeds' world lacks what it takes.
     """
 
     name: str

@@ -17,12 +17,12 @@ from pylog.broker.data import replication as replication_module
 from pylog.log.log import Log
 from pylog.net import listener as listener_module
 from pylog.net.connection import Connection
-from pylog.sim.disk import Disks
-from pylog.sim.loop import SimLoop
-from pylog.sim.network import Network
-from pylog.sim.threads import Threading, Turns
-from pylog.sim.world import CURRENT, Process, ProcessEnded, World
 from pylog.store.base import Store
+from tests.sim.disk import Disks
+from tests.sim.loop import SimLoop
+from tests.sim.network import Network
+from tests.sim.threads import Threading, Turns
+from tests.sim.world import CURRENT, Process, ProcessEnded, World
 
 ISR_TIMEOUT_S = 1.0
 """After which a leader asks again for a change of its in-sync replicas; as short as all that is configured."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from pylog.errors import ErrorCode
 from pylog.model import TopicPartition
-from pylog.sim.clients import Client, Unanswered, Witness
 from pylog.wire.api.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pylog.wire.api.group_offsets import (
     OffsetCommitRequest,
@@ -36,6 +35,7 @@ from pylog.wire.api.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from tests.sim.clients import Client, Unanswered, Witness
 
 WORKERS = "workers"
 """The group with members."""

@@ -19,12 +19,6 @@ from pylog.log import checkpoint
 from pylog.log.log import Log
 from pylog.model import TopicPartition
 from pylog.replica.leader import Leader
-from pylog.sim import clients, groups
-from pylog.sim.checks import Checks
-from pylog.sim.clients import Client, Unanswered
-from pylog.sim.cluster import CLIENT_PORT, Cluster, Host
-from pylog.sim.run import Result, watch_logs
-from pylog.sim.world import Process, Violation, World
 from pylog.wire.api.partitions import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -32,6 +26,12 @@ from pylog.wire.api.partitions import (
     DeleteRecordsTopic,
 )
 from pylog.wire.records import Record, encode_batch, iter_batches
+from tests.sim import clients, groups
+from tests.sim.checks import Checks
+from tests.sim.clients import Client, Unanswered
+from tests.sim.cluster import CLIENT_PORT, Cluster, Host
+from tests.sim.run import Result, watch_logs
+from tests.sim.world import Process, Violation, World
 
 CONTROLLER, LEADER, FOLLOWER = 3, 1, 2
 """Who is what: the broker that starts first is the controller, the first replica leads."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pylog.sim.world import CURRENT, Process, World
+from tests.sim.world import CURRENT, Process, World
 
 RETRANSMIT_S = (0.05, 0.4)
 GIVE_UP_S = 12.0

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from pylog.cluster.znodes import broker_path
 from pylog.group.records import TOPIC as GROUPS_TOPIC
-from pylog.sim.checks import Checks
-from pylog.sim.cluster import Cluster, Host
-from pylog.sim.network import Weather
-from pylog.sim.plots import Plots
-from pylog.sim.zookeeper import HOST as ZOOKEEPER
+from tests.sim.checks import Checks
+from tests.sim.cluster import Cluster, Host
+from tests.sim.network import Weather
+from tests.sim.plots import Plots
+from tests.sim.zookeeper import HOST as ZOOKEEPER
 
 RESTS_S = ((0.05, 1.5), (0.05, 1.5), (0.02, 0.5), (0.5, 3.0))
 """Between two faults; each run has its own pace."""

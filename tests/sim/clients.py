@@ -13,7 +13,6 @@ from typing import Protocol, TypeVar
 
 from pylog.errors import ErrorCode
 from pylog.model import TopicPartition
-from pylog.sim.world import World
 from pylog.wire.api import ApiKey, Message
 from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -38,6 +37,7 @@ from pylog.wire.api.topics import (
     DeleteTopicState,
 )
 from pylog.wire.records import Record, encode_batch
+from tests.sim.world import World
 
 MessageT = TypeVar("MessageT", bound=Message)
 

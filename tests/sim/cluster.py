@@ -12,14 +12,14 @@ from pylog.broker.broker import Broker
 from pylog.broker.config import BrokerConfig, ListenerConfig, StoreConfig
 from pylog.broker.settings import parse_broker_settings
 from pylog.model import TopicPartition
-from pylog.sim.disk import Disks
-from pylog.sim.loop import SimLoop
-from pylog.sim.network import Network
-from pylog.sim.system import install
-from pylog.sim.threads import Turns
-from pylog.sim.world import CURRENT, Process, ProcessEnded, World
-from pylog.sim.zookeeper import HOST as ZOOKEEPER
-from pylog.sim.zookeeper import Ensemble
+from tests.sim.disk import Disks
+from tests.sim.loop import SimLoop
+from tests.sim.network import Network
+from tests.sim.system import install
+from tests.sim.threads import Turns
+from tests.sim.world import CURRENT, Process, ProcessEnded, World
+from tests.sim.zookeeper import HOST as ZOOKEEPER
+from tests.sim.zookeeper import Ensemble
 
 CLIENT_PORT = 9092
 INTERNAL_PORT = 9093

@@ -1,7 +1,7 @@
 """Virtual time: what happens next, in which process, and a fingerprint of everything that happened.
 
 One thread runs at any moment.  Broker code that blocks (the cluster agent, disk jobs) runs in threads of its own that
-are switched by hand (`pylog.sim.threads`), so that the same seed gives the same run.
+are switched by hand (`tests.sim.threads`), so that the same seed gives the same run.
 """
 
 import heapq
