@@ -99,7 +99,7 @@ def summary(run: Mapping[str, Any]) -> dict[str, Any]:
             name = task["task"]["name"]
             for host, result in task["hosts"].items():
                 if _DECISION in name:
-                    decided = json.loads(result.get("stdout") or "{}")
+                    decided = result.get("ansible_facts", {}).get("roll_plan", {})
                     found["restarts"] += decided.get("steps", [])
                     found["blockers"] += decided.get("blockers", [])
                     found["expected_s"] += decided.get("expected_s", 0)

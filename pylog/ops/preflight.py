@@ -414,7 +414,7 @@ def table(findings: Iterable[Finding]) -> list[str]:
 def host_of(name: str, variables: Mapping[str, Any]) -> Host:
     """Return a host from Ansible's ``hostvars``, among which the role registered what the host said of itself."""
     reading = variables.get("__preflight_reading") or {}
-    return Host(name=name, variables=variables, facts=json.loads(reading["stdout"]) if "stdout" in reading else None)
+    return Host(name=name, variables=variables, facts=reading.get("answer"))
 
 
 def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:

@@ -228,7 +228,8 @@ def finish(wanted: Mapping[str, Any]) -> dict[str, Any]:
     took_s = round((now_ms() - note.get("began_ms", now_ms())) / 1000)
     note |= {"state": "done", "files": started_with(wanted["broker"]), "took_s": took_s}
     write(marker, note)
-    return {"took_s": took_s, "pruned": list(prune())}
+    pruned = list(prune())
+    return {"took_s": took_s, "pruned": pruned, "changed": bool(pruned)}
 
 
 def prune() -> Iterator[str]:
@@ -268,6 +269,9 @@ def asked(wanted: Mapping[str, Any]) -> dict[str, Any]:
     (rolls() / "asked").unlink(missing_ok=True)
     return {}
 
+
+CHANGING = ("restart", "back", "leave")
+"""Verbs that change what runs or what would run; the others keep notes, and say ``changed`` where that matters."""
 
 VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "keep": keep, "restart": restart, "back": back, "leave": leave, "finish": finish, "ask": ask, "asked": asked,

@@ -25,7 +25,7 @@ def written(before: str, after: str, **more: Any) -> dict[str, Any]:
 
 def decided(*steps: dict[str, Any], blockers: tuple[str, ...] = ()) -> dict[str, Any]:
     answer = {"steps": steps, "blockers": blockers, "expected_s": 20 * len(steps)}
-    return {"changed": bool(steps), "stdout": json.dumps(answer)}
+    return {"changed": bool(steps), "ansible_facts": {"roll_plan": answer}}
 
 
 def test_nothing_changed_is_an_empty_plan() -> None:

@@ -219,7 +219,7 @@ def test_the_table_is_aligned() -> None:
 
 
 def test_the_program_prints_the_table_and_says_so_with_its_exit_code() -> None:
-    reading = {"stdout": json.dumps(facts(init="tini"))}
+    reading = {"answer": facts(init="tini")}
     hosts = {f"h{n}": variables(n) | {"__preflight_reading": reading} for n in (1, 2, 3)}
     question = json.dumps({"groups": GROUPS, "hosts": hosts})
     command = [sys.executable, "-m", "pylog.ops.preflight", "roles"]

@@ -1,7 +1,5 @@
 """Wrong inventories, as an operator would get them wrong, each with the line of the table that stops the run."""
 
-import copy
-import json
 import re
 import subprocess
 import sys
@@ -44,7 +42,7 @@ def good() -> Question:
             "pylog_broker_instances": [
                 {"id": n, "port": 9092, "internal_port": 9192, "metrics_port": 9400, "data_dir": f"/d/broker-{n}"}
             ],
-            "__preflight_reading": {"stdout": reading(n)},
+            "__preflight_reading": {"answer": reading(n)},
         }
         for n in (1, 2, 3)
     }
@@ -53,11 +51,7 @@ def good() -> Question:
 
 
 def judged(question: Question) -> list[str]:
-    """Return the lines of the table, below its head; hosts' readings travel as the text that they are."""
-    question = copy.deepcopy(question)
-    for variables in question["hosts"].values():
-        found = variables["__preflight_reading"]
-        found["stdout"] = json.dumps(found["stdout"])
+    """Return the lines of the table, below its head."""
     return table(judge(question, ROOT / "roles"))[1:]
 
 
@@ -81,7 +75,7 @@ def instance(name: str, value: Any) -> Callable[[Question], None]:
 
 def says(name: str, value: Any) -> Callable[[Question], None]:
     def change(question: Question) -> None:
-        question["hosts"]["h2"]["__preflight_reading"]["stdout"][name] = value
+        question["hosts"]["h2"]["__preflight_reading"]["answer"][name] = value
 
     return change
 
@@ -191,7 +185,7 @@ def test_a_host_that_does_not_answer_stops_the_run_before_any_is_touched(tmp_pat
 def test_what_a_role_requires_is_asked_for_before_any_host_is_touched() -> None:
     # `site` has the roles check nothing again.
     required = {name for name, spec in load_specs(ROOT / "roles").items() if spec.get("required")}
-    bare = {"ansible_host": "10.0.0.1", "__preflight_reading": {"stdout": reading(1)}}
+    bare = {"ansible_host": "10.0.0.1", "__preflight_reading": {"answer": reading(1)}}
     question: Question = {"groups": {name: ["h1"] for name in ("all", *GROUPS)}, "hosts": {"h1": bare}}
     asked = {re.split(r"\s{2,}", line)[1] for line in judged(question)}
     assert {f"variable {name}" for name in required} <= asked
