@@ -30,9 +30,9 @@ import pyarrow.dataset as ds
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pylog.client.avro import parse
+from pylog.client.avro import RegistryClient, parse
 from pylog.client.raw import RawClient, RawConfig
-from pylog.ingest.avro import AvroColumns, column_type
+from pylog.ingest.avro import AvroColumns, column_for
 from pylog.ingest.decode import decode, whole_batches
 from pylog.ingest.fetch import positions, read_range
 from pylog.ingest.plan import Range
@@ -219,7 +219,7 @@ def run_avro(_bootstrap: str, _directory: Path, records: int) -> Cost:
     values, text = _logins()
     chunk, rows = pa.array(values, pa.binary()), 0
     with WebServer("127.0.0.1", 0, lambda _: json_answer(200, {"schema": text})) as registry:
-        columns = AvroColumns([f"http://127.0.0.1:{registry.port}"], text)
+        columns = AvroColumns(RegistryClient(f"http://127.0.0.1:{registry.port}"), [text])
         columns.decode(chunk)
         began, cpu = time.monotonic(), time.process_time()
         while rows < records:
@@ -232,7 +232,7 @@ def run_avro(_bootstrap: str, _directory: Path, records: int) -> Cost:
 def run_fastavro(_bootstrap: str, _directory: Path, records: int) -> Cost:
     """The same columns of one value after the other."""
     values, text = _logins()
-    parsed, kind, rows = parse(text, {}), column_type(text), 0
+    parsed, kind, rows = parse(text, {}), column_for([text]).kind, 0
     began, cpu = time.monotonic(), time.process_time()
     while rows < records:
         chunk = (io.BytesIO(value[5:]) for value in values[: records - rows])

@@ -9,12 +9,15 @@ Threads of the standard library's server wait here; every answer is computed on 
 """
 
 import asyncio
+import contextlib
 import json
 import logging
+import socket
 import socketserver
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +26,12 @@ _logger = logging.getLogger(__name__)
 MAX_BODY_BYTES = 64 * 1024
 ANSWER_TIMEOUT_S = 60.0
 CLIENT_TIMEOUT_S = 30.0
+
+MAX_CONNECTIONS = 32
+"""Connections at once on each socket, a thread each; further ones are answered 503.  Scrapers and the operator's tools
+use one each, and whoever floods the metrics address must not lock out the Unix socket."""
+
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Reply(NamedTuple):
@@ -48,22 +57,27 @@ class AdminServer:
         """Listen on the Unix socket at *path*, for owner and group; a stale file is replaced.
 
         Raises:
-            OSError: the directory is missing or not ours.
+            OSError: the directory is missing or not ours; the message names the path.
         """
-        path.unlink(missing_ok=True)
-        server = _UnixServer(str(path), _handler(self._routes, self._loop))
-        path.chmod(0o660)
+        try:
+            path.unlink(missing_ok=True)
+            server = _UnixServer(str(path), _handler(self._routes, self._loop))
+            path.chmod(0o660)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot listen on {path} (admin_socket): {error.strerror}") from error
         self._start(server, f"admin-{path.name}")
 
     def open_metrics(self, host: str, port: int) -> int:
         """Serve GET /metrics over TCP; return the port.
 
         Raises:
-            OSError: the address is taken.
+            OSError: the address is taken or not ours; the message names it.
         """
         routes = {key: route for key, route in self._routes.items() if key == ("GET", "/metrics")}
-        server = ThreadingHTTPServer((host, port), _handler(routes, self._loop))
-        server.daemon_threads = True
+        try:
+            server = _TcpServer((host, port), _handler(routes, self._loop))
+        except OSError as error:
+            raise OSError(error.errno, f"cannot listen on {host}:{port} (metrics): {error.strerror}") from error
         self._start(server, "admin-metrics")
         return int(server.server_address[1])
 
@@ -79,9 +93,40 @@ class AdminServer:
         threading.Thread(target=server.serve_forever, args=(0.1,), name=name, daemon=True).start()
 
 
-class _UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class _Bounded(socketserver.ThreadingMixIn):
+    """A thread for each connection, at most `MAX_CONNECTIONS`."""
+
     daemon_threads = True
 
+    def __init__(self, address: Any, handler: type[BaseHTTPRequestHandler]) -> None:  # noqa: ANN401  # as socketserver
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        super().__init__(address, handler)  # type: ignore[call-arg]  # of the server class
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  # as socketserver
+        # Never waits: `shutdown` would wait too.
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with contextlib.suppress(OSError):
+            request.send(_BUSY, socket.MSG_DONTWAIT)
+        self.shutdown_request(request)  # type: ignore[attr-defined]  # of the server class
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  # as socketserver
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  # as socketserver
+        """Log what ended a connection: its client went away, since routes answer their own errors."""
+        _logger.debug("admin connection ended reason=%r", sys.exception())
+
+
+class _TcpServer(_Bounded, HTTPServer):
+    """Where metrics are scraped."""
+
+
+class _UnixServer(_Bounded, socketserver.UnixStreamServer):
     def get_request(self) -> tuple[Any, Any]:
         # A Unix peer has no address, but the HTTP handler wants one for its log lines.
         request, _ = super().get_request()

@@ -42,7 +42,7 @@ class Listeners:
     def open(self) -> tuple[NodeAddress, NodeAddress]:
         """Bind both, serve other brokers, and return the addresses that clients and brokers are told to connect to.
 
-        Clients that connect now wait for `serve_clients`.
+        Clients are refused until `serve_clients`.
 
         Raises:
             OSError: an address is taken.

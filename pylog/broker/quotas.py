@@ -24,6 +24,7 @@ from pylog.cluster.quotas import (
 )
 from pylog.metrics import Counter, Metrics
 from pylog.net.connection import Connection
+from pylog.token_bucket import TokenBucket
 
 BURST_MS = 1_000
 """How much of its rate a client may use at once after it has been idle."""
@@ -38,46 +39,19 @@ MAX_CLIENTS = 10_000
 """Clients remembered at once; whoever makes names up must not make us keep them."""
 
 
-class Bucket:
-    """What is left of an allowance that grows with time; below zero it is a debt that time pays.
-
-    Args:
-        rate: units a second; 0 gives nothing, ever.
-        now_ms: the time.
-        burst_ms: how much of its rate is saved up.
-    """
-
-    __slots__ = ("_burst_ms", "_level", "_updated_ms", "rate")
-
-    def __init__(self, rate: float, now_ms: int, burst_ms: int = BURST_MS) -> None:
-        self.rate = rate
-        self._burst_ms = burst_ms
-        self._level = self.burst
-        self._updated_ms = now_ms
-
-    @property
-    def burst(self) -> float:
-        """Most that is ever left."""
-        return self.rate * self._burst_ms / 1000
-
-    def take(self, amount: float, now_ms: int) -> int:
-        """Use *amount*; return for how many ms its user is to be throttled."""
-        grown = self._level + self.rate * max(now_ms - self._updated_ms, 0) / 1000
-        self._level = min(grown, self.burst) - amount
-        self._updated_ms = now_ms
-        if self._level >= 0:
-            return 0
-        return min(math.ceil(-self._level / self.rate * 1000), MAX_THROTTLE_MS) if self.rate else MAX_THROTTLE_MS
+def throttle_ms(bucket: TokenBucket, amount: float, now_ms: int) -> int:
+    """Take *amount* from *bucket*; return for how many ms its user is throttled."""
+    return math.ceil(min(bucket.take(amount, now_ms), MAX_THROTTLE_MS))
 
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
     """The buckets of one client, shared with others as its quotas say; None where there is no quota."""
 
-    produce: Bucket | None
-    fetch: Bucket | None
-    busy: Bucket | None
-    mutations: Bucket | None
+    produce: TokenBucket | None
+    fetch: TokenBucket | None
+    busy: TokenBucket | None
+    mutations: TokenBucket | None
 
 
 class Meter:
@@ -124,11 +98,11 @@ class Meter:
         now_ms = self._quotas.now_ms()
         wait_ms = 0
         if is_strict:
-            wait_ms = bucket.take(0, now_ms)
+            wait_ms = throttle_ms(bucket, 0, now_ms)
             if not wait_ms:
                 bucket.take(partitions, now_ms)
         else:
-            wait_ms = bucket.take(partitions, now_ms)
+            wait_ms = throttle_ms(bucket, partitions, now_ms)
         if wait_ms:
             self._quotas.throttled_mutations.value += 1
             self._connection.mute(wait_ms)
@@ -144,14 +118,14 @@ class Meter:
         seconds = 0 if begun_s is None else time.perf_counter() - begun_s
         return max(self._charge(self._limits.busy, seconds, self._quotas.throttled_requests), self._refused_ms)
 
-    def _charge(self, bucket: Bucket | None, amount: float, throttled: Counter) -> int:
+    def _charge(self, bucket: TokenBucket | None, amount: float, throttled: Counter) -> int:
         if bucket is None:
             return 0
-        throttle_ms = bucket.take(amount, self._quotas.now_ms())
-        if throttle_ms and amount:
+        wait_ms = throttle_ms(bucket, amount, self._quotas.now_ms())
+        if wait_ms and amount:
             throttled.value += 1
-            self._connection.mute(throttle_ms)
-        return throttle_ms
+            self._connection.mute(wait_ms)
+        return wait_ms
 
 
 class Quotas:
@@ -167,9 +141,9 @@ class Quotas:
         self.now_ms = now_ms
         self._quotas: ClientQuotas = {}
         self._limits: dict[tuple[str, str], _Limits] = {}
-        self._buckets: dict[tuple[str, QuotaEntity], Bucket] = {}
+        self._buckets: dict[tuple[str, QuotaEntity], TokenBucket] = {}
         self._has_ips = False
-        self._arrivals: dict[str, Bucket] = {}
+        self._arrivals: dict[str, TokenBucket] = {}
         name, doc = "pylog_quota_throttled_total", "Requests whose client was throttled, by what it used too much of."
         self.throttled_produce = metrics.counter(name, doc, quota=PRODUCER_BYTE_RATE)
         self.throttled_fetch = metrics.counter(name, doc, quota=CONSUMER_BYTE_RATE)
@@ -216,19 +190,19 @@ class Quotas:
         if bucket is None or bucket.rate != rate:
             if len(self._arrivals) >= MAX_CLIENTS:
                 self._arrivals.clear()
-            bucket = self._arrivals[host] = Bucket(rate, now_ms)
-        wait_ms = bucket.take(1, now_ms)
+            bucket = self._arrivals[host] = TokenBucket(rate, now_ms)
+        wait_ms = throttle_ms(bucket, 1, now_ms)
         if wait_ms:
             bucket.take(-1, now_ms)  # it is not served, so it has used nothing
             self._refused_connections.value += 1
         return wait_ms
 
-    def _bucket(self, who: tuple[str, str], key: str, divisor: int, burst_ms: int = BURST_MS) -> Bucket | None:
+    def _bucket(self, who: tuple[str, str], key: str, divisor: int, burst_ms: int = BURST_MS) -> TokenBucket | None:
         found = governing(self._quotas, *who, key)
         if found is None:
             return None
         sharing, limit = found
         bucket = self._buckets.get((key, sharing))
         if bucket is None or bucket.rate != limit / divisor:
-            bucket = self._buckets[key, sharing] = Bucket(limit / divisor, self.now_ms(), burst_ms)
+            bucket = self._buckets[key, sharing] = TokenBucket(limit / divisor, self.now_ms(), burst_ms)
         return bucket

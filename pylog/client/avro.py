@@ -13,6 +13,7 @@ import io
 import json
 import struct
 import threading
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote, urlsplit
@@ -30,6 +31,10 @@ _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
 MAX_SCHEMAS = 10_000
 """Schemas kept; beyond this the one that was kept first goes, and is looked up again when it is met."""
+
+UNKNOWN_FOR_S = 60.0
+"""How long an id that the registry does not know is not asked for again: a topic may hold any number of values that
+only look framed, and a schema is registered before a value is written under it."""
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
@@ -59,15 +64,19 @@ class RegistryClient:
     Args:
         urls: of the instances, such as ``http://h1:8081``; tried in order.
         timeout_s: for one request.
+        clock: seconds, for how long an unknown id stays unknown.
 
     Attributes:
         lookups: requests sent so far.
     """
 
-    def __init__(self, urls: Sequence[str] | str, *, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, urls: Sequence[str] | str, *, timeout_s: float = 5.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._urls = [urls] if isinstance(urls, str) else list(urls)
         self._timeout_s = timeout_s
-        self._schemas: _Once[int, Parsed] = _Once(self._fetch)
+        self._texts: _Once[int, tuple[str, ...]] = _Once(self._fetch_texts, _Refused(UNKNOWN_FOR_S, clock))
+        self._schemas: _Once[int, Parsed] = _Once(self._parsed)
         self._ids: _Once[tuple[str, str, bool], int] = _Once(self._fetch_id)
         self.lookups = 0
 
@@ -79,6 +88,15 @@ class RegistryClient:
             RegistryUnreachable: it is not known yet and nobody answers.
         """
         return self._schemas.get(schema_id)
+
+    def texts(self, schema_id: int) -> tuple[str, ...]:
+        """Return the text of the schema with this id, behind the texts of those that it refers to.
+
+        Raises:
+            SchemaError: 40403, there is none; that is kept for `UNKNOWN_FOR_S`.
+            RegistryUnreachable: it is not known yet and nobody answers.
+        """
+        return self._texts.get(schema_id)
 
     def schema_id(self, subject: str, text: str, *, registers: bool = True) -> int:
         """Return the id of a schema under a subject.
@@ -94,30 +112,30 @@ class RegistryClient:
         """
         return self._ids.get((subject, text, registers))
 
-    def latest(self, subject: str) -> str:
-        """Return the text of a subject's latest schema, asked anew each time.
+    def latest(self, subject: str) -> tuple[str, ...]:
+        """Return the text of a subject's latest schema, behind those that it refers to; asked anew each time.
 
         Raises:
-            SchemaError: 40401, there is no such subject; or its schema refers to others, which a text cannot hold.
+            SchemaError: 40401, there is no such subject.
             RegistryUnreachable: nobody answers.
         """
-        found = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
-        if found.get("references"):
-            raise SchemaError(f"the latest schema of {subject} refers to others; one that stands alone is wanted")
-        return str(found["schema"])
+        return self._with_references(self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest"))
 
-    def _fetch(self, schema_id: int) -> Parsed:
-        found = self._ask("GET", f"/schemas/ids/{schema_id}")
+    def _fetch_texts(self, schema_id: int) -> tuple[str, ...]:
+        return self._with_references(self._ask("GET", f"/schemas/ids/{schema_id}"))
+
+    def _parsed(self, schema_id: int) -> Parsed:
         named: dict[str, Parsed] = {}
-        self._load_references(found.get("references") or [], named)
-        return parse(found["schema"], named)
+        return [parse(text, named) for text in self.texts(schema_id)][-1]
 
-    def _load_references(self, references: Sequence[Mapping[str, Any]], named: dict[str, Parsed]) -> None:
-        for one in references:
+    def _with_references(self, found: Mapping[str, Any]) -> tuple[str, ...]:
+        # One may be referred to by several others: it is defined where it comes up first.
+        texts: dict[str, None] = {}
+        for one in found.get("references") or []:
             subject = quote(one["subject"], safe="")
-            found = self._ask("GET", f"/subjects/{subject}/versions/{one['version']}?deleted=true")
-            self._load_references(found.get("references") or [], named)
-            parse(found["schema"], named)
+            referred = self._ask("GET", f"/subjects/{subject}/versions/{one['version']}?deleted=true")
+            texts.update(dict.fromkeys(self._with_references(referred)))
+        return (*texts, str(found["schema"]))
 
     def _fetch_id(self, key: tuple[str, str, bool]) -> int:
         subject, text, registers = key
@@ -256,11 +274,42 @@ def parse(text: str, named: dict[str, Parsed]) -> Parsed:
         raise SchemaError(f"no Avro schema: {error}") from error
 
 
+class _Refused:
+    """Errors that stay true for a while.
+
+    Args:
+        for_s: how long; 0 keeps none.
+        clock: seconds.
+    """
+
+    def __init__(self, for_s: float = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._for_s, self._clock = for_s, clock
+        self._errors: dict[Hashable, tuple[float, SchemaError]] = {}
+
+    def check(self, key: Hashable) -> None:
+        """Raise the error that is kept for *key*."""
+        since, error = self._errors.get(key, (0.0, None))
+        if error is None:
+            return
+        if self._clock() - since < self._for_s:
+            raise SchemaError(str(error), error.code)
+        self._errors.pop(key, None)
+
+    def keep(self, key: Hashable, error: SchemaError) -> None:
+        """Keep *error*, unless it says only that nobody answered."""
+        if not self._for_s or isinstance(error, RegistryUnreachable):
+            return
+        while len(self._errors) >= MAX_SCHEMAS:
+            self._errors.pop(next(iter(self._errors)))
+        self._errors[key] = (self._clock(), error)
+
+
 class _Once(Generic[_K, _V]):
     """Keeps what a function returned; asks once for each key, however many threads want it."""
 
-    def __init__(self, ask: Callable[[_K], _V]) -> None:
+    def __init__(self, ask: Callable[[_K], _V], refused: _Refused | None = None) -> None:
         self._ask = ask
+        self._refused = refused or _Refused()
         self._known: dict[_K, _V] = {}
         self._asking: dict[_K, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -271,15 +320,26 @@ class _Once(Generic[_K, _V]):
         except KeyError:
             pass
         with self._lock:
+            self._refused.check(key)
             turn = self._asking.setdefault(key, threading.Lock())
         with turn:
             try:
                 if key not in self._known:
-                    self._keep(key, self._ask(key))
+                    self._keep(key, self._asked(key))
                 return self._known[key]
             finally:  # also of a key that nobody knows: there may be any number of those
                 with self._lock:
                     self._asking.pop(key, None)
+
+    def _asked(self, key: _K) -> _V:
+        with self._lock:
+            self._refused.check(key)  # by the thread whose turn it was before
+        try:
+            return self._ask(key)
+        except SchemaError as error:
+            with self._lock:
+                self._refused.keep(key, error)
+            raise
 
     def _keep(self, key: _K, value: _V) -> None:
         with self._lock:

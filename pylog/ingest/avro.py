@@ -3,97 +3,56 @@
 Values written under earlier or later schemas are resolved as Avro says: a field the writer lacked takes its default,
 one the reader lacks is left out.  A value that does not decode is null, with the reason beside it; the raw one stays.
 
-columns => decoded: struct of the record's fields, decodeError: string
-
-Source: Avro specification, "Schema Resolution" and "Logical Types".
+columns => decoded: what `pylog.ingest.resolve.column_of` makes of the schema, decodeError: string
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pylog.client.avro import (
-    FRAME_BYTES,
-    MAGIC,
-    AvroDeserializer,
-    Parsed,
-    RegistryClient,
-    RegistryUnreachable,
-    SchemaError,
-    parse,
-)
+from pylog.client.avro import FRAME_BYTES, MAGIC, RegistryClient, RegistryUnreachable, SchemaError, schema_id_of
 from pylog.ingest.columns import Int64s
-from pylog.ingest.datums import PADDING_BYTES, DatumReader, NotByColumn
+from pylog.ingest.datums import PADDING_BYTES, BadDatum, DatumReader
+from pylog.ingest.resolve import Column, column_of, reader_of
+from pylog.ingest.schemas import parse
 
 DECODED, DECODE_ERROR = "decoded", "decodeError"
 
-_PRIMITIVES = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": pa.string(),
-    "enum": pa.string(),
-    "fixed": pa.binary(),
-}
-_LOGICAL = {
-    "date": pa.date32(),
-    "timestamp-millis": pa.timestamp("us", "UTC"),
-    "timestamp-micros": pa.timestamp("us", "UTC"),
-}
-_RAW_LOGICAL = frozenset({"uuid", "time-millis", "time-micros", "local-timestamp-millis", "local-timestamp-micros"})
-# Logical types that Spark has no column for, or another; they are refused by name rather than shown as something else.
 
-_NO_COLUMN = (pa.ArrowException, OverflowError, TypeError, ValueError)
+@lru_cache(maxsize=16)
+def registry_of(urls: tuple[str, ...]) -> RegistryClient:
+    """Return this process's client of a registry: what one task learned, the next one need not ask."""
+    return RegistryClient(urls)
 
 
-def latest_schema(registry: RegistryClient, topic: str) -> str:
-    """Return the text of the schema that values of *topic* are read under.
+def column_for(texts: Sequence[str]) -> Column:
+    """Return the decoded column for a schema, whose text comes last, behind those that it refers to.
 
     Raises:
-        SchemaError: the registry has none for it, or one that is no record.
+        SchemaError: it is no schema, or one that no column can hold any of.
     """
-    text = registry.latest(f"{topic}-value")
-    column_type(text)
-    return text
-
-
-def column_type(text: str) -> pa.DataType:
-    """Return the type of the decoded column for a schema.
-
-    Raises:
-        SchemaError: it is no record, or has a field that no column can hold; the message names the field.
-    """
-    named: dict[str, Parsed] = {}
-    schema = parse(text, named)
-    found = _type(schema, named, "value", ())
-    if not pa.types.is_struct(found):
-        raise SchemaError(f"the schema is of type {schema!r}; a record is wanted, whose fields become columns")
-    return found
+    return column_of(parse(texts))
 
 
 class AvroColumns:
     """Decodes one topic's values; made in a task, where it meets the schemas it needs.
 
-    All values of a schema at a time where `pylog.ingest.datums` can read it, one after the other where it cannot and
-    where a value is not what its schema says.
+    All values of a schema at a time; one after the other where a value is not what its schema says.
 
     Args:
-        urls: of the registry's instances.
-        reader_schema: text; see `latest_schema`.
+        registry: knows the schemas by id; see `registry_of`.
+        reader_texts: the reader's schema; see `column_for`.
     """
 
-    def __init__(self, urls: list[str], reader_schema: str) -> None:
-        self._registry = RegistryClient(urls)
-        self._decode = AvroDeserializer(self._registry, reader_schema)
-        self._type = column_type(reader_schema)
-        self._reader = parse(reader_schema, {})
-        self._readers: dict[int, DatumReader | None] = {}
+    def __init__(self, registry: RegistryClient, reader_texts: Sequence[str]) -> None:
+        self._registry = registry
+        self._reader = parse(reader_texts)
+        self._type = column_of(self._reader).kind
+        self._readers: dict[int, DatumReader] = {}
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Return the decoded column and the reasons of those that are null in it; null values stay null without one.
@@ -107,9 +66,12 @@ class AvroColumns:
         place = np.full(len(values), -1, np.int64)
         length = 0
         for schema_id, rows in framed.by_schema():
-            reader = self._reader_of(schema_id)
-            if reader is None:
-                continue
+            try:
+                reader = self._reader_of(schema_id)
+            except RegistryUnreachable:
+                raise
+            except SchemaError:
+                continue  # each of its values says why
             column, bad = reader.read(framed.data, framed.starts[rows] + FRAME_BYTES, framed.ends[rows])
             if len(rows) == len(values) and not bad.any():
                 return column, pa.nulls(len(values), pa.string())
@@ -123,41 +85,29 @@ class AvroColumns:
         reason_of[rest] = np.arange(len(rest))
         return _picked(pa.concat_arrays([*pieces, column]), place), _picked(reasons, reason_of)
 
-    def _reader_of(self, schema_id: int) -> DatumReader | None:
+    def _reader_of(self, schema_id: int) -> DatumReader:
         if schema_id not in self._readers:
-            try:
-                found = DatumReader(self._registry.schema(schema_id), self._reader, self._type)
-            except RegistryUnreachable:
-                raise
-            except SchemaError:
-                return None  # each of its values says why; it may be registered by the next time
-            except NotByColumn:
-                found = None
-            self._readers[schema_id] = found
+            writer = parse(self._registry.texts(schema_id))
+            self._readers[schema_id] = reader_of(writer, self._reader, self._type)
         return self._readers[schema_id]
 
     def _one_by_one(self, values: pa.Array) -> tuple[pa.Array, pa.Array]:
         decoded: list[Any] = []
         reasons: list[str | None] = []
-        for value in values.to_pylist():
+        for payload in values.to_pylist():
             found, reason = None, None
             try:
-                found = _plain(self._decode(value), self._type)
+                schema_id = schema_id_of(payload)
+                found = self._reader_of(schema_id).read_one(payload[FRAME_BYTES:])
             except RegistryUnreachable:
                 raise
             except SchemaError as refused:
                 reason = str(refused)
+            except BadDatum as refused:
+                reason = f"payload of {len(payload)} bytes does not fit schema {schema_id}: {refused}"
             decoded.append(found)
             reasons.append(reason)
-        try:
-            return pa.array(decoded, self._type), pa.array(reasons, pa.string())
-        except _NO_COLUMN:
-            for number, found in enumerate(decoded):
-                try:
-                    pa.array([found], self._type)
-                except _NO_COLUMN as refused:  # fastavro reads an int of any size
-                    decoded[number], reasons[number] = None, f"the column cannot hold a value: {refused}"
-            return pa.array(decoded, self._type), pa.array(reasons, pa.string())
+        return pa.array(decoded, self._type), pa.array(reasons, pa.string())
 
 
 class _Framed:
@@ -195,45 +145,3 @@ class _Framed:
 
 def _picked(rows: pa.Array, places: Int64s) -> pa.Array:
     return rows.take(pa.array(places, mask=places < 0))
-
-
-def _type(schema: Parsed, named: Mapping[str, Parsed], where: str, inside: tuple[str, ...]) -> pa.DataType:
-    if isinstance(schema, list):
-        branches = [branch for branch in schema if branch != "null"]
-        if len(branches) != 1:
-            raise SchemaError(f"field {where} is a union of {schema!r}; a column holds one type or null")
-        return _type(branches[0], named, where, inside)
-    if isinstance(schema, str):
-        return _PRIMITIVES[schema] if schema in _PRIMITIVES else _type(named[schema], named, where, inside)
-    kind, logical = schema["type"], schema.get("logicalType")
-    if logical == "decimal":
-        return pa.decimal128(schema["precision"], schema.get("scale", 0))
-    if logical in _LOGICAL:
-        return _LOGICAL[logical]
-    if logical in _RAW_LOGICAL:
-        raise SchemaError(f"field {where} is a {logical}; no column of Spark's holds that as it is")
-    if kind in ("record", "error"):
-        if schema["name"] in inside:
-            raise SchemaError(f"field {where} holds itself: {schema['name']}; a column cannot")
-        deeper = (*inside, schema["name"])
-        return pa.struct(
-            [(f["name"], _type(f["type"], named, f"{where}.{f['name']}", deeper)) for f in schema["fields"]]
-        )
-    if kind == "array":
-        return pa.list_(_type(schema["items"], named, f"{where}[]", inside))
-    if kind == "map":
-        return pa.map_(pa.string(), _type(schema["values"], named, f"{where}{{}}", inside))
-    return _type(kind, named, where, inside)
-
-
-def _plain(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401  whatever the schema says
-    """Return *value* as pyarrow takes it: a map as pairs."""
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return [(key, _plain(one, kind.item_type)) for key, one in value.items()]
-    if pa.types.is_list(kind):
-        return [_plain(one, kind.value_type) for one in value]
-    if pa.types.is_struct(kind):
-        return {field.name: _plain(value.get(field.name), field.type) for field in kind}
-    return value

@@ -41,6 +41,8 @@ def gather(buffer: pa.Buffer, starts: Int64s, lengths: Int64s) -> pa.Array:
     """Return the slices of *buffer* as one binary array; a negative length is a null."""
     # One array whose even slots are the slices and whose odd slots are the gaps between them: `take` then copies the
     # slices in C++, and nothing else is copied.
+    if not len(starts):
+        return pa.array([], pa.binary())
     bounds = np.empty(2 * len(starts), dtype=np.int32)
     bounds[0::2] = starts
     bounds[1::2] = starts + np.maximum(lengths, 0)

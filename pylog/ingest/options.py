@@ -56,6 +56,7 @@ class SourceOptions:
         filter_pushdown: whether a batch query's filters on topic, partition, offset and timestamp choose what is
             fetched; Spark wants ``spark.sql.python.filterPushdown.enabled`` set for it, and refuses it otherwise.
         registry: URLs of a schema registry's instances; adds the columns ``decoded`` and ``decodeError``.
+        schema_subject: whose latest schema the values are read under; empty for the topic's name and ``-value``.
     """
 
     bootstrap: str
@@ -69,6 +70,7 @@ class SourceOptions:
     topic_pattern: re.Pattern[str] | None = None
     filter_pushdown: bool = False
     registry: tuple[str, ...] = ()
+    schema_subject: str = ""
 
 
 _KNOWN = frozenset(
@@ -82,6 +84,7 @@ _KNOWN = frozenset(
         "endingtimestamp",
         "filterpushdown",
         "schemaregistry",
+        "schemasubject",
         "includeheaders",
         "failondataloss",
         "maxoffsetspertrigger",
@@ -121,6 +124,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         max_records_per_partition=_count(given, "maxRecordsPerPartition"),
         filter_pushdown=_boolean(given, "filterPushdown", default=False),
         registry=_registry(given, topics),
+        schema_subject=given.get("schemasubject", "").strip(),
     )
 
 

@@ -24,23 +24,44 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from pylog.client.avro import RegistryClient, SchemaError
 from pylog.client.raw import RawClient, RawConfig
 from pylog.ingest import plan
-from pylog.ingest.avro import DECODE_ERROR, DECODED, AvroColumns, column_type, latest_schema
+from pylog.ingest.avro import DECODE_ERROR, DECODED, AvroColumns, column_for, registry_of
 from pylog.ingest.decode import decode
 from pylog.ingest.fetch import Topics, offsets_at, positions, read_range, resolve
 from pylog.ingest.filters import Wanted, wanted_by
 from pylog.ingest.options import SourceOptions, parse_options
 from pylog.ingest.plan import Position, Range
+from pylog.ingest.resolve import Column
 from pylog.model import Offset, TopicPartition
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
-HEADERS_SCHEMA = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-"""The columns of Spark's own Kafka connector, in its order."""
+_COLUMNS = (
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+)
+_HEADERS = StructField(
+    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+)
+# The columns of Spark's own Kafka connector, in its order.
 
 _ARROW_ORDER = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
@@ -53,12 +74,13 @@ class PylogDataSource(DataSource):
         """Return the format's name."""
         return "pylog"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """Return the columns; the headers only when asked for."""
         # Spark does not say here which kind of query it is, and the columns are the same in both.
         bounds = ("endingoffsets", "endingtimestamp")
         options = parse_options({k: v for k, v in self.options.items() if k.lower() not in bounds}, is_stream=True)
-        return SCHEMA + (HEADERS_SCHEMA if options.include_headers else "") + _decoded_schema(options)
+        headers = [_HEADERS] if options.include_headers else []
+        return StructType([*_COLUMNS, *headers, *_decoded_fields(_reader_texts(options))])
 
     def reader(self, schema: StructType) -> "PylogReader":
         """Return the reader of a batch query."""
@@ -70,17 +92,27 @@ class PylogDataSource(DataSource):
         return PylogStreamReader(parse_options(self.options, is_stream=True), schema)
 
 
-def _decoded_schema(options: SourceOptions) -> str:
-    if not options.registry:
-        return ""
-    decoded = from_arrow_type(column_type(_reader_schema(options) or ""))
-    return f", {DECODED} {decoded.simpleString()}, {DECODE_ERROR} STRING"
+def _decoded_fields(texts: Sequence[str] | None) -> list[StructField]:
+    """Return what is added to the columns; a field that no column can hold is named in the comment of ``decoded``."""
+    if texts is None:
+        return []
+    column = column_for(texts)
+    left_out = "; ".join(f"{path}: {reason}" for path, reason in column.left_out.items())
+    comment = {"comment": f"left out: {left_out}"} if left_out else {}
+    return [
+        StructField(DECODED, _spark_type(column), metadata=comment),
+        StructField(DECODE_ERROR, StringType()),
+    ]
 
 
-def _reader_schema(options: SourceOptions) -> str | None:
+def _spark_type(column: Column) -> DataType:
+    return from_arrow_type(column.kind, prefer_timestamp_ntz=True)
+
+
+def _reader_texts(options: SourceOptions) -> tuple[str, ...] | None:
     if not options.registry:
         return None
-    return latest_schema(RegistryClient(list(options.registry)), options.topics[0])
+    return RegistryClient(options.registry).latest(options.schema_subject or f"{options.topics[0]}-value")
 
 
 @dataclass
@@ -92,7 +124,7 @@ class TaskRange(InputPartition):
     include_headers: bool
     fail_on_data_loss: bool
     registry: tuple[str, ...] = ()
-    reader_schema: str | None = None
+    reader_texts: tuple[str, ...] | None = None
     topic_id: str | None = None
 
 
@@ -106,9 +138,9 @@ class _TaskReader:
 
     def __init__(self, options: SourceOptions, columns: StructType) -> None:
         self._options = options
-        self._reader_schema = _reader_schema(options)
-        if self._reader_schema is not None and DECODED in columns.names:
-            found = from_arrow_type(column_type(self._reader_schema)).simpleString()
+        self._reader_texts = _reader_texts(options)
+        if self._reader_texts is not None and DECODED in columns.names:
+            found = _spark_type(column_for(self._reader_texts)).simpleString()
             if found != columns[DECODED].dataType.simpleString():
                 raise SchemaError(
                     f"topic {options.topics[0]} has a new schema since the query was planned: run the query again"
@@ -129,7 +161,7 @@ class _TaskReader:
     ) -> list[TaskRange]:
         options = self._options
         ranges = plan.present(ranges, log_starts, fail_on_data_loss=options.fail_on_data_loss)
-        schema = self._reader_schema
+        texts = self._reader_texts
         return [
             TaskRange(
                 piece,
@@ -137,7 +169,7 @@ class _TaskReader:
                 options.include_headers,
                 options.fail_on_data_loss,
                 options.registry,
-                schema,
+                texts,
                 topic_ids.get(piece.partition.topic),
             )
             for piece in plan.split(ranges, options.max_records_per_partition)
@@ -191,7 +223,7 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
         return RawClient(self._options.bootstrap)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_reader_schema": self._reader_schema}
+        return {"_options": self._options, "_reader_texts": self._reader_texts}
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a first run begins; Spark asks again on each start and then prefers its checkpoint."""
@@ -248,7 +280,7 @@ def read_task(task: TaskRange) -> Iterator[pa.RecordBatch]:
     """
     partition, _, end = task.range
     config = RawConfig()
-    columns = None if task.reader_schema is None else AvroColumns(list(task.registry), task.reader_schema)
+    columns = None if task.reader_texts is None else AvroColumns(registry_of(task.registry), task.reader_texts)
     with RawClient(task.bootstrap, config) as client:
         on_hole = None if task.fail_on_data_loss else _pass_over
         for fetched in read_range(client, task.range, config, on_hole, task.topic_id):

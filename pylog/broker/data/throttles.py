@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.settings import Value, broker_settings
-from pylog.replica.throttle import Throttle, throttled_partitions
+from pylog.replica.throttle import throttled_partitions
+from pylog.token_bucket import TokenBucket
 
 _LEADER_RATE = "leader.replication.throttled.rate"
 _FOLLOWER_RATE = "follower.replication.throttled.rate"
@@ -45,8 +46,8 @@ class Throttles:
         self._settings = settings
         self._partitions = partitions
         self._now_ms = now_ms
-        self._leader = Throttle(int(settings[_LEADER_RATE]), now_ms())
-        self._follower = Throttle(int(settings[_FOLLOWER_RATE]), now_ms())
+        self._leader = TokenBucket(int(settings[_LEADER_RATE]), now_ms())
+        self._follower = TokenBucket(int(settings[_FOLLOWER_RATE]), now_ms())
         self._sent: frozenset[Key] = frozenset()
         self._fetched: frozenset[Key] = frozenset()
         self._fetching = 1
@@ -66,25 +67,32 @@ class Throttles:
 
     def share(self) -> Share | None:
         """Return what a leader's next answer to a follower may bring of throttled partitions; None without any."""
-        return Share(self._sent, self._leader.grant(self._now_ms())) if self._sent else None
+        return Share(self._sent, self._grant(self._leader)) if self._sent else None
 
     def sent(self, key: Key, count: int, *, is_awaited: bool) -> None:
         """Take note of bytes that a leader sends to a follower."""
         if not is_awaited and key in self._sent:
-            self._leader.take(count)
+            self._leader.take(count, self._now_ms())
 
     def most(self, partition: Partition, wanted: int) -> int:
         """Return how many of *wanted* bytes to ask for of this partition now; 0 for not at all."""
         if not self._counts(partition):
             return wanted
-        granted = self._follower.grant(self._now_ms())
+        granted = self._grant(self._follower)
         # They are asked for together; of each at least a batch comes, in turn.
         return min(wanted, max(granted // self._fetching, 1)) if granted else 0
 
     def fetched(self, partition: Partition, count: int) -> None:
         """Take note of bytes that we fetched."""
         if self._counts(partition):
-            self._follower.take(count)
+            self._follower.take(count, self._now_ms())
+
+    def _grant(self, bucket: TokenBucket) -> int:
+        """Return how many bytes may be taken at once now: a second's worth, or none while a debt is left.
+
+        Not what is left of the second: a follower that took what each millisecond brings would fetch all the time.
+        """
+        return int(bucket.rate) if bucket.left(self._now_ms()) > 0 else 0
 
     def _counts(self, partition: Partition) -> bool:
         if not self._fetched or partition.key not in self._fetched:

@@ -4,16 +4,15 @@ import dataclasses
 from typing import cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pylog.broker.apis import APIS
 from pylog.broker.control.client_quotas import plan_change
-from pylog.broker.quotas import BURST_MS, MAX_CLIENTS, MAX_THROTTLE_MS, Bucket, Quotas
+from pylog.broker.quotas import MAX_CLIENTS, MAX_THROTTLE_MS, Quotas, throttle_ms
 from pylog.cluster.quotas import DEFAULT, QuotaEntity
 from pylog.errors import ApiError
 from pylog.metrics import Metrics
 from pylog.net.connection import Connection
+from pylog.token_bucket import TokenBucket
 from pylog.wire.api.message import Message
 from pylog.wire.api.quotas import QuotaChange, QuotaOperation
 from pylog.wire.api.quotas import QuotaEntity as EntityName
@@ -52,35 +51,9 @@ def produced(quotas: Quotas, peer: Peer, client_id: str, size_bytes: int) -> int
     return meter.produced(size_bytes)
 
 
-class TestBucket:
-    def test_a_burst_is_free_and_the_rest_is_waited_for(self) -> None:
-        bucket = Bucket(1000, now_ms=0)
-        assert bucket.take(1000, now_ms=0) == 0
-        assert bucket.take(500, now_ms=0) == 500
-        assert bucket.take(0, now_ms=499) == 1
-        assert bucket.take(0, now_ms=500) == 0
-
-    def test_idle_time_is_saved_up_only_for_one_burst(self) -> None:
-        bucket = Bucket(1000, now_ms=0)
-        assert bucket.take(1500, now_ms=3_600_000) == 500
-
-    def test_a_clock_that_goes_back_gives_nothing_and_takes_nothing(self) -> None:
-        bucket = Bucket(1000, now_ms=10_000)
-        assert bucket.take(1000, now_ms=0) == 0
-        assert bucket.take(100, now_ms=0) == 100
-
-    def test_no_request_is_punished_for_longer_than_the_cap(self) -> None:
-        bucket = Bucket(1, now_ms=0)
-        assert bucket.take(1_000_000, now_ms=0) == MAX_THROTTLE_MS
-
-    @given(st.lists(st.integers(0, 5_000), min_size=1, max_size=60), st.integers(1_000, 100_000))
-    def test_who_waits_as_told_stays_within_the_rate(self, sizes: list[int], rate: int) -> None:
-        bucket, now_ms, used = Bucket(rate, now_ms=0), 0, 0
-        for size in sizes:
-            used += size
-            throttle_ms = bucket.take(size, now_ms)
-            now_ms += throttle_ms
-            assert used <= rate * (now_ms + BURST_MS) / 1000 + 1
+def test_no_request_is_throttled_for_longer_than_the_cap() -> None:
+    assert throttle_ms(TokenBucket(1, now_ms=0), 1_000_000, now_ms=0) == MAX_THROTTLE_MS
+    assert throttle_ms(TokenBucket(0, now_ms=0), 1, now_ms=0) == MAX_THROTTLE_MS
 
 
 class TestMeter:

@@ -183,3 +183,14 @@ def test_a_follower_in_sync_asks_for_what_it_wants(tmp_path: Path) -> None:
     partition = pair.partitions.get("t", 0)
     assert partition is not None
     assert pair.throttles.most(partition, 1 << 20) == 1 << 20
+
+
+def test_a_second_is_granted_at_once_and_nothing_while_it_is_owed(tmp_path: Path) -> None:
+    pair, granted = Pair(tmp_path, LEADER, 1000), []
+    for pair.now_ms in range(0, 4000, 100):
+        share = pair.throttles.share()
+        assert share is not None
+        granted.append(share.left)
+        pair.throttles.sent(("t", 0), share.left, is_awaited=False)
+    assert set(granted) == {0, 1000}, "not the hundred bytes that each tenth of a second brings"
+    assert sum(granted) == 5000

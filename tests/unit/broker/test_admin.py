@@ -1,0 +1,80 @@
+"""The broker's admin server: its bounds, and what it says when it cannot listen."""
+
+import asyncio
+import contextlib
+import http.client
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylog.broker.admin import MAX_CONNECTIONS, AdminServer, Reply
+
+
+async def metrics(body: Mapping[str, Any]) -> Reply:
+    return Reply(200, "up 1\n")
+
+
+@pytest.fixture
+def server() -> Iterator[AdminServer]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    running = AdminServer({("GET", "/metrics"): metrics}, loop)
+    yield running
+    running.close()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def scrape(port: int) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def keep_open(port: int) -> socket.socket:
+    """Return a connection that was answered once and holds its thread."""
+    connection = socket.create_connection(("127.0.0.1", port), 20)
+    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+    return connection
+
+
+def test_one_connection_too_many_is_refused_and_a_place_that_is_free_again_is_used(server: AdminServer) -> None:
+    port = server.open_metrics("127.0.0.1", 0)
+    threads = threading.active_count()
+    with contextlib.ExitStack() as stack:
+        for _ in range(MAX_CONNECTIONS):
+            stack.enter_context(keep_open(port))
+        assert scrape(port) == (503, b"")
+        assert threading.active_count() - threads <= MAX_CONNECTIONS
+    answers = (scrape(port) for _ in range(1000))
+    assert (200, b"up 1\n") in answers, "closed connections free their places"
+
+
+def test_the_metrics_address_does_not_lock_out_the_unix_socket(server: AdminServer, tmp_path: Path) -> None:
+    port = server.open_metrics("127.0.0.1", 0)
+    server.open_unix(tmp_path / "s")
+    with contextlib.ExitStack() as stack:
+        for _ in range(MAX_CONNECTIONS):
+            stack.enter_context(keep_open(port))
+        peer = stack.enter_context(socket.socket(socket.AF_UNIX))
+        peer.settimeout(20)
+        peer.connect(str(tmp_path / "s"))
+        peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert peer.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_an_address_that_is_taken_is_named(server: AdminServer, tmp_path: Path) -> None:
+    port = server.open_metrics("127.0.0.1", 0)
+    with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{port} \(metrics\): Address already in use"):
+        server.open_metrics("127.0.0.1", port)
+    with pytest.raises(OSError, match=r"cannot listen on .*/none/s \(admin_socket\): No such file"):
+        server.open_unix(tmp_path / "none" / "s")
