@@ -410,7 +410,7 @@ class _Fetcher:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), min(rest_s, BACKOFF_S) if self._partitions else None)
                 continue
-            self._take(fetched)
+            await self._take(fetched)
             await asyncio.sleep(0)
 
     async def _ask(self, address: NodeAddress, rest_s: float) -> list[FetchResult[memoryview]] | None:
@@ -452,7 +452,7 @@ class _Fetcher:
     def _question(self, key: Key) -> FetchPartition | None:
         return self._owner.question(self._partitions[key])
 
-    def _take(self, results: list[FetchResult[memoryview]]) -> None:
+    async def _take(self, results: list[FetchResult[memoryview]]) -> None:
         for result in results:
             key = (result.topic, result.partition)
             partition, asked = self._partitions.get(key), self._asked.get(key)
@@ -471,6 +471,9 @@ class _Fetcher:
                 rest_s = self._rests_s.get(key, FIRST_REST_S)
                 self._resting[key] = asyncio.get_running_loop().time() + rest_s
                 self._rests_s[key] = min(2 * rest_s, BACKOFF_S)
+            if result.diverging is not None:
+                # A broker that comes back may have a tail to cut in every partition; the loop has other work between.
+                await asyncio.sleep(0)
 
 
 def _is_under_replicated(partition: Partition) -> bool:
