@@ -17,12 +17,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pylog.broker.coordinator import SWEEP_S, GroupCoordinator
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.data.throttles import Throttles
+from pylog.broker.groups.coordinator import SWEEP_S, GroupCoordinator
 from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
 from pylog.broker.settings import parse_broker_settings

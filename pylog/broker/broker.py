@@ -9,7 +9,6 @@ from pylog.broker.admin import AdminServer
 from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.config import BrokerConfig
 from pylog.broker.control.membership import Membership
-from pylog.broker.coordinator import GroupCoordinator
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.fetch import FetchHandler, NearReplicas
 from pylog.broker.data.partitions import Partition, Partitions
@@ -18,6 +17,7 @@ from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.data.replication import Replication
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.flusher import Flusher
+from pylog.broker.groups.coordinator import GroupCoordinator
 from pylog.broker.lifecycle import BrokerState, Lifecycle
 from pylog.broker.listeners import Listeners
 from pylog.broker.maintenance import Maintenance
@@ -42,7 +42,7 @@ DEFAULT_HANG_LIMIT_S = 6.0
 class Broker:
     """One broker, from its first file to its last.
 
-    Also what handlers know of the cluster; see `pylog.broker.handler.Cluster`.
+    Also what handlers use of it; see `pylog.broker.apis.Cluster`.
 
     Attributes:
         exit_code: what the process ends with.
@@ -190,15 +190,15 @@ class Broker:
 
     @property
     def controller_id(self) -> int:
-        """See `pylog.broker.handler.Cluster`."""
+        """See `pylog.broker.control.cluster.Cluster`."""
         return self.membership.controller_id
 
     async def ask_controller(self, request: Request) -> Message:
-        """See `pylog.broker.handler.Cluster`."""
+        """See `pylog.broker.control.cluster.Cluster`."""
         return await self.membership.ask(request)
 
     async def new_producer_id(self) -> int:
-        """See `pylog.broker.handler.Cluster`."""
+        """See `pylog.broker.control.cluster.Cluster`."""
         return await self.membership.new_producer_id()
 
     # -- what the parts report ------------------------------------------------------------------------------------

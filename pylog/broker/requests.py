@@ -7,10 +7,10 @@ for its API in `apis.py`, and answered when that function is done, which may be 
 import logging
 from collections.abc import Awaitable, Mapping
 
-from pylog.broker.apis import APIS
+from pylog.broker.apis import APIS, Cluster
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.produce import ProduceHandler
-from pylog.broker.handler import Caller, Cluster
+from pylog.broker.handler import Caller
 from pylog.broker.quotas import Meter, Quotas
 from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ProtocolError

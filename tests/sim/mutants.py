@@ -284,22 +284,22 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "commit-offsets-on-one-replica",
-        "broker/coordinator.py",
+        "broker/groups/shard_log.py",
         "return Appended(partition, result.last_offset, partition.leader_epoch)",
         "return ErrorCode.NONE",
         seed=3,
     ),
     Mutant(
         "load-groups-to-the-high-watermark",
-        "broker/coordinator.py",
+        "broker/groups/shard.py",
         "offset, end = log.log_start_offset, log.log_end_offset",
         "offset, end = log.log_start_offset, log.high_watermark",
         seed=1,
     ),
     Mutant(
         "answer-before-what-was-read-is-everywhere",
-        "broker/coordinator.py",
-        "return max(in_sync, log.high_watermark) >= shard.end_offset",
+        "broker/groups/shard.py",
+        "return max(in_sync, log.high_watermark) >= self._end_offset",
         "return True",
         seed=85,
     ),
@@ -312,9 +312,9 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "assign-before-it-is-written",
-        "broker/coordinator.py",
-        "                    self._tasks.spawn(self._persist(shard, group, action, written))\n",
-        "                    todo += group.persisted(action, ErrorCode.NONE, self._now_ms())\n",
+        "broker/groups/shard.py",
+        "                    context.tasks.spawn(self._persist(group, action, appended))\n",
+        "                    todo += group.persisted(action, ErrorCode.NONE, context.now_ms())\n",
         seed=2,
     ),
     # -- topics that are deleted and made again, logs that begin late -----------------------------------------------
@@ -365,7 +365,7 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "keep-offsets-of-a-topic-made-again",
-        "broker/coordinator.py",
+        "broker/groups/coordinator.py",
         "gone = {name for name, topic_id in self._known_topics.items() if topics.get(name) != topic_id}",
         "gone = {name for name in self._known_topics if name not in topics}",
         story="remake-beside-a-deaf-coordinator",

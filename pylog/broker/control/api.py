@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pylog.broker.control.agent import ClusterAgent
+from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController
 from pylog.broker.control.images import Images
-from pylog.broker.handler import Answer, Caller, Cluster, Handler
+from pylog.broker.handler import Answer, Caller, Handler
 from pylog.broker.settings import Value
 from pylog.cluster.image import ClusterImage
 from pylog.wire.api import Message

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from pylog.broker.control.api import ControlContext, ControllerApi
+from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController
-from pylog.broker.handler import Answer, Caller, Cluster
+from pylog.broker.handler import Answer, Caller
 from pylog.cluster.quotas import (
     CLIENT_QUOTAS,
     CONNECTION_CREATION_RATE,

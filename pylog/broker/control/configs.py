@@ -10,8 +10,9 @@ from dataclasses import replace
 from functools import partial
 
 from pylog.broker.control.api import ControlContext, ControllerApi
+from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController, TopicResult
-from pylog.broker.handler import Answer, Caller, Cluster
+from pylog.broker.handler import Answer, Caller
 from pylog.broker.settings import (
     DEFAULT_BROKER,
     Effective,

@@ -2,7 +2,8 @@
 
 import logging
 
-from pylog.broker.handler import Answer, Caller, Cluster
+from pylog.broker.control.cluster import Cluster
+from pylog.broker.handler import Answer, Caller
 from pylog.broker.tasks import Tasks
 from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.cluster.topics import check_topic_name

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pylog.broker.handler import Answer, Caller, Cluster
+from pylog.broker.control.cluster import Cluster
+from pylog.broker.handler import Answer, Caller
 from pylog.errors import ErrorCode
 from pylog.wire.api import Message
 from pylog.wire.api.partitions import CreatePartitionsRequest

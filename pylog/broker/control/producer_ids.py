@@ -5,8 +5,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from pylog.broker.control.api import PeerApi
+from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController
-from pylog.broker.handler import Answer, Caller, Cluster
+from pylog.broker.handler import Answer, Caller
 from pylog.errors import ErrorCode
 from pylog.wire.api import Message
 from pylog.wire.api.producers import InitProducerIdRequest, InitProducerIdResponse

@@ -7,9 +7,10 @@ from functools import partial
 from typing import NamedTuple
 
 from pylog.broker.control.api import ControlContext, ControllerApi
+from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController, TopicResult
 from pylog.broker.control.mutations import ask_within_quota
-from pylog.broker.handler import Answer, Caller, Cluster
+from pylog.broker.handler import Answer, Caller
 from pylog.broker.settings import check_topic_configs
 from pylog.cluster.controller import StateChange
 from pylog.cluster.image import TopicImage

@@ -26,7 +26,7 @@ from pylog.wire.fetch import (
     encode_replica_request,
     parse_replica_response,
 )
-from tests.unit.broker.test_list_offsets import follower
+from tests.unit.broker.data.test_list_offsets import follower
 
 CONSUMER = -1
 

@@ -11,7 +11,7 @@ from pylog.broker.settings import parse_broker_settings
 from pylog.metrics import Metrics
 from pylog.wire.api import parse_request_header
 from pylog.wire.fetch import FetchPartition, FetchRequest, encode_replica_request
-from tests.unit.broker.test_list_offsets import apply, follower, image
+from tests.unit.broker.data.test_list_offsets import apply, follower, image
 from tests.unit.log.batches import append
 
 CONSUMER, FOLLOWER = -1, 2

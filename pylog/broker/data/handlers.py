@@ -1,15 +1,18 @@
 """What clients ask of partitions beside reading and writing.
 
-DeleteRecords, OffsetForLeaderEpoch, DescribeLogDirs, DescribeProducers.
+ListOffsets, DeleteRecords, OffsetForLeaderEpoch, DescribeLogDirs, DescribeProducers.
 """
 
+import logging
 import os
 from collections.abc import Mapping
+from typing import Protocol
 
 from pylog.broker.data.fetch import check_leader_epoch
 from pylog.broker.data.partitions import Partition, Partitions
-from pylog.broker.handler import Answer, Caller, Cluster, Handler
+from pylog.broker.handler import Answer, Caller, Handler
 from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.log.log import Log
 from pylog.model import INTERNAL_TOPICS
 from pylog.wire.api import ApiKey
 from pylog.wire.api.cluster import (
@@ -21,7 +24,15 @@ from pylog.wire.api.cluster import (
 )
 from pylog.wire.api.message import Request
 from pylog.wire.api.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
     EpochEndOffset,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
@@ -41,6 +52,83 @@ from pylog.wire.api.producers import (
     DescribeProducersTopicResponse,
     ProducerState,
 )
+
+_logger = logging.getLogger(__name__)
+
+_KNOWS_OFFSET_NOT_AVAILABLE = 5
+"""First version of ListOffsets whose clients know that error."""
+
+
+class Cluster(Protocol):
+    """What these handlers use of the broker.
+
+    Attributes:
+        partitions: hosted here, under the newest image.
+    """
+
+    partitions: Partitions
+
+
+def list_offsets(cluster: Cluster, request: ListOffsetsRequest, caller: Caller) -> Answer:
+    """Find offsets by timestamp in the partitions led here."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _list_offset(cluster.partitions, topic.name, wanted, caller.version) for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _list_offset(
+    partitions: Partitions, topic: str, wanted: ListOffsetsPartition, version: int
+) -> ListOffsetsPartitionResponse:
+    number = wanted.partition_index
+    try:
+        partition, log = partitions.leader(topic, number)
+        check_leader_epoch(wanted.current_leader_epoch, partition.leader_epoch)
+        timestamp, offset = -1, -1
+        if wanted.timestamp != EARLIEST_TIMESTAMP:
+            _check_is_caught_up(partition, log)
+        if wanted.timestamp == LATEST_TIMESTAMP:
+            offset = log.high_watermark
+        elif wanted.timestamp == EARLIEST_TIMESTAMP:
+            offset = log.log_start_offset
+        elif wanted.timestamp == MAX_TIMESTAMP:
+            timestamp, offset = log.offset_of_max_timestamp() or (-1, -1)
+        elif wanted.timestamp >= 0:
+            timestamp, offset = log.offset_for_timestamp(wanted.timestamp) or (-1, -1)
+        else:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"unsupported special timestamp {wanted.timestamp}")
+        if offset >= log.high_watermark and wanted.timestamp != LATEST_TIMESTAMP and timestamp >= 0:
+            timestamp, offset = -1, -1  # not everywhere yet, so not to be seen yet
+        return ListOffsetsPartitionResponse(
+            partition_index=number, timestamp=timestamp, offset=offset, leader_epoch=partition.leader_epoch
+        )
+    except ApiError as error:
+        code = error.code
+        if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _KNOWS_OFFSET_NOT_AVAILABLE:
+            code = ErrorCode.LEADER_NOT_AVAILABLE  # which has older clients ask again too (trap 11)
+        return ListOffsetsPartitionResponse(partition_index=number, error_code=code)
+    except StorageError as error:
+        _logger.error("search failed partition=%s-%d reason=%s", topic, number, error)
+        return ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _check_is_caught_up(partition: Partition, log: Log) -> None:
+    """Refuse to say where the log ends while the last leader may have shown more of it than we know (trap 36).
+
+    Raises:
+        ApiError: OFFSET_NOT_AVAILABLE; ask again.
+    """
+    leading = partition.leading
+    if leading is not None and log.high_watermark < leading.epoch_start:
+        message = f"high watermark {log.high_watermark} has not reached the epoch's start {leading.epoch_start}"
+        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
 
 
 def delete_records(cluster: Cluster, request: DeleteRecordsRequest, caller: Caller) -> Answer:
@@ -163,6 +251,7 @@ def _producers(partitions: Partitions, topic: str, number: int) -> DescribedProd
 
 
 PARTITION_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
+    ApiKey.LIST_OFFSETS: (ListOffsetsRequest, list_offsets),
     ApiKey.DELETE_RECORDS: (DeleteRecordsRequest, delete_records),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (OffsetForLeaderEpochRequest, offset_for_leader_epoch),
     ApiKey.DESCRIBE_LOG_DIRS: (DescribeLogDirsRequest, describe_log_dirs),

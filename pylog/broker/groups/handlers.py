@@ -1,8 +1,11 @@
-"""One function per API of consumer groups; see `handlers.py`."""
+"""One function per API of consumer groups; see `pylog.broker.apis`."""
 
 from collections.abc import Awaitable, Mapping
+from typing import Protocol
 
-from pylog.broker.handler import Answer, Caller, Cluster, Handler
+from pylog.broker.data.partitions import Partitions
+from pylog.broker.groups.coordinator import GroupCoordinator, check_group_id
+from pylog.broker.handler import Answer, Caller, Handler
 from pylog.errors import ApiError, ErrorCode
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset
@@ -51,6 +54,21 @@ from pylog.wire.api.groups import (
 from pylog.wire.api.message import Message, Request
 
 
+class Cluster(Protocol):
+    """What these handlers use of the broker.
+
+    Attributes:
+        partitions: hosted here, under the newest image.
+        groups: the groups coordinated here.
+    """
+
+    partitions: Partitions
+    groups: GroupCoordinator
+
+    async def ask_controller(self, request: Request) -> Message:
+        """Return the controller's answer, once its effect is visible on this broker."""
+
+
 def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: Caller) -> Answer:
     """Say which broker keeps each group; make the topic that keeps them if it is missing."""
     if request.key_type == TRANSACTION:
@@ -59,14 +77,13 @@ def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: 
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not built in this release"
         )
     if group_records.TOPIC not in cluster.partitions.image.topics:
-        cluster.groups.create_topic(cluster.ask_controller)
+        cluster.groups.topic.create(cluster.ask_controller)
     rows = []
     for key in request.coordinator_keys:
         row = Coordinator(key=key)
         try:
-            if not key:
-                raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group has a name")
-            row.node_id, row.host, row.port = cluster.groups.find(key)
+            check_group_id(key)
+            row.node_id, row.host, row.port = cluster.groups.topic.coordinator_of(key)
         except ApiError as error:
             row.error_code, row.error_message = error.code, str(error)
         rows.append(row)

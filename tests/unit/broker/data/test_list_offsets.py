@@ -11,9 +11,9 @@ import pytest
 
 from pylog.broker.data.acks import Acknowledgements, Appended
 from pylog.broker.data.fetch import check_leader_epoch
+from pylog.broker.data.handlers import list_offsets
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.handler import Caller
-from pylog.broker.offsets import list_offsets
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode

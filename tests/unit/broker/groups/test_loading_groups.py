@@ -6,9 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from pylog.broker.coordinator import FORGET_REST_MS, GroupCoordinator
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.groups.coordinator import GroupCoordinator
+from pylog.broker.groups.offsets import FORGET_REST_MS
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode

@@ -1,0 +1,33 @@
+"""What the handlers of this wing use of the broker."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from pylog.broker.data.partitions import Partitions
+from pylog.broker.settings import Value
+from pylog.wire.api import Message
+from pylog.wire.api.message import Request
+
+
+class Cluster(Protocol):
+    """The cluster, as this broker knows it.
+
+    Attributes:
+        broker_id: of this broker.
+        partitions: hosted here, under the newest image.
+        settings: of this broker.
+    """
+
+    broker_id: int
+    partitions: Partitions
+    settings: Mapping[str, Value]
+
+    @property
+    def controller_id(self) -> int:
+        """The controller that clients are told of; -1 while there has been none."""
+
+    async def ask_controller(self, request: Request) -> Message:
+        """Return the controller's answer, once its effect is visible on this broker, which may be the controller."""
+
+    async def new_producer_id(self) -> int:
+        """Return a producer id that was never handed out."""

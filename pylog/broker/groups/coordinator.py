@@ -1,0 +1,290 @@
+"""The group coordinator: the groups whose partition of `__consumer_offsets` this broker leads.
+
+Groups decide for themselves (`pylog.group.state`).  What waits is here and in `shard`: the clock, the log that they are
+written to, the members that want an answer.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+
+from pylog.broker.data.acks import Acknowledgements
+from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.groups.offsets import Key
+from pylog.broker.groups.shard import GroupContext, Shard
+from pylog.broker.groups.topic import OffsetsTopic
+from pylog.broker.settings import Value
+from pylog.broker.tasks import Tasks
+from pylog.errors import ApiError, ErrorCode
+from pylog.group import records as group_records
+from pylog.group.records import CommittedOffset
+from pylog.group.state import Group, GroupConfig, Joiner, State
+from pylog.log.log import Log
+from pylog.metrics import Metrics
+from pylog.wire.api.groups import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from pylog.wire.api.message import Message
+
+SWEEP_S = 0.1
+"""How soon a session that is over is noticed; sessions last seconds."""
+
+MAX_NAME_CHARACTERS = 255
+"""Of an instance, an assignor, or a protocol type; clients' own limit is 249."""
+
+MAX_GROUP_ID_CHARACTERS = 8191
+"""Four bytes each still fit into the length of a string in the topic's records."""
+
+
+class GroupCoordinator:
+    """See the module.
+
+    Attributes:
+        topic: the topic that keeps groups.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        settings: Mapping[str, Value],
+        metrics: Metrics,
+        *,
+        now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+        appended: Callable[[tuple[str, int]], None],
+        acknowledgements: Acknowledgements,
+        is_used_elsewhere: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> None:
+        """Make it.
+
+        Args:
+            partitions: hosted here.
+            settings: of this broker.
+            metrics: where groups and commits are counted.
+            now_ms: the steady clock.
+            wall_ms: the clock for records.
+            appended: is called with each partition that grew.
+            acknowledgements: wait for in-sync replicas.
+            is_used_elsewhere: says whether a group id has consumers that coordinate without a broker.
+        """
+        self._is_used_elsewhere = is_used_elsewhere
+        self._partitions = partitions
+        self._now_ms = now_ms
+        self._tasks = Tasks()
+        self.topic = OffsetsTopic(partitions, settings, self._tasks)
+        self._config = GroupConfig(
+            min_session_timeout_ms=int(settings["group.min.session.timeout.ms"]),
+            max_session_timeout_ms=int(settings["group.max.session.timeout.ms"]),
+            max_size=int(settings["group.max.size"]),
+            initial_rebalance_delay_ms=int(settings["group.initial.rebalance.delay.ms"]),
+        )
+        self._max_metadata_bytes = int(settings["offset.metadata.max.bytes"])
+        commits = metrics.counter("pylog_offset_commits_total", "Offsets committed by groups.")
+        self._context = GroupContext(
+            partitions, acknowledgements, appended, now_ms, wall_ms, self._config, self._tasks, commits
+        )
+        self._shards: dict[int, Shard] = {}
+        self._known_topics: Mapping[str, uuid.UUID] = {}
+        metrics.gauge(
+            "pylog_groups",
+            "Consumer groups coordinated here.",
+            read=lambda: sum(len(shard.groups) for shard in self._shards.values()),
+        )
+
+    def start(self) -> None:
+        """Begin to watch the clock."""
+        self._tasks.spawn(self._sweep())
+
+    async def stop(self) -> None:
+        """Stop; members learn from their closed connections."""
+        await self._tasks.stop()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.expire(self._now_ms())
+
+    def expire(self, now_ms: int) -> None:
+        """End what has waited too long at *now_ms*, in every group."""
+        for shard in list(self._shards.values()):
+            shard.expire(now_ms)
+
+    # -- images ----------------------------------------------------------------------------------------------------
+
+    def image_applied(self, changed: Iterable[Partition]) -> None:
+        """Load what this broker leads from now on, drop what it does not lead, forget offsets of deleted topics."""
+        for partition in changed:
+            if partition.key.topic == group_records.TOPIC:
+                self._leadership_changed(partition)
+        topics = {name: topic.topic_id for name, topic in self._partitions.image.topics.items()}
+        # By id: only the newest of several images is applied, so a topic may be another one and was never missing.
+        gone = {name for name, topic_id in self._known_topics.items() if topics.get(name) != topic_id}
+        self._known_topics = topics
+        for shard in self._shards.values() if gone else ():
+            shard.topics_gone(gone)
+
+    def _leadership_changed(self, partition: Partition) -> None:
+        number = partition.key.partition
+        old = self._shards.get(number)
+        if old is not None and (not partition.is_leader or old.leading_since != partition.leading_since):
+            del self._shards[number]
+            old.kill()
+        if partition.is_leader and partition.log is not None and number not in self._shards:
+            shard = self._shards[number] = Shard(number, partition.leading_since, self._context)
+            self._tasks.spawn(self._load(number, shard, partition.log))
+
+    async def _load(self, number: int, shard: Shard, log: Log) -> None:
+        await shard.load(log)
+        if self._shards.get(number) is shard:
+            shard.finish_loading()
+
+    def _shard_of(self, group_id: str) -> Shard:
+        if len(group_id) > MAX_GROUP_ID_CHARACTERS:
+            message = f"group id has {len(group_id)} characters; at most {MAX_GROUP_ID_CHARACTERS} are allowed"
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, message)
+        shard = self._shards.get(self.topic.partition_of(group_id))
+        if shard is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"group {group_id} is coordinated by another broker")
+        if not shard.finish_loading():
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} is being loaded")
+        return shard
+
+    # -- membership ------------------------------------------------------------------------------------------------
+
+    async def join(self, request: JoinGroupRequest, client_id: str, client_host: str, version: int) -> Message:
+        """Return the generation the member belongs to, once it has begun."""
+        check_group_id(request.group_id)
+        names = (request.group_instance_id or "", request.protocol_type, *(one.name for one in request.protocols))
+        if max(map(len, names)) > MAX_NAME_CHARACTERS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"a name has more than {MAX_NAME_CHARACTERS} characters")
+        await self._refuse_if_used_elsewhere(request.group_id)
+        shard = self._shard_of(request.group_id)
+        group = shard.groups.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {request.group_id} has no members")
+            group = shard.groups[request.group_id] = Group(request.group_id, self._config)
+        client_id = client_id[:MAX_NAME_CHARACTERS]
+        new_member_id = f"{request.group_instance_id or client_id}-{uuid.uuid4()}"
+        joiner = Joiner(client_id, client_host, version, new_member_id)
+        waiting: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
+        shard.carry_out(group, group.join(request, joiner, waiting, self._now_ms()))
+        shard.drop_unused(group)
+        return await waiting
+
+    async def _refuse_if_used_elsewhere(self, group_id: str) -> None:
+        group = self._shard_of(group_id).groups.get(group_id)
+        if self._is_used_elsewhere is None or (group is not None and group.state is not State.EMPTY):
+            return
+        if await self._is_used_elsewhere(group_id):
+            # Not retriable: the two kinds would both read everything, and overwrite each other's offsets.
+            raise ApiError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} has consumers that coordinate in ZooKeeper"
+            )
+
+    async def sync(self, request: SyncGroupRequest) -> Message:
+        """Return the member's assignment, once its leader has brought it."""
+        try:
+            shard, group = self._member_group(request.group_id)
+        except ApiError as error:
+            if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            # Old clients do not know the error; what was being agreed on is lost anyway, so they join again.
+            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, str(error)) from error
+        waiting: asyncio.Future[SyncGroupResponse] = asyncio.get_running_loop().create_future()
+        shard.carry_out(group, group.sync(request, waiting, self._now_ms()))
+        return await waiting
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Prolong a session."""
+        try:
+            _, group = self._member_group(group_id)
+        except ApiError as error:
+            if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return ErrorCode.NONE  # sessions begin anew when the group is loaded, so the member is in time
+        return group.heartbeat(member_id, instance_id, generation, self._now_ms())
+
+    def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """Remove members."""
+        shard, group = self._member_group(request.group_id)
+        rows = []
+        for member in request.members:
+            error, actions = group.leave(member.member_id, member.group_instance_id, self._now_ms())
+            shard.carry_out(group, actions)
+            rows.append(
+                MemberResponse(member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error)
+            )
+        shard.drop_unused(group)
+        return LeaveGroupResponse(members=rows)
+
+    def _member_group(self, group_id: str) -> tuple[Shard, Group]:
+        check_group_id(group_id)
+        shard = self._shard_of(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no members")
+        return shard, group
+
+    # -- offsets ---------------------------------------------------------------------------------------------------
+
+    def commit_fault(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Return why this member may not commit, or NONE."""
+        group = self._shard_of(group_id).groups.get(group_id)
+        if group is None:
+            return ErrorCode.ILLEGAL_GENERATION if generation >= 0 else ErrorCode.NONE
+        return group.commit_fault(member_id, instance_id, generation, self._now_ms())
+
+    def commit(
+        self, group_id: str, offsets: Mapping[Key, CommittedOffset]
+    ) -> ErrorCode | Coroutine[None, None, ErrorCode]:
+        """Commit offsets; see `ShardOffsets.commit`."""
+        return self._shard_of(group_id).offsets.commit(group_id, offsets) if offsets else ErrorCode.NONE
+
+    def is_metadata_too_large(self, metadata: str | None) -> bool:
+        """Whether a commit's metadata is longer than `offset.metadata.max.bytes`."""
+        return metadata is not None and len(metadata.encode()) > self._max_metadata_bytes
+
+    def offsets(self, group_id: str) -> Mapping[Key, CommittedOffset]:
+        """Return everything *group_id* has committed, by topic and partition."""
+        return self._shard_of(group_id).offsets.of(group_id)
+
+    async def delete_offsets(self, group_id: str, keys: Iterable[Key]) -> ErrorCode:
+        """Delete committed offsets."""
+        return await self._shard_of(group_id).offsets.delete(group_id, keys)
+
+    # -- whole groups ----------------------------------------------------------------------------------------------
+
+    def group(self, group_id: str) -> Group | None:
+        """Return a group coordinated here, or None if no member ever joined or committed in it."""
+        return self._shard_of(group_id).groups.get(group_id)
+
+    def groups(self) -> list[Group]:
+        """Return every group coordinated here.
+
+        Raises:
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS while some are not known yet.
+        """
+        if not all(shard.finish_loading() for shard in self._shards.values()):
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
+        return [group for shard in self._shards.values() for group in shard.groups.values()]
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        """Delete a group without members, and its offsets."""
+        return await self._shard_of(group_id).delete_group(group_id)
+
+
+def check_group_id(group_id: str) -> None:
+    """Refuse an empty group id.
+
+    Raises:
+        ApiError: INVALID_GROUP_ID.
+    """
+    if not group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, "group id must not be empty")

@@ -1,0 +1,255 @@
+"""One shard: the groups of one partition of `__consumer_offsets`, loaded from its log and written to it.
+
+A group is answered only after its partition was read from start to end, and every in-sync replica has what was read.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from pylog.broker.data.acks import Acknowledgements, Appended
+from pylog.broker.data.partitions import Partitions
+from pylog.broker.groups.offsets import Key, ShardOffsets
+from pylog.broker.groups.shard_log import ShardLog
+from pylog.broker.tasks import Tasks
+from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
+from pylog.group import records as group_records
+from pylog.group.records import CommittedOffset, OffsetKey
+from pylog.group.state import Action, Answer, Group, GroupConfig, Persist, State
+from pylog.log.log import Log
+from pylog.log.segment import FileSlice
+from pylog.metrics import Counter
+from pylog.model import Offset
+from pylog.wire import records
+
+_logger = logging.getLogger(__name__)
+
+LOAD_BYTES = 1 << 20
+"""Read at a time when a partition is loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupContext:
+    """What all shards share.
+
+    Attributes:
+        partitions: where the shards' logs are, and the image in force.
+        acknowledgements: wait for in-sync replicas.
+        appended: is called with a partition that grew.
+        now_ms: the steady clock.
+        wall_ms: the clock for records.
+        config: bounds of groups.
+        tasks: run what waits.
+        commits: counts committed offsets.
+    """
+
+    partitions: Partitions
+    acknowledgements: Acknowledgements
+    appended: Callable[[tuple[str, int]], None]
+    now_ms: Callable[[], int]
+    wall_ms: Callable[[], int]
+    config: GroupConfig
+    tasks: Tasks
+    commits: Counter
+
+
+class Shard:
+    """See the module.
+
+    Attributes:
+        leading_since: since when this broker leads the partition, see `Partition.leading_since`.
+        groups: by group id; complete once the shard is loaded.
+        log: where they are written.
+        offsets: what they have committed.
+        is_loaded: whether its groups may be answered, see `finish_loading`.
+    """
+
+    def __init__(self, number: int, leading_since: int, context: GroupContext) -> None:
+        """Begin with the groups of partition *number* not loaded."""
+        self.leading_since = leading_since
+        self.groups: dict[str, Group] = {}
+        self.is_loaded = False
+        self.log = ShardLog(number, context.partitions, context.acknowledgements, context.appended, context.wall_ms)
+        self.offsets = ShardOffsets(
+            number,
+            self.log,
+            context.tasks,
+            now_ms=context.now_ms,
+            wall_ms=context.wall_ms,
+            topic_id=self._topic_id,
+            on_commit=self._committed,
+        )
+        self._number = number
+        self._context = context
+        # What was read, until every in-sync replica has it; and where that ends.
+        self._read: dict[str, Group] | None = None
+        self._end_offset: Offset = 0
+        # Topics that were deleted, or deleted and created again, while this was loading.
+        self._gone_while_loading: set[str] = set()
+
+    # -- loading ---------------------------------------------------------------------------------------------------
+
+    async def load(self, log: Log) -> None:
+        """Read what members may have been told, which may be all of the log."""
+        offset, end = log.log_start_offset, log.log_end_offset
+        self._end_offset = end
+        raw_groups: dict[str, bytes] = {}
+        try:
+            while offset < end:
+                part = log.read(offset, LOAD_BYTES, upper_bound_offset=end, min_one_batch=True)
+                if part is None:
+                    break
+                part.acquire()
+                try:
+                    offset = await asyncio.to_thread(_read_slice, part, offset, raw_groups, self.offsets.by_group)
+                finally:
+                    part.release()
+            config = self._context.config
+            self._read = {
+                group_id: group_records.decode_group(group_id, raw, config) for group_id, raw in raw_groups.items()
+            }
+        except (ApiError, StorageError, ProtocolError, OSError) as error:
+            # Half of a group's offsets would send its members back; none is answered until it can be read.
+            _logger.error("groups not loaded partition=%d reason=%s", self._number, error)
+
+    def finish_loading(self) -> bool:
+        """Return whether the shard is loaded, which it is as soon as every in-sync replica has what was read.
+
+        Until then a successor may lack it: what a member was told from it would be gone, and a generation that has
+        begun would begin again.  Nothing announces the moment: every request checks for it, and so does the sweep.
+        """
+        if not self.is_loaded and self._read is not None and self._is_everywhere():
+            self._take_in(self._read)
+            self.is_loaded, self._read = True, None
+        return self.is_loaded
+
+    def _is_everywhere(self) -> bool:
+        partition = self._context.partitions.get(group_records.TOPIC, self._number)
+        if partition is None or partition.log is None or partition.leading is None:
+            return False
+        log = partition.log
+        # Not the high watermark alone: under min.insync.replicas it stands still, and what can be written no more
+        # shall be readable.  A replica that comes back in sync has at least what was there when this leader began.
+        in_sync = partition.leading.common_end_offset(log.countable_end_offset)
+        return max(in_sync, log.high_watermark) >= self._end_offset
+
+    def _take_in(self, read: Mapping[str, Group]) -> None:
+        now_ms = self._context.now_ms()
+        for group_id in self.offsets.by_group.keys() - read.keys():
+            self.groups[group_id] = Group(group_id, self._context.config)
+        for group_id, group in read.items():
+            group.restore(now_ms)
+            self.groups[group_id] = group
+        if self.groups:
+            _logger.info("groups loaded partition=%d groups=%d", self._number, len(self.groups))
+        # These were written under an earlier image than the one by which this broker leads the partition.
+        self.offsets.orphan_topics(lambda name: name in self._gone_while_loading or self._topic_id(name) is None)
+        self._gone_while_loading.clear()
+
+    # -- groups ----------------------------------------------------------------------------------------------------
+
+    def carry_out(self, group: Group, actions: list[Action]) -> None:
+        """Do what a group decided, and what follows from that."""
+        context, todo = self._context, list(actions)
+        while todo:
+            action = todo.pop(0)
+            if isinstance(action, Answer):
+                if not action.token.done():
+                    action.token.set_result(action.response)
+            else:
+                assert isinstance(action, Persist)
+                appended = self.log.append([group_records.encode_group(group, context.wall_ms())])
+                if isinstance(appended, Appended):
+                    context.tasks.spawn(self._persist(group, action, appended))
+                else:
+                    todo += group.persisted(action, appended, context.now_ms())
+
+    async def _persist(self, group: Group, action: Persist, appended: Appended) -> None:
+        """Go on with *group* once every in-sync replica has it."""
+        error = await self.log.wait_replicated(appended)
+        self.carry_out(group, group.persisted(action, error, self._context.now_ms()))
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        """Delete a group without members, and its offsets."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is not State.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        now_ms = self._context.wall_ms()
+        rows = [
+            group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms) for key in self.offsets.of(group_id)
+        ]
+        error = await self.log.write([*rows, group_records.encode_group_end(group_id, now_ms)])
+        if error is ErrorCode.NONE:
+            self.offsets.by_group.pop(group_id, None)
+            # A member may have joined meanwhile; the next generation writes the group again.
+            if group.state is State.EMPTY and self.groups.get(group_id) is group:
+                group.kill()
+                del self.groups[group_id]
+        return error
+
+    def drop_unused(self, group: Group) -> None:
+        """Drop a group that a request named and no member joined, so that made-up names cost no memory."""
+        if group.is_forgettable and not self.offsets.of(group.group_id):
+            self.groups.pop(group.group_id, None)
+
+    def expire(self, now_ms: int) -> None:
+        """End what has waited too long at *now_ms*, in every group."""
+        if not self.finish_loading():
+            return
+        # Most groups have nothing due: 0.05 us each, however many members they have.
+        for group in [group for group in self.groups.values() if group.wake_ms <= now_ms]:
+            self.carry_out(group, group.expire(now_ms))
+            self.drop_unused(group)
+        self.offsets.retry(now_ms)
+
+    def kill(self) -> None:
+        """Answer all that waits: this broker does not coordinate these groups any more."""
+        for group in self.groups.values():
+            for action in group.kill():
+                if isinstance(action, Answer) and not action.token.done():
+                    action.token.set_result(action.response)
+
+    def topics_gone(self, names: set[str]) -> None:
+        """Forget offsets of topics that were deleted, or deleted and created again."""
+        if self.is_loaded:
+            self.offsets.orphan_topics(lambda name: name in names)
+        else:
+            self._gone_while_loading |= names
+
+    def _topic_id(self, name: str) -> UUID | None:
+        topic = self._context.partitions.image.topics.get(name)
+        return None if topic is None else topic.topic_id
+
+    def _committed(self, group_id: str, count: int) -> None:
+        if group_id not in self.groups:
+            self.groups[group_id] = Group(group_id, self._context.config)
+        self._context.commits.value += count
+
+
+def _read_slice(
+    part: FileSlice, offset: int, raw_groups: dict[str, bytes], offsets: dict[str, dict[Key, CommittedOffset]]
+) -> int:
+    """Take in the records of *part* and return the offset after its last whole batch; for a thread."""
+    data = memoryview(os.pread(part.fd, part.size_bytes, part.position))
+    for position, header in records.iter_batches(data):
+        for row in records.decode_records(data, header, position):
+            key = group_records.decode_key(row.key or b"")
+            if isinstance(key, OffsetKey):
+                committed = offsets.setdefault(key.group_id, {})
+                if row.value is None:
+                    committed.pop((key.topic, key.partition), None)
+                else:
+                    committed[key.topic, key.partition] = group_records.decode_offset(row.value)
+            elif key is not None:
+                if row.value is None:
+                    raw_groups.pop(key, None)
+                    offsets.pop(key, None)
+                else:
+                    raw_groups[key] = row.value
+        offset = header.last_offset + 1
+    return offset
