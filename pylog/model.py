@@ -25,6 +25,10 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+Key: TypeAlias = tuple[str, int]
+"""A topic's name and a partition, as a key of mappings: a plain tuple or a `TopicPartition`, which are equal."""
+
+
 class NodeAddress(NamedTuple):
     """Where a broker listens."""
 

@@ -29,7 +29,7 @@ from pylog.broker.watchdog import Watchdog, notify
 from pylog.errors import PylogError
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
-from pylog.model import TopicPartition
+from pylog.model import Key, TopicPartition
 from pylog.wire.api import Message
 from pylog.wire.api.message import Request
 
@@ -220,7 +220,7 @@ class Broker:
         self._quotas.learn(self.partitions.image.client_quotas)
         self._leadership_changed(changed)
 
-    def _high_watermark_moved(self, key: tuple[str, int]) -> None:
+    def _high_watermark_moved(self, key: Key) -> None:
         self._fetch.changed(key)
         self.acknowledgements.changed(key)
 

@@ -17,7 +17,7 @@ from pylog.cluster.quotas import ClientQuotas, QuotaEntity
 from pylog.cluster.reassignment import begin_move, finish_move
 from pylog.cluster.topics import UNCLEAN_ELECTION, ClusterConfig, NewTopic, plan_growth, plan_topic
 from pylog.errors import ApiError, ErrorCode
-from pylog.model import NO_LEADER
+from pylog.model import NO_LEADER, Key
 
 _logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Snapshot:
 
     brokers: Mapping[int, BrokerInfo]
     topics: Mapping[str, TopicImage]
-    stateless: Mapping[tuple[str, int], tuple[int, ...]]
+    stateless: Mapping[Key, tuple[int, ...]]
     deletions: Collection[str]
     deleted_topics: Mapping[uuid.UUID, DeletedTopic]
     broker_configs: Mapping[str, Mapping[str, str]]
@@ -232,8 +232,8 @@ class Controller:
         return changes
 
     def plan_elections(
-        self, wanted: Iterable[tuple[str, int]] | None, *, unclean: bool
-    ) -> tuple[list[StateChange], dict[tuple[str, int], ErrorCode]]:
+        self, wanted: Iterable[Key] | None, *, unclean: bool
+    ) -> tuple[list[StateChange], dict[Key, ErrorCode]]:
         """Return the states to write for elections that an operator asked for, and the result of each.
 
         Args:
@@ -243,8 +243,8 @@ class Controller:
         asked = wanted
         if asked is None:
             asked = [(name, number) for name, topic in self.topics.items() for number in topic.partitions]
-        changes: dict[tuple[str, int], StateChange] = {}
-        results: dict[tuple[str, int], ErrorCode] = {}
+        changes: dict[Key, StateChange] = {}
+        results: dict[Key, ErrorCode] = {}
         for name, number in asked:
             topic = self.topics.get(name)
             state = topic.partitions.get(number) if topic is not None and name not in self.deletions else None
@@ -326,9 +326,7 @@ class Controller:
             return False
         return broker.is_clean or self._has_reported(broker)
 
-    def adopt_topics(
-        self, topics: Mapping[str, TopicImage], stateless: Mapping[tuple[str, int], tuple[int, ...]]
-    ) -> None:
+    def adopt_topics(self, topics: Mapping[str, TopicImage], stateless: Mapping[Key, tuple[int, ...]]) -> None:
         """Take over topics that somebody else made in the store; `settle` gives their partitions leaders."""
         self.topics |= topics
         self._names |= {topic.topic_id: name for name, topic in topics.items()}
@@ -464,9 +462,7 @@ class Controller:
         if deleted is not None:
             self.deleted_topics[deleted.topic_id] = deleted
 
-    def plan_moves(
-        self, wanted: Mapping[tuple[str, int], Sequence[int] | None]
-    ) -> tuple[Rewrite, dict[tuple[str, int], ApiError]]:
+    def plan_moves(self, wanted: Mapping[Key, Sequence[int] | None]) -> tuple[Rewrite, dict[Key, ApiError]]:
         """Return what to write for partitions to be held by these brokers, and why some cannot be.
 
         None calls a move off.
@@ -476,7 +472,7 @@ class Controller:
         """
         require_level(self.level, REASSIGNMENT_LEVEL, "reassigning partitions")
         planned: dict[str, TopicImage] = {}
-        refused: dict[tuple[str, int], ApiError] = {}
+        refused: dict[Key, ApiError] = {}
         eligible = self._eligible()
         for (name, number), replicas in wanted.items():
             try:

@@ -5,11 +5,9 @@ sides keep the list for as long as their connection stands, and a request says w
 """
 
 from collections.abc import Callable, Iterable, Set
-from typing import TypeAlias
 
+from pylog.model import Key
 from pylog.wire.fetch import Feeding, FetchPartition
-
-Key: TypeAlias = tuple[str, int]
 
 CHECK_MS = 400
 """How often every partition is compared with what was asked: not everything that stops a follower tells of itself."""

@@ -11,6 +11,7 @@ from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.cluster.image import FIRST_LEVEL, BrokerInfo, DeletedTopic, TopicImage
 from pylog.cluster.quotas import QUOTA_KEYS, ClientQuotas, QuotaEntity
 from pylog.errors import ProtocolError, PylogError
+from pylog.model import Key
 from pylog.store.base import (
     BadVersion,
     Check,
@@ -213,7 +214,7 @@ class ClusterTree:
             self.level(),
         )
 
-    def topics(self, names: Sequence[str]) -> tuple[dict[str, TopicImage], dict[tuple[str, int], tuple[int, ...]]]:
+    def topics(self, names: Sequence[str]) -> tuple[dict[str, TopicImage], dict[Key, tuple[int, ...]]]:
         """Return the topics of these names, and the replicas of partitions that have no state yet."""
         nodes = self.store.get_many(map(znodes.topic_path, names))
         assignments = {
@@ -230,7 +231,7 @@ class ClusterTree:
             name: TopicImage(name, one.topic_id, {}, configs[name], one.moves, one.leaving)
             for name, one in assignments.items()
         }
-        stateless: dict[tuple[str, int], tuple[int, ...]] = {}
+        stateless: dict[Key, tuple[int, ...]] = {}
         for (name, number, replicas), node in zip(wanted, states, strict=True):
             if node is None:
                 stateless[name, number] = replicas

@@ -9,6 +9,7 @@ from pylog.broker.control.api import ControlContext, ControllerApi, PeerApi
 from pylog.broker.control.controller import ActiveController
 from pylog.cluster.controller import IsrRequest, IsrResult, StateChange
 from pylog.errors import ApiError, ErrorCode
+from pylog.model import Key
 from pylog.wire.api.partitions import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -52,8 +53,8 @@ async def _execute_elect(context: ControlContext, request: ElectLeadersRequest) 
 
 
 def elect_leaders(
-    controller: ActiveController, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool = False
-) -> dict[tuple[str, int], ErrorCode]:
+    controller: ActiveController, partitions: Sequence[Key] | None, *, unclean: bool = False
+) -> dict[Key, ErrorCode]:
     """Elect the preferred leaders; with *unclean* any replica of a partition without leader.
 
     Args:

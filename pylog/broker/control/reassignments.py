@@ -12,6 +12,7 @@ from pylog.broker.control.controller import ActiveController
 from pylog.cluster.controller import Rewrite
 from pylog.cluster.image import TopicImage
 from pylog.errors import ApiError, ErrorCode
+from pylog.model import Key
 from pylog.wire.api.partitions import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -27,8 +28,8 @@ from pylog.wire.api.partitions import (
 async def _execute_alter(
     context: ControlContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    targets: dict[tuple[str, int], Sequence[int] | None] = {}
-    duplicates: set[tuple[str, int]] = set()
+    targets: dict[Key, Sequence[int] | None] = {}
+    duplicates: set[Key] = set()
     for topic in request.topics:
         for one in topic.partitions:
             key = (topic.name, one.partition_index)
@@ -60,8 +61,8 @@ def _row(number: int, error: ApiError | None) -> ReassignablePartitionResponse:
 
 
 def alter_reassignments(
-    controller: ActiveController, targets: Mapping[tuple[str, int], Sequence[int] | None]
-) -> dict[tuple[str, int], ApiError | None]:
+    controller: ActiveController, targets: Mapping[Key, Sequence[int] | None]
+) -> dict[Key, ApiError | None]:
     """Move partitions to these brokers, or with None cancel the move; the result says which were refused and why.
 
     Raises:

@@ -7,15 +7,13 @@ lost first, nobody can say any more whether it will last, so its writer is told 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from pylog.broker.data.partitions import Partition
 from pylog.broker.timer import Alarm
 from pylog.delayed import DelayedRequests
 from pylog.errors import ErrorCode
-from pylog.model import Offset
-
-Key: TypeAlias = tuple[str, int]
+from pylog.model import Key, Offset
 
 
 class Appended(NamedTuple):

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 
 from pylog.broker.data.sessions import FetchSession
 from pylog.errors import ApiError, ErrorCode
+from pylog.model import Key
 from pylog.wire.fetch import Feeding, FetchPartition, FetchRequest
 
 SWEEP_MS = 400
 """How often all partitions of a feed are looked at, and their follower counts as having fetched them."""
-
-Key = tuple[str, int]
 
 
 @dataclass(slots=True, eq=False)

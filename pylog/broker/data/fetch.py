@@ -23,7 +23,7 @@ from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.log import Log
 from pylog.log.segment import FileSlice
 from pylog.metrics import Metrics
-from pylog.model import Offset
+from pylog.model import Key, Offset
 from pylog.net.connection import Connection, Part, Slot
 from pylog.replica.follower import diverging_epoch
 from pylog.replica.leader import Leader
@@ -33,7 +33,6 @@ from pylog.wire.fetch import Feeding, FetchPartition, FetchRequest, FetchResult,
 
 _logger = logging.getLogger(__name__)
 
-Key = tuple[str, int]
 
 MAX_SESSION_ID = 2**31 - 1
 

@@ -18,7 +18,7 @@ from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.config import LogConfig
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
-from pylog.model import NO_LEADER, TopicPartition
+from pylog.model import NO_LEADER, Key, TopicPartition
 from pylog.replica.leader import IsrChange, Leader
 
 _logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Partitions:
         self._directory = directory
         self._broker_id = broker_id
         self._settings = settings
-        self._by_key: dict[tuple[str, int], Partition] = {}
+        self._by_key: dict[Key, Partition] = {}
         self._cleaned: set[UUID] = set()
         self._removed: set[tuple[UUID, int]] = set()
         self._is_clean = False  # what lies on disk has not been compared with an image yet
@@ -255,7 +255,7 @@ class Partitions:
         has_other_defaults = image.broker_configs != self.image.broker_configs
         if has_other_defaults:
             self._inherited = self._inherit(image)
-        kept: dict[tuple[str, int], Partition] = {}
+        kept: dict[Key, Partition] = {}
         for topic, number, state in self._hosted(image):
             key = TopicPartition(topic.name, number)
             found = self._by_key.get(key)

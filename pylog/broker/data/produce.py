@@ -14,7 +14,7 @@ from pylog.broker.quotas import Meter
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
 from pylog.log.intake import take_in
 from pylog.metrics import Metrics
-from pylog.model import INTERNAL_TOPICS
+from pylog.model import INTERNAL_TOPICS, Key
 from pylog.net.connection import Connection, Part, Slot
 from pylog.wire import records
 from pylog.wire.api import RequestHeader, encode_response_header
@@ -42,13 +42,13 @@ class ProduceHandler:
         metrics: Metrics,
         *,
         now_ms: Callable[[], int],
-        appended: Callable[[tuple[str, int]], None],
+        appended: Callable[[Key], None],
         acknowledgements: Acknowledgements,
     ) -> None:
         """Make it; *appended* is told every partition that grew."""
         self._partitions = partitions
         self._acknowledgements = acknowledgements
-        self._unacknowledged: dict[tuple[str, int], Appended] = {}
+        self._unacknowledged: dict[Key, Appended] = {}
         self._now_ms = now_ms
         self._appended = appended
         self.is_disk_full = False
@@ -82,7 +82,7 @@ class ProduceHandler:
     ) -> None:
         waited, self._unacknowledged = self._unacknowledged, {}
 
-        def done(errors: Mapping[tuple[str, int], ErrorCode]) -> None:
+        def done(errors: Mapping[Key, ErrorCode]) -> None:
             for result in results:
                 error = errors.get((result.topic, result.partition), ErrorCode.NONE)
                 if result.error is ErrorCode.NONE and error is not ErrorCode.NONE:

@@ -19,7 +19,7 @@ from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from pylog.log.log import Log
 from pylog.metrics import Metrics
-from pylog.model import NodeAddress
+from pylog.model import Key, NodeAddress
 from pylog.replica.asked import AskedList
 from pylog.replica.follower import truncation_offset
 from pylog.replica.leader import IsrChange, Leader
@@ -37,7 +37,6 @@ ISR_TIMEOUT_S = 5.0
 ISR_REST_MS = 1_000
 """How long a partition whose change was refused is left alone."""
 
-Key = tuple[str, int]
 AskIsr = Callable[[list[IsrRequest]], Awaitable[list[IsrResult]]]
 _Wish = tuple[Partition, Leader | None, IsrRequest]
 """For other in-sync replicas; without `Leader` it is a follower's, to be none of them."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from pylog.errors import ApiError, ErrorCode
 from pylog.log.segment import FileSlice
+from pylog.model import Key
 from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult
 
 MAX_SESSIONS = 1_000
@@ -28,8 +29,6 @@ MIN_IDLE_MS = 120_000
 
 FINAL_EPOCH = -1
 _MAX_EPOCH = 2**31 - 1
-
-Key = tuple[str, int]
 
 
 @dataclass(slots=True, eq=False)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.settings import Value, broker_settings
+from pylog.model import Key
 from pylog.replica.throttle import throttled_partitions
 from pylog.token_bucket import TokenBucket
 
@@ -12,8 +13,6 @@ _LEADER_RATE = "leader.replication.throttled.rate"
 _FOLLOWER_RATE = "follower.replication.throttled.rate"
 _LEADER_REPLICAS = "leader.replication.throttled.replicas"
 _FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
-
-Key = tuple[str, int]
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Partition, Partitions
-from pylog.broker.groups.offsets import Key
 from pylog.broker.groups.shard import GroupContext, Shard
 from pylog.broker.groups.topic import OffsetsTopic
 from pylog.broker.settings import Value
@@ -21,6 +20,7 @@ from pylog.group.records import CommittedOffset
 from pylog.group.state import Group, GroupConfig, Joiner, State
 from pylog.log.log import Log
 from pylog.metrics import Metrics
+from pylog.model import Key
 from pylog.wire.api.groups import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -57,7 +57,7 @@ class GroupCoordinator:
         *,
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
-        appended: Callable[[tuple[str, int]], None],
+        appended: Callable[[Key], None],
         acknowledgements: Acknowledgements,
         is_used_elsewhere: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:

@@ -11,6 +11,7 @@ from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset
 from pylog.group.state import Group, State
 from pylog.group.subscription import CONSUMER_PROTOCOL, subscribed_topics
+from pylog.model import Key
 from pylog.wire.api import ApiKey
 from pylog.wire.api.coordinator import (
     TRANSACTION,
@@ -121,7 +122,7 @@ def offset_commit(cluster: Cluster, request: OffsetCommitRequest, caller: Caller
     )
     if fault is not ErrorCode.NONE:
         return request.error_response(fault)
-    wanted: dict[tuple[str, int], CommittedOffset] = {}
+    wanted: dict[Key, CommittedOffset] = {}
     rows: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
         row = OffsetCommitResponseTopic(name=topic.name, partitions=[])
@@ -162,9 +163,7 @@ def offset_fetch(cluster: Cluster, request: OffsetFetchRequest, caller: Caller) 
     return OffsetFetchResponse(groups=rows)
 
 
-def _fetch_offsets(
-    wanted: OffsetFetchRequestGroup, known: Mapping[tuple[str, int], CommittedOffset]
-) -> OffsetFetchResponseGroup:
+def _fetch_offsets(wanted: OffsetFetchRequestGroup, known: Mapping[Key, CommittedOffset]) -> OffsetFetchResponseGroup:
     keys = (
         list(known)
         if wanted.topics is None

@@ -11,7 +11,7 @@ from pylog.broker.tasks import Tasks
 from pylog.errors import ErrorCode
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset, OffsetKey
-from pylog.model import Offset
+from pylog.model import Key, Offset
 
 _logger = logging.getLogger(__name__)
 
@@ -21,7 +21,6 @@ FORGET_REST_MS = 5_000
 MAX_FORGOTTEN_AT_ONCE = 1_000
 """Offsets deleted by one batch of records."""
 
-Key: TypeAlias = tuple[str, int]
 
 _Place: TypeAlias = tuple[str, Key]
 """Where an offset is kept: group, and topic and partition."""

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from pylog.broker.data.acks import Acknowledgements, Appended
 from pylog.broker.data.partitions import Partitions
-from pylog.broker.groups.offsets import Key, ShardOffsets
+from pylog.broker.groups.offsets import ShardOffsets
 from pylog.broker.groups.shard_log import ShardLog
 from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
@@ -22,7 +22,7 @@ from pylog.group.state import Action, Answer, Group, GroupConfig, Persist, State
 from pylog.log.log import Log
 from pylog.log.segment import FileSlice
 from pylog.metrics import Counter
-from pylog.model import Offset
+from pylog.model import Key, Offset
 from pylog.wire import records
 
 _logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class GroupContext:
 
     partitions: Partitions
     acknowledgements: Acknowledgements
-    appended: Callable[[tuple[str, int]], None]
+    appended: Callable[[Key], None]
     now_ms: Callable[[], int]
     wall_ms: Callable[[], int]
     config: GroupConfig

@@ -7,6 +7,7 @@ from pylog.broker.data.acks import Acknowledgements, Appended
 from pylog.broker.data.partitions import Partitions
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.group import records as group_records
+from pylog.model import Key
 from pylog.wire import records
 from pylog.wire.records import Record
 
@@ -24,7 +25,7 @@ class ShardLog:
         number: int,
         partitions: Partitions,
         acknowledgements: Acknowledgements,
-        appended: Callable[[tuple[str, int]], None],
+        appended: Callable[[Key], None],
         wall_ms: Callable[[], int],
     ) -> None:
         """Write to partition *number*; *appended* is called with a partition that grew."""

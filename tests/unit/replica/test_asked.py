@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.replica.asked import CHECK_MS, AskedList, Key
+from pylog.model import Key
+from pylog.replica.asked import CHECK_MS, AskedList
 from pylog.wire.fetch import Feeding, FetchPartition
 
 A, B = ("a", 0), ("b", 0)
