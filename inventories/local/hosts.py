@@ -28,6 +28,7 @@ def variables(state: dict[str, Any], host: str) -> dict[str, Any]:
         options += f" -o ConnectTimeout={timeout_s}"  # for those who read only this of Ansible's words for SSH
     return {
         "ansible_host": state["hosts"][host]["ip"],
+        "pylog_address": state["hosts"][host]["ip"],
         "ansible_user": state.get("user", "root"),
         "ansible_ssh_private_key_file": state["ssh_key"],
         "ansible_ssh_common_args": options,

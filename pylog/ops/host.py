@@ -196,13 +196,13 @@ def sysctls() -> dict[str, str]:
     return {name: Path("/proc/sys", name.replace(".", "/")).read_text().strip() for name in SYSCTLS}
 
 
-def resolves(name: str) -> bool:
-    """Say whether this host can resolve *name*."""
+def resolved(name: str) -> list[str]:
+    """Return the addresses that this host knows for *name*; none if it cannot resolve it."""
     try:
-        socket.getaddrinfo(name, None)
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError:
-        return False
-    return True
+        return []
+    return sorted({str(one[4][0]) for one in found})
 
 
 def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "outdated_units": outdated(shown),
         "fstab": [" ".join(line.split()) for line in Path("/etc/fstab").read_text().splitlines()],
         "sysctls": sysctls(),
-        "unresolved": [name for name in wanted.get("names", []) if not resolves(name)],
+        "resolved": {name: resolved(name) for name in wanted.get("names", [])},
         "clock_ms": time.time_ns() // 1_000_000,
     }
 

@@ -139,10 +139,10 @@ def networks(variables: Mapping[str, Any]) -> list[Network]:
 
 def reachable(listener: Listener, addresses: Collection[str]) -> list[Address]:
     """Return the addresses at which *listener* answers, of a host that has *addresses*; names are left out."""
-    bound = _address(listener.address)
+    bound = numeric(listener.address)
     if bound is None or not bound.is_unspecified:
         return [] if bound is None else [bound]
-    return [one for text in addresses if (one := _address(text)) is not None]
+    return [one for text in addresses if (one := numeric(text)) is not None]
 
 
 def outside(listener: Listener, addresses: Collection[str], trusted: Collection[Network]) -> list[Address]:
@@ -151,7 +151,8 @@ def outside(listener: Listener, addresses: Collection[str], trusted: Collection[
     return [one for one in found if not any(one in network for network in trusted)]
 
 
-def _address(text: str) -> Address | None:
+def numeric(text: str) -> Address | None:
+    """Return the address that *text* is; None for a name."""
     try:
         return ipaddress.ip_address(text)
     except ValueError:

@@ -10,13 +10,14 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from pylog.ops.listeners import DEFAULT_TRUSTED, TRUSTED, Listener, listeners, networks, outside
+from pylog.ops.addresses import address, addresses
+from pylog.ops.listeners import DEFAULT_TRUSTED, TRUSTED, Listener, listeners, networks, numeric, outside
 from pylog.ops.table import aligned
 
 ZOOKEEPER_GROUP = "pylog_zookeeper"
@@ -41,6 +42,10 @@ OWN_USERS = ("pylog", "pylog-zookeeper", "haproxy", "prometheus")
 MAX_CLOCK_SKEW_MS = 30_000
 # A file system that the disks role made carries a label with this beginning.
 DISK_LABEL = "pylog-"
+# What stands for a variable that the role could not template: a mapping from this to the reason.
+UNREADABLE = "__preflight_unreadable"
+# What stands for the name of a variable where none of a host's could be read.
+ALL = "*"
 # Exit code that says "there are findings"; 1 is Python's own for a crash.
 FOUND = 3
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
@@ -61,11 +66,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """One host: its templated variables, and what it says of itself (None before anybody asked it)."""
+    """One host: its templated variables, and what it says of itself (None before anybody asked it).
+
+    Attributes:
+        unreadable: variables that could not be templated, and why; they are not among `variables`.
+    """
 
     name: str
     variables: Mapping[str, Any]
     facts: Mapping[str, Any] | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def datacenter(self) -> str:
@@ -148,12 +158,13 @@ def wrong_values(host: Host, specs: Mapping[str, Mapping[str, Any]]) -> Iterator
 
 def missing_variables(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
     """Find what cannot have a default: names, ids and instances are the operator's to choose."""
-    required = {"pylog_cluster_name": ("all",), "zookeeper_id": (ZOOKEEPER_GROUP,)}
+    required: dict[str, tuple[str, ...]] = {"pylog_cluster_name": ("all",), "zookeeper_id": (ZOOKEEPER_GROUP,)}
     required |= {"pylog_broker_instances": (BROKER_GROUP,), "pylog_cluster_secret": (BROKER_GROUP,)}
     required |= {"mirror_source": ("pylog_mirror",), "audit_tier": ("pylog_audit",)}
+    required |= {"spark_secret": ("pylog_spark_master", "pylog_spark_worker")}
     for name, where in required.items():
         is_wanted = "all" in where or any(host.name in groups.get(group, ()) for group in where)
-        if is_wanted and not host.variables.get(name):
+        if is_wanted and not host.variables.get(name) and not {name, ALL} & host.unreadable.keys():
             yield Finding(
                 host.name, f"variable {name}", "not set", f"set on hosts of {where[0]}", "set it in the inventory"
             )
@@ -231,20 +242,103 @@ def replication(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> I
             yield Finding(host.name, "min.insync.replicas", str(in_sync), most, "lower it: every write would fail")
 
 
+def copies(
+    hosts: Iterable[Host], groups: Mapping[str, Iterable[str]], specs: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Finding]:
+    """Find internal topics that need more brokers than there are: they would never be made."""
+    hosts = list(hosts)
+    brokers = Counter(
+        host.datacenter for host in hosts if host.name in groups.get(BROKER_GROUP, ()) for _ in host.instances
+    )
+    for datacenter in sorted(brokers):
+        for host in hosts:
+            if host.datacenter == datacenter and host.name in groups.get(BROKER_GROUP, ()):
+                name = "offsets.topic.replication.factor"
+                wanted = (host.variables.get("broker_config") or {}).get(name, DEFAULT_FACTOR)
+                yield from _too_many(host.name, f"broker_config {name}", wanted, brokers[datacenter])
+    for group, name, site in _COPIES:
+        for host in hosts:
+            if host.name in groups.get(group, ()):
+                wanted = host.variables.get(name, specs.get(name, {}).get("default", DEFAULT_FACTOR))
+                datacenter = str(host.variables.get(site) or host.datacenter)
+                if datacenter in brokers:
+                    yield from _too_many(host.name, name, wanted, brokers[datacenter])
+
+
+# Group, variable with a number of copies, variable that names the datacenter that keeps them.
+_COPIES = (
+    ("pylog_audit", "audit_replication_factor", "audit_datacenter"),
+    ("pylog_mirror", "mirror_internal_replication_factor", "mirror_target"),
+    ("pylog_mirror", "mirror_replication_factor", "mirror_target"),
+    ("pylog_registry", "registry_replication_factor", "registry_datacenter"),
+)
+
+
+def _too_many(host: str, name: str, wanted: object, brokers: int) -> Iterator[Finding]:
+    if isinstance(wanted, int) and wanted > brokers:
+        yield Finding(host, name, str(wanted), f"at most {brokers}, the brokers", "lower it, or add brokers")
+
+
+# Variables that name groups of hosts.
+SITES = (
+    "pylog_datacenter", "topics_datacenter", "ship_datacenter", "registry_datacenter", "ingest_datacenter",
+    "audit_datacenter", "load_balancer_datacenter", "mirror_source", "mirror_target", "audit_ledgers",
+)  # fmt: skip
+
+
+def sites(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find names of groups that no group has, hosts outside their datacenter, and hosts that name none."""
+    hosts = [host for host in hosts if any(host.name in groups[g] for g in groups if g.startswith("pylog_"))]
+    named = sorted({host.datacenter for host in hosts if "pylog_datacenter" in host.variables})
+    for host in hosts:
+        for variable in SITES:
+            given = host.variables.get(variable) or []
+            for name in [given] if isinstance(given, str) else given:
+                if not isinstance(name, str) or "{{" in name:
+                    continue
+                if not list(groups.get(name, ())):
+                    near = difflib.get_close_matches(name, [one for one in groups if not one.startswith("pylog_")], n=1)
+                    wanted = f"{near[0]}?" if near else "a group with hosts"
+                    yield Finding(host.name, f"variable {variable}", name, wanted, "name a group of the inventory")
+                elif variable == "pylog_datacenter" and host.name not in groups[name]:
+                    yield Finding(host.name, f"group {name}", "not a member", "a member", "add the host to the group")
+        if named and "pylog_datacenter" not in host.variables:
+            remedy = "set it, best in the group_vars of the datacenter's group"
+            yield Finding(host.name, "variable pylog_datacenter", "not set", " or ".join(named), remedy)
+
+
+def stray_files(files: Iterable[str], groups: Iterable[str]) -> Iterator[Finding]:
+    """Find files of `group_vars` for groups that the inventory does not have: nobody reads them."""
+    groups = [*groups, "all", "ungrouped"]
+    for name in files:
+        if name not in groups:
+            near = difflib.get_close_matches(name, groups, n=1)
+            wanted = f"{near[0]}?" if near else "a group of the inventory"
+            yield Finding("all", f"group_vars/{name}", "no such group", wanted, "rename the file or the group")
+
+
 def one_cluster(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
-    """Find what the brokers of one cluster must have in common and have not."""
-    hosts = [host for host in hosts if host.name in groups.get(BROKER_GROUP, ())]
-    for datacenter in sorted({host.datacenter for host in hosts}):
-        members = [host for host in hosts if host.datacenter == datacenter]
-        given = [
-            {name: host.variables.get(name) for name in ("pylog_cluster_secret", "broker_zookeeper_port")}
-            | {name: (host.variables.get("broker_config") or {}).get(name) for name in _COMMON_SETTINGS}
-            for host in members
-        ]
-        for name in given[0]:
-            if count := len({repr(variables[name]) for variables in given}) - 1:
-                remedy = "set it for the group, not for a host"
-                yield Finding(datacenter, name, f"{count + 1} values", "one for the cluster", remedy)
+    """Find what the brokers of one cluster, or the servers of one ensemble, must have in common and have not."""
+    for group, names, settings in (
+        (BROKER_GROUP, ("pylog_cluster_secret",), _COMMON_SETTINGS),
+        (ZOOKEEPER_GROUP, ("zookeeper_client_port", "zookeeper_peer_port", "zookeeper_election_port"), ()),
+    ):
+        found = [host for host in hosts if host.name in groups.get(group, ())]
+        for datacenter in sorted({host.datacenter for host in found}):
+            given = [
+                {name: host.variables.get(name) for name in names}
+                | {name: (host.variables.get("broker_config") or {}).get(name) for name in settings}
+                for host in found
+                if host.datacenter == datacenter
+            ]
+            for name in given[0]:
+                if count := len({repr(variables[name]) for variables in given}) - 1:
+                    remedy = "set it for the group, not for a host"
+                    yield Finding(datacenter, name, f"{count + 1} values", "one for the cluster", remedy)
+    # Producers and tiers are compared window by window.
+    counting = [host for host in hosts if any(host.name in groups.get(one, ()) for one in ("pylog_audit", SPARK_GROUP))]
+    if len({repr(host.variables.get("audit_window_ms")) for host in counting}) > 1:
+        yield Finding("all", "audit_window_ms", "several values", "one everywhere", "set it for all hosts")
 
 
 def directories(host: Host) -> Iterator[Finding]:
@@ -269,8 +363,10 @@ def system(host: Host) -> Iterator[Finding]:
         yield Finding(host.name, "architecture", facts["os"]["arch"], wanted, "use another machine")
     if facts["init"] != "systemd":
         yield Finding(host.name, "init", facts["init"], "systemd", "boot the host with systemd")
-    for name in facts["unresolved"]:
-        yield Finding(host.name, "name resolution", f"{name} unknown", "an address", "add it to DNS or /etc/hosts")
+    for name, known in facts["resolved"].items():
+        if not known:
+            remedy = "add it to DNS or /etc/hosts, or set pylog_address"
+            yield Finding(host.name, "name resolution", f"{name} unknown", "an address", remedy)
 
 
 def memory(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
@@ -323,15 +419,60 @@ def exposed(
         wanted = f"networks, such as {DEFAULT_TRUSTED[0]}"
         yield Finding(host.name, f"variable {TRUSTED}", str(error), wanted, "correct it in the inventory")
         return
+    known = (host.facts or {}).get("addresses") or _addresses_given(host)
     if host.variables.get("firewall_enabled") is True:
+        numbers = [number for one in known if (number := numeric(one)) is not None]
+        if numbers and not any(number in network for number in numbers for network in trusted):
+            remedy = f"add this network to {TRUSTED}: the hosts' filters would drop what it sends"
+            yield Finding(host.name, "address", ", ".join(map(str, numbers)), f"within {TRUSTED}", remedy)
         return
-    known = (host.facts or {}).get("addresses") or [str(host.variables.get("ansible_host", ""))]
     for one in listeners_of(host, groups, specs):
-        for address in outside(one, known, trusted):
+        for reached in outside(one, known, trusted):
             remedy = f"{f'set {one.setting} to an inside address, or ' if one.setting else ''}firewall_enabled: true"
             yield Finding(
-                host.name, f"{one.what}, port {one.port}", f"reachable at {address}", f"only within {TRUSTED}", remedy
+                host.name, f"{one.what}, port {one.port}", f"reachable at {reached}", f"only within {TRUSTED}", remedy
             )
+
+
+def _addresses_given(host: Host) -> list[str]:
+    """Return where the inventory says that *host* is: its name and names in DNS say nothing here."""
+    return [str(host.variables.get(name, "")) for name in ("pylog_address", "ansible_host")]
+
+
+def own_name(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find hosts of Spark that take their own name for the loopback address: they would listen there alone."""
+    if not any(host.name in groups.get(group, ()) for group in ("pylog_spark_master", "pylog_spark_worker")):
+        return
+    name = address(host.name, host.variables)
+    known = (host.facts or {})["resolved"].get(name, [])
+    if known and all((number := numeric(one)) is not None and number.is_loopback for one in known):
+        remedy = "take the name out of the line of 127.0.1.1 in /etc/hosts, or set pylog_address"
+        yield Finding(host.name, "own name", f"{name} is {known[0]}", "an address that others reach", remedy)
+
+
+def watched(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find brokers of which no alert could ever tell."""
+    if groups.get(MONITORING_GROUP) and host.name in groups.get(BROKER_GROUP, ()):
+        for instance in host.instances:
+            if "metrics_port" not in instance:
+                remedy = "give it a port: Prometheus has nothing to ask otherwise"
+                yield Finding(host.name, f"broker {instance['id']}", "no metrics_port", "a metrics_port", remedy)
+
+
+def readable(host: Host) -> Iterator[Finding]:
+    """Find variables that cannot be filled in: what they refer to is missing, or a vault stays shut."""
+    for name, why in host.unreadable.items():
+        remedy = "set what it refers to; secrets belong in a file of ansible-vault"
+        if "vault" in why.lower() and "undefined" not in why:
+            remedy = "give the right vault password: --ask-vault-pass, or ANSIBLE_VAULT_PASSWORD_FILE"
+        yield Finding(host.name, "variables" if name == ALL else f"variable {name}", why, "a value", remedy)
+
+
+def control_machine(variables: Mapping[str, Any], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find an `ansible_become` that holds on the control machine too: it would run what needs no rights as root."""
+    if "localhost" not in groups.get("all", ()) and variables.get("ansible_become") in (True, "true", "yes"):
+        remedy = "set it for the groups of hosts, not for all"
+        yield Finding("localhost", "variable ansible_become", "true", "not set on this machine", remedy)
 
 
 def disks(host: Host) -> Iterator[Finding]:
@@ -385,8 +526,9 @@ def check_inventory(
     hosts = list(hosts)
     prefixes = ["pylog_", *(f"{role}_" for role in roles)]
     findings = [*group_shapes(groups, hosts), *repeated_ids(hosts, groups, specs), *replication(hosts, groups)]
-    findings += one_cluster(hosts, groups)
+    findings += [*one_cluster(hosts, groups), *copies(hosts, groups, specs), *sites(hosts, groups)]
     for host in hosts:
+        findings += [*readable(host), *watched(host, groups)]
         findings += directories(host)
         findings += unknown_variables(host, specs, prefixes)
         findings += wrong_values(host, specs)
@@ -403,6 +545,7 @@ def check_hosts(
     findings = list(clocks(asked))
     for host in asked:
         findings += [*system(host), *memory(host, groups), *ports(host, groups, specs), *disks(host)]
+        findings += own_name(host, groups)
     return sorted(set(findings))
 
 
@@ -414,23 +557,56 @@ def table(findings: Iterable[Finding]) -> list[str]:
 def host_of(name: str, variables: Mapping[str, Any]) -> Host:
     """Return a host from Ansible's ``hostvars``, among which the role registered what the host said of itself."""
     reading = variables.get("__preflight_reading") or {}
-    return Host(name=name, variables=variables, facts=reading.get("answer"))
+    unreadable = {
+        key: str(value[UNREADABLE])
+        for key, value in variables.items()
+        if isinstance(value, Mapping) and UNREADABLE in value
+    }
+    return Host(
+        name=name,
+        variables={key: value for key, value in variables.items() if key not in unreadable},
+        facts=reading.get("answer"),
+        unreadable=unreadable,
+    )
 
 
 def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
-    """Return everything that is wrong with ``{"groups": {name: hosts}, "hosts": {name: variables}}``."""
-    hosts = [host_of(name, variables) for name, variables in question["hosts"].items()]
+    """Return everything that is wrong with an inventory and the hosts that were asked.
+
+    Args:
+        question: ``groups``: name -> hosts; ``hosts``: name -> variables, of the control machine as ``localhost`` too;
+            ``files``: names of its files of `group_vars`.
+        roles: directory of the roles, for their specifications.
+    """
+    groups = question["groups"]
+    members = {name: v for name, v in question["hosts"].items() if name in groups.get("all", ()) or name != "localhost"}
+    hosts = [host_of(name, variables) for name, variables in members.items()]
     names = [path.parent.parent.name for path in roles.glob("*/meta/argument_specs.yml")]
-    specs, groups = load_specs(roles), question["groups"]
-    return check_inventory(hosts, groups, specs, names) + check_hosts(hosts, groups, specs)
+    specs = load_specs(roles)
+    around = [*control_machine(question["hosts"].get("localhost", {}), groups)]
+    around += stray_files(question.get("files", ()), groups)
+    return sorted(around) + check_inventory(hosts, groups, specs, names) + check_hosts(hosts, groups, specs)
+
+
+def group_files(sources: Iterable[str]) -> list[str]:
+    """Return the names of the files and directories of `group_vars` beside inventories at *sources*."""
+    places = [Path(source) if Path(source).is_dir() else Path(source).parent for source in sources]
+    found = [path for place in places for path in (place / "group_vars").glob("*") if not path.name.startswith(".")]
+    return sorted({path.name if path.is_dir() else path.stem for path in found})
 
 
 def main(roles: Path) -> int:
-    """Read groups and hostvars as JSON from stdin; print the table of findings, and return 3 if there are any."""
-    findings = judge(json.load(sys.stdin), roles)
+    """Read groups and hostvars as JSON from stdin.
+
+    Prints the table of findings and returns 3 if there are any; else prints the addresses of all hosts as JSON.
+    """
+    question = json.load(sys.stdin)
+    findings = judge({**question, "files": group_files(question.get("sources", ()))}, roles)
     if findings:
         print("\n".join(table(findings)))
-    return FOUND if findings else 0
+        return FOUND
+    print(json.dumps(addresses(question["hosts"], load_specs(roles))))
+    return 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ ROLES = ["broker", "disks", "zookeeper", "tuning"]
 GROUPS = {"all": ["h1", "h2", "h3"], "pylog_zookeeper": ["h1", "h2", "h3"], "pylog_broker": ["h1", "h2", "h3"]}
 
 
-ONE_COPY = {"default.replication.factor": 1, "min.insync.replicas": 1}
+ONE_COPY = {"default.replication.factor": 1, "min.insync.replicas": 1, "offsets.topic.replication.factor": 1}
 
 
 def instance(broker_id: int, **changes: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def facts(**changes: Any) -> dict[str, Any]:
         "memory_bytes": 8 << 30,
         "listeners": [],
         "disks": {},
-        "unresolved": [],
+        "resolved": {},
         "clock_ms": 1_000_000_000,
     } | changes
 
@@ -90,7 +90,8 @@ def test_a_good_inventory_has_no_findings() -> None:
         ({"broker_config": {"min.insync.replicas": 4}}, "h2", "min.insync.replicas", "4"),
         ({"broker_config": {"min.insync.replicas": 1}}, "all", "min.insync.replicas", "2 values"),
         ({"pylog_cluster_secret": "t" * 32}, "all", "pylog_cluster_secret", "2 values"),
-        ({"broker_zookeeper_port": 2182}, "all", "broker_zookeeper_port", "2 values"),
+        ({"zookeeper_peer_port": 2889}, "all", "zookeeper_peer_port", "2 values"),
+        ({"zookeeper_client_port": 2182}, "all", "zookeeper_client_port", "2 values"),
         ({"pylog_broker_instances": [instance(2, port=0)]}, "h2", "variable pylog_broker_instances[0].port", "0"),
         ({"pylog_broker_instances": [instance(2, port=70_000)]}, "h2", "variable pylog_broker_instances[0].port",
          "70000"),
@@ -120,8 +121,11 @@ def test_the_default_factor_is_the_roles() -> None:
     defaults = yaml.safe_load((ROOT / "roles/broker/defaults/main.yml").read_text())
     assert defaults["broker_config_base"]["default.replication.factor"] == DEFAULT_FACTOR
     hosts = [Host(name="h1", variables=variables(1))]
-    [found] = findings(hosts, {"pylog_zookeeper": ["h1"], "pylog_broker": ["h1"]})
-    assert (found.check, found.found) == ("default.replication.factor", str(DEFAULT_FACTOR))
+    found = findings(hosts, {"pylog_zookeeper": ["h1"], "pylog_broker": ["h1"]})
+    assert [(one.check, one.found) for one in found] == [
+        ("broker_config offsets.topic.replication.factor", str(DEFAULT_FACTOR)),
+        ("default.replication.factor", str(DEFAULT_FACTOR)),
+    ]
 
 
 def test_ids_may_repeat_in_another_datacenter() -> None:
@@ -129,7 +133,7 @@ def test_ids_may_repeat_in_another_datacenter() -> None:
         Host(name="h1", variables=variables(1, pylog_datacenter="a", broker_config=ONE_COPY)),
         Host(name="h2", variables=variables(1, pylog_datacenter="b", broker_config=ONE_COPY)),
     ]
-    groups = {"pylog_zookeeper": ["h1", "h2"], "pylog_broker": ["h1", "h2"]}
+    groups = {"pylog_zookeeper": ["h1", "h2"], "pylog_broker": ["h1", "h2"], "a": ["h1"], "b": ["h2"]}
     assert findings(hosts, groups) == []
 
 
@@ -145,7 +149,7 @@ def test_all_findings_come_at_once() -> None:
         ({"os": {"id": "debian", "version": "12", "arch": "i686"}}, "architecture", "i686"),
         ({"init": "tini"}, "init", "tini"),
         ({"memory_bytes": 512 << 20}, "memory", "512 MiB"),
-        ({"unresolved": ["zk-9"]}, "name resolution", "zk-9 unknown"),
+        ({"resolved": {"zk-9": []}}, "name resolution", "zk-9 unknown"),
         ({"listeners": [{"port": 2181, "address": "*", "user": "root"}]}, "port 2181", "held by a program of root"),
         ({"listeners": [{"port": 9192, "address": "*", "user": "kafka"}]}, "port 9192", "held by a program of kafka"),
     ],

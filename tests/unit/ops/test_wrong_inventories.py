@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from pylog.ops.preflight import GROUPS, judge, load_specs, table
+from pylog.ops.preflight import GROUPS, UNREADABLE, judge, load_specs, table
 
 ROOT = Path(__file__).resolve().parents[3]
 Question = dict[str, Any]
+HOSTS = ("h1", "h2", "h3")
 
 
 def reading(number: int) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def reading(number: int) -> dict[str, Any]:
         "init": "systemd",
         "memory_bytes": 8 << 30,
         "listeners": [],
-        "unresolved": [],
+        "resolved": {},
         "clock_ms": 1_000_000_000,
         "addresses": [f"10.0.0.{number}"],
         "disks": {"/dev/vdb": {"exists": True, "type": "", "label": "", "mounts": []}},
@@ -87,6 +88,22 @@ def group(name: str, members: list[str]) -> Callable[[Question], None]:
     return change
 
 
+def both(*changes: Callable[[Question], Any]) -> Callable[[Question], None]:
+    def change(question: Question) -> None:
+        for one in changes:
+            one(question)
+
+    return change
+
+
+def with_sites(then: Callable[[Question], Any]) -> Callable[[Question], None]:
+    return both(group("north", ["h1", "h2", "h3"]), *(set_("pylog_datacenter", "north", h) for h in HOSTS), then)
+
+
+def without_metrics(question: Question) -> None:
+    del question["hosts"]["h2"]["pylog_broker_instances"][0]["metrics_port"]
+
+
 # what is wrong, and the columns of its line: host, check, found, wanted
 WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
     (unset("zookeeper_id"), ("h2", "variable zookeeper_id", "not set", "set on hosts of pylog_zookeeper")),
@@ -128,6 +145,34 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
      ("h2", "broker 2 port, port 9092", "reachable at 203.0.113.7", "only within pylog_trusted_networks")),
     (says("addresses", ["10.0.0.2", "203.0.113.7"]),
      ("h2", "ZooKeeper for clients, port 2181", "reachable at 203.0.113.7", "only within pylog_trusted_networks")),
+    (set_("pylog_datacenter", "ofline"), ("h2", "variable pylog_datacenter", "ofline", "a group with hosts")),
+    (with_sites(set_("pylog_datacenter", "noth")), ("h2", "variable pylog_datacenter", "noth", "north?")),
+    (with_sites(unset("pylog_datacenter")), ("h2", "variable pylog_datacenter", "not set", "north")),
+    (with_sites(group("north", ["h1", "h3"])), ("h2", "group north", "not a member", "a member")),
+    (set_("mirror_source", "lvie"), ("h2", "variable mirror_source", "lvie", "a group with hosts")),
+    (set_("audit_ledgers", ["all", "lvie"]), ("h2", "variable audit_ledgers", "lvie", "a group with hosts")),
+    (both(group("pylog_audit", ["h2"]), set_("audit_tier", "miror")),
+     ("h2", "variable audit_tier", "'miror'", "live or mirror")),
+    (both(group("pylog_audit", ["h2"]), set_("audit_replication_factor", 4)),
+     ("h2", "audit_replication_factor", "4", "at most 3, the brokers")),
+    (both(group("pylog_registry", ["h2"]), set_("registry_replication_factor", 4)),
+     ("h2", "registry_replication_factor", "4", "at most 3, the brokers")),
+    (both(group("pylog_mirror", ["h2"]), set_("mirror_internal_replication_factor", 4)),
+     ("h2", "mirror_internal_replication_factor", "4", "at most 3, the brokers")),
+    (set_("broker_config", {"offsets.topic.replication.factor": 4}),
+     ("h2", "broker_config offsets.topic.replication.factor", "4", "at most 3, the brokers")),
+    (set_("zookeeper_election_port", 3889), ("all", "zookeeper_election_port", "2 values", "one for the cluster")),
+    (both(set_("firewall_enabled", True), says("addresses", ["192.0.2.7"])),
+     ("h2", "address", "192.0.2.7", "within pylog_trusted_networks")),
+    (both(group("pylog_monitoring", ["h1"]), without_metrics), ("h2", "broker 2", "no metrics_port", "a metrics_port")),
+    (set_("pylog_cluster_secret", {UNREADABLE: "'vault_cluster_secret' is undefined"}),
+     ("h2", "variable pylog_cluster_secret", "'vault_cluster_secret' is undefined", "a value")),
+    (both(group("pylog_spark_worker", ["h2"]), says("resolved", {"h2": ["127.0.1.1"]})),
+     ("h2", "own name", "h2 is 127.0.1.1", "an address that others reach")),
+    (lambda question: question["hosts"].update(localhost={"ansible_become": True}),
+     ("localhost", "variable ansible_become", "true", "not set on this machine")),
+    (lambda question: question.update(files=["all", "pylog_broker", "pylog_brokers"]),
+     ("all", "group_vars/pylog_brokers", "no such group", "pylog_broker?")),
     (group("pylog_zookeeper", ["h1", "h2"]), ("all", "size of the ensemble", "2", "an odd number")),
     (group("pylog_zookeeper", []), ("all", "group pylog_zookeeper", "no host", "at least one")),
     (group("pylog_brokers", ["h1"]), ("all", "group pylog_brokers", "in the inventory", "pylog_broker?")),
@@ -136,7 +181,7 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
      ("h2", "architecture", "ppc64", "x86_64 or aarch64")),
     (says("init", "tini"), ("h2", "init", "tini", "systemd")),
     (says("memory_bytes", 256 << 20), ("h2", "memory", "256 MiB", "at least 928 MiB")),
-    (says("unresolved", ["zk-9"]), ("h2", "name resolution", "zk-9 unknown", "an address")),
+    (says("resolved", {"zk-9": []}), ("h2", "name resolution", "zk-9 unknown", "an address")),
     (says("clock_ms", 1_000_600_000), ("h2", "clock", "+600 s from the others", "within 30 s")),
     (says("listeners", [{"port": 9092, "address": "*", "user": "kafka"}]),
      ("h2", "port 9092", "held by a program of kafka", "free for broker 2 port")),
