@@ -28,8 +28,14 @@ def _plain(value: Any) -> Any:  # noqa: ANN401  a variable holds anything
     return value
 
 
-def readable_variables(hostvars: Mapping[str, Any], names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return host -> variable -> value; what cannot be read is ``{"__preflight_unreadable": why}``."""
+def readable_variables(
+    hostvars: Mapping[str, Any], names: Iterable[str], more: Iterable[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """Return host -> variable -> value; what cannot be read is ``{"__preflight_unreadable": why}``.
+
+    Those that begin with one of *more* are returned too, passwords among them.
+    """
+    more = tuple(more)
     found: dict[str, dict[str, Any]] = {}
     for host in names:
         found[host] = {}
@@ -39,7 +45,7 @@ def readable_variables(hostvars: Mapping[str, Any], names: Iterable[str]) -> dic
             found[host][ALL] = {UNREADABLE: str(error).splitlines()[0]}
             continue
         for name in variables:
-            is_known = name in (*CONNECTION, *OWN)
+            is_known = name in (*CONNECTION, *OWN) or name.startswith(more)
             if not is_known and (name in NOT_OURS or name.startswith(("ansible_", "__", "inventory_"))):
                 continue
             try:

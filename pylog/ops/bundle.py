@@ -108,8 +108,7 @@ def questions(target: Target) -> dict[str, str]:
     for unit in units(target):
         journal = ["journalctl", "--no-pager", "--output=short-iso-precise", f"--lines={JOURNAL_LINES}", "--unit", unit]
         asked[f"journal-{unit.removesuffix('.service')}"] = shlex.join(journal)
-    sudo = "" if target.is_root else "sudo -n "
-    return {name: f"{sudo}sh -c {shlex.quote(command)}" for name, command in asked.items()}
+    return {name: f"{target.sudo}sh -c {shlex.quote(command)}" for name, command in asked.items()}
 
 
 def _python(program: str, *arguments: str) -> str:

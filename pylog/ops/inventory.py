@@ -1,16 +1,22 @@
 """The hosts of an inventory and how to reach them, as Ansible itself resolves them."""
 
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 TIMEOUT_S = 10
 """A host that does not let us in in this time, where the inventory has no `ansible_timeout`, is unreachable."""
+
+
+# What the filter puts in the place of a variable that cannot be filled in.
+UNREADABLE = "__preflight_unreadable"
 
 
 class InventoryError(Exception):
@@ -25,6 +31,9 @@ class Target:
         known_hosts: file with the host keys to trust; None for the operator's own.
         is_root: whether commands run as root without sudo.
         timeout_s: how long a login may take.
+        proxy: command whose standard input and output lead to the host, through a bastion; None for a direct way.
+        password: for the login; None where a key serves.
+        sudo_password: None where sudo asks for none.
     """
 
     name: str
@@ -37,6 +46,16 @@ class Target:
     timeout_s: int
     groups: frozenset[str]
     variables: Mapping[str, Any]
+    proxy: str | None = None
+    password: str | None = field(default=None, repr=False)
+    sudo_password: str | None = field(default=None, repr=False)
+
+    @property
+    def sudo(self) -> str:
+        """What a command begins with that root has to run; the password, if there is one, comes on standard input."""
+        if self.is_root:
+            return ""
+        return "sudo -n " if self.sudo_password is None else "sudo -S -p '' "
 
     @property
     def broker_ids(self) -> list[int]:
@@ -46,51 +65,114 @@ class Target:
         return [instance["id"] for instance in self.variables.get("pylog_broker_instances", [])]
 
 
-def groups_of(inventory: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Return host -> names of its groups, through any depth of children."""
+_SSH_ARGUMENTS = ("ansible_ssh_common_args", "ansible_ssh_extra_args")
+# Options of ssh that take a value, as `man ssh` lists them.
+_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
 
-    def members(group: str) -> set[str]:
-        entry = inventory.get(group, {})
-        below = [members(child) for child in entry.get("children", [])]
-        return set(entry.get("hosts", [])).union(*below)
 
-    found: dict[str, set[str]] = {}
-    for group in inventory:
-        for host in members(group):
-            found.setdefault(host, set()).add(group)
-    return found
+def ssh_options(text: str) -> tuple[dict[str, str], list[str]]:
+    """Return option -> value of ssh's command line *text*, in small letters, and the words but for a way around.
+
+    The words serve for the connection to a bastion, which is made with the same keys and known hosts.
+    """
+    short = {"i": "identityfile", "J": "proxyjump", "l": "user", "p": "port"}
+    found: dict[str, str] = {}
+    kept: list[str] = []
+    words = shlex.split(text)
+    while words:
+        word = words.pop(0)
+        given = [word]
+        if len(word) == 2 and word[0] == "-" and word[1] in _WITH_VALUE and words:
+            given.append(words.pop(0))
+        letter, value = word[1:2], given[1] if len(given) > 1 else word[2:]
+        name = short.get(letter, "") if word[:1] == "-" else ""
+        if word[:2] == "-o":
+            name, _, value = re.sub(r"\s*=\s*|\s+", "=", value, count=1).partition("=")
+            name = name.lower()
+        if name:
+            found.setdefault(name, value)
+        if name not in ("proxyjump", "proxycommand", "port", "user"):
+            kept += given
+    return found, kept
+
+
+def _proxy(options: Mapping[str, str], kept: list[str]) -> str | None:
+    """Return the command that leads to a host through the bastions of *options*."""
+    if command := options.get("proxycommand"):
+        return command if command.lower() != "none" else None
+    jump = options.get("proxyjump", "none")
+    if jump.lower() == "none":
+        return None
+    *before, last = jump.split(",")
+    way = ["-J", ",".join(before)] if before else []
+    host, _, port = last.rpartition(":") if re.search(r":\d+$", last) else (last, "", "")
+    return shlex.join(["ssh", *kept, *way, *(["-p", port] if port else []), "-W", "%h:%p", host])
+
+
+def _first(variables: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401  a variable holds anything
+    return next((variables[name] for name in names if variables.get(name) not in (None, "")), None)
 
 
 def target(name: str, variables: Mapping[str, Any], groups: set[str]) -> Target:
     """Return the host *name* from Ansible's own connection variables."""
-    user = str(variables.get("ansible_user", "root"))
-    options = str(variables.get("ansible_ssh_common_args", ""))
-    known_hosts = re.search(r"UserKnownHostsFile=(\S+)", options)
+    options, kept = ssh_options(" ".join(str(variables.get(one, "")) for one in _SSH_ARGUMENTS))
+    user = str(_first(variables, "ansible_user", "ansible_ssh_user") or options.get("user", "root"))
+    key = _first(variables, "ansible_ssh_private_key_file", "ansible_private_key_file") or options.get("identityfile")
+    known_hosts = options.get("userknownhostsfile")
+    password = _first(variables, "ansible_password", "ansible_ssh_pass", "ansible_ssh_password")
+    sudo_password = _first(variables, "ansible_become_password", "ansible_become_pass", "ansible_sudo_pass")
+    if sudo_password is None and (file := os.environ.get("ANSIBLE_BECOME_PASSWORD_FILE")):
+        sudo_password = Path(file).read_text().rstrip("\n")
     return Target(
         name=name,
         address=str(variables.get("ansible_host", name)),
         user=user,
-        port=int(variables.get("ansible_port", 22)),
-        key_file=variables.get("ansible_ssh_private_key_file"),
-        known_hosts=known_hosts[1] if known_hosts else None,
+        port=int(_first(variables, "ansible_port", "ansible_ssh_port") or options.get("port", 22)),
+        key_file=key and str(Path(key).expanduser()),
+        known_hosts=known_hosts and str(Path(known_hosts).expanduser()),
         is_root=user == "root",
         timeout_s=int(variables.get("ansible_timeout", TIMEOUT_S)),
         groups=frozenset(groups),
         variables=variables,
+        proxy=_proxy(options, kept + (["-i", str(key)] if key and "identityfile" not in options else [])),
+        password=None if password is None else str(password),
+        sudo_password=None if sudo_password is None else str(sudo_password),
     )
 
 
+ROOT = Path(__file__).resolve().parents[2]
+# The filter of role preflight fills in templates and vaults, so that both judge the same values.
+_QUESTION = "{{ {'groups': groups, 'hosts': hostvars | readable_variables(groups['all'], ['ansible_'])} }}"
+
+
 def load(inventory: str) -> list[Target]:
-    """Return the hosts of the inventory at *inventory*, by name.
+    """Return the hosts of the inventory at *inventory*, by name, with variables as Ansible fills them in.
 
     Raises:
-        InventoryError: Ansible cannot read it.
+        InventoryError: Ansible cannot read it, or how to reach a host cannot be filled in.
     """
     # Beside this interpreter, where the locked Ansible is, and not whatever the path has.
-    command = [str(Path(sys.executable).with_name("ansible-inventory")), "-i", inventory, "--list"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise InventoryError(done.stderr.strip())
-    read: dict[str, Any] = json.loads(done.stdout)
-    variables = read.pop("_meta")["hostvars"]
-    return [target(name, variables.get(name, {}), groups) for name, groups in sorted(groups_of(read).items())]
+    program = str(Path(sys.executable).with_name("ansible"))
+    command = [program, "-i", inventory, "localhost", "-m", "ansible.builtin.debug", "-a", f"msg={_QUESTION}"]
+    environment = {name: value for name, value in os.environ.items() if name != "ANSIBLE_FORCE_COLOR"} | {
+        "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
+        "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1",
+        "ANSIBLE_FILTER_PLUGINS": str(ROOT / "roles" / "preflight" / "filter_plugins"),
+    }
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    start = done.stdout.find("{")
+    if done.returncode != 0 or start < 0:
+        raise InventoryError((done.stderr.strip() or done.stdout.strip())[-2000:])
+    read = json.loads(done.stdout[start:])["plays"][0]["tasks"][0]["hosts"]["localhost"]["msg"]
+    found = []
+    for name, variables in sorted(read["hosts"].items()):
+        broken = {
+            key: value[UNREADABLE]
+            for key, value in variables.items()
+            if isinstance(value, dict) and UNREADABLE in value
+        }
+        if wrong := [f"{key}: {why}" for key, why in broken.items() if key in ("*",) or key.startswith("ansible_")]:
+            raise InventoryError(f"{name}: {'; '.join(wrong)}")
+        known = {key: value for key, value in variables.items() if key not in broken}
+        found.append(target(name, known, {group for group, members in read["groups"].items() if name in members}))
+    return found

@@ -23,9 +23,8 @@ def questions(target: Target) -> dict[str, str]:
         zookeeper_id = target.variables["zookeeper_id"]
         # Whether the ensemble is complete is the deployment's question; one member asks for the role alone.
         asked["zookeeper"] = {"id": zookeeper_id, "port": port, "members": 1, "started_file": started}
-    sudo = "" if target.is_root else "sudo -n "
     # As an argument: Fabric sends standard input character by character, a hundredth of a second each.
-    program = f"{sudo}python3 -c {shlex.quote(HOST_PROGRAM)}"
+    program = f"{target.sudo}python3 -c {shlex.quote(HOST_PROGRAM)}"
     return {verb: f"{program} {verb} {shlex.quote(json.dumps(wanted))}" for verb, wanted in asked.items()}
 
 

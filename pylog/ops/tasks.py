@@ -1,5 +1,6 @@
 """Fabric tasks: the day-2 verbs, over the inventories that deploy the hosts."""
 
+import io
 import json
 import shlex
 import sys
@@ -40,8 +41,10 @@ def connect(target: Target) -> Connection:
     # Other parts of a login; paramiko's own limits, which stand first, are too short for a host that takes its time.
     limits = {"banner_timeout": max(15, target.timeout_s), "auth_timeout": max(30, target.timeout_s)}
     keys = {"key_filename": target.key_file} if target.key_file else {}
+    if target.password is not None:
+        keys["password"] = target.password
     connection = Connection(
-        target.address, user=target.user, port=target.port, connect_timeout=target.timeout_s,
+        target.address, user=target.user, port=target.port, connect_timeout=target.timeout_s, gateway=target.proxy,
         connect_kwargs={**limits, **keys},
     )  # fmt: skip
     # Fabric itself would take any key at first sight.
@@ -51,6 +54,11 @@ def connect(target: Target) -> Connection:
     else:
         connection.client.load_system_host_keys()
     return connection
+
+
+def stdin_of(target: Target) -> io.StringIO | bool:
+    """Return what a command that begins with the host's `sudo` reads: its password, or nothing."""
+    return False if target.sudo_password is None else io.StringIO(f"{target.sudo_password}\n")
 
 
 def targets(inventory: str, host: str = "") -> list[Target]:
@@ -72,7 +80,7 @@ def ask(target: Target) -> dict[str, Any] | str:
     try:
         with connect(target) as connection:
             for verb, command in questions.questions(target).items():
-                done = connection.run(command, in_stream=False, hide=True, warn=True)
+                done = connection.run(command, in_stream=stdin_of(target), hide=True, warn=True)
                 if not done.stdout:
                     return done.stderr.strip().splitlines()[-1] if done.stderr else f"exit code {done.exited}"
                 answers[verb] = json.loads(done.stdout)
@@ -117,10 +125,9 @@ def logs(
     """Show the last --lines of --unit's journal on --host, and go on with --follow."""
     [target] = targets(inventory, host)
     command = ["journalctl", "--no-pager", "--unit", unit, "--lines", str(lines), *(["--follow"] if follow else [])]
-    sudo = "" if target.is_root else "sudo -n "
     try:
         with connect(target) as connection:
-            connection.run(sudo + shlex.join(command), out_stream=sys.stdout)
+            connection.run(target.sudo + shlex.join(command), in_stream=stdin_of(target), out_stream=sys.stdout)
     except (OSError, paramiko.SSHException) as error:
         raise Exit(f"error: {host} is unreachable [{faults.HOST_UNREACHABLE.code}]: {error}", code=1) from error
 
@@ -131,7 +138,7 @@ def collect(target: Target) -> dict[str, str]:
     try:
         with connect(target) as connection:
             for name, command in bundles.questions(target).items():
-                done = connection.run(command, in_stream=False, hide=True, warn=True)
+                done = connection.run(command, in_stream=stdin_of(target), hide=True, warn=True)
                 found[name] = done.stdout + (f"\n[exit code {done.exited}]\n{done.stderr}" if done.failed else "")
     except (OSError, paramiko.SSHException) as error:
         found["unreachable"] = str(error)
@@ -193,10 +200,10 @@ def drill(context: Context, name: str, inventory: str = DEFAULT_INVENTORY, datac
 
 def run_script(target: Target, script: str) -> tuple[int, str]:
     """Run a shell script as root on *target*; return its exit code and what it said."""
-    sudo = "" if target.is_root else "sudo -n "
+    words = f"{target.sudo}sh -c {shlex.quote(script)}"
     try:
         with connect(target) as connection:
-            done = connection.run(f"{sudo}sh -c {shlex.quote(script)}", in_stream=False, hide=True, warn=True)
+            done = connection.run(words, in_stream=stdin_of(target), hide=True, warn=True)
     except (OSError, paramiko.SSHException) as error:
         return 255, f"{target.name} is unreachable: {error}"
     return done.exited, (done.stdout + done.stderr).strip()

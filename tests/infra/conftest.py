@@ -7,7 +7,6 @@ pytest tests/infra --connection=ansible --ansible-inventory=inventories/local --
 
 import json
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,9 @@ import pytest
 import yaml
 from testinfra.host import Host
 from testinfra.utils.ansible_runner import AnsibleRunner
+
+from pylog.ops.addresses import addresses
+from pylog.ops.inventory import load
 
 
 @pytest.fixture(scope="session")
@@ -27,8 +29,12 @@ def runner(request: pytest.FixtureRequest) -> AnsibleRunner:
 
 @pytest.fixture(scope="session")
 def variables(runner: AnsibleRunner) -> Callable[[str], dict[str, Any]]:
-    """A host's variables, read from the inventory once."""
-    return cache(lambda name: dict(runner.get_variables(name)))
+    """A host's variables as Ansible fills them in, read from the inventory once."""
+    found = {target.name: target for target in load(str(runner.inventory_file))}
+    return {
+        name: {**target.variables, "inventory_hostname": name, "group_names": sorted(target.groups)}
+        for name, target in found.items()
+    }.__getitem__
 
 
 @pytest.fixture
@@ -45,10 +51,50 @@ def mine(name: str, variables: Callable[[str], dict[str, Any]]) -> dict[str, Any
 
 @pytest.fixture
 def instances(mine: dict[str, Any]) -> list[dict[str, Any]]:
-    """The brokers of this host; every host of these inventories has one, so a loop over none would test nothing."""
-    found = list(mine.get("pylog_broker_instances", []))
-    assert found, "the inventory names no broker on this host"
+    """The brokers of this host; a host without one is skipped, since a loop over none would test nothing."""
+    want_group(mine, "pylog_broker")
+    return list(mine["pylog_broker_instances"])
+
+
+@pytest.fixture(autouse=True)
+def deployed(request: pytest.FixtureRequest) -> None:
+    """Skip hosts of the inventory that the bundle deploys nothing to."""
+    if "host" in request.fixturenames:
+        mine = request.getfixturevalue("mine")
+        if not any(group.startswith("pylog_") for group in mine["group_names"]):
+            pytest.skip(f"{mine['inventory_hostname']} is in no group of the bundle")
+
+
+def want_group(mine: dict[str, Any], *groups: str) -> None:
+    """Skip a host that is in none of *groups*: what the test looks for is not deployed there."""
+    if not {*groups} & {*mine["group_names"]}:
+        pytest.skip(f"{mine['inventory_hostname']} is not in {' or '.join(groups)}")
+
+
+def members(runner: AnsibleRunner, group: str) -> list[str]:
+    """Return the hosts of *group*; skip the test where the inventory has none."""
+    found = list(runner.get_hosts(group))
+    if not found:
+        pytest.skip(f"the inventory has no host in {group}")
     return found
+
+
+def datacenter_of(variables: dict[str, Any]) -> str:
+    """Return the name of the group of hosts that form one cluster."""
+    return str(variables.get("pylog_datacenter", "all"))
+
+
+def places(runner: AnsibleRunner, variables: Callable[[str], dict[str, Any]], datacenter: str) -> str:
+    """Return ``HOST:PORT`` of all brokers of *datacenter*, as clients reach them."""
+    found = {name: variables(name) for name in runner.get_hosts("pylog_broker")}
+    reached = addresses(found, {})["brokers"]
+    return ",".join(one for name in found if datacenter_of(found[name]) == datacenter for one in reached[name])
+
+
+def pylog(host: Host, *words: str) -> Any:
+    """Return what the command on *host* printed as JSON; it writes nothing, not even what Python compiles."""
+    command = " ".join(["PYTHONDONTWRITEBYTECODE=1 /opt/pylog/current/bin/pylog", *("%s" for _ in words)])
+    return read_json(host, command, *words)
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ def test_the_production_example_passes_preflight_on_these_hosts(
     """Each of its hosts is one of ours in turn, with our disks at the places that it gives its own."""
     example = AnsibleRunner(str(ROOT / "inventories" / "example"))
     ours = [variables(name) for name in runner.get_hosts("all")]
+    if not all("local_disks" in one for one in ours):
+        pytest.skip("only hosts of the local inventory may stand in for others")
     directory = tmp_path / "ours"
     (directory / "host_vars").mkdir(parents=True)
     names = example.get_hosts("all")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
-from tests.infra.conftest import ask_broker, named_ports, read_json, setting
+from pylog.ops.preflight import GROUPS
+from tests.infra.conftest import ask_broker, named_ports, read_json, setting, want_group
 
 pytestmark = pytest.mark.readonly
 
@@ -49,18 +50,22 @@ def test_nothing_overrides_a_unit(host: Host) -> None:
     assert found == "", "would hold from the next start on"
 
 
-def test_service_users_cannot_log_in(host: Host) -> None:
+def test_service_users_cannot_log_in(host: Host, mine: dict[str, Any]) -> None:
     found = {name: host.user(name).shell for name in _USERS if host.user(name).exists}
+    want_group(mine, *(group for group in mine["group_names"] if group in _WITH_A_USER))
     assert found, "none of pylog's users is there"
     assert set(found.values()) <= {"/usr/sbin/nologin", "/sbin/nologin", "/bin/false"}, found
 
 
 _USERS = ("pylog", "pylog-zookeeper")
+# Not those that have packages of Debian's run alone.
+_WITH_A_USER = set(GROUPS) - {"pylog_load_balancer", "pylog_monitoring"}
 
 
 def test_data_disks_are_xfs_without_access_times_mounted_by_uuid(host: Host, mine: dict[str, Any]) -> None:
     devices = mine.get("disks_devices", [])
-    assert devices, "the inventory names no data disk"
+    if not devices:
+        pytest.skip("the inventory names no data disk on this host")
     found = {row["target"]: row for row in read_json(host, "findmnt --json --real")["filesystems"]} | {
         row["target"]: row
         for top in read_json(host, "findmnt --json --real")["filesystems"]
@@ -80,16 +85,18 @@ def test_data_disks_are_read_and_written_in_the_order_that_is_wanted(host: Host,
     read_ahead_kib = setting(mine, "tuning", "tuning_read_ahead_kib")
     scheduler = setting(mine, "tuning", "tuning_io_scheduler")
     # A container's disks are of the machine around it, which its udev rules do not reach.
-    for device in [] if in_container(host) else mine["disks_devices"]:
+    for device in [] if in_container(host) else mine.get("disks_devices", []):
         source = host.check_output("findmnt --noheadings --output SOURCE %s", device["mount"])
         found = host.check_output("lsblk --noheadings --nodeps --output RA,SCHED %s", source).split()
         assert found == [str(read_ahead_kib), scheduler or found[1]], source
 
 
 def test_zookeeper_runs_with_its_own_id(host: Host, mine: dict[str, Any], on_failure_show_journal: ShowJournal) -> None:
+    want_group(mine, "pylog_zookeeper")
     on_failure_show_journal("pylog-zookeeper")
     assert host.service("pylog-zookeeper").is_running
-    assert host.check_output("cat /var/lib/pylog-zookeeper/myid") == str(mine["zookeeper_id"])
+    directory = setting(mine, "zookeeper", "zookeeper_data_dir")
+    assert host.check_output("cat %s/myid", directory) == str(mine["zookeeper_id"])
 
 
 def test_brokers_run_the_release_in_use(
@@ -104,8 +111,14 @@ def test_brokers_run_the_release_in_use(
         assert (status["release"], status["state"], status["is_registered"]) == (release, "running", True)
 
 
-def test_servers_start_at_boot(host: Host, instances: list[dict[str, Any]]) -> None:
-    units = ["pylog-zookeeper", *(f"pylog-broker@{instance['id']}" for instance in instances)]
+def brokers_on(mine: dict[str, Any]) -> list[dict[str, Any]]:
+    return mine["pylog_broker_instances"] if "pylog_broker" in mine["group_names"] else []
+
+
+def test_servers_start_at_boot(host: Host, mine: dict[str, Any]) -> None:
+    want_group(mine, "pylog_zookeeper", "pylog_broker")
+    units = [f"pylog-broker@{instance['id']}" for instance in brokers_on(mine)]
+    units += ["pylog-zookeeper"] if "pylog_zookeeper" in mine["group_names"] else []
     assert [unit for unit in units if not host.service(unit).is_enabled] == []
 
 
@@ -115,8 +128,9 @@ def test_brokers_are_ready(host: Host, instances: list[dict[str, Any]]) -> None:
 
 
 def test_only_the_ports_of_the_inventory_listen(host: Host, mine: dict[str, Any]) -> None:
-    wanted = {setting(mine, "zookeeper", "zookeeper_client_port")}
-    for instance in mine["pylog_broker_instances"]:
+    is_voter = "pylog_zookeeper" in mine["group_names"]
+    wanted = {setting(mine, "zookeeper", "zookeeper_client_port")} if is_voter else set()
+    for instance in brokers_on(mine):
         wanted |= {instance["port"], instance["internal_port"]}
     lines = _listening(host)
     listening = {_port(line) for line in lines}
@@ -124,7 +138,7 @@ def test_only_the_ports_of_the_inventory_listen(host: Host, mine: dict[str, Any]
     # What root or other services serve is the host's own affair; who serves with our users is ours.
     uids = {str(host.user(name).uid) for name in _USERS if host.user(name).exists}
     ours = {_port(line) for line in lines if (uid := re.search(r" uid:(\d+)", line)) and uid[1] in uids}
-    allowed = wanted | named_ports(mine) | {instance.get("metrics_port") for instance in mine["pylog_broker_instances"]}
+    allowed = wanted | named_ports(mine) | {instance.get("metrics_port") for instance in brokers_on(mine)}
     if any(group.startswith("pylog_spark") for group in mine["group_names"]):
         return  # Spark takes the next free port wherever one is in use
     strange = {port for port in ours - allowed if port < _EPHEMERAL}
@@ -166,14 +180,17 @@ def test_secrets_are_for_the_service_only(host: Host, instances: list[dict[str, 
         assert secret.content_string.strip() not in host.file(f"/etc/pylog/broker-{instance['id']}.yml").content_string
 
 
-def test_retention_is_in_cron_and_cron_runs(host: Host) -> None:
+def test_retention_is_in_cron_and_cron_runs(host: Host, instances: list[dict[str, Any]]) -> None:
     assert host.service("cron").is_running
     entry = host.file("/etc/cron.d/pylog-retention")
     assert entry.exists, "missing /etc/cron.d/pylog-retention"
     assert "pylog retention" in entry.content_string
 
 
-def test_the_shipper_runs_and_knows_where_it_is(host: Host, on_failure_show_journal: ShowJournal) -> None:
+def test_the_shipper_runs_and_knows_where_it_is(
+    host: Host, mine: dict[str, Any], on_failure_show_journal: ShowJournal
+) -> None:
+    want_group(mine, "pylog_ship")
     on_failure_show_journal("pylog-ship")
     assert host.service("pylog-ship").is_running
     assert host.file("/var/lib/pylog-ship/cursor").content_string.strip()

@@ -1,9 +1,7 @@
 """Prometheus as an operator meets it: everything is scraped, and what goes wrong on live hosts raises its alert."""
 
-import json
 import time
 import urllib.parse
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +14,7 @@ from testinfra.host import Host
 from testinfra.utils.ansible_runner import AnsibleRunner
 
 from local.docs.alerts import rules
-from tests.infra.conftest import ask_broker
+from tests.infra.conftest import ask_broker, datacenter_of, members, read_json, setting
 
 Variables = Callable[[str], dict[str, Any]]
 DEADLINE_S = 90.0
@@ -42,42 +40,56 @@ NOT_RAISED = {
 
 
 class Prometheus:
-    """Asks a Prometheus over HTTP."""
+    """Asks a Prometheus on its own host, where it listens in any inventory."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, host: Host, address: str) -> None:
+        self.host = host
         self.address = address
 
     def ask(self, path: str, **arguments: str) -> Any:
         query = f"?{urllib.parse.urlencode(arguments)}" if arguments else ""
-        with urllib.request.urlopen(f"http://{self.address}/api/v1/{path}{query}", timeout=10) as answer:
-            return json.load(answer)["data"]
+        url = f"http://{self.address}/api/v1/{path}{query}"
+        return read_json(self.host, "python3 -c %s %s", _FETCH, url)["data"]
 
     def raised(self) -> set[tuple[str, str]]:
         """Return name and host of what is wrong now, whether somebody is told yet or its time still runs."""
         return {(one["labels"]["alertname"], one["labels"].get("host", "")) for one in self.ask("alerts")["alerts"]}
 
 
+_FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
+
+
 @pytest.fixture(scope="module")
 def prometheus(runner: AnsibleRunner, variables: Variables) -> Prometheus:
-    """The one of this inventory, asked from where the tests run."""
-    [name] = runner.get_hosts("pylog_monitoring")
-    port = str(variables(name)["monitoring_listen"]).rpartition(":")[2]
-    return Prometheus(f"{variables(name)['ansible_host']}:{port}")
+    """The first one of this inventory."""
+    name = members(runner, "pylog_monitoring")[0]
+    host, _, port = str(setting(variables(name), "monitoring", "monitoring_listen")).rpartition(":")
+    return Prometheus(runner.get_host(name), f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}")
 
 
 @pytest.mark.readonly
-def test_the_node_exporter_runs_and_not_the_packages_own(host: Host) -> None:
+def test_the_node_exporter_runs_and_not_the_packages_own(host: Host, runner: AnsibleRunner) -> None:
+    members(runner, "pylog_monitoring")  # with one, every host has it
     service = host.service("pylog-node-exporter")
     assert (service.is_running, service.is_enabled) == (True, True)
     assert not host.service("prometheus-node-exporter").is_running
+
+
+def is_ours(group: str) -> bool:
+    return group.startswith("pylog_")
 
 
 @pytest.mark.readonly
 def test_everything_in_the_inventory_is_scraped(
     runner: AnsibleRunner, variables: Variables, prometheus: Prometheus
 ) -> None:
-    wanted = {("pylog-host", name) for name in runner.get_hosts("all")}
-    wanted |= {("pylog-broker", name) for name in runner.get_hosts("pylog_broker")}
+    deployed = [name for name in runner.get_hosts("all") if any(map(is_ours, variables(name)["group_names"]))]
+    wanted = {("pylog-host", name) for name in deployed}
+    wanted |= {
+        ("pylog-broker", name)
+        for name in runner.get_hosts("pylog_broker")
+        if any("metrics_port" in one for one in variables(name)["pylog_broker_instances"])
+    }
     wanted |= {(BALANCER, name) for name in runner.get_hosts("pylog_load_balancer")}
     deadline_s = time.monotonic() + DEADLINE_S
     while True:
@@ -158,13 +170,13 @@ def test_each_alert_is_raised_on_live_hosts(
     live = [
         name
         for name in runner.get_hosts("pylog_broker")
-        if variables(name)["pylog_datacenter"] == variables(balancer)["pylog_datacenter"]
+        if datacenter_of(variables(name)) == datacenter_of(variables(balancer))
     ]
     kept, away = live[0], live[-1]
     assert kept != away
     [instance] = variables(away)["pylog_broker_instances"]
     [keeper] = variables(kept)["pylog_broker_instances"]
-    bootstrap = f"{variables(kept)['ansible_host']}:{keeper['port']}"
+    bootstrap = f"{variables(kept).get('pylog_address', kept)}:{keeper['port']}"
     admin, topic = AdminClient({"bootstrap.servers": bootstrap}), f"alerts-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, 3, len(live), config={"max.message.bytes": "1000"})])[topic].result(30)
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from testinfra.utils.ansible_runner import AnsibleRunner
+
+from tests.infra.conftest import datacenter_of, places, pylog
 
 pytestmark = pytest.mark.readonly
 
@@ -15,21 +16,20 @@ def test_every_topic_is_as_the_inventory_has_it(
 ) -> None:
     seen = 0
     for name in runner.get_hosts("pylog_broker"):
-        found = variables(name)
-        admin = AdminClient(
-            {"bootstrap.servers": f"{found['ansible_host']}:{found['pylog_broker_instances'][0]['port']}"}
-        )
-        there = admin.list_topics(timeout=20).topics
-        assert not {*found.get("topics_absent", [])} & there.keys()
-        for topic in found.get("topics_wanted", []):
-            resource = ConfigResource(ResourceType.TOPIC, topic["name"])
-            config = admin.describe_configs([resource])[resource].result(20)
+        mine, host = variables(name), runner.get_host(name)
+        # Asked on the host: the machine that runs the tests may reach it by SSH alone.
+        asked = ("--bootstrap", places(runner, variables, datacenter_of(mine)), "--format", "json")
+        there = {one["name"] for one in pylog(host, "topic", "list", *asked)}
+        assert not {*mine.get("topics_absent", [])} & there
+        for topic in mine.get("topics_wanted", []):
+            found = pylog(host, "topic", "describe", topic["name"], *asked)
             for setting, value in topic.get("config", {}).items():
-                assert config[setting].value == str(value), (topic["name"], setting)
-            partitions = there[topic["name"]].partitions
+                assert found["config"][setting] == str(value), (topic["name"], setting)
+            partitions = found["partitions"]
             assert len(partitions) >= topic.get("partitions", 1)
-            assert {len(one.replicas) for one in partitions.values()} <= {
-                topic.get("replication_factor", len(partitions[0].replicas))
+            assert {len(one["replicas"]) for one in partitions} <= {
+                topic.get("replication_factor", len(partitions[0]["replicas"]))
             }
             seen += 1
-    assert seen, "the inventory wants no topic"
+    if not seen:
+        pytest.skip("the inventory wants no topic")

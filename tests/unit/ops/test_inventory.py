@@ -1,12 +1,14 @@
 """From Ansible's own listing to hosts that Fabric can reach, and from their answers to the table of `fab status`."""
 
+import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pylog.ops.inventory import TIMEOUT_S, InventoryError, Target, groups_of, load, target
+from pylog.ops.inventory import TIMEOUT_S, InventoryError, Target, load, target
 from pylog.ops.status import is_well, questions, rows, units
-from pylog.ops.tasks import report
+from pylog.ops.tasks import report, stdin_of
 
 VARIABLES = {
     "ansible_host": "192.0.2.7",
@@ -39,9 +41,63 @@ def answers(changed: list[str] | None = None, **broker_changes: Any) -> dict[str
     }
 
 
-def test_groups_are_found_through_children() -> None:
-    listing = {"all": {"children": ["a"]}, "a": {"children": ["b"], "hosts": ["h1"]}, "b": {"hosts": ["h2"]}}
-    assert groups_of(listing) == {"h1": {"all", "a"}, "h2": {"all", "a", "b"}}
+def test_an_inventory_is_read_with_its_templates_and_groups_filled_in(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("""
+all:
+  children:
+    a: {hosts: {h1: {own: 1}}, children: {b: {hosts: {h2: {broken: "{{ nowhere }}"}}}}}
+  vars: {secret: s3cret, ansible_become_password: "{{ secret }}", pylog_cluster_name: "{{ inventory_hostname }}"}
+""")
+    first, second = load(str(tmp_path / "hosts.yml"))
+    assert (first.name, first.groups, first.variables["own"]) == ("h1", {"all", "a"}, 1)
+    assert (second.name, second.groups) == ("h2", {"all", "a", "b"})
+    assert (first.sudo_password, first.variables["pylog_cluster_name"]) == ("s3cret", "h1")
+    assert "broken" not in second.variables
+
+
+def test_a_password_that_cannot_be_filled_in_is_named(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("all: {hosts: {h1: {ansible_become_password: '{{ vault_sudo }}'}}}")
+    with pytest.raises(InventoryError, match="h1: ansible_become_password: 'vault_sudo' is undefined"):
+        load(str(tmp_path / "hosts.yml"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "proxy"),
+    [
+        ("-J ops@bastion", "ssh -i /k -W %h:%p ops@bastion"),
+        (
+            "-o ProxyJump=bastion:2222 -o UserKnownHostsFile=/h",
+            "ssh -o UserKnownHostsFile=/h -i /k -p 2222 -W %h:%p bastion",
+        ),
+        ("-o 'ProxyJump first,last'", "ssh -i /k -J first -W %h:%p last"),
+        ("-o ProxyCommand='ssh -W %h:%p -q bastion'", "ssh -W %h:%p -q bastion"),
+        ("-oProxyJump=none", None),
+        ("", None),
+    ],
+)
+def test_a_bastion_is_gone_through_as_ssh_goes(arguments: str, proxy: str | None) -> None:
+    given = {"ansible_ssh_common_args": arguments, "ansible_ssh_private_key_file": "/k"}
+    assert target("h", given, set()).proxy == proxy
+
+
+def test_what_ssh_is_told_holds_for_the_login() -> None:
+    found = target(
+        "h", {"ansible_ssh_common_args": "-p 2200 -l deploy", "ansible_ssh_extra_args": "-i /k -o X=y"}, set()
+    )
+    assert (found.port, found.user, found.key_file) == (2200, "deploy", "/k")
+    assert target("h", {"ansible_ssh_common_args": "-p 2200", "ansible_port": 2300}, set()).port == 2300
+
+
+def test_a_password_of_sudo_comes_on_standard_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = target("h", {**VARIABLES, "ansible_become_password": "p w"}, GROUPS)
+    assert found.sudo == "sudo -S -p '' "
+    read = stdin_of(found)
+    assert isinstance(read, io.StringIO)
+    assert read.read() == "p w\n"
+    assert stdin_of(target("h", VARIABLES, GROUPS)) is False
+    (tmp_path / "file").write_text("from a file\n")
+    monkeypatch.setenv("ANSIBLE_BECOME_PASSWORD_FILE", str(tmp_path / "file"))
+    assert target("h", VARIABLES, GROUPS).sudo_password == "from a file"
 
 
 def test_a_host_is_reached_as_ansible_reaches_it() -> None:
