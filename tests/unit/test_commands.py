@@ -98,7 +98,7 @@ def fab_refusal(words: tuple[str, ...], is_whole: bool = True) -> str:
         return "" if is_cut and not is_whole else str(error)
     if "-h" in words or "--list" in words:
         return ""
-    return "" if len(parsed) > 1 else "no task"
+    return "" if len(parsed) > 1 or not words else "no task"
 
 
 @pytest.mark.parametrize("command", of("fab"), ids=name)
