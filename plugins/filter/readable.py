@@ -1,16 +1,23 @@
 """Reads the variables of hosts so that one that cannot be filled in is named, and the others are still judged."""
 
+import json
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import jinja2
 
+# Ansible loads this file by itself; the checkout that it belongs to need not be installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from pylog.ops.preflight import ALL, UNREADABLE, verdict
+
+ROOT = Path(__file__).resolve().parents[2]
 # What Ansible itself brings is no business of preflight, but for how a host is reached.
 CONNECTION = ("ansible_host", "ansible_port", "ansible_become", "ansible_connection")
 OWN = ("__preflight_reading",)
 NOT_OURS = ("groups", "hostvars", "vars", "omit", "environment")
-UNREADABLE = "__preflight_unreadable"
-ALL = "*"
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401  a variable holds anything
@@ -55,9 +62,25 @@ def readable_variables(
     return found
 
 
+def judge_inventory(
+    hostvars: Mapping[str, Any], groups: Mapping[str, Iterable[str]], sources: Iterable[str]
+) -> dict[str, Any]:
+    """Return what `pylog.ops.preflight.verdict` says of an inventory and of the hosts that were read.
+
+    Inside Ansible's own process: no sudo of the control machine is involved, and no task has the inventory's secrets
+    among its arguments, so none has to be hidden.
+    """
+    members = {name: list(hosts) for name, hosts in groups.items()}
+    hosts = readable_variables(hostvars, [*members["all"], *({"localhost"} - {*members["all"]})])
+    question = {"groups": members, "hosts": hosts, "sources": list(sources)}
+    # As JSON's own types, which are all that Ansible keeps.
+    plain = json.loads(json.dumps(question, default=str))
+    return dict(json.loads(json.dumps(verdict(plain, ROOT / "roles"))))
+
+
 class FilterModule:
     """What Ansible looks for."""
 
     def filters(self) -> dict[str, Any]:
-        """Return the filters of this role by name."""
-        return {"readable_variables": readable_variables}
+        """Return the filters of this file by name."""
+        return {"readable_variables": readable_variables, "judge_inventory": judge_inventory}

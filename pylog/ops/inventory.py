@@ -141,7 +141,7 @@ def target(name: str, variables: Mapping[str, Any], groups: set[str]) -> Target:
 
 
 ROOT = Path(__file__).resolve().parents[2]
-# The filter of role preflight fills in templates and vaults, so that both judge the same values.
+# The filter that role preflight reads with fills in templates and vaults, so that both judge the same values.
 _QUESTION = "{{ {'groups': groups, 'hosts': hostvars | readable_variables(groups['all'], ['ansible_'])} }}"
 
 
@@ -157,7 +157,7 @@ def load(inventory: str) -> list[Target]:
     environment = {name: value for name, value in os.environ.items() if name != "ANSIBLE_FORCE_COLOR"} | {
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
         "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1",
-        "ANSIBLE_FILTER_PLUGINS": str(ROOT / "roles" / "preflight" / "filter_plugins"),
+        "ANSIBLE_FILTER_PLUGINS": str(ROOT / "plugins" / "filter"),
     }
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     start = done.stdout.find("{")

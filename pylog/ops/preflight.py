@@ -1,11 +1,10 @@
 """What is wrong with an inventory and its hosts, all of it at once, before any host is touched.
 
 Pure: the inventory's variables and the hosts' own readings come in, findings come out.  ``roles/preflight`` calls this
-module on the control machine and prints the table.
+module on the control machine, inside Ansible's own process, and prints the table.
 """
 
 import difflib
-import json
 import re
 import sys
 from collections import Counter
@@ -46,8 +45,6 @@ DISK_LABEL = "pylog-"
 UNREADABLE = "__preflight_unreadable"
 # What stands for the name of a variable where none of a host's could be read.
 ALL = "*"
-# Exit code that says "there are findings"; 1 is Python's own for a crash.
-FOUND = 3
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict, "path": str, "raw": object,
 }  # fmt: skip
@@ -595,19 +592,15 @@ def group_files(sources: Iterable[str]) -> list[str]:
     return sorted({path.name if path.is_dir() else path.stem for path in found})
 
 
-def main(roles: Path) -> int:
-    """Read groups and hostvars as JSON from stdin.
+def verdict(question: Mapping[str, Any], roles: Path) -> dict[str, Any]:
+    """Return the lines of the table of findings, none where all is well, and the addresses of all hosts.
 
-    Prints the table of findings and returns 3 if there are any; else prints the addresses of all hosts as JSON.
+    Args:
+        question: as `judge` takes it, with ``sources``, the paths of the inventories, in the place of ``files``.
+        roles: directory of the roles.
     """
-    question = json.load(sys.stdin)
-    findings = judge({**question, "files": group_files(question.get("sources", ()))}, roles)
-    if findings:
-        print("\n".join(table(findings)))
-        return FOUND
-    print(json.dumps(addresses(question["hosts"], load_specs(roles))))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    findings = judge({**question, "files": group_files(question["sources"])}, roles)
+    return {
+        "table": table(findings) if findings else [],
+        "addresses": addresses(question["hosts"], load_specs(roles)),
+    }

@@ -1,15 +1,22 @@
 """What preflight finds: a table of wrong inventories and hosts, each with the finding it must give."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from pylog.ops.preflight import DEFAULT_FACTOR, FOUND, Finding, Host, check_hosts, check_inventory, load_specs, table
+from pylog.ops.preflight import (
+    DEFAULT_FACTOR,
+    Finding,
+    Host,
+    check_hosts,
+    check_inventory,
+    group_files,
+    load_specs,
+    table,
+    verdict,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 SPECS = load_specs(ROOT / "roles")
@@ -222,11 +229,16 @@ def test_the_table_is_aligned() -> None:
     assert lines == ["host  check   found  wanted  remedy", "h1    memory  1 MiB  2 MiB   add memory"]
 
 
-def test_the_program_prints_the_table_and_says_so_with_its_exit_code() -> None:
-    reading = {"answer": facts(init="tini")}
-    hosts = {f"h{n}": variables(n) | {"__preflight_reading": reading} for n in (1, 2, 3)}
-    question = json.dumps({"groups": GROUPS, "hosts": hosts})
-    command = [sys.executable, "-m", "pylog.ops.preflight", "roles"]
-    done = subprocess.run(command, cwd=ROOT, input=question, capture_output=True, text=True, check=False)
-    assert done.returncode == FOUND, done.stderr
-    assert len(done.stdout.splitlines()) == 4
+def test_the_verdict_has_the_table_or_the_addresses() -> None:
+    def question(**changes: Any) -> dict[str, Any]:
+        reading = {"answer": facts(**changes)}
+        hosts = {f"h{n}": variables(n) | {"__preflight_reading": reading} for n in (1, 2, 3)}
+        return {"groups": GROUPS | {"all": list(hosts)}, "hosts": hosts, "sources": ["/no/hosts.yml"]}
+
+    assert len(verdict(question(init="tini"), ROOT / "roles")["table"]) == 4
+    good = verdict(question(), ROOT / "roles")
+    assert (good["table"], good["addresses"]["brokers"]["h1"]) == ([], ["h1:9092"])
+
+
+def test_a_file_of_group_vars_is_taken_with_its_ending_or_as_a_directory() -> None:
+    assert group_files([str(ROOT / "inventories/example/hosts.yml")]) == ["all", "live", "offline", "servers"]
