@@ -22,10 +22,10 @@ from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.data.throttles import Throttles
-from pylog.broker.groups.coordinator import SWEEP_S, GroupCoordinator
+from pylog.broker.groups.coordinator import SWEEP_S, CoordinatorConfig, GroupCoordinator
 from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
-from pylog.broker.settings import parse_broker_settings
+from pylog.broker.settings import parse_broker_settings, typed
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.group.records import TOPIC
 from pylog.log.directory import LogDirectory
@@ -98,7 +98,7 @@ async def _broker(directory: Path) -> tuple[Requests, GroupCoordinator]:
     )
     groups = GroupCoordinator(
         partitions,
-        settings,
+        typed(CoordinatorConfig, settings),
         metrics,
         now_ms=_now_ms,
         wall_ms=_now_ms,

@@ -3,27 +3,29 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pylog import __version__
 from pylog.broker.admin import AdminServer
 from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.config import BrokerConfig
+from pylog.broker.control.cluster import TopicPolicy
 from pylog.broker.control.membership import Membership
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.fetch import FetchHandler, NearReplicas
 from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.data.peers import PeerRequests
 from pylog.broker.data.produce import ProduceHandler
-from pylog.broker.data.replication import Replication
+from pylog.broker.data.replication import Replication, ReplicationConfig
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.flusher import Flusher
-from pylog.broker.groups.coordinator import GroupCoordinator
+from pylog.broker.groups.coordinator import CoordinatorConfig, GroupCoordinator
 from pylog.broker.lifecycle import BrokerState, Lifecycle
-from pylog.broker.listeners import Listeners
-from pylog.broker.maintenance import Maintenance
+from pylog.broker.listeners import ListenerLimits, Listeners
+from pylog.broker.maintenance import Maintenance, MaintenanceConfig
 from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
-from pylog.broker.settings import RACK_AWARE_SELECTOR, Value
+from pylog.broker.settings import RACK_AWARE_SELECTOR, Value, typed
 from pylog.broker.status import Status
 from pylog.broker.watchdog import Watchdog, notify
 from pylog.errors import PylogError
@@ -37,6 +39,20 @@ _logger = logging.getLogger(__name__)
 
 DEFAULT_HANG_LIMIT_S = 6.0
 """How long the loop may hang before the process ends itself, where no session time-out says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """The settings that belong to no single part; see `pylog.broker.settings`."""
+
+    fetch_max_bytes: int
+    replica_selector_class: str
+    controlled_shutdown_max_wait_ms: int
+
+    @property
+    def is_rack_aware(self) -> bool:
+        """Whether consumers may read from a replica in their rack."""
+        return self.replica_selector_class == RACK_AWARE_SELECTOR
 
 
 class Broker:
@@ -54,6 +70,8 @@ class Broker:
         self.config = config
         self.broker_id = broker_id
         self.settings: Mapping[str, Value] = settings
+        self.topic_policy = typed(TopicPolicy, settings)
+        self._settings = typed(BrokerSettings, settings)
         self.exit_code = 0
         self._stop = stop
         self.lifecycle = Lifecycle()
@@ -76,15 +94,14 @@ class Broker:
         self._flusher = Flusher(now_ms=steady_ms, synced=self._synced)
         partitions.on_unsynced = self._flusher.unsynced
         self._throttles = Throttles(broker_id, settings, partitions, steady_ms)
-        is_rack_aware = settings["replica.selector.class"] == RACK_AWARE_SELECTOR
         self._fetch = FetchHandler(
             partitions,
             metrics,
-            max_bytes=int(settings["fetch.max.bytes"]),
+            max_bytes=self._settings.fetch_max_bytes,
             now_ms=steady_ms,
             advanced=self.acknowledgements.changed,
             throttles=self._throttles,
-            near=NearReplicas(broker_id, partitions) if is_rack_aware else None,
+            near=NearReplicas(broker_id, partitions) if self._settings.is_rack_aware else None,
         )
         self._produce = ProduceHandler(
             partitions,
@@ -96,7 +113,7 @@ class Broker:
         self._replication = Replication(
             broker_id,
             partitions,
-            settings,
+            typed(ReplicationConfig, settings),
             metrics,
             now_ms=steady_ms,
             secret=config.cluster_secret,
@@ -108,7 +125,7 @@ class Broker:
         )
         self.groups = GroupCoordinator(
             partitions,
-            settings,
+            typed(CoordinatorConfig, settings),
             metrics,
             now_ms=steady_ms,
             wall_ms=wall_ms,
@@ -122,6 +139,7 @@ class Broker:
         self._peer_requests = PeerRequests(config.cluster_secret, self._fetch, membership.answer)
         self._listeners = Listeners(
             config,
+            typed(ListenerLimits, settings),
             metrics,
             clients=self._requests,
             brokers=self._peer_requests,
@@ -131,7 +149,7 @@ class Broker:
             directory,
             partitions,
             self._produce,
-            settings,
+            typed(MaintenanceConfig, settings),
             metrics,
             now_ms=wall_ms,
             is_retention_ours=config.is_standalone,
@@ -169,7 +187,7 @@ class Broker:
         """Let others take over, stop serving, leave the cluster, close the logs cleanly."""
         notify("STOPPING=1")
         if self.lifecycle.is_running:
-            await self.membership.hand_over(int(self.settings["controlled.shutdown.max.wait.ms"]) / 1000)
+            await self.membership.hand_over(self._settings.controlled_shutdown_max_wait_ms / 1000)
         self.lifecycle.become(BrokerState.STOPPING)
         self._listeners.close_clients()
         await self.membership.leave()

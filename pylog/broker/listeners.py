@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from pylog.broker.config import BrokerConfig, ListenerConfig
@@ -13,12 +14,21 @@ from pylog.net.listener import Listener
 _logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerLimits:
+    """The settings of each listener; see `pylog.broker.settings`."""
+
+    socket_request_max_bytes: int
+    max_connections: int
+
+
 class Listeners:
     """Both listeners; a standalone broker has none for other brokers."""
 
     def __init__(
         self,
         config: BrokerConfig,
+        limits: ListenerLimits,
         metrics: Metrics,
         *,
         clients: FrameHandler,
@@ -28,13 +38,15 @@ class Listeners:
         """Make them, not listening yet.
 
         Args:
-            config: addresses and limits.
+            config: addresses.
+            limits: of each listener.
             metrics: where open connections are counted.
             clients: handles what clients send.
             brokers: handles what other brokers send.
             client_delay_ms: see `Quotas.connection_delay_ms`.
         """
         self._config = config
+        self._limits = limits
         self._metrics = metrics
         self._client = self._listener("client", clients, client_delay_ms)
         self._internal = self._listener("internal", brokers, lambda host: 0) if config.internal else None
@@ -75,12 +87,11 @@ class Listeners:
         return NodeAddress(self._config.broker_id, config.advertised_host, port)
 
     def _listener(self, name: str, handler: FrameHandler, delay_ms: Callable[[str], int]) -> Listener:
-        settings = self._config.settings
         listener = Listener(
             name,
             handler,
-            max_frame_bytes=int(settings["socket.request.max.bytes"]),
-            max_connections=int(settings["max.connections"]),
+            max_frame_bytes=self._limits.socket_request_max_bytes,
+            max_connections=self._limits.max_connections,
             on_event=partial(_log_connection, name),
             delay_ms=delay_ms,
         )

@@ -7,13 +7,13 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.retention_clock import RetentionClock
-from pylog.broker.settings import Value
 from pylog.broker.tasks import Tasks
 from pylog.errors import CorruptRecords, StorageError
 from pylog.faults import PART_FAILED, code_of
@@ -39,6 +39,17 @@ RETENTION_S = 300.0
 """How often a standalone broker applies retention; in a cluster cron does, see the role `retention`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceConfig:
+    """The settings of upkeep; see `pylog.broker.settings`."""
+
+    log_flush_offset_checkpoint_interval_ms: int
+    log_cleaner_backoff_ms: int
+    log_scrub_interval_ms: int
+    log_disk_alarm_percent: int
+    log_disk_high_watermark_percent: int
+
+
 class Maintenance:
     """Runs until stopped; see the module."""
 
@@ -47,7 +58,7 @@ class Maintenance:
         directory: LogDirectory,
         partitions: Partitions,
         produce: ProduceHandler,
-        settings: Mapping[str, Value],
+        config: MaintenanceConfig,
         metrics: Metrics,
         *,
         now_ms: Callable[[], int],
@@ -56,7 +67,7 @@ class Maintenance:
         self._directory = directory
         self._partitions = partitions
         self._produce = produce
-        self._settings = settings
+        self._config = config
         self._now_ms = now_ms
         self._clock = RetentionClock(now_ms)
         self._is_retention_ours = is_retention_ours
@@ -88,14 +99,14 @@ class Maintenance:
 
     def start(self) -> None:
         """Begin."""
-        interval_ms = int(self._settings["log.flush.offset.checkpoint.interval.ms"])
+        config = self._config
         duties: list[tuple[float, Callable[[], Any]]] = [
             (TICK_S, self._start_jobs),
             (DISK_LOOK_S, self._look_at_disk),
-            (interval_ms / 1000, self._checkpoint),
-            (int(self._settings["log.cleaner.backoff.ms"]) / 1000, self._compact),
+            (config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint),
+            (config.log_cleaner_backoff_ms / 1000, self._compact),
         ]
-        if int(self._settings["log.scrub.interval.ms"]) >= 0:
+        if config.log_scrub_interval_ms >= 0:
             duties.append((SCRUB_LOOK_S, self._scrub))
         if self._is_retention_ours:
             duties.append((RETENTION_S, self._retain))
@@ -199,11 +210,11 @@ class Maintenance:
         used_blocks = found.f_blocks - found.f_bfree
         used = used_blocks / max(used_blocks + found.f_bavail, 1)
         self._disk_used.value = used
-        alarm = int(self._settings["log.disk.alarm.percent"]) / 100
+        alarm = self._config.log_disk_alarm_percent / 100
         if (used >= alarm) != self._disk_alarm.value:
             self._disk_alarm.value = used >= alarm
             _logger.warning("disk alarm=%s used=%.3f from=%.2f", "on" if used >= alarm else "off", used, alarm)
-        limit = int(self._settings["log.disk.high.watermark.percent"]) / 100
+        limit = self._config.log_disk_high_watermark_percent / 100
         is_full = used >= limit
         if is_full != self._produce.is_disk_full:
             _logger.warning("disk used=%.3f limit=%.2f produce=%s", used, limit, "refused" if is_full else "accepted")
@@ -222,7 +233,7 @@ class Maintenance:
 
     async def _scrub(self) -> None:
         """Read the closed segment again that was checked longest ago, if it is due."""
-        now_ms, interval_ms = self._now_ms(), int(self._settings["log.scrub.interval.ms"])
+        now_ms, interval_ms = self._now_ms(), self._config.log_scrub_interval_ms
         due = [
             (checked_ms(segment), log, segment)
             for partition in self._partitions

@@ -6,12 +6,18 @@ dataclasses.  A setting that is not here does not exist: an unknown name is an e
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from typing import TYPE_CHECKING, TypeVar
 
 from pylog.cluster.topics import UNCLEAN_ELECTION
 from pylog.errors import ConfigError
 from pylog.log.config import COMPRESSION_TYPES, LogConfig
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+ConfigT = TypeVar("ConfigT", bound="DataclassInstance")
 
 _HOUR_MS = 3_600_000
 _MAX_INT32 = 2**31 - 1
@@ -475,6 +481,16 @@ def parse_broker_settings(given: Mapping[str, object]) -> dict[str, Value]:
     if faults:
         raise ConfigError("\n".join(faults))
     return values
+
+
+def typed(config: type[ConfigT], settings: Mapping[str, Value]) -> ConfigT:
+    """Return a part's own dataclass, filled from *settings*.
+
+    Args:
+        config: each field is named after a setting, with ``_`` for ``.``.
+        settings: of a broker, all of them.
+    """
+    return config(**{field.name: settings[field.name.replace("_", ".")] for field in fields(config)})
 
 
 def check_topic_configs(configs: Mapping[str, str | None]) -> None:

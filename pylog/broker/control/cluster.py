@@ -1,6 +1,7 @@
 """What the handlers of this wing use of the broker."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from pylog.broker.data.partitions import Partitions
@@ -9,18 +10,29 @@ from pylog.wire.api import Message
 from pylog.wire.api.message import Request
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPolicy:
+    """What this broker lets clients do to topics, and what it fills in; see `pylog.broker.settings`."""
+
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    num_partitions: int
+
+
 class Cluster(Protocol):
     """The cluster, as this broker knows it.
 
     Attributes:
         broker_id: of this broker.
         partitions: hosted here, under the newest image.
-        settings: of this broker.
+        settings: of this broker, as DescribeConfigs shows them.
+        topic_policy: of this broker.
     """
 
     broker_id: int
     partitions: Partitions
     settings: Mapping[str, Value]
+    topic_policy: TopicPolicy
 
     @property
     def controller_id(self) -> int:

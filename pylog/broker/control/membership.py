@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pylog.broker.config import STORE, BrokerConfig
 from pylog.broker.control import elections, formats, producer_ids, reassignments, topics
@@ -13,11 +14,11 @@ from pylog.broker.control.link import ControllerLink
 from pylog.broker.control.producer_ids import ProducerIds
 from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.data.peers import PeerClient
-from pylog.broker.settings import check_topic_configs
+from pylog.broker.settings import check_topic_configs, typed
 from pylog.broker.tasks import Tasks
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import ClusterImage
-from pylog.cluster.topics import UNCLEAN_ELECTION, ClusterConfig
+from pylog.cluster.topics import ClusterConfig
 from pylog.cluster.znodes import BrokerRegistration, consumer_ids_path, is_node_name
 from pylog.errors import ApiError, ErrorCode, PylogError
 from pylog.log.directory import LogDirectory
@@ -42,6 +43,16 @@ RECOVERY_REPORT_S = 0.5
 
 HAND_OVER_RETRY_S = 0.2
 HAND_OVER_GRACE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """The settings by which this broker decides when it is the controller; see `pylog.broker.settings`."""
+
+    num_partitions: int
+    default_replication_factor: int
+    unclean_leader_election_enable: bool
+    unclean_recovery_wait_ms: int
 
 
 class Membership:
@@ -124,13 +135,13 @@ class Membership:
         registration = BrokerRegistration(
             config.broker_id, client, internal, config.rack, directory.cluster_id, directory.was_clean
         )
-        settings = config.settings
+        settings = typed(ControllerConfig, config.settings)
         cluster_config = ClusterConfig(
-            num_partitions=int(settings["num.partitions"]),
-            replication_factor=int(settings["default.replication.factor"]),
+            num_partitions=settings.num_partitions,
+            replication_factor=settings.default_replication_factor,
             check_configs=check_topic_configs,
-            unclean_elections=bool(settings[UNCLEAN_ELECTION]),
-            unclean_recovery_wait_ms=int(settings["unclean.recovery.wait.ms"]),
+            unclean_elections=settings.unclean_leader_election_enable,
+            unclean_recovery_wait_ms=settings.unclean_recovery_wait_ms,
         )
         call = self._loop.call_soon_threadsafe
         self._agent = ClusterAgent(
@@ -143,7 +154,7 @@ class Membership:
             on_failure=lambda error: _ignore(call(self._on_failure, error)),
         )
         peer = self._clients[1] if self._clients else None
-        self._link = ControllerLink(config.broker_id, self._agent, self.images, peer, settings)
+        self._link = ControllerLink(config.broker_id, self._agent, self.images, peer, config.settings)
         self._agent.start()
         directory.join(self._agent.cluster_id)
 

@@ -41,7 +41,7 @@ def handle_metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) 
         topics = [_describe_topic(image, topic) for topic in image.topics.values()]
     else:
         topics = [_describe_requested(image, requested, missing, caller.version) for requested in request.topics]
-    may_create = request.allow_auto_topic_creation and cluster.settings["auto.create.topics.enable"]
+    may_create = request.allow_auto_topic_creation and cluster.topic_policy.auto_create_topics_enable
     if missing and may_create:
         _create_missing(cluster, missing)
         for row in topics:

@@ -39,7 +39,7 @@ from pylog.wire.api.topics import (
 
 def handle_create(cluster: Cluster, request: CreateTopicsRequest, caller: Caller) -> Answer:
     """Let the controller create topics, as far as the client's quota allows."""
-    topics, default_count = cluster.partitions.image.topics, int(cluster.settings["num.partitions"])
+    topics, default_count = cluster.partitions.image.topics, cluster.topic_policy.num_partitions
 
     def partition_count(topic: CreatableTopic) -> int:
         if topic.name in topics:
@@ -276,7 +276,7 @@ def _is_grown(context: ControlContext, request: CreatePartitionsRequest, respons
 
 def handle_delete(cluster: Cluster, request: DeleteTopicsRequest, caller: Caller) -> Answer:
     """Let the controller delete topics, as far as the client's quota allows."""
-    if not cluster.settings["delete.topic.enable"]:
+    if not cluster.topic_policy.delete_topic_enable:
         raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     image = cluster.partitions.image
 

@@ -7,13 +7,13 @@ their CRC was checked; where the logs differ, the follower cuts its own by leade
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 
 from pylog.broker.clock import wall_ms
 from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.data.peers import PeerClient
 from pylog.broker.data.throttles import Throttles
-from pylog.broker.settings import Value
 from pylog.broker.tasks import Tasks
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
@@ -42,6 +42,15 @@ _Wish = tuple[Partition, Leader | None, IsrRequest]
 """For other in-sync replicas; without `Leader` it is a follower's, to be none of them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationConfig:
+    """The settings of followers' fetches; see `pylog.broker.settings`."""
+
+    replica_fetch_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_socket_timeout_ms: int
+
+
 class Replication:
     """Both sides of replication for one broker."""
 
@@ -49,7 +58,7 @@ class Replication:
         self,
         broker_id: int,
         partitions: Partitions,
-        settings: Mapping[str, Value],
+        config: ReplicationConfig,
         metrics: Metrics,
         *,
         now_ms: Callable[[], int],
@@ -65,7 +74,7 @@ class Replication:
         Args:
             broker_id: ours.
             partitions: hosted here.
-            settings: this broker's.
+            config: sizes and times of fetches.
             metrics: where to count.
             now_ms: a steady clock.
             secret: by which brokers know each other.
@@ -77,7 +86,7 @@ class Replication:
         """
         self._broker_id = broker_id
         self._partitions = partitions
-        self._settings = settings
+        self._config = config
         self._now_ms = now_ms
         self._secret = secret
         self._broker_epoch = broker_epoch
@@ -141,7 +150,7 @@ class Replication:
         log = partition.log
         if log is None or log.offline is not None:
             return None
-        max_bytes = self._throttles.most(partition, int(self._settings["replica.fetch.max.bytes"]))
+        max_bytes = self._throttles.most(partition, self._config.replica_fetch_max_bytes)
         if not max_bytes:
             return None
         return FetchPartition(
@@ -162,12 +171,12 @@ class Replication:
     @property
     def wait_ms(self) -> int:
         """How long a fetch waits for data; also how late we hear of a high watermark when nothing is written."""
-        return int(self._settings["replica.fetch.wait.max.ms"])
+        return self._config.replica_fetch_wait_max_ms
 
     @property
     def timeout_s(self) -> float:
         """How long a leader may take to answer."""
-        return int(self._settings["replica.socket.timeout.ms"]) / 1000
+        return self._config.replica_socket_timeout_ms / 1000
 
     @property
     def broker_id(self) -> int:

@@ -7,12 +7,12 @@ written to, the members that want an answer.
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.groups.shard import GroupContext, Shard
 from pylog.broker.groups.topic import OffsetsTopic
-from pylog.broker.settings import Value
 from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode
 from pylog.group import records as group_records
@@ -42,6 +42,19 @@ MAX_GROUP_ID_CHARACTERS = 8191
 """Four bytes each still fit into the length of a string in the topic's records."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorConfig:
+    """The settings of groups; see `pylog.broker.settings`."""
+
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_initial_rebalance_delay_ms: int
+    offset_metadata_max_bytes: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+
+
 class GroupCoordinator:
     """See the module.
 
@@ -52,7 +65,7 @@ class GroupCoordinator:
     def __init__(
         self,
         partitions: Partitions,
-        settings: Mapping[str, Value],
+        config: CoordinatorConfig,
         metrics: Metrics,
         *,
         now_ms: Callable[[], int],
@@ -65,7 +78,7 @@ class GroupCoordinator:
 
         Args:
             partitions: hosted here.
-            settings: of this broker.
+            config: bounds of groups, and of the topic that keeps them.
             metrics: where groups and commits are counted.
             now_ms: the steady clock.
             wall_ms: the clock for records.
@@ -77,17 +90,22 @@ class GroupCoordinator:
         self._partitions = partitions
         self._now_ms = now_ms
         self._tasks = Tasks()
-        self.topic = OffsetsTopic(partitions, settings, self._tasks)
-        self._config = GroupConfig(
-            min_session_timeout_ms=int(settings["group.min.session.timeout.ms"]),
-            max_session_timeout_ms=int(settings["group.max.session.timeout.ms"]),
-            max_size=int(settings["group.max.size"]),
-            initial_rebalance_delay_ms=int(settings["group.initial.rebalance.delay.ms"]),
+        self.topic = OffsetsTopic(
+            partitions,
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            self._tasks,
         )
-        self._max_metadata_bytes = int(settings["offset.metadata.max.bytes"])
+        self._group_config = GroupConfig(
+            min_session_timeout_ms=config.group_min_session_timeout_ms,
+            max_session_timeout_ms=config.group_max_session_timeout_ms,
+            max_size=config.group_max_size,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        )
+        self._max_metadata_bytes = config.offset_metadata_max_bytes
         commits = metrics.counter("pylog_offset_commits_total", "Offsets committed by groups.")
         self._context = GroupContext(
-            partitions, acknowledgements, appended, now_ms, wall_ms, self._config, self._tasks, commits
+            partitions, acknowledgements, appended, now_ms, wall_ms, self._group_config, self._tasks, commits
         )
         self._shards: dict[int, Shard] = {}
         self._known_topics: Mapping[str, uuid.UUID] = {}
@@ -169,7 +187,7 @@ class GroupCoordinator:
         if group is None:
             if request.member_id:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {request.group_id} has no members")
-            group = shard.groups[request.group_id] = Group(request.group_id, self._config)
+            group = shard.groups[request.group_id] = Group(request.group_id, self._group_config)
         client_id = client_id[:MAX_NAME_CHARACTERS]
         new_member_id = f"{request.group_instance_id or client_id}-{uuid.uuid4()}"
         joiner = Joiner(client_id, client_host, version, new_member_id)

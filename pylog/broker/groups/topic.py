@@ -1,10 +1,9 @@
 """The topic that keeps groups, `__consumer_offsets`: creating it, and which broker coordinates a group."""
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 
 from pylog.broker.data.partitions import Partitions
-from pylog.broker.settings import Value
 from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode
 from pylog.group import records as group_records
@@ -29,18 +28,18 @@ OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "produ
 class OffsetsTopic:
     """See the module."""
 
-    def __init__(self, partitions: Partitions, settings: Mapping[str, Value], tasks: Tasks) -> None:
+    def __init__(self, partitions: Partitions, partition_count: int, replication_factor: int, tasks: Tasks) -> None:
         self._partitions = partitions
         self._tasks = tasks
         self._is_being_created = False
-        factor, configs = int(settings["offsets.topic.replication.factor"]), dict(OFFSETS_TOPIC_CONFIGS)
-        if factor > 2:
+        configs = dict(OFFSETS_TOPIC_CONFIGS)
+        if replication_factor > 2:
             # A commit that only one replica has is lost with it, whatever other topics ask for.
             configs["min.insync.replicas"] = "2"
         self._topic = CreatableTopic(
             name=group_records.TOPIC,
-            num_partitions=int(settings["offsets.topic.num.partitions"]),
-            replication_factor=factor,
+            num_partitions=partition_count,
+            replication_factor=replication_factor,
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
         )
 

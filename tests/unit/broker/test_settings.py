@@ -1,10 +1,21 @@
 """The table of settings: defaults, bounds, precedence, and that topics and brokers agree on it."""
 
+import dataclasses
+from typing import Any
+
 import pytest
 
 from pylog.broker.apis import APIS
+from pylog.broker.broker import BrokerSettings
+from pylog.broker.control.cluster import TopicPolicy
+from pylog.broker.control.membership import ControllerConfig
+from pylog.broker.data.replication import ReplicationConfig
+from pylog.broker.groups.coordinator import CoordinatorConfig
+from pylog.broker.listeners import ListenerLimits
+from pylog.broker.maintenance import MaintenanceConfig
 from pylog.broker.settings import (
     SETTINGS,
+    Kind,
     Source,
     broker_places,
     broker_settings,
@@ -12,6 +23,7 @@ from pylog.broker.settings import (
     log_config,
     parse_broker_settings,
     topic_settings,
+    typed,
 )
 from pylog.errors import ConfigError
 from pylog.log.config import LogConfig
@@ -94,3 +106,24 @@ def test_only_what_topics_inherit_and_what_comes_with_a_task_is_set_while_runnin
     fixed = {"num.partitions", "socket.request.max.bytes", "max.connections", "group.max.size", "fetch.max.bytes"}
     assert {name for name, setting in SETTINGS.items() if setting.topic and not setting.is_dynamic} == set()
     assert fixed <= {name for name, setting in SETTINGS.items() if not setting.is_dynamic}
+
+
+PART_CONFIGS = [
+    BrokerSettings,
+    ControllerConfig,
+    CoordinatorConfig,
+    ListenerLimits,
+    MaintenanceConfig,
+    ReplicationConfig,
+    TopicPolicy,
+]
+
+
+@pytest.mark.parametrize("config", PART_CONFIGS)
+def test_a_part_s_own_settings_have_the_names_and_types_of_the_table(config: Any) -> None:
+    types = {Kind.BOOLEAN: bool, Kind.STRING: str, Kind.INT: int, Kind.LONG: int, Kind.DOUBLE: float}
+    values = typed(config, parse_broker_settings({}))
+    for field in dataclasses.fields(config):
+        setting = SETTINGS[field.name.replace("_", ".")]
+        assert field.type is types[setting.kind], field.name
+        assert getattr(values, field.name) == setting.default

@@ -13,7 +13,7 @@ from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.data.peers import PeerClient
 from pylog.broker.data.throttles import Throttles
-from pylog.broker.settings import parse_broker_settings
+from pylog.broker.settings import parse_broker_settings, typed
 from pylog.cluster.image import ClusterImage
 from pylog.errors import ApiError, ErrorCode
 from pylog.metrics import Metrics
@@ -200,9 +200,18 @@ def test_a_follower_waits_for_as_long_as_it_is_told_to(tmp_path: Path, monkeypat
 
         monkeypatch.setattr(replication, "PeerClient", Leader)
         following = replication.Replication(
-            1, partitions, settings, Metrics(), now_ms=lambda: 0, secret=b"", broker_epoch=lambda: 7, ask_isr=unused,
-            changed=lambda key: None, sync=unsynced, throttles=Throttles(1, settings, partitions, lambda: 0),
-        )  # fmt: skip
+            1,
+            partitions,
+            typed(replication.ReplicationConfig, settings),
+            Metrics(),
+            now_ms=lambda: 0,
+            secret=b"",
+            broker_epoch=lambda: 7,
+            ask_isr=unused,
+            changed=lambda key: None,
+            sync=unsynced,
+            throttles=Throttles(1, settings, partitions, lambda: 0),
+        )
         following.image_applied()
         assert await asyncio.wait_for(asked.get(), 10) == (70.0, 40, 70.0)
         await following.stop()

@@ -11,9 +11,9 @@ import pytest
 
 from pylog.broker.data import replication as replication_module
 from pylog.broker.data.partitions import Partition, Partitions
-from pylog.broker.data.replication import Replication
+from pylog.broker.data.replication import Replication, ReplicationConfig
 from pylog.broker.data.throttles import Throttles
-from pylog.broker.settings import parse_broker_settings
+from pylog.broker.settings import parse_broker_settings, typed
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ErrorCode, StorageError
@@ -79,9 +79,18 @@ def wishes(
 
     settings = parse_broker_settings({})
     taker = Replication(
-        OURS, partitions, settings, Metrics(), now_ms=lambda: 1000, secret=b"", broker_epoch=lambda: 11,
-        ask_isr=ask_isr, changed=lambda key: None, sync=sync, throttles=Throttles(1, settings, partitions, lambda: 0),
-    )  # fmt: skip
+        OURS,
+        partitions,
+        typed(ReplicationConfig, settings),
+        Metrics(),
+        now_ms=lambda: 1000,
+        secret=b"",
+        broker_epoch=lambda: 11,
+        ask_isr=ask_isr,
+        changed=lambda key: None,
+        sync=sync,
+        throttles=Throttles(1, settings, partitions, lambda: 0),
+    )
     follower = partitions.get("t", 0)
     assert follower is not None
     for answer in answers:

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from pylog.broker.data.partitions import Partition, Partitions
-from pylog.broker.data.replication import Replication
+from pylog.broker.data.replication import Replication, ReplicationConfig
 from pylog.broker.data.throttles import Throttles
-from pylog.broker.settings import parse_broker_settings
+from pylog.broker.settings import parse_broker_settings, typed
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
@@ -31,9 +31,18 @@ def replication(directory: Path) -> Replication:
         raise AssertionError("nothing is to be synced")
 
     return Replication(
-        1, partitions, settings, Metrics(), now_ms=lambda: 0, secret=b"", broker_epoch=lambda: 1, ask_isr=ask_isr,
-        changed=lambda key: None, sync=sync, throttles=Throttles(1, settings, partitions, lambda: 0),
-    )  # fmt: skip
+        1,
+        partitions,
+        typed(ReplicationConfig, settings),
+        Metrics(),
+        now_ms=lambda: 0,
+        secret=b"",
+        broker_epoch=lambda: 1,
+        ask_isr=ask_isr,
+        changed=lambda key: None,
+        sync=sync,
+        throttles=Throttles(1, settings, partitions, lambda: 0),
+    )
 
 
 def answered(epoch: int, offset: int, **result: object) -> tuple[FetchPartition, FetchResult[memoryview]]:

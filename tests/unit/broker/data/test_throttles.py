@@ -10,9 +10,9 @@ import pytest
 
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Partitions
-from pylog.broker.data.replication import Replication
+from pylog.broker.data.replication import Replication, ReplicationConfig
 from pylog.broker.data.throttles import Throttles
-from pylog.broker.settings import parse_broker_settings
+from pylog.broker.settings import parse_broker_settings, typed
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
@@ -163,9 +163,18 @@ def test_what_a_follower_took_is_charged_by_what_it_had_when_it_asked(tmp_path: 
     assert partition is not None
     unused: Any = None
     taker = Replication(
-        FOLLOWER, pair.partitions, parse_broker_settings({}), Metrics(), now_ms=lambda: 0, secret=b"",
-        broker_epoch=lambda: 7, ask_isr=unused, changed=lambda key: None, sync=unused, throttles=pair.throttles,
-    )  # fmt: skip
+        FOLLOWER,
+        pair.partitions,
+        typed(ReplicationConfig, parse_broker_settings({})),
+        Metrics(),
+        now_ms=lambda: 0,
+        secret=b"",
+        broker_epoch=lambda: 7,
+        ask_isr=unused,
+        changed=lambda key: None,
+        sync=unused,
+        throttles=pair.throttles,
+    )
     asked, view = taker.question(partition), batch(value=b"v" * 2 * rate)
     assert asked is not None
     assert taker.take(

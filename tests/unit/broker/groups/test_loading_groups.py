@@ -8,9 +8,9 @@ import pytest
 
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Partition, Partitions
-from pylog.broker.groups.coordinator import GroupCoordinator
+from pylog.broker.groups.coordinator import CoordinatorConfig, GroupCoordinator
 from pylog.broker.groups.offsets import FORGET_REST_MS
-from pylog.broker.settings import parse_broker_settings
+from pylog.broker.settings import parse_broker_settings, typed
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode
 from pylog.group.records import TOPIC, CommittedOffset, OffsetKey, decode_key, encode_offset
@@ -34,7 +34,7 @@ class Coordinating:
         self.acknowledgements = Acknowledgements(lambda: 0)
         self.groups = GroupCoordinator(
             self.partitions,
-            settings,
+            typed(CoordinatorConfig, settings),
             Metrics(),
             now_ms=lambda: 0,
             wall_ms=lambda: 0,
