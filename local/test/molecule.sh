@@ -8,15 +8,13 @@
 scenario=${1:?usage: molecule.sh SCENARIO}
 directory="$ROOT/molecule/$scenario"
 [[ -f "$directory/molecule.yml" ]] || die "there is no scenario $scenario: molecule/$scenario/molecule.yml is missing"
-[[ -f "$directory/min_tests" ]] || die "molecule/$scenario/min_tests must say how many tests verify has at least"
+[[ -f "$directory/scenario.sh" ]] || die "molecule/$scenario/scenario.sh must say how many tests verify has at least"
 lock_checkout
 
-# Hosts of its own choice, where a scenario needs others than `make up` makes.
-export PYLOG_HOSTS=""
-[[ ! -f "$directory/hosts" ]] || PYLOG_HOSTS=$(<"$directory/hosts")
-# And the image of `make up`, where what another scenario shows of bare hosts need not take its minutes again.
-[[ ! -f "$directory/image" ]] || HOST_IMAGE=$(<"$directory/image")
-export HOST_IMAGE="${HOST_IMAGE:-bare}"
+. molecule/shared/scenario.sh
+# shellcheck source=/dev/null
+. "$directory/scenario.sh"
+export PYLOG_HOSTS="$hosts" HOST_IMAGE="$image"
 export PYLOG_HOSTS_SET="molecule-${scenario//_/-}"
 export PYLOG_HOSTS_FILE="$STATE/$PYLOG_HOSTS_SET/hosts.json"
 export PYLOG_JUNIT_XML="$STATE/results/molecule-$scenario.xml"
@@ -44,7 +42,7 @@ finish() {
 local/setup.sh
 local/hosts/image.sh
 "$VENV/bin/python" local/wheelhouse.py
-[[ ! -x "$directory/before.sh" ]] || "$directory/before.sh"
+before
 python3 -m local.hosts --set "$PYLOG_HOSTS_SET" destroy # left by a run that was killed
 trap finish EXIT
 # shellcheck disable=SC2086  # a list of words
@@ -62,9 +60,7 @@ for secret in "$STATE"/*.secret; do
   if [[ -s "$secret" ]] && grep -qF -f "$secret" "$log"; then die "the secret of $secret stands in $log"; fi
 done
 
-empty_plays=(molecule/shared/empty_plays)
-[[ ! -f "$directory/empty_plays" ]] || empty_plays+=("$directory/empty_plays")
-tested=$("$VENV/bin/python" -m local.test.molecule_log "$log" "$PYLOG_JUNIT_XML" "$(<"$directory/min_tests")" \
+tested=$("$VENV/bin/python" -m local.test.molecule_log "$log" "$PYLOG_JUNIT_XML" "$min_tests" \
   "${empty_plays[@]}") ||
   die "Molecule ended well without having tested enough"
 say "$tested"

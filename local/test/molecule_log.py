@@ -1,6 +1,6 @@
 """Decide from its log and its test report whether a green Molecule run tested anything.
 
-    molecule_log.py LOG JUNIT_XML MIN_TESTS [EMPTY_PLAYS]
+    python -m local.test.molecule_log LOG JUNIT_XML MIN_TESTS [EMPTY_PLAY...]
 
 Molecule ends with exit code 0 when a play matched no host, when a playbook is missing, when no test was collected,
 and when idempotence found no recap to read. Each of these is an error here. EMPTY_PLAYS names, a line each, the plays
@@ -104,8 +104,7 @@ def count_tests(report: Path) -> int:
 
 def main(arguments: list[str]) -> int:
     """Print what is wrong, or one line that says what was tested."""
-    log_path, report_path, min_tests, *lists = arguments
-    empty_plays = [line for path in lists for line in Path(path).read_text().splitlines() if line]
+    log_path, report_path, min_tests, *empty_plays = arguments
     tests = count_tests(Path(report_path))
     log = Path(log_path).read_text(errors="replace")
     found = problems(log, tests, int(min_tests), empty_plays)

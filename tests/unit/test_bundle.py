@@ -299,10 +299,14 @@ def test_every_directory_that_a_release_declares_is_read_by_preflight() -> None:
     assert declared - {*OWN_PATHS} == set()
 
 
-def test_the_cluster_scenario_counts_its_tests() -> None:
-    minimum = int((ROOT / "molecule" / "cluster" / "min_tests").read_text())
-    assert minimum > 0
-    assert yaml.safe_load((ROOT / "molecule" / "cluster" / "molecule.yml").read_text()) is not None
+@pytest.mark.parametrize("path", sorted(ROOT.glob("molecule/*/molecule.yml")), ids=lambda path: path.parent.name)
+def test_a_scenario_counts_its_tests(path: Path) -> None:
+    [minimum] = re.findall(r"^min_tests=(\d+)$", path.with_name("scenario.sh").read_text(), re.MULTILINE)
+    assert int(minimum) > 0
+    # Those of `cluster` are what all scenarios have unless they say otherwise.
+    tests = yaml.safe_load(path.read_text()).get("verifier", {}).get("directory", f"/tests/rolls/{path.parent.name}")
+    assert tests.endswith(f"/tests/rolls/{path.parent.name}")
+    assert path.parent.name == "cluster" or any((ROOT / "tests/rolls" / path.parent.name).glob("test_*.py"))
 
 
 def test_the_page_of_variables_is_up_to_date() -> None:

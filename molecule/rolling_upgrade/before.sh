@@ -1,2 +1,0 @@
-#!/usr/bin/env bash
-exec local/test/previous.sh

@@ -1,0 +1,17 @@
+# shellcheck shell=bash disable=SC2034  # local/test/molecule.sh reads it
+# What a scenario is, unless its own scenario.sh says something else.
+# Names of its hosts; none: those of `make up`.
+hosts=''
+# `packages` is the image of `make up`, for a scenario that shows nothing of bare hosts.
+image=${HOST_IMAGE:-bare}
+# How many tests `verify` must run at least.
+min_tests=1
+# Plays for which it has no hosts on purpose.
+empty_plays=(
+  "Serve schemas"
+  "Mirror another datacenter's topics"
+  "Count what passes each tier"
+  "Run the standalone cluster of Spark"
+)
+# Runs before the hosts are created.
+before() { :; }
