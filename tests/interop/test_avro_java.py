@@ -35,7 +35,9 @@ class Judge:
 
     def __init__(self, classes: Path) -> None:
         path = classpath(jars("avro-java", AVRO))
-        subprocess.run(["javac", "-cp", path, "-d", str(classes), str(SOURCE)], check=True)
+        # The compiler as a module of the runtime: the package with the command `javac` is not among local/packages.txt.
+        compiler = ["java", "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+        subprocess.run([*compiler, "-cp", path, "-d", str(classes), str(SOURCE)], check=True)
         self._process = subprocess.Popen(
             ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{path}:{classes}", "AvroJudge"],
             stdin=subprocess.PIPE,
