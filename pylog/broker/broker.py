@@ -25,7 +25,7 @@ from pylog.broker.listeners import ListenerLimits, Listeners
 from pylog.broker.maintenance import Maintenance, MaintenanceConfig
 from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
-from pylog.broker.settings import RACK_AWARE_SELECTOR, Value, typed
+from pylog.broker.settings import RACK_AWARE_SELECTOR, Value, broker_setting, typed
 from pylog.broker.status import Status
 from pylog.broker.watchdog import Watchdog, notify
 from pylog.errors import PylogError
@@ -151,6 +151,7 @@ class Broker:
             self._produce,
             typed(MaintenanceConfig, settings),
             metrics,
+            compact_interval_s=self._compact_interval_s,
             now_ms=wall_ms,
             is_retention_ours=config.is_standalone,
         )
@@ -218,6 +219,10 @@ class Broker:
     async def new_producer_id(self) -> int:
         """See `pylog.broker.control.cluster.Cluster`."""
         return await self.membership.new_producer_id()
+
+    def _compact_interval_s(self) -> float:
+        dynamic = self.partitions.image.broker_configs
+        return int(broker_setting("log.cleaner.backoff.ms", self.settings, dynamic, self.broker_id)) / 1000
 
     # -- what the parts report ------------------------------------------------------------------------------------
 

@@ -48,3 +48,14 @@ class BrokerConfig:
     settings: Mapping[str, Value] = field(default_factory=dict)
     config_hash: str = ""
     is_standalone: bool = False
+
+    def identity(self) -> dict[str, str | None]:
+        """Return what makes this broker this one, under the names that Kafka's tools ask for."""
+        client = self.client
+        return {
+            "broker.id": str(self.broker_id),
+            "broker.rack": self.rack,
+            "log.dirs": str(self.data_dir),
+            "listeners": f"PLAINTEXT://{client.host}:{client.port}",
+            "advertised.listeners": f"PLAINTEXT://{client.advertised_host}:{client.advertised_port}",
+        }

@@ -28,6 +28,9 @@ from pylog.metrics import Metrics
 
 _logger = logging.getLogger(__name__)
 
+INTERVAL_LOOK_S = 5.0
+"""How soon a changed interval holds."""
+
 TICK_S = 0.05
 """How soon a job that a log handed out is started."""
 
@@ -44,7 +47,6 @@ class MaintenanceConfig:
     """The settings of upkeep; see `pylog.broker.settings`."""
 
     log_flush_offset_checkpoint_interval_ms: int
-    log_cleaner_backoff_ms: int
     log_scrub_interval_ms: int
     log_disk_alarm_percent: int
     log_disk_high_watermark_percent: int
@@ -61,6 +63,7 @@ class Maintenance:
         config: MaintenanceConfig,
         metrics: Metrics,
         *,
+        compact_interval_s: Callable[[], float],
         now_ms: Callable[[], int],
         is_retention_ours: bool,
     ) -> None:
@@ -68,6 +71,7 @@ class Maintenance:
         self._partitions = partitions
         self._produce = produce
         self._config = config
+        self._compact_interval_s = compact_interval_s
         self._now_ms = now_ms
         self._clock = RetentionClock(now_ms)
         self._is_retention_ours = is_retention_ours
@@ -104,15 +108,15 @@ class Maintenance:
             (TICK_S, self._start_jobs),
             (DISK_LOOK_S, self._look_at_disk),
             (config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint),
-            (config.log_cleaner_backoff_ms / 1000, self._compact),
         ]
         if config.log_scrub_interval_ms >= 0:
             duties.append((SCRUB_LOOK_S, self._scrub))
         if self._is_retention_ours:
             duties.append((RETENTION_S, self._retain))
         self._look_at_disk()
-        for duty in duties:
-            self._tasks.spawn(self._repeat(*duty))
+        for interval_s, duty in duties:
+            self._tasks.spawn(self._repeat(duty, lambda interval_s=interval_s: interval_s))  # type: ignore[misc]
+        self._tasks.spawn(self._repeat(self._compact, self._compact_interval_s))
 
     async def stop(self) -> None:
         """Stop, and wait for the jobs that run."""
@@ -159,9 +163,13 @@ class Maintenance:
             _logger.info("retention deleted segments=%d bytes=%d", len(deleted), freed)
         return {"dry_run": dry_run, "deleted": deleted, "freed_bytes": freed}
 
-    async def _repeat(self, interval_s: float, duty: Callable[[], Any]) -> None:
+    async def _repeat(self, duty: Callable[[], Any], interval_s: Callable[[], float]) -> None:
         while True:
-            await asyncio.sleep(interval_s)
+            waited_s = 0.0
+            while (left_s := interval_s() - waited_s) > 0:
+                # In steps, because some intervals change while the broker runs.
+                waited_s += (step_s := min(left_s, INTERVAL_LOOK_S))
+                await asyncio.sleep(step_s)
             try:
                 waiting = duty()
                 if waiting is not None:
@@ -262,7 +270,7 @@ class Maintenance:
             if log is None or not log.is_compacted or partition.is_offline or log in self._uncompactable:
                 continue
             work = plan(log, self._now_ms())
-            if work is not None and work.dirty_ratio >= log.config.min_cleanable_dirty_ratio:
+            if work is not None and (work.is_overdue or work.dirty_ratio >= log.config.min_cleanable_dirty_ratio):
                 found.append((work.dirty_ratio, log))
         for _, log in sorted(found, key=lambda one: one[0], reverse=True):
             work = plan(log, self._now_ms())  # again: retention or truncation may have come in between

@@ -72,41 +72,54 @@ class Setting:
     is_dynamic: bool = False
     pattern: str = ""
 
-    def parse(self, text: object) -> Value:
-        """Return *text* as a value of this setting.
+    def parse(self, text: object, name: str = "") -> Value:
+        """Return *text* as a value of this setting; the parts of a list are stripped of blanks.
+
+        Args:
+            text: the value as it was given.
+            name: under which it was given, the broker's if "".
 
         Raises:
             ConfigError: wrong type, outside the bounds, or not one of the choices.
         """
-        raw = str(text).strip()
+        name, raw = name or self.name, str(text).strip()
+        if self.kind is Kind.LIST:
+            return self._parse_list([part.strip() for part in raw.split(",")] if raw else [], name)
         if self.kind is Kind.BOOLEAN:
-            if raw.lower() not in ("true", "false"):
-                raise ConfigError(f"{self.name}={raw}: wanted true or false")
+            allowed = self.choices or ("true", "false")
+            if raw.lower() not in allowed:
+                raise ConfigError(f"{name}={raw}: must be {' or '.join(allowed)}")
             return raw.lower() == "true"
-        if self.kind in (Kind.INT, Kind.LONG, Kind.SHORT):
-            try:
-                number = int(raw)
-            except ValueError:
-                raise ConfigError(f"{self.name}={raw}: wanted a whole number") from None
-            if not self.low <= number <= self.high:
-                raise ConfigError(f"{self.name}={raw}: wanted {self.low} to {self.high}")
-            return number
-        if self.kind is Kind.DOUBLE:
-            try:
-                share = float(raw)
-            except ValueError:
-                raise ConfigError(f"{self.name}={raw}: wanted a number") from None
-            if not self.low <= share <= self.high:
-                raise ConfigError(f"{self.name}={raw}: wanted {self.low} to {self.high}")
-            return share
-        given = raw.split(",") if self.kind is Kind.LIST else [raw]
-        if self.choices and not set(given) <= set(self.choices):
-            raise ConfigError(f"{self.name}={raw}: wanted {', '.join(self.choices)}")
-        if len(set(given)) < len(given):
-            raise ConfigError(f"{self.name}={raw}: names one twice")
-        if self.pattern and raw and not all(re.fullmatch(self.pattern, part) for part in raw.split(",")):
-            raise ConfigError(f"{self.name}={raw}: wanted parts like {self.pattern}")
-        return raw
+        if self.kind is Kind.STRING:
+            if self.choices and raw not in self.choices:
+                raise ConfigError(
+                    f"{name}={raw}: must be one of {', '.join(choice or '(empty)' for choice in self.choices)}"
+                )
+            if self.pattern and not re.fullmatch(self.pattern, raw):
+                raise ConfigError(f"{name}={raw}: must match {self.pattern}")
+            return raw
+        return self._parse_number(raw, name)
+
+    def _parse_number(self, raw: str, name: str) -> Value:
+        is_double = self.kind is Kind.DOUBLE
+        try:
+            number = float(raw) if is_double else int(raw)
+        except ValueError:
+            raise ConfigError(f"{name}={raw}: must be a {'number' if is_double else 'whole number'}") from None
+        if not self.low <= number <= self.high:
+            allowed = f"{self.low}" if self.low == self.high else f"between {self.low} and {self.high}"
+            raise ConfigError(f"{name}={raw}: must be {allowed}")
+        return number
+
+    def _parse_list(self, parts: list[str], name: str) -> str:
+        text = ",".join(parts)
+        if self.choices and not set(parts) <= set(self.choices):
+            raise ConfigError(f"{name}={text}: may list {', '.join(self.choices)}")
+        if len(set(parts)) < len(parts):
+            raise ConfigError(f"{name}={text}: duplicate in list")
+        if self.pattern and not all(re.fullmatch(self.pattern, part) for part in parts):
+            raise ConfigError(f"{name}={text}: each part must match {self.pattern}")
+        return text
 
 
 def _table(*settings: Setting) -> dict[str, Setting]:
@@ -283,6 +296,7 @@ SETTINGS: Mapping[str, Setting] = _table(
         "How often logs are looked through for something to compact.",
         low=1,
         high=_MAX_INT32,
+        is_dynamic=True,
     ),
     Setting(
         "log.cleaner.min.cleanable.ratio",
@@ -300,6 +314,14 @@ SETTINGS: Mapping[str, Setting] = _table(
         "Age before which a record is not compacted.",
         "min.compaction.lag.ms",
         0,
+    ),
+    Setting(
+        "log.cleaner.max.compaction.lag.ms",
+        Kind.LONG,
+        _MAX_INT64,
+        "Age at which a record is compacted, however little of its log was never compacted.",
+        "max.compaction.lag.ms",
+        1,
     ),
     Setting(
         "log.cleaner.delete.retention.ms",
@@ -423,6 +445,47 @@ SETTINGS: Mapping[str, Setting] = _table(
         pattern=_REPLICA_LIST,
     ),
     Setting(
+        "log.message.downconversion.enable",
+        Kind.BOOLEAN,
+        True,
+        "Without effect: record batches are never converted; accepted because Kafka's tools set it.",
+        "message.downconversion.enable",
+    ),
+    Setting(
+        "log.message.format.version",
+        Kind.STRING,
+        "3.0-IV1",
+        "Without effect: records are always kept in the format of Kafka 0.11 and later, as in Kafka since 3.0.",
+        "message.format.version",
+        pattern=r"\d+\.\d+(\.\d+)*(-IV\d+)?",
+    ),
+    Setting(
+        "log.segment.delete.delay.ms",
+        Kind.LONG,
+        60_000,
+        "Only the default: files are deleted as soon as no reader needs them.",
+        "file.delete.delay.ms",
+        60_000,
+        60_000,
+    ),
+    Setting("log.roll.jitter.ms", Kind.LONG, 0, "Only 0: segments roll at their age.", "segment.jitter.ms", 0, 0),
+    Setting(
+        "log.preallocate",
+        Kind.BOOLEAN,
+        False,
+        "Only false: files grow as they are written.",
+        "preallocate",
+        choices=("false",),
+    ),
+    Setting(
+        "remote.log.storage.system.enable",
+        Kind.BOOLEAN,
+        False,
+        "Only false: there is no tiered storage.",
+        "remote.storage.enable",
+        choices=("false",),
+    ),
+    Setting(
         "producer.id.expiration.ms",
         Kind.INT,
         24 * _HOUR_MS,
@@ -470,7 +533,7 @@ def parse_broker_settings(given: Mapping[str, object]) -> dict[str, Value]:
         if target != name and target in given:
             continue
         try:
-            value = setting.parse(text)
+            value = setting.parse(text, name)
         except ConfigError as error:
             faults.append(str(error))
             continue
@@ -505,7 +568,7 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> None:
             raise ConfigError(f"{name}: no such topic setting")
         if text is None:
             raise ConfigError(f"{name}: has no value")
-        setting.parse(text)
+        setting.parse(text, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -543,6 +606,13 @@ def broker_places(
     if broker[name] != setting.default:
         places.append(Effective(name, broker[name], Source.STATIC_BROKER, setting))
     return [*places, Effective(name, setting.default, Source.DEFAULT, setting)]
+
+
+def broker_setting(
+    name: str, broker: Mapping[str, Value], dynamic: Mapping[str, Mapping[str, str]], broker_id: int
+) -> Value:
+    """Return the value in force of a broker's setting; see `broker_places`."""
+    return broker_places(name, broker, dynamic, broker_id)[0].value
 
 
 def topic_setting(broker: Mapping[str, Effective], configs: Mapping[str, str], name: str) -> Value:

@@ -52,11 +52,13 @@ class Plan(NamedTuple):
         segments: everything that may be written anew, oldest first.
         first_dirty_offset: what is below was compacted before.
         dirty_ratio: share of bytes that were not.
+        is_overdue: `max.compaction.lag.ms` is over for a record that was not.
     """
 
     segments: list[Segment]
     first_dirty_offset: Offset
     dirty_ratio: float
+    is_overdue: bool
 
 
 def plan(log: Log, now_ms: int) -> Plan | None:
@@ -70,10 +72,13 @@ def plan(log: Log, now_ms: int) -> Plan | None:
     if log.producers.unsure:
         return None  # whose last batches have to stay is not known yet
     first_dirty = log.compacted_offset
-    dirty_bytes = sum(segment.size_bytes for segment in segments if segment.next_offset > first_dirty)
+    dirty = [segment for segment in segments if segment.next_offset > first_dirty]
+    dirty_bytes = sum(segment.size_bytes for segment in dirty)
     if not dirty_bytes:
         return None
-    return Plan(segments, first_dirty, dirty_bytes / sum(segment.size_bytes for segment in segments))
+    overdue_ms = now_ms - log.config.max_compaction_lag_ms
+    is_overdue = any(0 <= segment.first_timestamp <= overdue_ms for segment in dirty)
+    return Plan(segments, first_dirty, dirty_bytes / sum(segment.size_bytes for segment in segments), is_overdue)
 
 
 class CompactionJob:

@@ -56,6 +56,8 @@ class LogConfig:
     """Share of bytes never compacted from which on a compaction is worth it."""
     min_compaction_lag_ms: int = 0
     """Age of its newest record before which a segment is not compacted."""
+    max_compaction_lag_ms: int = _INT64_MAX
+    """Age of a record at which it is compacted, however little of its log is dirty."""
     delete_retention_ms: int = 24 * _HOUR_MS
     """How long compaction leaves a record that deletes a key, so that readers learn of it."""
     compression_type: str = "producer"
@@ -75,9 +77,9 @@ class LogConfig:
             raise ConfigError(f"message.timestamp.type={self.message_timestamp_type}: CreateTime or LogAppendTime")
         if self.compression_type not in COMPRESSION_TYPES:
             raise ConfigError(f"compression.type={self.compression_type}: wanted {', '.join(COMPRESSION_TYPES)}")
-        policies = self.cleanup_policy.split(",")
+        policies = self.cleanup_policy.split(",") if self.cleanup_policy else []
         if not set(policies) <= {"delete", "compact"} or len(set(policies)) != len(policies):
-            raise ConfigError(f"cleanup.policy={self.cleanup_policy}: delete, compact or compact,delete")
+            raise ConfigError(f"cleanup.policy={self.cleanup_policy}: delete, compact, compact,delete or nothing")
 
     @property
     def is_deleting(self) -> bool:
@@ -88,6 +90,11 @@ class LogConfig:
     def is_compacting(self) -> bool:
         """Whether only the last record of each key stays."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def roll_ms(self) -> int:
+        """Age at which the active segment is closed: only closed segments are compacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacting else self.segment_ms
 
     @property
     def is_flushing(self) -> bool:
@@ -126,6 +133,7 @@ class LogConfig:
 _RANGES: dict[str, tuple[int, int]] = {
     "min_cleanable_dirty_ratio": (0, 1),
     "min_compaction_lag_ms": (0, _INT64_MAX),
+    "max_compaction_lag_ms": (1, _INT64_MAX),
     "delete_retention_ms": (0, _INT64_MAX),
     "segment_bytes": (1024, _INT32_MAX),
     "segment_ms": (1, _INT64_MAX),

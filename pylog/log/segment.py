@@ -78,7 +78,7 @@ class Segment(BatchFile):
         apart_bytes = max(config.index_interval_bytes + 1, HEADER_BYTES)
         self.roll_bytes = min(config.segment_bytes, config.segment_index_bytes // 12 * apart_bytes)
         is_aging = self.size_bytes or self.first_timestamp >= 0
-        self.roll_timestamp = self.first_timestamp + config.segment_ms if is_aging else _NEVER
+        self.roll_timestamp = self.first_timestamp + config.roll_ms if is_aging else _NEVER
 
     def begin(self, timestamp: int, config: LogConfig) -> None:
         """Let the age of the segment count from *timestamp*, that of its first batch."""

@@ -99,6 +99,18 @@ class TestTopicConfigs:
         assert refusal(caught) == KafkaError.INVALID_CONFIG
         assert ConfluentAdmin().config(broker.bootstrap, topic) == before
 
+    def test_topics_take_what_tools_for_kafka_3_9_set(self, broker: Broker, topic: str) -> None:
+        for name, value in (
+            ("cleanup.policy", "delete, compact"),
+            ("max.compaction.lag.ms", "86400000"),
+            ("message.format.version", "3.0-IV1"),
+            ("preallocate", "false"),
+        ):
+            change(broker, topic, name, value)
+        shown = topic_entries(broker, topic)
+        assert shown["cleanup.policy"].value == "delete,compact"
+        assert shown["max.compaction.lag.ms"].value == "86400000"
+
     def test_settings_of_a_missing_topic_cannot_be_changed(self, broker: Broker) -> None:
         with pytest.raises(KafkaException) as caught:
             change(broker, "never-made", "retention.ms", "1")
@@ -124,6 +136,15 @@ class TestTopicConfigs:
         with pytest.raises(KafkaException, match="the broker's file") as caught:
             alter(broker, ConfigResource(ResourceType.BROKER, str(broker_id), incremental_configs=[entry]))
         assert refusal(caught) == KafkaError.INVALID_CONFIG
+
+    def test_a_broker_says_which_one_it_is_and_where(self, broker: Broker) -> None:
+        broker_id = str(next(iter(admin(broker).list_topics(timeout=30).brokers)))
+        shown = entries(broker, ConfigResource(ResourceType.BROKER, broker_id))
+        assert shown["broker.id"].value == broker_id
+        assert shown["broker.rack"].value is None
+        assert Path(str(shown["log.dirs"].value)).is_dir()
+        assert str(shown["listeners"].value).startswith("PLAINTEXT://127.0.0.1:")
+        assert shown["listeners"].is_read_only
 
     def test_what_topics_inherit_changes_for_all_at_once_and_is_kept(self, tmp_path: Path) -> None:
         with run_broker(tmp_path) as broker:

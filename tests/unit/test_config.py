@@ -59,7 +59,7 @@ def test_the_secret_is_in_no_representation(tmp_path: Path) -> None:
         ("version: 1", "version: 2", 1, "version: 2: wanted a whole number from 1 to 1"),
         ("kind: zookeeper", "kind: etcd", 10, "store.kind: etcd: wanted zookeeper or embedded"),
         ("num.partitions: 4", "num.partitons: 4", 12, "num.partitons: unknown"),
-        ("num.partitions: 4", "num.partitions: 0", 12, "num.partitions=0: wanted 1 to"),
+        ("num.partitions: 4", "num.partitions: 0", 12, "num.partitions=0: must be between 1 and"),
         ("cluster_secret_file: SECRET\n", "", 10, "needs listeners.internal and cluster_secret_file"),
         ("cluster_secret_file: SECRET", "cluster_secret_file: /nowhere", 11, "No such file"),
         ("metrics_listen: 127.0.0.1:9400", "metrics_listen: here", 9, "wanted HOST:PORT"),

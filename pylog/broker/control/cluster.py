@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from pylog.broker.config import BrokerConfig
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.settings import Value
 from pylog.wire.api import Message
@@ -24,12 +25,14 @@ class Cluster(Protocol):
 
     Attributes:
         broker_id: of this broker.
+        config: of this broker.
         partitions: hosted here, under the newest image.
         settings: of this broker, as DescribeConfigs shows them.
         topic_policy: of this broker.
     """
 
     broker_id: int
+    config: BrokerConfig
     partitions: Partitions
     settings: Mapping[str, Value]
     topic_policy: TopicPolicy

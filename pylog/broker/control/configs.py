@@ -77,6 +77,12 @@ def handle_describe(cluster: Cluster, request: DescribeConfigsRequest, caller: C
             for one in found.values()
             if wanted is None or one.name in wanted
         ]
+        if resource.resource_type == ResourceType.BROKER and resource.resource_name:
+            row.configs += [
+                _describe_identity(name, value, request)
+                for name, value in cluster.config.identity().items()
+                if wanted is None or name in wanted
+            ]
     return DescribeConfigsResponse(results=results)
 
 
@@ -114,6 +120,20 @@ def _describe_setting(
         synonyms=_synonyms(one, cluster) if request.include_synonyms else [],
         config_type=one.setting.kind,
         documentation=one.setting.doc if request.include_documentation else None,
+    )
+
+
+def _describe_identity(name: str, value: str | None, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    """Describe what a broker's file says of the broker itself, under Kafka's name."""
+    synonym = DescribeConfigsSynonym(name=name, value=value, source=Source.STATIC_BROKER)
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=True,
+        config_source=Source.STATIC_BROKER,
+        synonyms=[synonym] if request.include_synonyms else [],
+        config_type=Kind.INT if name == "broker.id" else Kind.STRING,
+        documentation="Of this broker; read from its file." if request.include_documentation else None,
     )
 
 
@@ -301,7 +321,8 @@ def _increment(config: IncrementallyAlterableConfig, current: Effective | None) 
         return value
     if current is None or current.setting.kind is not Kind.LIST:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"{config.name}: is no list to add to or take from")
-    before, given = [part for part in current.text.split(",") if part], value.split(",")
+    before = [part for part in current.text.split(",") if part]
+    given = [part.strip() for part in value.split(",") if part.strip()]
     if operation == ConfigOperation.APPEND:
         return ",".join([*before, *(part for part in given if part not in before)])
     if operation == ConfigOperation.SUBTRACT:

@@ -1,6 +1,7 @@
 """The table of settings: defaults, bounds, precedence, and that topics and brokers agree on it."""
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from pylog.broker.settings import (
     Kind,
     Source,
     broker_places,
+    broker_setting,
     broker_settings,
+    check_broker_configs,
     check_topic_configs,
     log_config,
     parse_broker_settings,
@@ -127,3 +130,56 @@ def test_a_part_s_own_settings_have_the_names_and_types_of_the_table(config: Any
         setting = SETTINGS[field.name.replace("_", ".")]
         assert field.type is types[setting.kind], field.name
         assert getattr(values, field.name) == setting.default
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("retention.ms", "abc", "retention.ms=abc: must be a whole number"),
+        ("segment.bytes", "1", "segment.bytes=1: must be between 1024 and 2147483647"),
+        ("min.cleanable.dirty.ratio", "2", "min.cleanable.dirty.ratio=2: must be between 0 and 1"),
+        ("cleanup.policy", "delete, shred", "cleanup.policy=delete,shred: may list delete, compact"),
+        ("cleanup.policy", "delete,delete", "cleanup.policy=delete,delete: duplicate in list"),
+        ("validate.records", "yes", "validate.records=yes: must be true or false"),
+        ("preallocate", "true", "preallocate=true: must be false"),
+        ("remote.storage.enable", "true", "remote.storage.enable=true: must be false"),
+        ("segment.jitter.ms", "1", "segment.jitter.ms=1: must be 0"),
+        ("file.delete.delay.ms", "0", "file.delete.delay.ms=0: must be 60000"),
+        ("message.format.version", "new", r"message.format.version=new: must match"),
+    ],
+)
+def test_a_refused_topic_setting_is_named_as_it_was_sent(name: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match="^" + re.escape(message)):
+        check_topic_configs({name: value})
+
+
+def test_lists_are_stripped_and_may_be_empty() -> None:
+    inherited = broker_settings(parse_broker_settings({}), {}, 1)
+    both = log_config(inherited, {"cleanup.policy": " delete, compact "})
+    assert both.cleanup_policy == "delete,compact"
+    assert both.is_deleting
+    assert both.is_compacting
+    neither = log_config(inherited, {"cleanup.policy": ""})
+    assert not neither.is_deleting
+    assert not neither.is_compacting
+
+
+def test_topic_settings_of_kafka_3_9_are_accepted_with_the_values_that_hold_here() -> None:
+    check_topic_configs(
+        {
+            "file.delete.delay.ms": "60000",
+            "max.compaction.lag.ms": "1000",
+            "segment.jitter.ms": "0",
+            "preallocate": "false",
+            "message.downconversion.enable": "false",
+            "message.format.version": "3.0-IV1",
+            "remote.storage.enable": "false",
+        }
+    )
+
+
+def test_the_cleaner_s_backoff_changes_while_the_broker_runs() -> None:
+    values = parse_broker_settings({"log.cleaner.backoff.ms": 9_000})
+    assert broker_setting("log.cleaner.backoff.ms", values, {}, 1) == 9_000
+    assert broker_setting("log.cleaner.backoff.ms", values, {"<default>": {"log.cleaner.backoff.ms": "50"}}, 1) == 50
+    check_broker_configs({"log.cleaner.backoff.ms": "50"})

@@ -131,6 +131,25 @@ def test_young_records_stay(tmp_path: Path) -> None:
     assert plan(log, 1_500) is not None
 
 
+def test_records_older_than_the_longest_lag_are_overdue(tmp_path: Path) -> None:
+    log = open_log(tmp_path, replace(COMPACT, max_compaction_lag_ms=500))
+    put_each(log, numbered(6))
+    close_segment(log)
+    overdue = [found.is_overdue for at_ms in (1_499, 1_500) if (found := plan(log, at_ms)) is not None]
+    assert overdue == [False, True]
+    assert compact(log, 1_500)
+    put_each(log, numbered(3))
+    close_segment(log)
+    found = plan(log, 1_499)
+    assert found is not None
+    assert not found.is_overdue, "what was compacted is not overdue again"
+
+
+def test_the_active_segment_of_a_compacted_log_rolls_at_the_longest_lag() -> None:
+    assert replace(COMPACT, max_compaction_lag_ms=500).roll_ms == 500
+    assert replace(COMPACT, cleanup_policy="delete", max_compaction_lag_ms=500).roll_ms == COMPACT.segment_ms
+
+
 def test_a_tombstone_goes_once_its_time_is_over(tmp_path: Path) -> None:
     log = open_log(tmp_path, replace(COMPACT, segment_bytes=4096))
     put_each(log, [(b"gone", b"1"), (b"kept", b"2"), (b"gone", None), (b"other", b"3")])
