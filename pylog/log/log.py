@@ -77,11 +77,13 @@ class Log:
         epochs: which leader epoch wrote what.
         producers: idempotent producers.
         jobs: work to run elsewhere.
-        on_recovery_point_lowered: called before a truncation below the recovery point, to write the checkpoint.
+        on_recovery_point_lowered: called before a truncation below the recovery point, to write the checkpoint, unless
+            `lower_recovery_point` had it written.
     """
 
     __slots__ = (
-        "_active", "_config", "_is_plain", "_leader_epoch", "_segments", "_unsynced_since_ms", "compacted_offset",
+        "_active", "_config", "_is_lowered", "_is_plain", "_leader_epoch", "_lowered_count", "_segments",
+        "_unsynced_since_ms", "compacted_offset",
         "directory", "epochs", "high_watermark", "is_compacted", "is_flushing", "is_looking_inside", "jobs",
         "log_end_offset", "log_start_offset", "offline", "on_recovery_point_lowered", "producers",
         "recovery_point", "topic_partition", "truncation_count",
@@ -101,6 +103,9 @@ class Log:
         self._active = self._segments.active
         self._leader_epoch = self.epochs.latest
         self.truncation_count = 0
+        # Syncs that began before the recovery point was last lowered say nothing, and the checkpoint may be above it.
+        self._lowered_count = 0
+        self._is_lowered = False
         self._unsynced_since_ms = _NEVER
         self.compacted_offset: Offset = 0
         self.log_end_offset: Offset = self._active.next_offset
@@ -500,13 +505,13 @@ class Log:
         return SyncJob(
             segments,
             paths,
-            on_done=partial(self._note_synced, end_offset, self.truncation_count),
+            on_done=partial(self._note_synced, end_offset, self._lowered_count),
             on_error=lambda error: self.go_offline(f"{self.directory}: sync failed: {error.strerror}"),
         )
 
-    def _note_synced(self, end_offset: Offset, truncation_count: int) -> None:
-        """Move the recovery point after a sync, unless the log was truncated meanwhile."""
-        if truncation_count == self.truncation_count:
+    def _note_synced(self, end_offset: Offset, lowered_count: int) -> None:
+        """Move the recovery point after a sync, unless the log was truncated meanwhile or is about to be."""
+        if lowered_count == self._lowered_count:
             self.recovery_point = max(self.recovery_point, end_offset)
 
     def flush(self) -> None:
@@ -607,6 +612,26 @@ class Log:
 
     # Truncation
 
+    def lower_recovery_point(self, offset: Offset) -> int | None:
+        """Lower the recovery point to *offset*, where a truncation is about to cut; it may be above already.
+
+        What is written there next is not synced, and a crash must not find the old recovery point above it. A caller
+        with many logs to cut writes one checkpoint for all of them and then calls `note_lowered`.
+
+        Returns:
+            What to hand to `note_lowered`; None if no checkpoint is needed.
+        """
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            self._lowered_count += 1
+            self._is_lowered = True
+        return self._lowered_count if self._is_lowered else None
+
+    def note_lowered(self, lowered_count: int) -> None:
+        """Take note that a checkpoint was written since `lower_recovery_point` returned *lowered_count*."""
+        if lowered_count == self._lowered_count:
+            self._is_lowered = False
+
     def truncate_to(self, offset: Offset) -> None:
         """Drop everything at or above *offset*; a batch that reaches across goes whole.
 
@@ -649,12 +674,12 @@ class Log:
     def _begin_truncation(self, offset: Offset) -> None:
         # Syncs and compactions that are under way cover bytes that are about to change.
         self.truncation_count += 1
+        self._lowered_count += 1
         self.compacted_offset = min(self.compacted_offset, offset)
-        if offset < self.recovery_point:
-            # What is written there next is not synced.  A crash must not find the old recovery point above it.
-            self.recovery_point = offset
-            if self.on_recovery_point_lowered is not None:
-                self.on_recovery_point_lowered()
+        self.lower_recovery_point(offset)
+        if self._is_lowered and self.on_recovery_point_lowered is not None:
+            self.on_recovery_point_lowered()
+        self._is_lowered = False
 
     def _end_truncation(self) -> None:
         self._activate()

@@ -4,6 +4,7 @@ An image is applied in three steps, so that nothing on the event loop waits for 
 the image no longer has, `prepare` moves directories and opens logs in a thread, `switch` lets the image hold.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -126,6 +127,12 @@ class Partitions:
     def path(self) -> Path:
         """The data directory."""
         return self._directory.path
+
+    async def checkpoint(self) -> bool:
+        """Write the offset checkpoints as they are now, in a thread; return whether the disk took them."""
+        job = self._directory.checkpoint_job()
+        await asyncio.to_thread(job.run)
+        return job.error is None
 
     def checkpoint_soon(self) -> None:
         """Write the offset checkpoints as they are now, in a thread."""

@@ -19,7 +19,7 @@ from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from pylog.log.log import Log
 from pylog.metrics import Metrics
-from pylog.model import Key, NodeAddress
+from pylog.model import Key, NodeAddress, Offset
 from pylog.replica.asked import AskedList
 from pylog.replica.follower import truncation_offset
 from pylog.replica.leader import IsrChange, Leader
@@ -39,6 +39,7 @@ ISR_REST_MS = 1_000
 
 AskIsr = Callable[[list[IsrRequest]], Awaitable[list[IsrResult]]]
 _Wish = tuple[Partition, Leader | None, IsrRequest]
+_Answered = tuple[Partition, FetchPartition, FetchResult[memoryview]]
 """For other in-sync replicas; without `Leader` it is a follower's, to be none of them."""
 
 
@@ -188,12 +189,36 @@ class Replication:
         """Epoch of our registration."""
         return self._broker_epoch()
 
-    def take(self, partition: Partition, asked: FetchPartition, result: FetchResult[memoryview]) -> bool:
-        """Take in a leader's answer for one partition; return whether it may be asked again at once."""
-        log, key = partition.log, (asked.topic, asked.partition)
+    async def prepare_cuts(self, answers: Iterable[_Answered]) -> None:
+        """Have one checkpoint say that the logs are about to be cut, before `take` cuts them one by one.
+
+        If the disk refuses it, each truncation writes its own, or fails.
+        """
+        lowered: list[tuple[Log, int]] = []
+        for partition, asked, result in answers:
+            log = self._log_of(partition, asked)
+            if log is not None and result.diverging is not None:
+                count = log.lower_recovery_point(self._meeting_offset(log, *result.diverging))
+                if count is not None:
+                    lowered.append((log, count))
+        if lowered and await self._partitions.checkpoint():
+            for log, count in lowered:
+                log.note_lowered(count)
+
+    @staticmethod
+    def _log_of(partition: Partition, asked: FetchPartition) -> Log | None:
+        """Return the log that an answer is about; None if the image or the log changed since it was asked for."""
+        log = partition.log
         is_ours = partition.leading is None and partition.leader_epoch == asked.current_leader_epoch
         if log is None or log.offline is not None or not is_ours or log.log_end_offset != asked.fetch_offset:
-            return True  # the image changed meanwhile; what is asked next says how it is now
+            return None
+        return log
+
+    def take(self, partition: Partition, asked: FetchPartition, result: FetchResult[memoryview]) -> bool:
+        """Take in a leader's answer for one partition; return whether it may be asked again at once."""
+        log, key = self._log_of(partition, asked), (asked.topic, asked.partition)
+        if log is None:
+            return True  # what is asked next says how it is now
         if result.topic_id and result.topic_id != partition.topic_id.bytes:
             _logger.warning("answer of another topic dropped partition=%s", partition.key)
             return False
@@ -233,11 +258,16 @@ class Replication:
         if has_moved:
             self._changed(partition.key)
 
-    def _cut(self, log: Log, result: FetchResult[memoryview], leaders_epoch: int, leaders_end: int) -> None:
+    @staticmethod
+    def _meeting_offset(log: Log, leaders_epoch: int, leaders_end: int) -> Offset:
+        """Return up to where *log* has what its leader has."""
         own_epoch, own_end = log.offset_for_leader_epoch(leaders_epoch)
         if own_epoch < 0:
             own_end = log.log_start_offset
-        offset = truncation_offset(leaders_epoch, leaders_end, own_epoch, own_end, log.log_end_offset)
+        return truncation_offset(leaders_epoch, leaders_end, own_epoch, own_end, log.log_end_offset)
+
+    def _cut(self, log: Log, result: FetchResult[memoryview], leaders_epoch: int, leaders_end: int) -> None:
+        offset = self._meeting_offset(log, leaders_epoch, leaders_end)
         if offset < log.log_start_offset:
             self._begin_anew(log, result)
             return
@@ -461,6 +491,14 @@ class _Fetcher:
         return self._owner.question(self._partitions[key])
 
     async def _take(self, results: list[FetchResult[memoryview]]) -> None:
+        cuts: list[_Answered] = []
+        for result in results:
+            key = (result.topic, result.partition)
+            partition, asked = self._at_request.get(key), self._asked.get(key)
+            if result.diverging is not None and partition is not None and asked is not None:
+                cuts.append((partition, asked, result))
+        if cuts:
+            await self._owner.prepare_cuts(cuts)
         for result in results:
             key = (result.topic, result.partition)
             partition, asked = self._partitions.get(key), self._asked.get(key)

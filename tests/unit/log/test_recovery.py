@@ -289,6 +289,52 @@ def test_a_lowered_recovery_point_is_told_before_the_file_is_cut(tmp_path: Path)
     assert told == [(4, True)]
 
 
+def test_a_recovery_point_that_was_lowered_for_many_logs_is_not_told_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path, ONE_SEGMENT)
+    fill(log, 10)
+    log.flush()
+    told: list[int] = []
+    log.on_recovery_point_lowered = lambda: told.append(log.recovery_point)
+    count = log.lower_recovery_point(4)
+    assert count is not None
+    log.note_lowered(count)
+    log.truncate_to(4)
+    assert (told, log.lower_recovery_point(4), log.log_end_offset) == ([], None, 4)
+
+
+def test_a_recovery_point_that_the_disk_did_not_take_is_told_before_the_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path, ONE_SEGMENT)
+    fill(log, 10)
+    log.flush()
+    told: list[int] = []
+    log.on_recovery_point_lowered = lambda: told.append(log.recovery_point)
+    first, second = log.lower_recovery_point(6), log.lower_recovery_point(4)
+    assert first is not None
+    assert second is not None
+    log.note_lowered(first)  # the checkpoint that was written then is not low enough
+    log.truncate_to(4)
+    assert told == [4]
+
+
+def test_rule_8_a_sync_that_overlaps_a_lowering_moves_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path, ONE_SEGMENT)
+    fill(log, 5)
+    log.flush()
+    fill(log, 5)
+    job = log.begin_sync()
+    assert job is not None
+    log.lower_recovery_point(4)
+    job.run()
+    job.finish()
+    assert log.recovery_point == 4
+    log.flush()
+    assert log.recovery_point == 10, "a later one does, and the cut lowers it again"
+    told: list[int] = []
+    log.on_recovery_point_lowered = lambda: told.append(log.recovery_point)
+    log.truncate_to(4)
+    assert told == [4]
+
+
 def test_a_log_start_above_everything_begins_anew(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 5)

@@ -1,6 +1,7 @@
 """What a follower was answered before its log or its leader changed is no news any more."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from uuid import UUID
 
@@ -11,11 +12,14 @@ from pylog.broker.data.replication import Replication, ReplicationConfig
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings, typed
 from pylog.cluster.controller import IsrRequest, IsrResult
+from pylog.errors import StorageError
+from pylog.log import checkpoint
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
 from pylog.metrics import Metrics
+from pylog.model import TopicPartition
 from pylog.wire.fetch import FetchPartition, FetchResult
-from tests.unit.log.batches import PARTITION, append, batch, open_log
+from tests.unit.log.batches import PARTITION, SMALL, append, batch, open_log
 
 LEADER_EPOCH = 6
 
@@ -70,6 +74,41 @@ def test_records_asked_for_before_are_not_appended(tmp_path: Path, epoch: int, o
     )
     assert taker.take(follower, *now)
     assert log.log_end_offset == 5
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_many_cuts_of_one_answer_write_one_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_refused: bool
+) -> None:
+    taker = replication(tmp_path)
+    directory = taker._partitions._directory
+    answers: list[tuple[Partition, FetchPartition, FetchResult[memoryview]]] = []
+    for number in range(5):
+        key = TopicPartition("t", number)
+        log = directory.get_or_create(key, UUID(int=1), SMALL, now_ms=0)
+        append(log, count=3, epoch=1)
+        append(log, count=3, epoch=2)
+        log.flush()
+        asked = FetchPartition(key.topic, key.partition, LEADER_EPOCH, 6, 2, 0, 1 << 20)
+        result: FetchResult[memoryview] = FetchResult(key.topic, key.partition, diverging=(1, 3))
+        answers.append((Partition(key, log, UUID(int=1), leader=2, leader_epoch=LEADER_EPOCH), asked, result))
+    written: list[dict[TopicPartition, int]] = []
+
+    def write(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+        if path.name == checkpoint.RECOVERY_POINTS:
+            if is_refused and not written:
+                written.append({})
+                raise StorageError("the disk is full")
+            written.append(dict(offsets))
+
+    monkeypatch.setattr(checkpoint, "write_offsets", write)
+    asyncio.run(taker.prepare_cuts(answers))
+    assert [log.log_end_offset for log in directory.logs.values()] == [6] * 5, "nothing is cut before"
+    assert all(taker.take(*one) for one in answers)
+    assert [log.log_end_offset for log in directory.logs.values()] == [3] * 5
+    assert len(written) == (6 if is_refused else 1)
+    assert set(written[-1].values()) == {3}
+    directory.close()
 
 
 def test_an_order_to_cut_of_a_leader_before_is_not_obeyed(tmp_path: Path) -> None:
