@@ -74,6 +74,7 @@ class ControllerApi(Generic[RequestT, ResponseT]):
         execute: what the controller does with it; runs on the controller's loop.
         is_visible: whether the image in force on the broker that answers the client shows the effect.
         mark_late: changes the response when the effect was not visible within the request's time-out.
+        is_repeatable: whether it may be executed twice, so that a controller that dies meanwhile does no harm.
     """
 
     request: type[RequestT]
@@ -81,6 +82,7 @@ class ControllerApi(Generic[RequestT, ResponseT]):
     execute: Callable[[ControlContext, RequestT], Awaitable[ResponseT]]
     is_visible: Callable[[ControlContext, RequestT, ResponseT], bool] = has_no_effect
     mark_late: Callable[[ResponseT], None] = _leave_as_is
+    is_repeatable: bool = False
     handle: Handler = pass_to_controller
 
 

@@ -197,4 +197,5 @@ ALTER = ControllerApi(
     response=AlterClientQuotasResponse,
     execute=_execute_alter,
     is_visible=_is_altered,
+    is_repeatable=True,
 )

@@ -384,6 +384,7 @@ ALTER: ControllerApi[AlterRequest, AlterResponse] = ControllerApi(
     handle=handle_alter,
     execute=_execute_alter,
     is_visible=_is_altered,
+    is_repeatable=True,
 )
 INCREMENTAL_ALTER: ControllerApi[AlterRequest, AlterResponse] = ControllerApi(
     request=IncrementalAlterConfigsRequest,
@@ -391,4 +392,5 @@ INCREMENTAL_ALTER: ControllerApi[AlterRequest, AlterResponse] = ControllerApi(
     handle=handle_alter,
     execute=_execute_alter,
     is_visible=_is_altered,
+    is_repeatable=True,
 )

@@ -4,6 +4,9 @@ A client may ask any broker for a change.  A broker that is not the controller f
 returns the controller's answer, so clients need not follow the controller around.
 """
 
+import asyncio
+import contextlib
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,11 +33,22 @@ from pylog.wire.api.message import Request
 from pylog.wire.api.table import SERVED, ApiKey
 from pylog.wire.internal import InternalKey, InternalRequest
 
+_logger = logging.getLogger(__name__)
+
 MAX_WAIT_S = 60.0
 """Longest a request waits for its effect, whatever time-out the client names."""
 
 DEFAULT_WAIT_S = 5.0
 """The same for a request that names no time-out."""
+
+SUCCESSOR_WAIT_S = 10.0
+"""How long a request that may be repeated waits for a controller that answers: longer than a session, after which the
+next one is elected."""
+
+REPEAT_S = 1.0
+"""How often it is repeated meanwhile, if no other controller is elected."""
+
+_UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE})
 
 CONTROLLER_APIS: Mapping[ApiKey, ControllerApi[Any, Any]] = {
     row.request.api_key: row
@@ -83,6 +97,7 @@ class ControllerLink:
         self._context = ControlContext(agent, images, settings)
         self._address: NodeAddress | None = None
         self._is_self = False
+        self._changed = asyncio.Event()  # set when another controller, or none, is followed
 
     def follow(self, address: NodeAddress | None, is_self: bool) -> None:
         """Take note of where the controller is now; None when there is none.
@@ -94,6 +109,8 @@ class ControllerLink:
             self._peer.close()
         self._address = address
         self._is_self = is_self
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def ask(self, request: Request) -> Message:
         """Return the controller's answer to a client's *request*, once its effect is visible on this broker.
@@ -102,7 +119,7 @@ class ControllerLink:
             ApiError: there is no controller, or it cannot be reached.
         """
         row, context = CONTROLLER_APIS[request.api_key], self._context
-        response = await (row.execute(context, request) if self._is_self else self._forward(row, request))
+        response = await self._execute(row, request)
         timeout_ms = getattr(request, "timeout_ms", None)
         timeout_s = DEFAULT_WAIT_S if timeout_ms is None else min(max(timeout_ms, 0) / 1000, MAX_WAIT_S)
 
@@ -112,6 +129,25 @@ class ControllerLink:
         if not is_visible(context.image) and not await self._images.wait_until(is_visible, timeout_s):
             row.mark_late(response)
         return response
+
+    async def _execute(self, row: ControllerApi[Any, Any], request: Request) -> Message:
+        """Return the controller's answer; a request that may be repeated waits for the next controller if one dies."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + SUCCESSOR_WAIT_S
+        while True:
+            changed = self._changed
+            try:
+                if self._is_self:
+                    response: Message = await row.execute(self._context, request)
+                    return response
+                return await self._forward(row, request)
+            except ApiError as error:
+                if not row.is_repeatable or error.code not in _UNREACHABLE or loop.time() >= deadline_s:
+                    raise
+                _logger.info("repeating a request to the controller api=%s reason=%s", request.api_key.name, error)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPEAT_S):
+                    await changed.wait()
 
     async def command(self, row: PeerApi[QuestionT, ResultT], question: QuestionT) -> ResultT:
         """Return the controller's answer to what this broker asks for itself.

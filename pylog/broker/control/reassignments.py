@@ -112,8 +112,14 @@ def _ongoing(topic: TopicImage, wanted: set[int] | None) -> list[OngoingPartitio
 
 
 ALTER = ControllerApi(
-    request=AlterPartitionReassignmentsRequest, response=AlterPartitionReassignmentsResponse, execute=_execute_alter
+    request=AlterPartitionReassignmentsRequest,
+    response=AlterPartitionReassignmentsResponse,
+    execute=_execute_alter,
+    is_repeatable=True,
 )
 LIST = ControllerApi(
-    request=ListPartitionReassignmentsRequest, response=ListPartitionReassignmentsResponse, execute=_execute_list
+    request=ListPartitionReassignmentsRequest,
+    response=ListPartitionReassignmentsResponse,
+    execute=_execute_list,
+    is_repeatable=True,
 )

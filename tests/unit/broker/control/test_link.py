@@ -1,0 +1,90 @@
+"""Requests to a controller that goes away."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pylog.broker.control.link import CONTROLLER_APIS, ControllerLink
+from pylog.broker.settings import parse_broker_settings
+from pylog.cluster.image import ClusterImage
+from pylog.errors import ApiError, ErrorCode
+from pylog.model import NodeAddress
+from pylog.wire.api import SERVED, ApiKey, Message, encode_response, parse_request_header
+from pylog.wire.api.configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    ResourceType,
+)
+from pylog.wire.api.message import Request
+from pylog.wire.api.topics import DeleteTopicsRequest, DeleteTopicState
+from pylog.wire.internal import InternalKey
+
+FIRST, SECOND = NodeAddress(2, "h2", 9192), NodeAddress(3, "h3", 9192)
+
+
+class Peers:
+    """Controllers: the first dies while it is asked, the second answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[NodeAddress] = []
+        self.link: Any = None
+
+    def close(self) -> None:
+        pass
+
+    async def call(self, address: NodeAddress, key: InternalKey, frame: bytes, timeout_s: float) -> bytes:
+        self.asked.append(address)
+        if address == FIRST:
+            self.link.follow(None, is_self=False)
+            self.link.follow(SECOND, is_self=False)
+            raise ApiError(ErrorCode.NETWORK_EXCEPTION, "the connection was closed")
+        header = parse_request_header(memoryview(frame))
+        row = AlterConfigsResourceResponse(resource_type=ResourceType.BROKER, resource_name="1")
+        answer = IncrementalAlterConfigsResponse(responses=[row])
+        return encode_response(answer, header.correlation_id, header.api_version)
+
+
+def ask(request: Request) -> tuple[Message, list[NodeAddress]]:
+    async def story() -> tuple[Message, list[NodeAddress]]:
+        async def wait_until(condition: object, timeout_s: float) -> bool:
+            return True
+
+        peers = Peers()
+        images: Any = SimpleNamespace(current=ClusterImage(1, 1, "c", 3, {}, {}), wait_until=wait_until)
+        agent: Any = None
+        client: Any = peers
+        peers.link = link = ControllerLink(1, agent, images, client, parse_broker_settings({}))
+        link.follow(FIRST, is_self=False)
+        try:
+            return await link.ask(request), peers.asked
+        except ApiError as error:
+            assert peers.asked == [FIRST], "not repeated"
+            raise error from None
+
+    return asyncio.run(story())
+
+
+def test_a_change_of_settings_is_sent_again_to_the_next_controller() -> None:
+    resource = IncrementalAlterConfigsResource(resource_type=ResourceType.BROKER, resource_name="1", configs=[])
+    answer, asked = ask(IncrementalAlterConfigsRequest(resources=[resource]))
+    assert isinstance(answer, IncrementalAlterConfigsResponse)
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    assert asked == [FIRST, SECOND]
+
+
+def test_a_deletion_is_not_sent_again_because_the_topic_may_be_gone() -> None:
+    with pytest.raises(ApiError) as refused:
+        ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
+    assert refused.value.code is ErrorCode.NETWORK_EXCEPTION
+
+
+def test_every_verb_of_the_controller_is_served_and_answers_its_own_request() -> None:
+    for key, row in CONTROLLER_APIS.items():
+        assert key in SERVED
+        assert row.request.api_key is row.response.api_key is key
+    repeatable = {key for key, row in CONTROLLER_APIS.items() if row.is_repeatable}
+    assert not repeatable & {ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ELECT_LEADERS}
