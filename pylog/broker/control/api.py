@@ -31,11 +31,13 @@ class ControlContext:
         agent: runs operations in its thread, while this broker is the controller.
         images: the cluster images applied here.
         settings: of this broker.
+        is_alone: there is never a second broker beside this one.
     """
 
     agent: ClusterAgent
     images: Images
     settings: Mapping[str, Value]
+    is_alone: bool = False
 
     @property
     def image(self) -> ClusterImage:

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pylog.broker.clock import steady_ms
 from pylog.cluster.controller import Controller, Rewrite, StateChange
 from pylog.cluster.image import BrokerInfo, ClusterImage
 from pylog.cluster.topics import ClusterConfig
@@ -58,11 +59,13 @@ class ActiveController:
     Attributes:
         tree: the cluster's state in the store.
         fence: the claim under which everything is written.
+        elected_ms: steady time of the election.
     """
 
     def __init__(self, tree: ClusterTree, fence: Fence, watches: Watches) -> None:
         self.tree = tree
         self.fence = fence
+        self.elected_ms = steady_ms()
         self._watches = watches
         self._state: Controller | None = None
         self._is_changed = False

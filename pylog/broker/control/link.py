@@ -94,7 +94,7 @@ class ControllerLink:
         self._agent = agent
         self._images = images
         self._peer = peer
-        self._context = ControlContext(agent, images, settings)
+        self._context = ControlContext(agent, images, settings, is_alone=peer is None)
         self._address: NodeAddress | None = None
         self._is_self = False
         self._changed = asyncio.Event()  # set when another controller, or none, is followed

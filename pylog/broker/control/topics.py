@@ -2,10 +2,11 @@
 
 import os
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from pylog.broker.clock import steady_ms
 from pylog.broker.control.api import ControlContext, ControllerApi
 from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController, TopicResult
@@ -13,7 +14,7 @@ from pylog.broker.control.mutations import ask_within_quota
 from pylog.broker.handler import Answer, Caller
 from pylog.broker.settings import check_topic_configs
 from pylog.cluster.controller import StateChange
-from pylog.cluster.image import TopicImage
+from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.cluster.topics import BROKER_DEFAULT, NewTopic, repeated_names
 from pylog.errors import ApiError, ConfigError, ErrorCode
 from pylog.wire.api.partitions import (
@@ -33,6 +34,10 @@ from pylog.wire.api.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+
+REGISTRATION_WAIT_MS = 5_000
+"""Age of a controller up to which it waits for further brokers before it refuses a replication factor: when a cluster
+starts, brokers register one after the other."""
 
 # -- CreateTopics ------------------------------------------------------------------------------------------------------
 
@@ -65,7 +70,7 @@ async def _execute_create(context: ControlContext, request: CreateTopicsRequest)
             rows[topic.name].error_message = str(error)
     ids = new_topic_ids(topic.name for topic in accepted)
     operation = partial(create_topics, topics=accepted, topic_ids=ids, validate_only=request.validate_only)
-    for result in await context.run(operation):
+    for result in await _create_when_registered(context, operation, request.timeout_ms):
         rows[result.name] = CreatableTopicResult(
             name=result.name,
             topic_id=result.topic_id or NO_TOPIC_ID,
@@ -75,6 +80,24 @@ async def _execute_create(context: ControlContext, request: CreateTopicsRequest)
             replication_factor=result.replication_factor,
         )
     return CreateTopicsResponse(topics=list(rows.values()))
+
+
+async def _create_when_registered(
+    context: ControlContext, operation: Callable[[ActiveController], list[TopicResult]], timeout_ms: int
+) -> list[TopicResult]:
+    """Run *operation*; run it again while brokers still register that some of its topics need."""
+    results = await context.run(operation)
+    while not context.is_alone and any(one.error is ErrorCode.INVALID_REPLICATION_FACTOR for one in results):
+        age_ms = await context.run(lambda controller: steady_ms() - controller.elected_ms)
+        wait_s = min(REGISTRATION_WAIT_MS - age_ms, timeout_ms) / 1000
+        if wait_s <= 0 or not await context.images.wait_until(_has_more_brokers(context.image), wait_s):
+            break
+        results = await context.run(operation)  # by their ids it recognizes the topics that it has created
+    return results
+
+
+def _has_more_brokers(known: ClusterImage) -> Callable[[ClusterImage], bool]:
+    return lambda image: len(image.brokers) > len(known.brokers)
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
