@@ -215,7 +215,7 @@ class LogDirectory:
             high_watermark=0 if is_new else self._high_watermarks.get(key, 0),
             jobs=self.jobs,
         )
-        log.on_recovery_point_lowered = self.checkpoint
+        log.recovery.on_lowered = self.checkpoint
         if not is_new:
             log.compacted_offset = min(self._compacted_offsets.get(key, 0), log.log_end_offset)
         return log

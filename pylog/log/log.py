@@ -9,7 +9,7 @@ import errno
 import os
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from pylog.log.intake import treat_time
 from pylog.log.jobs import Job, SyncJob, UnlinkJob
 from pylog.log.producers import UNKNOWN, Producers
 from pylog.log.recovery import NOWHERE, LoadedLog, load_log
+from pylog.log.recovery_point import RecoveryPoint
 from pylog.log.replay import ReplayJob
 from pylog.log.retention import DeletedSegment, expired_segments
 from pylog.log.segment import FileSlice, Segment
@@ -67,7 +68,7 @@ class Log:
         high_watermark: first offset consumers may not read yet; set by whoever knows the replicas.
         log_end_offset: offset the next record gets.
             Invariant: log_start_offset <= high_watermark <= log_end_offset.
-        recovery_point: everything below survives a power cut.
+        recovery: its recovery point: what raises it, and what must be written before it falls.
         is_flushing: `flush.messages` or `flush.ms` asks for syncs; see `is_sync_due`.
         offline: why nothing is read or written any more, or None.
         is_compacted: only the last record of each key stays, so every record needs one.
@@ -77,16 +78,13 @@ class Log:
         epochs: which leader epoch wrote what.
         producers: idempotent producers.
         jobs: work to run elsewhere.
-        on_recovery_point_lowered: called before a truncation below the recovery point, to write the checkpoint, unless
-            `lower_recovery_point` had it written.
     """
 
     __slots__ = (
-        "_active", "_config", "_is_lowered", "_is_plain", "_leader_epoch", "_lowered_count", "_segments",
-        "_unsynced_since_ms", "compacted_offset",
+        "_active", "_config", "_is_plain", "_leader_epoch", "_segments", "compacted_offset",
         "directory", "epochs", "high_watermark", "is_compacted", "is_flushing", "is_looking_inside", "jobs",
-        "log_end_offset", "log_start_offset", "offline", "on_recovery_point_lowered", "producers",
-        "recovery_point", "topic_partition", "truncation_count",
+        "log_end_offset", "log_start_offset", "offline", "producers", "recovery",
+        "topic_partition", "truncation_count",
     )  # fmt: skip
 
     def __init__(
@@ -98,20 +96,15 @@ class Log:
         self.producers = loaded.producers
         self.jobs = jobs
         self.offline: StorageError | None = None
-        self.on_recovery_point_lowered: Callable[[], None] | None = None
         self._segments = Segments(directory, loaded.segments)
         self._active = self._segments.active
         self._leader_epoch = self.epochs.latest
         self.truncation_count = 0
-        # Syncs that began before the recovery point was last lowered say nothing, and the checkpoint may be above it.
-        self._lowered_count = 0
-        self._is_lowered = False
-        self._unsynced_since_ms = _NEVER
         self.compacted_offset: Offset = 0
         self.log_end_offset: Offset = self._active.next_offset
         self.log_start_offset: Offset = self._segments.base_offset
         self.high_watermark: Offset = self.log_start_offset
-        self.recovery_point: Offset = self.log_start_offset
+        self.recovery = RecoveryPoint(self.log_start_offset)
         self.configure(config)
 
     @classmethod
@@ -152,7 +145,7 @@ class Log:
         log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         # Recovery checked what is above the old recovery point, but synced nothing; a clean stop synced everything.
         checked = max(min(recovery_point, log.log_end_offset), log._segments.base_offset)
-        log.recovery_point = log.log_end_offset if clean else checked
+        log.recovery.offset = log.log_end_offset if clean else checked
         log.epochs.truncate_start(log.log_start_offset)
         log.producers.begin_again(now_ms, config.producer_id_expiration_ms)
         if not clean and recovery_point == NOWHERE:
@@ -166,6 +159,11 @@ class Log:
     def config(self) -> LogConfig:
         """The settings in force."""
         return self._config
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Everything below survives a power cut."""
+        return self.recovery.offset
 
     @property
     def countable_end_offset(self) -> Offset:
@@ -461,18 +459,8 @@ class Log:
         self._active.limit(self._config)
 
     def is_sync_due(self, now_ms: int) -> bool:
-        """Whether `flush.messages` or `flush.ms` asks for a sync; time counts from the first look at unsynced records.
-
-        Where only records are counted, time ends the wait too: `LogConfig.max_unsynced_ms`.
-        """
-        unsynced = self.log_end_offset - self.recovery_point
-        if unsynced <= 0:
-            return False
-        if self._unsynced_since_ms == _NEVER:
-            self._unsynced_since_ms = now_ms
-        if unsynced >= self._config.flush_messages:
-            return True
-        return now_ms - self._unsynced_since_ms >= self._config.max_unsynced_ms
+        """Whether `flush.messages` or `flush.ms` asks for a sync; see `RecoveryPoint`."""
+        return self.recovery.is_sync_due(self.log_end_offset, self._config, now_ms)
 
     def begin_sync(self, until: Offset | None = None, *, records_only: bool = False) -> SyncJob | None:
         """Return the job that syncs everything written up to now, or None if nothing is unsynced.
@@ -485,7 +473,7 @@ class Log:
         segments = self._segments.between(self.recovery_point, end_offset)
         if not segments or self.offline is not None:
             return None
-        self._unsynced_since_ms = _NEVER
+        lowered_count = self.recovery.begin_sync()
         # Without the file that says whose records these are a start would set all of them aside.
         names = [self.directory / PARTITION_METADATA, self.directory]
         if self.recovery_point <= self._segments.base_offset:
@@ -494,25 +482,22 @@ class Log:
         if records_only:
             # An earlier sync of the same segment made its name survive.
             is_named = self.recovery_point > segments[-1].base_offset
-            return self._sync_job(segments, [] if is_named else names, end_offset)
+            return self._sync_job(segments, [] if is_named else names, end_offset, lowered_count)
         paths = [path for segment in segments for path in (segment.index.path, segment.time_index.path)]
         for segment in segments:
             segment.index.flush()
             segment.time_index.flush()
-        return self._sync_job(segments, [*paths, *names], end_offset)
+        return self._sync_job(segments, [*paths, *names], end_offset, lowered_count)
 
-    def _sync_job(self, segments: Sequence[Segment], paths: Sequence[Path], end_offset: Offset) -> SyncJob:
+    def _sync_job(
+        self, segments: Sequence[Segment], paths: Sequence[Path], end_offset: Offset, lowered_count: int
+    ) -> SyncJob:
         return SyncJob(
             segments,
             paths,
-            on_done=partial(self._note_synced, end_offset, self._lowered_count),
+            on_done=partial(self.recovery.end_sync, end_offset, lowered_count),
             on_error=lambda error: self.go_offline(f"{self.directory}: sync failed: {error.strerror}"),
         )
-
-    def _note_synced(self, end_offset: Offset, lowered_count: int) -> None:
-        """Move the recovery point after a sync, unless the log was truncated meanwhile or is about to be."""
-        if lowered_count == self._lowered_count:
-            self.recovery_point = max(self.recovery_point, end_offset)
 
     def flush(self) -> None:
         """Sync everything here and now.
@@ -587,7 +572,7 @@ class Log:
         with self._going_offline():
             self._remove(self._segments.drop_first(count))
         first = self._segments.base_offset
-        self.recovery_point = max(self.recovery_point, first)  # what is gone needs no sync
+        self.recovery.offset = max(self.recovery_point, first)  # what is gone needs no sync
         if first > self.log_start_offset:
             self.log_start_offset = first
             self.epochs.truncate_start(first)
@@ -611,26 +596,6 @@ class Log:
             raise
 
     # Truncation
-
-    def lower_recovery_point(self, offset: Offset) -> int | None:
-        """Lower the recovery point to *offset*, where a truncation is about to cut; it may be above already.
-
-        What is written there next is not synced, and a crash must not find the old recovery point above it. A caller
-        with many logs to cut writes one checkpoint for all of them and then calls `note_lowered`.
-
-        Returns:
-            What to hand to `note_lowered`; None if no checkpoint is needed.
-        """
-        if offset < self.recovery_point:
-            self.recovery_point = offset
-            self._lowered_count += 1
-            self._is_lowered = True
-        return self._lowered_count if self._is_lowered else None
-
-    def note_lowered(self, lowered_count: int) -> None:
-        """Take note that a checkpoint was written since `lower_recovery_point` returned *lowered_count*."""
-        if lowered_count == self._lowered_count:
-            self._is_lowered = False
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop everything at or above *offset*; a batch that reaches across goes whole.
@@ -674,17 +639,13 @@ class Log:
     def _begin_truncation(self, offset: Offset) -> None:
         # Syncs and compactions that are under way cover bytes that are about to change.
         self.truncation_count += 1
-        self._lowered_count += 1
         self.compacted_offset = min(self.compacted_offset, offset)
-        self.lower_recovery_point(offset)
-        if self._is_lowered and self.on_recovery_point_lowered is not None:
-            self.on_recovery_point_lowered()
-        self._is_lowered = False
+        self.recovery.begin_truncation(offset)
 
     def _end_truncation(self) -> None:
         self._activate()
         end_offset = self.log_end_offset = self._active.next_offset
-        self.recovery_point = min(self.recovery_point, end_offset)
+        self.recovery.offset = min(self.recovery_point, end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.high_watermark = min(max(self.high_watermark, self.log_start_offset), end_offset)
         self.epochs.truncate_end(end_offset, save=False)

@@ -198,12 +198,12 @@ class Replication:
         for partition, asked, result in answers:
             log = self._log_of(partition, asked)
             if log is not None and result.diverging is not None:
-                count = log.lower_recovery_point(self._meeting_offset(log, *result.diverging))
+                count = log.recovery.lower(self._meeting_offset(log, *result.diverging))
                 if count is not None:
                     lowered.append((log, count))
         if lowered and await self._partitions.checkpoint():
             for log, count in lowered:
-                log.note_lowered(count)
+                log.recovery.note_written(count)
 
     @staticmethod
     def _log_of(partition: Partition, asked: FetchPartition) -> Log | None:
