@@ -22,6 +22,7 @@ class Exit(IntEnum):
     FAILED = 1
     USAGE = 2
     UNREACHABLE = 3
+    UNKNOWN = 4
     INTERRUPTED = 130
 
 
@@ -331,6 +332,14 @@ COUNTS_DIFFER = Fault(
     "readers counted different records",
     "Records are missing, or are there twice, between what was produced, what the brokers keep and what landed.",
     "The differences are listed by topic; `pylog log verify DIR` and the ingestion job's journal come next.",
+)
+COUNTS_UNKNOWN = Fault(
+    313,
+    "nobody can tell yet whether something is missing",
+    "A tier that was asked about is not counted up to its end, or nobody counts there: only records of an"
+    " AuditedProducer are followed.",
+    "Ask again later; see that `pylog-audit` runs in each datacenter, and `pylog-audit-lake.timer` where the lake is.",
+    Exit.UNKNOWN,
 )
 HOST_UNREACHABLE = Fault(
     105,

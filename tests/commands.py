@@ -18,7 +18,7 @@ PROGRAMS = frozenset(
 
 EXAMPLES: Mapping[str, str] = {
     "inventories/NAME": "inventories/example",
-    "inventories/mine": "inventories/example",
+    "inventories/mine": "inventories/small",
     "INVENTORY": "inventories/example",
     "HOST:PORT": "localhost:9092",
     "HOST:9092": "localhost:9092",
@@ -78,7 +78,7 @@ def _sources(text: str) -> Iterator[tuple[int, str, bool]]:
     for match in _INDENTED.finditer(text):
         yield match.start(), match[0], True
     for match in _INLINE.finditer(_INDENTED.sub(blank, text)):
-        yield match.start(), match[1].replace("\\|", "|"), False
+        yield match.start(), re.sub(r"\s*\n\s*", " ", match[1].replace("\\|", "|")), False
 
 
 def calls_of(source: str) -> list[tuple[str, ...]]:

@@ -1,10 +1,13 @@
-"""The page of alerts, from the rules that role `monitoring` installs."""
+"""The page of alerts, from the rules that role `monitoring` installs and the ways through them."""
 
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from pylog.cli.runbooks import RUNBOOKS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "roles" / "monitoring" / "files"
@@ -17,8 +20,11 @@ dashboards are in `roles/monitoring/files/`; promtool tests each rule with a ser
 `make test` raises on live hosts every alert that can be raised without harm; `tests/infra/test_monitoring.py` names the
 others, each with its reason.
 
-| alert | severity | after | what is wrong | first step |
-|---|---|---|---|---|
+Each alert has its way through below: look, decide, act, verify. `pylog explain PylogBrokerDown` prints it on a
+terminal. Words in capitals are labels of the alert; `fab` wants `--inventory inventories/NAME`.
+
+| alert | severity | after | what is wrong |
+|---|---|---|---|
 """
 
 
@@ -30,7 +36,7 @@ def rules() -> list[dict[str, Any]]:
 
 def page() -> str:
     """Return the page of all alerts as Markdown."""
-    return _HEAD + "".join(map(_row, rules()))
+    return _HEAD + "".join(map(_row, rules())) + "".join(map(_section, rules()))
 
 
 def pages() -> dict[Path, str]:
@@ -39,9 +45,30 @@ def pages() -> dict[Path, str]:
 
 
 def _row(rule: dict[str, Any]) -> str:
-    said = {key: _with_names(text) for key, text in rule["annotations"].items()}
-    cells = (f"`{rule['alert']}`", rule["labels"]["severity"], rule["for"], said["summary"], said["remedy"])
+    name = rule["alert"]
+    cells = (f"[`{name}`](#{name.lower()})", rule["labels"]["severity"], rule["for"], summary(rule))
     return f"| {' | '.join(cells)} |\n"
+
+
+def _section(rule: dict[str, Any]) -> str:
+    runbook = RUNBOOKS[rule["alert"]]
+    steps = ("look", "decide", "act", "verify")
+    lines = [
+        textwrap.fill(
+            f"{number}. **{step.capitalize()}.** {getattr(runbook, step)}",
+            120,
+            subsequent_indent="   ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for number, step in enumerate(steps, 1)
+    ]
+    return f"\n## {rule['alert']}\n\n{summary(rule)[0].upper()}{summary(rule)[1:]}.\n\n" + "\n".join(lines) + "\n"
+
+
+def summary(rule: dict[str, Any]) -> str:
+    """Return what an alert says, with the names of its labels in capitals."""
+    return _with_names(rule["annotations"]["summary"])
 
 
 def _with_names(text: str) -> str:

@@ -24,7 +24,8 @@ One page a command, generated from the definitions that make `pylog COMMAND --he
 
 ## What holds for all
 
-**Exit codes.** 0 done or healthy, 1 failed or unhealthy, 2 usage, 3 unreachable, 130 interrupted. Every end but 0 says
+**Exit codes.** 0 done or healthy, 1 failed or unhealthy, 2 usage, 3 unreachable, 4 cannot tell,
+130 interrupted. Every end but 0 says
 a code on stderr, which `pylog explain` and [errors.md](../errors.md) explain.
 
 **Output.** Data goes to stdout, notes, questions, errors and progress bars to stderr; bars show only on a terminal.

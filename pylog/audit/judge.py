@@ -5,7 +5,7 @@ and the lateness after it, and the producer said what it had sent in it.  Until 
 behind, or a link that is cut, is late and loses nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -88,6 +88,26 @@ class Judgement:
     window_ms: int
     rows: dict[str, list[WindowRow]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+
+    def between(self, from_ms: int, to_ms: int) -> "Judgement":
+        """Return the windows that begin at *from_ms* or later and before *to_ms*."""
+        rows = {
+            topic: kept
+            for topic, found in self.rows.items()
+            if (kept := [row for row in found if from_ms <= row.window_ms < to_ms])
+        }
+        findings = [one for one in self.findings if from_ms <= one.window_ms < to_ms]
+        return Judgement(self.at_ms, self.window_ms, rows, findings)
+
+    def unknown(self, topics: Collection[str]) -> list[str]:
+        """Return, as text, what nobody can tell yet: tiers that wait, and *topics* of which nothing was counted."""
+        said = [f"topic {topic}: no record was counted" for topic in topics if topic not in self.rows]
+        for topic, rows in self.rows.items():
+            waiting = sorted({tier for row in rows for tier in row.pending})
+            said += [f"topic {topic}: tier {tier} is not counted to the end" for tier in waiting]
+            if not any(row.arrived or row.pending for row in rows):
+                said.append(f"topic {topic}: no tier behind the producer is counted")
+        return said
 
     @property
     def alarms(self) -> list[Finding]:

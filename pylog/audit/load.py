@@ -30,6 +30,11 @@ def ensure_topic(cluster: Connection, replication_factor: int) -> None:
             raise
 
 
+def is_kept(cluster: Connection) -> bool:
+    """Say whether *cluster* has an `_audit`."""
+    return AUDIT_TOPIC in Admin(cluster).cluster().topics
+
+
 def load(clusters: Iterable[Connection], from_ms: int, warn: Callable[[str], None]) -> Ledger:
     """Return what all clusters' reports add up to.
 

@@ -42,13 +42,13 @@ VERBS = {
     "lake": "See what the lake holds: the files that count, and how far it was loaded.",
     "sql": "Ask topics in SQL: key, value, topic, partition, offset, timestamp, timestampType.",
     "demo": "Generate activity events: page views, logins, searches, host metrics.",
-    "explain": "Say what an error code means, and what to do.",
+    "explain": "Say what an error code means, or an alert, and what to do.",
     "completion": "Print a script that completes commands in a shell.",
 }
 """Verb -> its first line of help; the module `pylog.cli.<verb>` holds its `app`."""
 
 _EPILOG = (
-    "Exit codes: 0 done or healthy, 1 failed or unhealthy, 2 usage, 3 unreachable, 130 interrupted. "
+    "Exit codes: 0 done or healthy, 1 failed or unhealthy, 2 usage, 3 unreachable, 4 cannot tell, 130 interrupted. "
     "Example: pylog topic list"
 )
 

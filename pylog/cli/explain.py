@@ -1,5 +1,8 @@
-"""`pylog explain`: what an error code means."""
+"""`pylog explain`: what an error code means, and what to do when an alert fires."""
 
+import difflib
+import textwrap
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -8,21 +11,33 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, table
+from pylog.cli.runbooks import RUNBOOKS, Runbook
 from pylog.faults import CATALOGUE, Fault
 
 app = new_app()
 
 
+_STEPS = ("look", "decide", "act", "verify")
+
+
 @app.command(epilog="Example: pylog explain PYLOG-1003")
 def explain(
-    code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="As PYLOG-1003 or 1003; else all.")] = None,
+    code: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CODE|ALERT]", help="A code as PYLOG-1003 or 1003, or an alert as PylogBrokerDown; else all codes."
+        ),
+    ] = None,
     format: FormatOption = None,
 ) -> None:
-    """Say what an error code means, and what to do."""
+    """Say what an error code means, or an alert, and what to do."""
     if code is None:
         rows = [_row(one) for one in sorted(CATALOGUE.values(), key=lambda one: one.number)]
         columns = [Column("code"), Column("what"), Column("exit_code", is_wide=True)]
         emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide))
+        return
+    if (alert := _alert(code)) is not None:
+        emit(format_of(format), {"alert": alert} | asdict(RUNBOOKS[alert]), lambda _: _runbook(alert, RUNBOOKS[alert]))
         return
     one = _fault(code)
     emit(
@@ -35,11 +50,29 @@ def explain(
     )
 
 
+def _alert(text: str) -> str | None:
+    """Return the name of the alert *text*, in small letters or capitals; None if it is none."""
+    return {name.lower(): name for name in RUNBOOKS}.get(text.lower())
+
+
+def _runbook(name: str, runbook: Runbook) -> str:
+    """Return the way through one alert as text."""
+    said = f"{name}: {runbook.what}\n"
+    for step in _STEPS:
+        words = getattr(runbook, step).replace("`", "")
+        said += "\n" + textwrap.fill(
+            words, 100, initial_indent=f"  {step:<8}", subsequent_indent=" " * 10, break_long_words=False
+        )
+    return f"{said}\n"
+
+
 def _fault(text: str) -> Fault:
     digits = text.upper().removeprefix("PYLOG-")
     found = CATALOGUE.get(int(digits)) if digits.isascii() and digits.isdecimal() and len(digits) <= 4 else None
     if found is None:
-        raise Failure(faults.UNKNOWN_CODE, where="CODE", found=text, wanted="a code that pylog printed")
+        near = difflib.get_close_matches(text, RUNBOOKS, n=1)
+        wanted = f"{near[0]}?" if near else "a code that pylog printed, or the name of an alert"
+        raise Failure(faults.UNKNOWN_CODE, where="CODE", found=text, wanted=wanted)
     return found
 
 

@@ -43,6 +43,22 @@ def parse_target(text: str) -> Start:
     return Start(StartKind.TIME, number)
 
 
+def parse_time_ms(text: str, option: str) -> int:
+    """Return the milliseconds since 1970 of *text*: ``@MILLISECONDS``, or a time in ISO 8601, of UTC unless it says.
+
+    Raises:
+        Failure: with exit code 2, if it is no time.
+    """
+    try:
+        found = parse_target(text)
+        if found.kind is StartKind.TIME:
+            return found.number
+    except Failure:
+        pass
+    wanted = "a time as 2030-01-31T12:00, or @MILLISECONDS"
+    raise Failure(faults.OPTION_WRONG, where=option, found=text, wanted=wanted)
+
+
 def parse_duration_ms(text: str) -> int:
     """Return how many milliseconds *text* says.
 

@@ -15,9 +15,9 @@ TUTORIAL = Path(__file__).parents[2] / "docs/tutorial.md"
 TIMEOUT_S = 150
 
 
-def run_blocks(blocks: list[Block], directory: Path) -> list[str]:
-    """Run all blocks in one shell and return what each printed."""
-    [port] = free_ports(1)
+def run_blocks(blocks: list[Block], directory: Path, port: int | None = None) -> list[str]:
+    """Run all blocks in one shell and return what each printed; their broker is at *port*, a free one unless given."""
+    port = port or free_ports(1)[0]
     marker = "---next---"
     script = "set -e\n" + "".join(f"{block.commands}\necho {marker}\n" for block in blocks)
     environment = os.environ | {

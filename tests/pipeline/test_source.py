@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -262,6 +263,17 @@ def test_a_table_of_a_query_is_the_topic_of_that_name(
     assert "nosuchtopic" in capsys.readouterr().err
     assert pylog(["sql", "SELECT 1 AS one", "--bootstrap", broker.bootstrap, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == [{"one": 1}]
+
+
+def test_the_recipe_runs_as_it_stands(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs/recipes.md").read_text()
+    [(program, wanted)] = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    topics.send(topics.create(name="clicks"), [b"alice", b"bob", b"alice"])
+    assert "localhost:9092" in program
+    exec(program.replace("localhost:9092", broker.bootstrap), {"spark": spark})
+    assert capsys.readouterr().out.strip() == wanted.strip()
 
 
 def test_the_command_follows_a_query(broker: BrokerProcess, topics: Topics) -> None:

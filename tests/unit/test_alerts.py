@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,14 @@ import jinja2
 import pytest
 import yaml
 
-from local.docs.alerts import FILES, pages, rules
+from local.docs.alerts import FILES, pages, rules, summary
+from pylog.cli.runbooks import RUNBOOKS
+from pylog.ops.addresses import addresses
+from pylog.ops.preflight import GROUPS, load_specs
 
 ROOT = Path(__file__).resolve().parents[2]
+# Words of an inventory, which are no metrics.
+KNOWN = {*GROUPS, *load_specs(ROOT / "roles")}
 RULES = rules()
 # Metrics of other people's programs that the rules may use.
 FOREIGN = ("up", "node_", "haproxy_")
@@ -35,6 +41,18 @@ def test_the_page_is_up_to_date() -> None:
     assert {path: path.read_text() for path in pages()} == pages()
 
 
+def test_each_alert_has_its_way_through_and_no_other_has() -> None:
+    assert {name: runbook.what for name, runbook in RUNBOOKS.items()} == {
+        rule["alert"]: summary(rule) for rule in RULES
+    }
+    said = " ".join(text for runbook in RUNBOOKS.values() for text in asdict(runbook).values())
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    assert [
+        name for name in re.findall(r"`(pylog_\w+)`", said) if f"| `{name}` |" not in page and name not in KNOWN
+    ] == []
+    assert [path for path in re.findall(r"playbooks/\w+\.yml", said) if not (ROOT / path).is_file()] == []
+
+
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
 def test_every_metric_an_alert_reads_is_in_the_catalogue(rule: dict[str, Any]) -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
@@ -55,7 +73,7 @@ def test_prometheus_takes_the_rules() -> None:
 def test_prometheus_takes_the_configuration_that_the_role_writes(tmp_path: Path) -> None:
     hosts = {
         name: {
-            "ansible_host": f"192.0.2.{n}",
+            "pylog_address": f"192.0.2.{n}",
             "pylog_broker_instances": [{"id": n, "metrics_port": 9400}, {"id": n + 5}],
         }
         for n, name in enumerate(("h1", "h2"), 1)
@@ -74,6 +92,7 @@ def test_prometheus_takes_the_configuration_that_the_role_writes(tmp_path: Path)
             monitoring_exporter_port=9100,
             __monitoring_rules=str(FILES / "alerts.yml"),
             __monitoring_hosts=["h1", "h2"],
+            __preflight_addresses=addresses(hosts, {}),
         )
     )
     assert "SUCCESS" in promtool("check", "config", str(path))

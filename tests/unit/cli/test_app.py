@@ -1,6 +1,7 @@
 """The command itself: its verbs, its help, its ways to end."""
 
 import importlib
+import re
 import signal
 import subprocess
 import sys
@@ -116,3 +117,17 @@ def test_each_kind_of_error_has_its_exit_code() -> None:
     assert refused.exit_code is Exit.FAILED
     assert "where:  h:1\n  found:  UNKNOWN_TOPIC_OR_PARTITION: no t\n  next:   pylog topic list" in str(refused)
     assert failure_of(ConfigError("a.yml:3: unknown key")).exit_code is Exit.FAILED
+
+
+def test_an_alert_is_explained_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "pylogbrokerdown"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("PylogBrokerDown: a broker on HOST does not answer\n")
+    assert [line.split()[0] for line in said.splitlines() if re.match(r"  \w", line)] == [
+        "look",
+        "decide",
+        "act",
+        "verify",
+    ]
+    assert run(["explain", "PylogBrokrDown"]) == 2
+    assert "PylogBrokerDown?" in capsys.readouterr().err

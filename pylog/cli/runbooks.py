@@ -1,0 +1,297 @@
+"""What to do when an alert fires: look, decide, act, verify.
+
+One source for `pylog explain ALERT` and for docs/alerts.md.  The rules are in `roles/monitoring/files/alerts.yml`; a
+test holds both to the same alerts.  Words in capitals are labels of the alert.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runbook:
+    """The way through one alert.
+
+    Attributes:
+        what: what is wrong, as the alert says it.
+        look: what to read first, and where.
+        decide: what tells one cause from another.
+        act: what to do for each of them.
+        verify: how to see that it is over.
+    """
+
+    what: str
+    look: str
+    decide: str
+    act: str
+    verify: str
+
+
+_GONE = "The alert ends within two scrapes."
+
+
+def _down(what: str, unit: str, harm: str, act: str) -> Runbook:
+    return Runbook(
+        what=f"{what} on HOST does not answer",
+        look=f"`fab status`; `fab logs --host HOST --unit '{unit}'`. If the host itself is silent: its console.",
+        decide=f"{harm} A unit that is `failed` or restarts again and again has its reason in the last lines of "
+        f"the journal; "
+        "one that runs is cut off: firewall, address, or a port that another program holds.",
+        act=act,
+        verify=f"`fab status` has no row that is unwell. {_GONE}",
+    )
+
+
+RUNBOOKS: Mapping[str, Runbook] = {
+    "PylogHostDown": _down(
+        "the node exporter", "pylog-node-exporter",
+        "Are other units of the host well, then only its measurements are missing; with all of them silent the "
+        "host is down.",
+        "Only the exporter: `systemctl restart pylog-node-exporter` on the host. The host is gone for good: put "
+        "a bare one under "
+        "the same name and ids, then `ansible-playbook -i inventories/NAME playbooks/replace_broker.yml -e "
+        "replace_host=HOST`.",
+    ),
+    "PylogBrokerDown": _down(
+        "a broker", "pylog-broker@*",
+        "Others lead meanwhile and nothing that was acknowledged is lost; with a second broker away partitions "
+        "may refuse writes. "
+        "A broker that says `recovering` reads its log: wait.",
+        "systemd starts a process that ended. A configuration that is wrong: `pylog config check "
+        "/etc/pylog/broker-ID.yml`. A release that "
+        "cannot run: check the previous one out and `ansible-playbook -i inventories/NAME "
+        "playbooks/rolling_upgrade.yml`. "
+        "A host or disk that is lost: `playbooks/replace_broker.yml` or `playbooks/replace_disk.yml`.",
+    ),
+    "PylogLoadBalancerDown": _down(
+        "the load balancer", "pylog-load-balancer",
+        "Clients that run go on, since they talk to brokers directly; new ones start from another balancer or "
+        "not at all.",
+        "`systemctl restart pylog-load-balancer` on the host; meanwhile give new clients the brokers' own addresses.",
+    ),
+    "PylogMirrorDown": _down(
+        "the mirror", "pylog-mirror",
+        "Another instance of the group takes its partitions over; without one the other datacenter falls behind "
+        "and loses "
+        "nothing while the source keeps its records.",
+        "`systemctl restart pylog-mirror` on the host. If it ends again, its last line names what it cannot do.",
+    ),
+    "PylogRegistryDown": _down(
+        "the registry", "pylog-registry",
+        "Programs that know their schemas go on; new ones and new schemas wait. Another instance answers where "
+        "there is one.",
+        "`systemctl restart pylog-registry` on the host.",
+    ),
+    "PylogAuditDown": _down(
+        "the audit's reader", "pylog-audit",
+        "No record is at risk; windows stay unjudged until it has caught up.",
+        "`systemctl restart pylog-audit` on the host. It goes on where it stopped.",
+    ),
+    "PylogControllerMissing": Runbook(
+        what="DATACENTER has no controller, or more than one",
+        look="`pylog cluster health`; `pylog zk show /controller`; `fab status` for the ensemble.",
+        decide="ZooKeeper without a majority: brokers serve and refuse changes. ZooKeeper well and no "
+        "controller: the broker that "
+        "is elected cannot finish its start. Two of them for longer than a session: one is cut off from ZooKeeper.",
+        act="Start ZooKeeper's servers until a majority runs. Else restart the broker that claims to be controller: "
+        "`systemctl restart pylog-broker@ID`.",
+        verify="`pylog cluster health --wait 600` ends with `healthy`.",
+    ),
+    "PylogPartitionsOffline": Runbook(
+        what="broker BROKER cannot use the log of some partitions",
+        look="`pylog cluster health`; `fab logs --host HOST --unit pylog-broker@BROKER` names partition and "
+        "cause; `dmesg` for the disk.",
+        decide="A disk that fails, is full or has gone read-only, or files that somebody changed. Are the "
+        "partitions in sync on "
+        "other brokers? Then nothing is lost.",
+        act="Full: as for PylogDiskFull. Read-only or failing: `playbooks/replace_disk.yml`. Not in sync "
+        "elsewhere: bring the old disk "
+        "back before anything else.",
+        verify="`pylog cluster health --wait 600`; `pylog log verify DIR` on the broker's directory.",
+    ),
+    "PylogPartitionsUnderReplicated": Runbook(
+        what="partitions led by broker BROKER lack a replica in sync",
+        look="`pylog cluster health` names them and the broker that is missing; `pylog top` shows who writes how "
+        "much.",
+        decide="Is that broker down (then PylogBrokerDown comes too), recovering its log, on the move (`pylog "
+        "partition reassign --status`), "
+        "or alive and too slow: disk, network, a throttle?",
+        act="Down: as for PylogBrokerDown. Recovering or moving: wait. Too slow: end what loads the host, or "
+        "bound the producers by a quota.",
+        verify="`pylog cluster health --wait 600`.",
+    ),
+    "PylogDiskFilling": Runbook(
+        what="the data disk of broker BROKER is filled above log.disk.alarm.percent",
+        look="On the host: `df -h`; `du -sh DIR/*` in the broker's data directory for the largest topics.",
+        decide="Does one topic grow faster than planned, or all? How many hours are left, at the rate of `pylog "
+        "top`?",
+        act="Shorten the largest topic's retention: `pylog topic alter TOPIC --set retention.ms=86400000`. Or "
+        "more disk space: "
+        "`playbooks/expand.yml` with new hosts.",
+        verify="`pylog retention` on the host deletes at once what cron would within the hour; then `df -h`.",
+    ),
+    "PylogDiskFull": Runbook(
+        what="broker BROKER refuses writes: its data disk is 95 % full",
+        look="On the host: `df -h`; `du -sh DIR/*` in the broker's data directory.",
+        decide="Which topic may lose its oldest records? What is deleted is gone for its consumers: `pylog group "
+        "list` shows who lags.",
+        act="`pylog config alter topic TOPIC --set retention.ms=3600000`, then on the host `pylog retention`. Do "
+        "not delete segment files by hand.",
+        verify="Producers go on by themselves; `df -h`; `pylog cluster health`. Set the retention back: `pylog "
+        "config alter topic TOPIC --delete retention.ms`.",
+    ),
+    "PylogProduceRefused": Runbook(
+        what="broker BROKER refuses records again and again",
+        look="The clients' own errors; `fab logs --host HOST --unit pylog-broker@BROKER`, lines with `refused`.",
+        decide="Too few in sync (then PylogPartitionsUnderReplicated), a full disk (PylogDiskFull), records "
+        "larger than `max.message.bytes`, or "
+        "batches that are damaged by what sends them.",
+        act="Larger records on purpose: `pylog topic alter TOPIC --set max.message.bytes=2000000`. Damaged "
+        "batches: that client's version or network.",
+        verify="The rate of refusals falls to 0 on the broker's dashboard.",
+    ),
+    "PylogSegmentDamaged": Runbook(
+        what="broker BROKER found damage in a closed segment",
+        look="`fab logs --host HOST --unit pylog-broker@BROKER` names the file; `dmesg`; `smartctl -a DEVICE`.",
+        decide="Disk errors: the disk is to be replaced. None: memory or a program that wrote there. Are the "
+        "partition's other replicas in sync?",
+        act="`ansible-playbook -i inventories/NAME playbooks/replace_disk.yml -e replace_host=HOST -e "
+        "replace_mount=MOUNT`; the others fill it again.",
+        verify="`pylog log verify DIR`; `pylog cluster health --wait 600`.",
+    ),
+    "PylogStrayDirectories": Runbook(
+        what="broker BROKER set directories aside that the cluster does not know",
+        look="`ls` in the broker's data directory: names that end in `-stray`.",
+        decide="Was the topic deleted while the broker was away? Then it is rubbish. Was metadata restored or "
+        "ZooKeeper emptied? Then it may be "
+        "the only copy: keep it.",
+        act="Rubbish: `pylog log purge-stray --yes DIR` on the host. Else move it to another disk before "
+        "anything else.",
+        verify=_GONE,
+    ),
+    "PylogIsrChurns": Runbook(
+        what="replicas of DATACENTER leave and join the in-sync sets all the time",
+        look="`pylog cluster health` some times in a row: is it always the same broker? The hosts' dashboards: "
+        "disk, network, steal.",
+        decide="One broker: its disk or host is too slow. All of them: the network, or more is written than they "
+        "can copy.",
+        act="Move load off that host, or replace its disk. Bound producers by a quota. A "
+        "`replica.lag.time.max.ms` of 30 s is the default; a shorter one "
+        "was somebody's choice.",
+        verify="Ten minutes without a change of the in-sync sets.",
+    ),
+    "PylogClientsThrottled": Runbook(
+        what="broker BROKER holds clients back that use more than their quota",
+        look="The broker's metrics by user and client id; `kafka-configs --describe --entity-type clients` of "
+        "any Kafka.",
+        decide="A program that went wild, or one that grew and was promised more?",
+        act="Wild: its owner stops it; the quota does its work meanwhile. Grown: raise the quota by "
+        "`kafka-configs --alter`.",
+        verify=_GONE,
+    ),
+    "PylogRetentionLate": Runbook(
+        what="expired segments of HOST were not deleted for over an hour",
+        look="On the host: `systemctl status cron`; `journalctl -t pylog-retention -n 50`.",
+        decide="Is cron stopped, is its entry `/etc/cron.d/pylog-retention` gone, or does the command fail? In a "
+        "cluster cron alone has expired segments deleted, so disks fill until it does.",
+        act="Start cron; run `pylog retention` as the entry has it and read what it says; `playbooks/site.yml` "
+        "brings the entry back.",
+        verify="`pylog retention --all` ends with 0. The alert ends with the next run.",
+    ),
+    "PylogRetentionFailed": Runbook(
+        what="retention could not look at a broker of HOST",
+        look="On the host: `journalctl -t pylog-retention -n 50`; `pylog retention --all`.",
+        decide="Is that broker down (PylogBrokerDown), or may the user `pylog` not reach its socket or directory?",
+        act="Down: as for PylogBrokerDown. Rights: `playbooks/site.yml` sets them.",
+        verify="`pylog retention --all` ends with 0.",
+    ),
+    "PylogBalancerWithoutBroker": Runbook(
+        what="no broker answers the load balancer on HOST",
+        look="`pylog cluster health` with the brokers' own addresses; `fab logs --host HOST --unit "
+        "pylog-load-balancer`.",
+        decide="Brokers well: the way between them and this host is cut. Brokers away: that is the fault, see "
+        "PylogBrokerDown.",
+        act="Mend the way (firewall, routes, `pylog_trusted_networks`), or the brokers.",
+        verify=_GONE,
+    ),
+    "PylogClockWrong": Runbook(
+        what="the clock of HOST is more than 30 s off",
+        look="`timedatectl` on the host; `systemctl status systemd-timesyncd` or chrony.",
+        decide="No NTP client, or one that reaches no server? A virtual machine that was paused?",
+        act="Start the NTP client and let it step. Records that brokers stamped meanwhile keep wrong times; "
+        "retention goes by them.",
+        verify="`timedatectl` says `System clock synchronized: yes`.",
+    ),
+    "PylogMemoryShort": Runbook(
+        what="HOST has less than 5 % of its memory left",
+        look="`systemd-cgtop -m` on the host.",
+        decide="The page cache counts as free, so a program took it. A broker keeps about 50 MB and some for "
+        "each partition and connection: "
+        "more is worth `fab bundle`.",
+        act="End or move what does not belong there; `systemctl restart` of a unit that grew without reason, "
+        "brokers one at a time.",
+        verify=_GONE,
+    ),
+    "PylogMirrorLags": Runbook(
+        what="the mirror is TOPIC-PARTITION more than five minutes behind",
+        look="`pylog mirror status --config /etc/pylog/mirror.yml` on the mirror's host; `fab logs --host HOST "
+        "--unit pylog-mirror`.",
+        decide="All partitions: the link is full or slow. Some: their leader, or a burst. Does it shrink or grow?",
+        act="Growing: add a host to `pylog_mirror` and run `playbooks/mirror.yml`. Is the source's retention "
+        "longer than the lag? Else lengthen it.",
+        verify="`pylog mirror status --config /etc/pylog/mirror.yml --wait 600`.",
+    ),
+    "PylogMirrorHearsNothing": Runbook(
+        what="the mirror on HOST gets no answer from cluster CLUSTER",
+        look="From the mirror's host: `pylog cluster health --bootstrap HOST:PORT` with that cluster's brokers.",
+        decide="No answer: the link is cut, or that cluster is down. An answer: the mirror's own configuration "
+        "names other brokers.",
+        act="Mend the link. What is not read yet lags and is not lost while the source keeps it.",
+        verify="`pylog mirror status --config /etc/pylog/mirror.yml --wait 600`.",
+    ),
+    "PylogMirrorTopicRefused": Runbook(
+        what="the target of the mirror on HOST does not take some topics as they are",
+        look="`fab logs --host HOST --unit pylog-mirror` names each topic with the target's reason.",
+        decide="A setting that the target does not know, more replicas than it has brokers, or a topic of that "
+        "name with fewer records' history?",
+        act="Set `mirror_replication_factor`, or leave the topic out by `mirror_exclude`; then "
+        "`playbooks/mirror.yml`.",
+        verify="The metric `pylog_mirror_refused_topics` is 0.",
+    ),
+    "PylogMirrorForgot": Runbook(
+        what="records were deleted at the source before HOST mirrored them",
+        look="`pylog audit report --ledger LIVE --ledger OFFLINE --format wide` names topic, window and producer.",
+        decide="Gone for the target for good. Does the lake, or a group of the source, still have them?",
+        act="Lengthen the source's retention beyond the longest cut you want to survive: `pylog topic alter "
+        "TOPIC --set retention.ms=604800000`.",
+        verify="The alert does not come again; the report of new windows is complete.",
+    ),
+    "PylogRegistryPrimaryMissing": Runbook(
+        what="DATACENTER has no registry that writes, or more than one",
+        look="`fab status`; `fab logs --host HOST --unit pylog-registry` on each of its hosts.",
+        decide="ZooKeeper without a majority: nobody can be elected. Else one that was elected cannot write its "
+        "topic `_schemas`.",
+        act="Mend ZooKeeper or the topic's replicas; then restart one registry after the other.",
+        verify="`curl http://HOST:8081/subjects` answers on each, and a schema can be registered.",
+    ),
+    "PylogAuditFindings": Runbook(
+        what="the audit found records of TOPIC KIND",
+        look="`pylog audit report --ledger LIVE --ledger OFFLINE --topic TOPIC --format wide`: tier, window, "
+        "producer, numbers.",
+        decide="Lost at `live`: the producer used acks 0 or 1, or its host died before it sent. At `mirror`: "
+        "PylogMirrorForgot. At `lake`: "
+        "the job's dead letters. Duplicates: a producer without idempotence sent again, or a mirror that crashed.",
+        act="At `lake`: `pylog lake status LAKE`, and load again. Else the records are with the producer's "
+        "owner; say which numbers.",
+        verify="`pylog audit report` with `--from` and `--to` of that time ends with 0.",
+    ),
+    "PylogAuditLate": Runbook(
+        what="the tiers were not compared for a quarter of an hour",
+        look="On HOST: `systemctl status pylog-audit-report.timer`; `journalctl -u pylog-audit-report -n 50`.",
+        decide="Is the timer stopped, or does the comparison fail: a datacenter that is away (exit code 3), an "
+        "account that is missing (4)?",
+        act="Start the timer; mend what the journal names.",
+        verify="`systemctl start pylog-audit-report`, then the metric `pylog_audit_judged_timestamp_seconds` is new.",
+    ),
+}  # fmt: skip
+"""Alert -> the way through it."""
