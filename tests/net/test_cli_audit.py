@@ -22,7 +22,7 @@ def test_a_cluster_without_an_account_is_no_cluster_with_losses(broker: BrokerPr
     pylog = Command(broker.bootstrap)
     ended = pylog("audit", "report", "--ledger", broker.bootstrap, exit_code=4)
     assert "[PYLOG-0313]" in ended.notes
-    assert "wanted:  the topic _audit" in ended.notes
+    assert "wanted: the topic _audit" in ended.notes
 
 
 def test_a_time_that_nobody_counted_cannot_be_judged(broker: BrokerProcess) -> None:
