@@ -6,7 +6,7 @@ whoever owns the clock asks which are over.  Nothing here waits, calls back or k
 
 import heapq
 import itertools
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable
 from typing import Generic, TypeVar
 
 _SPARE = 100
@@ -18,12 +18,16 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 class DelayedRequests(Generic[KeyT, RequestT]):
     """Waiting requests by key, ordered by deadline.
 
+    Attributes:
+        waiting_keys: under which some request waits; to look there costs less than to ask `is_awaited`.
+
     Invariant: a request is either waiting under all its keys and in the deadline heap, or done and under none.
     """
 
     def __init__(self) -> None:
         self._keys: dict[RequestT, tuple[KeyT, ...]] = {}
         self._waiting: dict[KeyT, dict[RequestT, None]] = {}
+        self.waiting_keys: Container[KeyT] = self._waiting
         # Finished requests stay in the heap for a while: removing from the middle costs more than skipping.
         self._deadlines: list[tuple[int, int, RequestT]] = []
         self._order = itertools.count()

@@ -70,7 +70,8 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     ),
     "broker/data": (
         {"partitions", "sessions"},
-        {"acks", "feeds", "throttles"},
+        {"acks", "feeds", "progress", "throttles"},
+        {"reading", "waiting"},
         {"fetch", "produce"},
         {"handlers"},
         {"peers"},

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cluster.replicated import RATE, SESSION_MS, WARM_UP_S, create, paced
+from pylog.replica.leader import Leader
 from pylog.testing import BrokerProcess
 from tests.cluster.conftest import write_config
 from tests.servers.zookeeper import ZooKeeper
@@ -49,11 +50,11 @@ Notes = dict[str, list[tuple[float, int]]]
 def run_broker() -> None:
     """Be the command `pylog`, and note when the leader writes, a follower writes, and the high watermark moves."""
     from pylog.__main__ import main
-    from pylog.broker.data.partitions import Partition, Partitions
+    from pylog.broker.data.partitions import Partitions
     from pylog.log.log import AppendResult, Log
 
     notes: Notes = {"led": [], "followed": [], "settled": []}
-    append_as_leader, append_as_follower, advance = Log.append_as_leader, Log.append_as_follower, Partitions.advance
+    append_as_leader, append_as_follower, advance = Log.append_as_leader, Log.append_as_follower, Partitions._advance
 
     def note(step: str, topic: str, offset: int) -> None:
         if topic == TOPIC:
@@ -64,19 +65,19 @@ def run_broker() -> None:
         note("led", log.topic_partition.topic, log.log_end_offset)
         return done
 
-    def follower_appends(log: Log, batches: memoryview) -> AppendResult:
-        done = append_as_follower(log, batches)
+    def follower_appends(log: Log, *given: Any) -> AppendResult:  # noqa: ANN401
+        done = append_as_follower(log, *given)
         note("followed", log.topic_partition.topic, log.log_end_offset)
         return done
 
-    def advances(partitions: Partitions, partition: Partition) -> bool:
-        has_moved = advance(partitions, partition)
-        if has_moved and partition.log is not None:
-            note("settled", partition.key.topic, partition.log.high_watermark)
+    def advances(partitions: Partitions, log: Log, leading: Leader) -> bool:
+        has_moved = advance(partitions, log, leading)
+        if has_moved:
+            note("settled", log.topic_partition.topic, log.high_watermark)
         return has_moved
 
     Log.append_as_leader, Log.append_as_follower = leader_appends, follower_appends  # type: ignore[method-assign, assignment]
-    Partitions.advance = advances  # type: ignore[method-assign, assignment]
+    Partitions._advance = advances  # type: ignore[method-assign, assignment]
     path = Path(os.environ[NOTES]) / f"{os.getpid()}.json"
     atexit.register(lambda: path.write_text(json.dumps(notes)))
     main()

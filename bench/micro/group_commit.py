@@ -90,19 +90,15 @@ async def _broker(directory: Path) -> tuple[Requests, GroupCoordinator]:
         metrics,
         max_bytes=55 << 20,
         now_ms=_now_ms,
-        advanced=acknowledgements.changed,
         throttles=Throttles(0, settings, partitions, _now_ms),
     )
-    produce = ProduceHandler(
-        partitions, metrics, now_ms=_now_ms, appended=fetch.changed, acknowledgements=acknowledgements
-    )
+    produce = ProduceHandler(partitions, metrics, now_ms=_now_ms, acknowledgements=acknowledgements)
     groups = GroupCoordinator(
         partitions,
         typed(CoordinatorConfig, settings),
         metrics,
         now_ms=_now_ms,
         wall_ms=_now_ms,
-        appended=fetch.changed,
         acknowledgements=acknowledgements,
     )
     groups.image_applied(changed)

@@ -76,10 +76,9 @@ def _requests(directory: Path) -> Requests:
         metrics,
         max_bytes=55 << 20,
         now_ms=now_ms,
-        advanced=acks.changed,
         throttles=Throttles(0, settings, partitions, now_ms),
     )
-    produce = ProduceHandler(partitions, metrics, now_ms=now_ms, appended=fetch.changed, acknowledgements=acks)
+    produce = ProduceHandler(partitions, metrics, now_ms=now_ms, acknowledgements=acks)
     return Requests(cast(Any, None), produce, fetch, Quotas(metrics, now_ms), metrics)
 
 

@@ -12,10 +12,11 @@ from pylog.broker.config import BrokerConfig
 from pylog.broker.control.cluster import TopicPolicy
 from pylog.broker.control.membership import Membership
 from pylog.broker.data.acks import Acknowledgements
-from pylog.broker.data.fetch import FetchHandler, NearReplicas
+from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.data.peers import PeerRequests
 from pylog.broker.data.produce import ProduceHandler
+from pylog.broker.data.reading import NearReplicas
 from pylog.broker.data.replication import Replication, ReplicationConfig
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.flusher import Flusher
@@ -31,7 +32,6 @@ from pylog.broker.watchdog import Watchdog, notify
 from pylog.errors import PylogError
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
-from pylog.model import Key, TopicPartition
 from pylog.wire.api import Message
 from pylog.wire.api.message import Request
 
@@ -91,7 +91,8 @@ class Broker:
         partitions.registered_epoch = lambda: membership.broker_epoch
 
         self.acknowledgements = Acknowledgements(steady_ms)
-        self._flusher = Flusher(now_ms=steady_ms, synced=self._synced)
+        partitions.subscribe(self.acknowledgements.moved)
+        self._flusher = Flusher(now_ms=steady_ms, synced=partitions.synced)
         partitions.on_unsynced = self._flusher.unsynced
         self._throttles = Throttles(broker_id, settings, partitions, steady_ms)
         self._fetch = FetchHandler(
@@ -99,7 +100,6 @@ class Broker:
             metrics,
             max_bytes=self._settings.fetch_max_bytes,
             now_ms=steady_ms,
-            advanced=self.acknowledgements.changed,
             throttles=self._throttles,
             near=NearReplicas(broker_id, partitions) if self._settings.is_rack_aware else None,
         )
@@ -107,7 +107,6 @@ class Broker:
             partitions,
             metrics,
             now_ms=wall_ms,
-            appended=self._fetch.grew,
             acknowledgements=self.acknowledgements,
         )
         self._replication = Replication(
@@ -119,7 +118,6 @@ class Broker:
             secret=config.cluster_secret,
             broker_epoch=lambda: membership.broker_epoch,
             ask_isr=membership.alter_isr,
-            changed=self._high_watermark_moved,
             sync=self._flusher.sync,
             throttles=self._throttles,
         )
@@ -129,7 +127,6 @@ class Broker:
             metrics,
             now_ms=steady_ms,
             wall_ms=wall_ms,
-            appended=self._fetch.grew,
             acknowledgements=self.acknowledgements,
             is_used_elsewhere=membership.has_consumers if config.store.kind == "zookeeper" else None,
         )
@@ -232,9 +229,6 @@ class Broker:
         self._stop.set()
 
     def _leadership_changed(self, changed: list[Partition]) -> None:
-        for partition in changed:
-            self._fetch.changed(partition.key)
-            self.acknowledgements.changed(partition.key)
         self._throttles.image_applied()
         self._replication.image_applied()
         self.groups.image_applied(changed)
@@ -242,16 +236,6 @@ class Broker:
     def _image_applied(self, changed: list[Partition]) -> None:
         self._quotas.learn(self.partitions.image.client_quotas)
         self._leadership_changed(changed)
-
-    def _high_watermark_moved(self, key: Key) -> None:
-        self._fetch.changed(key)
-        self.acknowledgements.changed(key)
-
-    def _synced(self, key: TopicPartition) -> None:
-        partition = self.partitions.get(*key)
-        if partition is not None and partition.leading is not None:
-            self.partitions.advance(partition)
-            self._high_watermark_moved(key)
 
 
 def _hang_limit_s(config: BrokerConfig) -> float:

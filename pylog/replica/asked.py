@@ -4,13 +4,18 @@ A follower with hundreds of partitions of one leader fetches once for each batch
 sides keep the list for as long as their connection stands, and a request says what is other than before.
 """
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
+from itertools import islice
 
 from pylog.model import Key
 from pylog.wire.fetch import Feeding, FetchPartition
 
 CHECK_MS = 400
-"""How often every partition is compared with what was asked: not everything that stops a follower tells of itself."""
+"""How often some partitions are compared with what was asked: not everything that stops a follower tells of itself."""
+
+CHECK_COUNT = 32
+"""How many of them, each in its turn, beside those that are not asked for now: a partition that nobody uses costs
+nothing, however many there are."""
 
 
 class AskedList:
@@ -19,6 +24,8 @@ class AskedList:
     def __init__(self) -> None:
         self._asked: dict[Key, FetchPartition | None] = {}
         self._unsure: set[Key] = set()
+        self._left_out: set[Key] = set()
+        self._turns: Iterator[Key] = iter(())
         self._checked_ms: int | None = None
         self._is_kept = False
 
@@ -66,19 +73,35 @@ class AskedList:
         """
         if not self._is_kept:
             self._asked.clear()
-        if not self._is_kept or self._checked_ms is None or now_ms - self._checked_ms >= CHECK_MS:
+        if not self._is_kept or self._checked_ms is None:
             self._checked_ms = now_ms
+            self._left_out.clear()
             self._unsure |= keys | self._asked.keys()
+        elif now_ms - self._checked_ms >= CHECK_MS:
+            self._checked_ms = now_ms
+            self._unsure |= self._left_out
+            self._unsure.update(self._next_few(keys))
         named: list[FetchPartition] = []
         forgotten: list[Key] = []
         for key in self._unsure:
             part = question(key) if key in keys else None
             if part is None:
+                if key in keys:
+                    self._left_out.add(key)
                 if key in self._asked:
                     del self._asked[key]
                     forgotten.append(key)
-            elif self._asked.get(key) != part:
+                continue
+            self._left_out.discard(key)
+            if self._asked.get(key) != part:
                 self._asked[key] = part
                 named.append(part)
         self._unsure.clear()
         return (Feeding.CHANGE if self._is_kept else Feeding.BEGIN), named, forgotten
+
+    def _next_few(self, keys: Set[Key]) -> list[Key]:
+        found = list(islice(self._turns, CHECK_COUNT))
+        if len(found) < CHECK_COUNT:
+            self._turns = iter(list(keys))
+            found += islice(self._turns, CHECK_COUNT - len(found))
+        return found

@@ -20,10 +20,19 @@ TOUCH_MS = 2_000
 
 
 @dataclass(slots=True)
+class Alive:
+    """When a follower asked for anything on a connection, for all the partitions that it has named there."""
+
+    fetched_ms: int = 0
+
+
+@dataclass(slots=True)
 class Progress:
     """One follower, as its fetches show it.
 
     Attributes:
+        alive: that of the connection on which it asks for this partition.  Asking for what it asked for before, it
+            does not name the partition again.
         log_end_offset: it has everything below; known only from a fetch in this leader epoch.
         broker_epoch: of the process that fetched; an ISR change names it, so that a bounced one is refused.
         caught_up_ms: when it last had everything that the leader had.
@@ -36,6 +45,12 @@ class Progress:
     fetched_ms: int = 0
     end_offset_at_fetch: Offset = 0
     high_watermark_told: Offset = UNKNOWN
+    alive: Alive | None = None
+
+    @property
+    def last_fetch_ms(self) -> int:
+        """When it asked for this partition last, by name or not."""
+        return self.fetched_ms if self.alive is None else max(self.fetched_ms, self.alive.fetched_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +162,18 @@ class Leader:
         return self._followers[broker_id]
 
     def fetched(
-        self, broker_id: int, broker_epoch: int, fetch_offset: Offset, log_end_offset: Offset, now_ms: int
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        fetch_offset: Offset,
+        log_end_offset: Offset,
+        now_ms: int,
+        alive: Alive | None = None,
     ) -> None:
-        """Take note of a follower's fetch: it has everything below *fetch_offset*."""
+        """Take note of a follower's fetch: it has everything below *fetch_offset*.
+
+        With *alive* it goes on asking, as that says, without naming this partition, until it has `left`.
+        """
         follower = self._followers[broker_id]
         if broker_epoch < follower.broker_epoch:
             return  # an earlier process of that broker, still on its way here
@@ -162,11 +186,29 @@ class Leader:
         follower.log_end_offset = fetch_offset
         follower.end_offset_at_fetch = log_end_offset
         follower.fetched_ms = now_ms
+        follower.alive = alive
+
+    def fell_behind(self, broker_id: int) -> None:
+        """Count a follower as having had everything when it asked last: something has come since that it lacks."""
+        follower = self._followers.get(broker_id)
+        if follower is not None:
+            follower.caught_up_ms = max(follower.caught_up_ms, follower.last_fetch_ms)
+
+    def left(self, broker_id: int, alive: Alive, *, had_everything: bool) -> None:
+        """Take note that what a follower asks for on a connection does not mean this partition any more."""
+        follower = self._followers.get(broker_id)
+        if follower is not None and follower.alive is alive:
+            if had_everything:
+                self.fell_behind(broker_id)
+            follower.fetched_ms = follower.last_fetch_ms
+            follower.alive = None
 
     def high_watermark(self, current: Offset, log_end_offset: Offset) -> Offset:
         """Return the first offset some in-sync replica may still lack; it never moves back."""
         if len(self.isr) < self._min_isr:
             return current
+        if not self._followers:
+            return max(current, log_end_offset)  # the only replica is the whole in-sync set
         return max(current, self.common_end_offset(log_end_offset))
 
     def common_end_offset(self, log_end_offset: Offset) -> Offset:
@@ -181,6 +223,12 @@ class Leader:
         """Whether what it lacks is not acknowledged: it is in sync, or was asked to be and nobody has answered yet."""
         return member in self.isr or (self.pending is not None and member in self._maximal_isr())
 
+    def is_settled(self, log_end_offset: Offset) -> bool:
+        """Whether no other ISR can be wanted before something happens: all replicas are in sync and have everything."""
+        if self.pending is not None or len(self.isr) != len(self._replicas) or self.isr != self._replicas:
+            return False
+        return all(one.log_end_offset >= log_end_offset for one in self._followers.values())
+
     def is_under_min_isr(self) -> bool:
         """Whether acks=all must be refused."""
         return len(self.isr) < self._min_isr
@@ -188,7 +236,7 @@ class Leader:
     def is_in_touch(self, now_ms: int) -> bool:
         """Whether every other member of the ISR has fetched lately; one of them may lead by now otherwise."""
         others = [self._followers[member] for member in self.isr if member != self._broker_id]
-        return all(now_ms - follower.fetched_ms <= TOUCH_MS for follower in others)
+        return all(now_ms - follower.last_fetch_ms <= TOUCH_MS for follower in others)
 
     def wanted_change(self, high_watermark: Offset, log_end_offset: Offset, now_ms: int) -> IsrChange | None:
         """Return the change to ask for, or None; the caller sends it after `sent`."""
@@ -208,7 +256,7 @@ class Leader:
 
     def _is_caught_up(self, follower: Progress, high_watermark: Offset, now_ms: int) -> bool:
         # One that fetches no more must not be named: its process may be gone, and with it the whole change is refused.
-        is_fetching = now_ms - follower.fetched_ms <= self._lag_ms
+        is_fetching = now_ms - follower.last_fetch_ms <= self._lag_ms
         return is_fetching and follower.log_end_offset >= max(high_watermark, self._epoch_start)
 
     def resignation(self) -> IsrChange | None:

@@ -24,8 +24,15 @@ _ACKS_TIMEOUT = struct.Struct(">hi")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INDEX_SIZE = struct.Struct(">ii")
+_ONE_PART = struct.Struct(">hhiih")
+_COUNT_INDEX_SIZE = struct.Struct(">iii")
 _PARTITION = struct.Struct(">ihqq")
 _INT64 = struct.Struct(">q")
+_HEAD = struct.Struct(">ii")
+_ONE_TOPIC = struct.Struct(">iiih")
+_ROW_V3 = struct.Struct(">iihqqi")  # a count, one partition, the throttle time
+_ROW_V5 = struct.Struct(">iihqqqi")
+_ROW_V8 = struct.Struct(">iihqqq6si")
 _TAIL_V8 = b"\x00\x00\x00\x00\xff\xff"  # no record errors, no message
 _TAIL_V9 = b"\x01\x00\x00"  # the same, compact, and no tagged fields
 
@@ -93,6 +100,29 @@ def encode_response(version: int, results: list[ProduceResult], throttle_time_ms
     return b"".join(out)
 
 
+def encode_reply(version: int, correlation_id: int, results: list[ProduceResult], throttle_time_ms: int = 0) -> bytes:
+    """Return the whole reply frame, size and header included; see `encode_response`."""
+    if len(results) == 1 and results[0].message is None:
+        name = results[0].topic.encode()
+        if version < FIRST_FLEXIBLE_VERSION:
+            return _one_row(version, correlation_id, name, results[0], throttle_time_ms)
+    body = encode_response(version, results, throttle_time_ms)
+    tags = b"\x00" if version >= FIRST_FLEXIBLE_VERSION else b""
+    return _HEAD.pack(4 + len(tags) + len(body), correlation_id) + tags + body
+
+
+def _one_row(version: int, correlation_id: int, name: bytes, row: ProduceResult, throttle_time_ms: int) -> bytes:
+    """Return the reply about one partition, as nearly all are, in three steps instead of twelve."""
+    numbers = (1, row.partition, row.error, row.base_offset, row.log_append_time_ms)
+    if version >= 8:
+        rest = _ROW_V8.pack(*numbers, row.log_start_offset, _TAIL_V8, throttle_time_ms)
+    elif version >= 5:
+        rest = _ROW_V5.pack(*numbers, row.log_start_offset, throttle_time_ms)
+    else:
+        rest = _ROW_V3.pack(*numbers, throttle_time_ms)
+    return _ONE_TOPIC.pack(10 + len(name) + len(rest), correlation_id, 1, len(name)) + name + rest
+
+
 def refuse_old_version(body: memoryview, version: int) -> bytes | None:
     """Return the answer UNSUPPORTED_VERSION to a request of version 0 to 2, or None when acks 0 wants none.
 
@@ -132,6 +162,16 @@ def _by_topic(results: list[ProduceResult]) -> list[tuple[str, list[ProduceResul
 
 def _parse(frame: memoryview, at: int) -> ProduceRequest:
     end = len(frame)
+    if end - at >= _ONE_PART.size:
+        # Nearly all requests: no transaction, one topic, one partition.
+        length, acks, timeout_ms, topic_count, name_length = _ONE_PART.unpack_from(frame, at)
+        if length == -1 and topic_count == 1 and 0 <= name_length <= end - at - 26:
+            begin = at + _ONE_PART.size
+            stop = begin + name_length
+            count, partition, size = _COUNT_INDEX_SIZE.unpack_from(frame, stop)
+            if count == 1 and size == end - stop - 12:
+                topic = str(frame[begin:stop], "utf-8")
+                return ProduceRequest(None, acks, timeout_ms, [(topic, partition, frame[stop + 12 :])])
     (length,) = _INT16.unpack_from(frame, at)
     at += 2
     transactional_id = None

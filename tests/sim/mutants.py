@@ -90,15 +90,15 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "count-progress-without-a-look-at-epochs",
-        "broker/data/fetch.py",
-        "if part.current_leader_epoch != partition.leader_epoch or self._diverging(log, part):",
+        "broker/data/progress.py",
+        "if part.current_leader_epoch != partition.leader_epoch or divergence(log, part):",
         "if part.fetch_offset < 0:",
         seed=3,
     ),
     Mutant(
         "count-progress-of-a-diverging-log",
-        "broker/data/fetch.py",
-        "if part.current_leader_epoch != partition.leader_epoch or self._diverging(log, part):",
+        "broker/data/progress.py",
+        "if part.current_leader_epoch != partition.leader_epoch or divergence(log, part):",
         "if part.current_leader_epoch != partition.leader_epoch:",
         seed=3,
     ),
@@ -112,7 +112,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "report-progress-before-the-flush",
         "broker/data/replication.py",
-        "        await owner.synced(self._partitions.values())\n",
+        "        await owner.synced(list(unsynced.values()))\n",
         "",
         seed=78,
     ),
@@ -126,8 +126,8 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "never-truncate",
-        "broker/data/fetch.py",
-        "                result.diverging = self._diverging(log, part)\n",
+        "broker/data/reading.py",
+        "                result.diverging = divergence(log, part)\n",
         "",
         seed=1,
     ),
@@ -140,9 +140,9 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "tell-the-leaders-high-watermark",
-        "broker/data/replication.py",
-        "high_watermark = min(result.high_watermark, log.log_end_offset)",
-        "high_watermark = result.high_watermark",
+        "broker/data/partitions.py",
+        "high_watermark = min(high_watermark, log.log_end_offset)",
+        "pass",
         seed=1,
     ),
     Mutant(
@@ -285,7 +285,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "commit-offsets-on-one-replica",
         "broker/groups/shard_log.py",
-        "return Appended(partition, result.last_offset, partition.leader_epoch)",
+        "return ErrorCode.NONE if wait is None else wait",
         "return ErrorCode.NONE",
         seed=3,
     ),
@@ -320,14 +320,14 @@ MUTANTS: Sequence[Mutant] = (
     # -- topics that are deleted and made again, logs that begin late -----------------------------------------------
     Mutant(
         "count-progress-of-another-topic",
-        "broker/data/fetch.py",
+        "broker/data/progress.py",
         "            if part.topic_id and part.topic_id != partition.topic_id.bytes:\n                continue",
         "            if part.fetch_offset < 0:\n                continue",
         story="remake-beside-a-deaf-follower",
     ),
     Mutant(
         "serve-a-follower-by-name",
-        "broker/data/fetch.py",
+        "broker/data/reading.py",
         "            if part.topic_id:\n                self._check_topic_id(request.replica_id, part, partition)\n"
         "                result.topic_id = part.topic_id\n",
         "",
@@ -336,15 +336,15 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "take-the-start-before-the-high-watermark",
         "broker/data/replication.py",
-        "        if has_moved:\n            log.high_watermark = high_watermark\n        # Only then",
+        "        self._partitions.follow(partition, result.high_watermark)\n        # Only then",
         "        if result.log_start_offset > log.log_start_offset:\n"
         "            log.delete_records_before(min(result.log_start_offset, log.log_end_offset))\n"
-        "        if has_moved:\n            log.high_watermark = high_watermark\n        # Only then",
+        "        self._partitions.follow(partition, result.high_watermark)\n        # Only then",
         story="trim-before-the-followers-know",
     ),
     Mutant(
         "count-a-fetch-beyond-the-end",
-        "broker/data/fetch.py",
+        "broker/data/progress.py",
         "if not log.log_start_offset <= part.fetch_offset <= log.log_end_offset:",
         "if part.fetch_offset < 0:",
         story="die-beside-an-empty-log-beyond-the-end",

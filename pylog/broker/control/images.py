@@ -107,7 +107,7 @@ class Images:
                 await asyncio.sleep(_RETRY_S)
                 self.offer(image)
                 continue
-            changed = gone + self._partitions.switch(image, opened)
+            changed = self._partitions.switch(image, opened, gone)
             gone = []
             if image.controller_id == self._broker_id:
                 self._history.advance(image)

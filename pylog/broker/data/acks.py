@@ -7,27 +7,12 @@ lost first, nobody can say any more whether it will last, so its writer is told 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from pylog.broker.data.partitions import Partition
+from pylog.broker.data.partitions import Appended, Moved
 from pylog.broker.timer import Alarm
 from pylog.delayed import DelayedRequests
 from pylog.errors import ErrorCode
-from pylog.model import Key, Offset
-
-
-class Appended(NamedTuple):
-    """What waits: everything up to *last_offset*, written under *leader_epoch*.
-
-    Attributes:
-        partition: where it was written; another incarnation of the topic has another one.
-        is_local: it waits for this broker's own sync only (acks=1 under `flush.messages` or `flush.ms`).
-    """
-
-    partition: Partition
-    last_offset: Offset
-    leader_epoch: int
-    is_local: bool = False
+from pylog.model import Key
 
 
 @dataclass(slots=True, eq=False)
@@ -71,9 +56,9 @@ class Acknowledgements:
         self.wait({key: appended}, timeout_ms, done)
         return await result
 
-    def changed(self, key: Key) -> None:
+    def moved(self, key: Key, what: Moved) -> None:
         """Look again at what waits for *key*: its high watermark or its leader changed."""
-        if not self._delayed.is_awaited(key):
+        if what is Moved.END or not self._delayed.is_awaited(key):
             return
         for waiting in self._delayed.under(key):
             if self._settle(waiting):

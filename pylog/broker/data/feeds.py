@@ -3,19 +3,26 @@
 A follower asks once for each batch that is written with acks=all.  To look at all its partitions each time made one
 record among a thousand idle partitions cost as much as a thousand: so we know which of them may have news (`due`), by
 what happened to their logs.  Not everything that can be told happens to a log (a throttle has ended, a disk has
-failed): therefore all are looked at from time to time, and always before a fetch that found nothing is answered.
+failed): therefore some are looked at from time to time, and before a fetch that found nothing is answered, each in its
+turn.  They are so few that a partition which nobody uses costs nothing, however many there are: a follower that asks
+for anything on its connection counts as having asked for all of them.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from pylog.broker.data.sessions import FetchSession
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import Key
+from pylog.replica.leader import Alive
 from pylog.wire.fetch import Feeding, FetchPartition, FetchRequest
 
 SWEEP_MS = 400
-"""How often all partitions of a feed are looked at, and their follower counts as having fetched them."""
+"""How often some partitions of a feed are looked at to which nothing has happened."""
+
+SWEEP_COUNT = 32
+"""How many of them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,21 +30,37 @@ class Feed(FetchSession):
     """What one follower wants on one connection.
 
     Attributes:
+        replica_id: the follower.
+        broker_epoch: of its registration.
+        alive: when it has asked for anything here.
         due: those of its partitions about which there may be something to tell, in the order in which they are read.
-        swept_ms: when all of them were looked at last.
+        idle: those of which it had everything when they were read last.
+        swept_ms: when some of them were looked at for no reason.
     """
 
+    replica_id: int = -1
+    broker_epoch: int = -1
+    alive: Alive = field(default_factory=Alive)
     due: dict[Key, None] = field(default_factory=dict)
+    idle: set[Key] = field(default_factory=set)
     swept_ms: int = 0
+    _turns: Iterator[Key] = field(default_factory=lambda: iter(()))
 
     def wanted(self) -> list[FetchPartition]:
         """Return what to look at now."""
         return [self.partitions[key] for key in self.due]
 
-    def sweep(self) -> None:
-        """Look at all, and tell of all: a follower does not take what it is told in an epoch that was over by then."""
-        self.due.update(dict.fromkeys(self.partitions))
-        self.told.clear()
+    def sweep(self) -> list[FetchPartition]:
+        """Look at the next few, and tell of them whatever was told before; return what is asked of them."""
+        found = list(islice(self._turns, SWEEP_COUNT))
+        if len(found) < SWEEP_COUNT:
+            self._turns = iter(list(self.partitions))
+            found += islice(self._turns, SWEEP_COUNT - len(found))
+        keys = [key for key in dict.fromkeys(found) if key in self.partitions]
+        for key in keys:
+            self.due[key] = None
+            self.told.pop(key, None)
+        return [self.partitions[key] for key in keys]
 
     def done(self, keys: Iterable[Key]) -> None:
         """Look at these no more until something happens to them, or the follower names them again."""
@@ -46,11 +69,18 @@ class Feed(FetchSession):
 
 
 class Feeds:
-    """All feeds of one broker."""
+    """All feeds of one broker.
 
-    def __init__(self) -> None:
+    Attributes:
+        by_key: feeds with a partition.
+    """
+
+    def __init__(self, left: Callable[[Feed, Iterable[Key]], None]) -> None:
+        """Make it; *left* is told which partitions a feed does not have any more."""
+        self._left = left
         self._by_connection: dict[Hashable, Feed] = {}
         self._under: dict[Key, dict[Feed, None]] = {}
+        self.by_key: Mapping[Key, Mapping[Feed, None]] = self._under
 
     def under(self, key: Key) -> Iterable[Feed]:
         """Return the feeds with this partition."""
@@ -64,7 +94,13 @@ class Feeds:
         """
         if request.feeding is Feeding.BEGIN:
             self.drop(connection)
-            feed = self._by_connection[connection] = Feed(session_id=1, used_ms=now_ms, swept_ms=now_ms)
+            feed = self._by_connection[connection] = Feed(
+                session_id=1,
+                used_ms=now_ms,
+                swept_ms=now_ms,
+                replica_id=request.replica_id,
+                broker_epoch=request.broker_epoch,
+            )
         else:
             known = self._by_connection.get(connection)
             if known is None:
@@ -75,6 +111,9 @@ class Feeds:
         for part in request.partitions:
             key = (part.topic, part.partition)
             feed.due[key] = None
+            feed.idle.discard(key)
+            # A follower that names it again may not have taken what it was told: its epoch was over by then.
+            feed.told.pop(key, None)
             self._under.setdefault(key, {})[feed] = None
         return feed
 
@@ -84,9 +123,11 @@ class Feeds:
         if feed is not None:
             self._leave(feed, list(feed.partitions))
 
-    def _leave(self, feed: Feed, keys: Iterable[Key]) -> None:
+    def _leave(self, feed: Feed, keys: Sequence[Key]) -> None:
+        self._left(feed, keys)
         feed.done(keys)
         for key in keys:
+            feed.idle.discard(key)
             feeds = self._under.get(key)
             if feeds is not None:
                 feeds.pop(feed, None)

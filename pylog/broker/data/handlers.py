@@ -8,8 +8,8 @@ import os
 from collections.abc import Mapping
 from typing import Protocol
 
-from pylog.broker.data.fetch import check_leader_epoch
 from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.reading import check_leader_epoch
 from pylog.broker.handler import Answer, Caller, Handler
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.log import Log

@@ -6,9 +6,11 @@ the image no longer has, `prepare` moves directories and opens logs in a thread,
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from pylog.broker.clock import steady_ms, wall_ms
@@ -18,9 +20,10 @@ from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.config import LogConfig
 from pylog.log.directory import LogDirectory
-from pylog.log.log import Log
-from pylog.model import NO_LEADER, Key, TopicPartition
+from pylog.log.log import AppendResult, Log
+from pylog.model import NO_LEADER, Key, Offset, TopicPartition
 from pylog.replica.leader import IsrChange, Leader
+from pylog.wire.records import BatchHeader
 
 _logger = logging.getLogger(__name__)
 
@@ -55,14 +58,48 @@ class Partition:
         """Whether this broker leads."""
         return self.leading is not None
 
+    def is_in_touch(self, now_ms: int) -> bool:
+        """Whether no other member of the ISR can have been made leader unnoticed; see `Leader.is_in_touch`."""
+        return self.leading is not None and self.leading.is_in_touch(now_ms)
+
     @property
     def is_offline(self) -> bool:
         """Whether the log cannot be used."""
         return self.log is None or self.log.offline is not None
 
 
+class Moved(Enum):
+    """What happened to a partition that a request may wait for."""
+
+    END = 1
+    """Records were appended."""
+    HIGH_WATERMARK = 2
+    """It moved, or the synced end did that counts for it; records may have been appended too."""
+    LEADER = 3
+    """Its leader, its in-sync replicas, or whether it is here at all."""
+
+
+Listener: TypeAlias = Callable[[Key, Moved], None]
+
+
+class Appended(NamedTuple):
+    """What a writer waits for: everything up to *last_offset*, written under *leader_epoch*.
+
+    Attributes:
+        partition: where it was written; another incarnation of the topic has another one.
+        is_local: it waits for this broker's own sync only (acks=1 under `flush.messages` or `flush.ms`).
+    """
+
+    partition: Partition
+    last_offset: Offset
+    leader_epoch: int
+    is_local: bool = False
+
+
 class Partitions:
     """All partitions of one broker, by topic and number.
+
+    Whoever waits for what happens to them subscribes; nobody else has to tell.
 
     Attributes:
         image: in force.
@@ -82,12 +119,21 @@ class Partitions:
         self.image = ClusterImage(-1, 0, "", NO_LEADER)
         self._inherited = self._inherit(self.image)
         self.on_unsynced: Callable[[Log], None] = lambda log: None
+        self._listeners: tuple[Listener, ...] = ()
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_key.values())
 
     def __len__(self) -> int:
         return len(self._by_key)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call *listener* with every partition to which something happened, and what."""
+        self._listeners = (*self._listeners, listener)
+
+    def _tell(self, key: Key, what: Moved) -> None:
+        for listener in self._listeners:
+            listener(key, what)
 
     def get(self, topic: str, partition: int) -> Partition | None:
         """Return the hosted partition or None."""
@@ -100,15 +146,18 @@ class Partitions:
             ApiError: unknown, led by another broker, or offline.
         """
         found = self._by_key.get((topic, partition))
-        if found is None:
-            if self.image.partition(topic, partition) is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist")
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is not on this broker")
-        if not found.is_leader:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is led by broker {found.leader}")
+        if found is None or found.leading is None:
+            raise self._refusal(topic, partition, found)
         if found.log is None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition} is offline: {found.fault}")
         return found, found.log
+
+    def _refusal(self, topic: str, partition: int, found: Partition | None) -> ApiError:
+        if found is not None:
+            return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is led by broker {found.leader}")
+        if self.image.partition(topic, partition) is None:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist")
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is not on this broker")
 
     def replica(self, topic: str, partition: int) -> tuple[Partition, Log]:
         """Return the partition and its log, whether this broker leads it or follows.
@@ -147,6 +196,8 @@ class Partitions:
         led = [one for one in self._by_key.values() if one.leading is not None]
         for partition in led:
             partition.leading = None
+        for partition in led:
+            self._tell(partition.key, Moved.LEADER)
         return led
 
     def ends_in_doubt(self) -> dict[tuple[UUID, int], tuple[int, int]]:
@@ -253,8 +304,16 @@ class Partitions:
         state = topic.partitions.get(partition.key.partition)
         return state is not None and self._broker_id in state.replicas
 
-    def switch(self, image: ClusterImage, opened: Mapping[TopicPartition, Log | str]) -> list[Partition]:
-        """Let *image* hold from now on; return the partitions whose leader or ISR changed.  Runs on the loop."""
+    def switch(
+        self, image: ClusterImage, opened: Mapping[TopicPartition, Log | str], gone: Iterable[Partition] = ()
+    ) -> list[Partition]:
+        """Let *image* hold from now on; return the partitions whose leader or ISR changed.  Runs on the loop.
+
+        Args:
+            image: newer than the one in force.
+            opened: what `prepare` returned for it.
+            gone: what `retire` returned for it: who waits for these is told now, under the new image.
+        """
         assert image.order > self.image.order, f"{image.order} after {self.image.order}"
         changed: list[Partition] = []
         may_lead = self.knows_us(image)
@@ -297,6 +356,9 @@ class Partitions:
         if is_news:
             # Retention goes by what is written down, should this process end in the next moment.
             self.checkpoint_soon()
+        changed = [*gone, *changed]
+        for partition in changed:
+            self._tell(partition.key, Moved.LEADER)
         return changed
 
     def _inherit(self, image: ClusterImage) -> dict[str, Effective]:
@@ -311,11 +373,56 @@ class Partitions:
             partition.leading.want_isr(int(topic_setting(self._inherited, topic.configs, "min.insync.replicas")))
             self.advance(partition)
 
-    def advance(self, partition: Partition) -> bool:
-        """Move the high watermark of a partition led here as far as its in-sync replicas allow; return if it moved."""
+    def append(
+        self, partition: Partition, log: Log, batch: memoryview, header: BatchHeader, now_ms: int, acks: int
+    ) -> tuple[AppendResult, Appended | None]:
+        """Append one checked batch to a partition that `leader` returned, patching its offset into *batch*.
+
+        Args:
+            partition: led here.
+            log: its log.
+            batch: writable view of exactly the batch.
+            header: what `check_batch` returned for it.
+            now_ms: the time on the wall.
+            acks: -1 if every in-sync replica shall have it, 0 or 1 if this broker is enough.
+
+        Returns:
+            Where it went, and what its writer waits for, None if for nothing more.
+
+        Raises:
+            ApiError: it is refused, or the disk is full, and then another replica is to lead; nothing was appended.
+            StorageError: the partition is offline.
+        """
+        leading = partition.leading
+        assert leading is not None
+        if acks == -1 and leading.is_under_min_isr():
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition.key} has {len(leading.isr)} in-sync replicas")
+        try:
+            result = log.append_as_leader(batch, header, partition.leader_epoch, now_ms)
+        except (ApiError, StorageError) as error:
+            if isinstance(error, StorageError) or error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                leading.cannot_write = True  # who has room is to lead (rule 7)
+                self._tell(partition.key, Moved.LEADER)
+            raise
+        if not result.is_duplicate:
+            leading.cannot_write = False
+            what = Moved.HIGH_WATERMARK if self._advance(log, leading) else Moved.END
+            for listener in self._listeners:
+                listener(partition.key, what)
+        if acks == -1 and log.high_watermark <= result.last_offset:
+            return result, Appended(partition, result.last_offset, partition.leader_epoch)
+        if acks == 1 and log.is_flushing and log.countable_end_offset <= result.last_offset:
+            return result, Appended(partition, result.last_offset, partition.leader_epoch, is_local=True)
+        return result, None
+
+    def advance(self, partition: Partition) -> None:
+        """Move the high watermark of a partition led here as far as its in-sync replicas allow."""
         log, leading = partition.log, partition.leading
-        if log is None or leading is None:
-            return False
+        if log is not None and leading is not None and self._advance(log, leading):
+            self._tell(partition.key, Moved.HIGH_WATERMARK)
+
+    def _advance(self, log: Log, leading: Leader) -> bool:
+        """Move a high watermark; return whether it moved."""
         if log.is_flushing and log.recovery_point < log.log_end_offset:
             self.on_unsynced(log)
         high_watermark = leading.high_watermark(log.high_watermark, log.countable_end_offset)
@@ -323,6 +430,31 @@ class Partitions:
             return False
         log.high_watermark = high_watermark
         return True
+
+    def follow(self, partition: Partition, high_watermark: Offset) -> None:
+        """Take over a leader's high watermark, as far as our log reaches."""
+        log = partition.log
+        assert log is not None
+        high_watermark = min(high_watermark, log.log_end_offset)
+        if high_watermark > log.high_watermark:
+            log.high_watermark = high_watermark
+            self._tell(partition.key, Moved.HIGH_WATERMARK)
+
+    def synced(self, key: TopicPartition) -> None:
+        """Count what a sync has made safe."""
+        partition = self._by_key.get(key)
+        if partition is not None and partition.leading is not None and partition.log is not None:
+            self._advance(partition.log, partition.leading)
+            self._tell(key, Moved.HIGH_WATERMARK)
+
+    def failed(self, topic: str, partition: int) -> None:
+        """Tell that the disk has failed under a partition."""
+        self._tell((topic, partition), Moved.LEADER)
+
+    def isr_answered(self, partition: Partition) -> None:
+        """Go by what a controller has answered to a leader's wish."""
+        self.advance(partition)
+        self._tell(partition.key, Moved.LEADER)
 
     def resignation(self, partition: Partition) -> IsrChange | None:
         """Return the change that leaves a follower, this broker, out, because its log cannot take what the leader has.
@@ -337,12 +469,6 @@ class Partitions:
         others = tuple((member, -1) for member in state.isr if member != self._broker_id)
         is_enough = state.leader != NO_LEADER and len(others) >= min(wanted, topic.factor(key.partition))
         return IsrChange(others, state.partition_epoch) if is_enough else None
-
-    def let_another_lead(self, topic: str, partition: int) -> None:
-        """Give a partition up that the disk refuses to take (rule 7)."""
-        found = self._by_key.get((topic, partition))
-        if found is not None and found.leading is not None:
-            found.leading.cannot_write = True
 
     def _assign(self, partition: Partition, topic: TopicImage, state: PartitionImage, *, may_lead: bool) -> None:
         # Nobody else can have led in between: each change of leader has an epoch of its own.

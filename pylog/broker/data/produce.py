@@ -8,25 +8,25 @@ import logging
 from collections.abc import Callable, Mapping
 
 from pylog.broker.clock import steady_ms
-from pylog.broker.data.acks import Acknowledgements, Appended
-from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.acks import Acknowledgements
+from pylog.broker.data.partitions import Appended, Partitions
 from pylog.broker.quotas import Meter
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
 from pylog.log.intake import take_in
 from pylog.metrics import Metrics
 from pylog.model import INTERNAL_TOPICS, Key
-from pylog.net.connection import Connection, Part, Slot
+from pylog.net.connection import Connection, Part
 from pylog.wire import records
-from pylog.wire.api import RequestHeader, encode_response_header
-from pylog.wire.api.table import ApiKey
+from pylog.wire.api import RequestHeader
 from pylog.wire.compression import CODECS
-from pylog.wire.produce import ProduceRequest, ProduceResult, encode_response, parse_request
+from pylog.wire.produce import ProduceRequest, ProduceResult, encode_reply, parse_request
 
 _logger = logging.getLogger(__name__)
 
 _ALLOWED_ACKS = (-1, 0, 1)
 _ZSTD_FROM_VERSION = 7
 _ZSTD = CODECS["zstd"]
+_NONE = ErrorCode.NONE
 
 
 class ProduceHandler:
@@ -42,15 +42,12 @@ class ProduceHandler:
         metrics: Metrics,
         *,
         now_ms: Callable[[], int],
-        appended: Callable[[Key], None],
         acknowledgements: Acknowledgements,
     ) -> None:
-        """Make it; *appended* is told every partition that grew."""
+        """Make it; *now_ms* is the clock on the wall."""
         self._partitions = partitions
         self._acknowledgements = acknowledgements
-        self._unacknowledged: dict[Key, Appended] = {}
         self._now_ms = now_ms
-        self._appended = appended
         self.is_disk_full = False
         self._batches = metrics.counter("pylog_produce_batches_total", "Record batches appended.")
         self._records = metrics.counter("pylog_produce_records_total", "Records appended.")
@@ -64,7 +61,8 @@ class ProduceHandler:
         """Append and answer; with acks 0 there is no answer, and an error closes the connection."""
         version = header.api_version
         request = parse_request(frame, version, header.body_offset)
-        results = [self._answer(request, version, *part) for part in request.parts]
+        waits: dict[Key, Appended] = {}
+        results = [self._answer(request, version, part, waits) for part in request.parts]
         throttle_ms = 0 if meter is None else meter.produced(len(frame))
         if request.acks == 0:
             for result in results:
@@ -72,121 +70,99 @@ class ProduceHandler:
                     # The producer waits for no reply, so closing is the only way to tell it (trap 6).
                     raise ProtocolError(f"{result.topic}-{result.partition}: {result.error.name}: {result.message}")
             return None
-        if self._unacknowledged:
-            self._answer_later(connection.open_slot(), header, request.timeout_ms, results, throttle_ms)
-            return None
-        return _reply(header, results, throttle_ms)
-
-    def _answer_later(
-        self, slot: Slot, header: RequestHeader, timeout_ms: int, results: list[ProduceResult], throttle_ms: int
-    ) -> None:
-        waited, self._unacknowledged = self._unacknowledged, {}
+        if not waits:
+            return [encode_reply(version, header.correlation_id, results, throttle_ms)]
+        slot = connection.open_slot()
 
         def done(errors: Mapping[Key, ErrorCode]) -> None:
             for result in results:
                 error = errors.get((result.topic, result.partition), ErrorCode.NONE)
                 if result.error is ErrorCode.NONE and error is not ErrorCode.NONE:
                     result.error, result.base_offset = error, -1
-            slot.complete(_reply(header, results, throttle_ms))
+            slot.complete([encode_reply(version, header.correlation_id, results, throttle_ms)])
 
-        self._acknowledgements.wait(waited, timeout_ms, done)
+        self._acknowledgements.wait(waits, request.timeout_ms, done)
+        return None
 
     def _answer(
-        self, request: ProduceRequest, version: int, topic: str, partition: int, batch: memoryview | None
+        self,
+        request: ProduceRequest,
+        version: int,
+        part: tuple[str, int, memoryview | None],
+        waits: dict[Key, Appended],
     ) -> ProduceResult:
+        topic, partition, batch = part
         try:
-            return self._append(request, version, topic, partition, batch)
+            return self._append(request, version, topic, partition, batch, waits)
         except ApiError as error:
             self._refused.value += 1
             if error.code is ErrorCode.INVALID_TIMESTAMP:
                 # Somebody's clock is wrong, and whoever reads the topic wants to know whose records are missing.
                 name, doc = "pylog_produce_bad_timestamps_total", "Record batches refused for their time, by topic."
                 self._metrics.counter(name, doc, topic=topic).value += 1
-            # Above the high watermark of the disk it is not asked.
-            if error.code is ErrorCode.KAFKA_STORAGE_ERROR and not self.is_disk_full:
-                self._partitions.let_another_lead(topic, partition)
             return ProduceResult(topic, partition, error.code, message=str(error))
         except StorageError as error:
             self._refused.value += 1
             _logger.error("append failed partition=%s-%d reason=%s", topic, partition, error)
-            self._partitions.let_another_lead(topic, partition)
             return ProduceResult(topic, partition, ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
 
     def _append(
-        self, request: ProduceRequest, version: int, topic: str, number: int, batch: memoryview | None
+        self,
+        request: ProduceRequest,
+        version: int,
+        topic: str,
+        number: int,
+        batch: memoryview | None,
+        waits: dict[Key, Appended],
     ) -> ProduceResult:
-        if request.acks not in _ALLOWED_ACKS:
-            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}; -1, 0 and 1 are known")
+        acks = request.acks
+        if acks not in _ALLOWED_ACKS:
+            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks}; -1, 0 and 1 are known")
         if topic in INTERNAL_TOPICS:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by brokers only")
         partition, log = self._partitions.leader(topic, number)
-        leading = partition.leading
-        assert leading is not None
-        if request.acks == -1 and leading.is_under_min_isr():
-            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{topic}-{number} has {len(leading.isr)} in-sync replicas")
         if self.is_disk_full:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the data disk is above its high watermark")
         if batch is None:
             raise InvalidRecords("no records")
         header = records.check_batch(batch)
-        self._check(header, len(batch), log.config.max_message_bytes, version)
+        _check(header, len(batch), log.config.max_message_bytes, version)
         if log.is_looking_inside:
             batch, header = take_in(batch, header, log.config)
-        now_ms = self._now_ms()
         try:
-            result = log.append_as_leader(batch, header, partition.leader_epoch, now_ms)
+            result, wait = self._partitions.append(partition, log, batch, header, self._now_ms(), acks)
         except ApiError as error:
-            if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not leading.is_in_touch(steady_ms()):
+            if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not partition.is_in_touch(steady_ms()):
                 # A producer gives up at that error.  What we lack another leader may have, after a pause of ours.
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"not in touch with the replicas; {error}") from error
             raise
         if not result.is_duplicate:
-            if leading.cannot_write:
-                leading.cannot_write = False  # there is room again
-            if leading.is_alone and not log.is_flushing:
-                # A single replica is the whole in-sync set: what it has written, everyone in sync has.
-                log.high_watermark = log.log_end_offset
-            else:
-                self._partitions.advance(partition)
             self._batches.value += 1
             self._records.value += header.record_count
             self._bytes.value += len(batch)
-            self._appended((topic, number))
-        if request.acks == -1 and log.high_watermark <= result.last_offset:
-            self._unacknowledged[topic, number] = Appended(partition, result.last_offset, partition.leader_epoch)
-        elif log.is_flushing and request.acks == 1 and log.countable_end_offset <= result.last_offset:
-            self._unacknowledged[topic, number] = Appended(
-                partition, result.last_offset, partition.leader_epoch, is_local=True
-            )
-        return ProduceResult(
-            topic, number, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, log.log_start_offset
-        )
-
-    @staticmethod
-    def _check(header: records.BatchHeader, size_bytes: int, max_bytes: int, version: int) -> None:
-        """Refuse what a producer may not send (trap 13)."""
-        if header.batch_length + records.LENGTH_OVERHEAD != size_bytes:
-            raise InvalidRecords(f"one batch a partition: it ends at {header.size_bytes} of {size_bytes} bytes")
-        if size_bytes > max_bytes:
-            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{size_bytes} bytes; max.message.bytes is {max_bytes}")
-        if header.base_offset != 0:
-            raise InvalidRecords(f"base offset {header.base_offset}; a producer's is 0")
-        attributes = header.attributes
-        if not attributes & ~records.COMPRESSION_MASK:
-            codec = attributes
-        elif attributes & (records.CONTROL | records.LOG_APPEND_TIME):
-            raise InvalidRecords(f"attributes {attributes:#x}: control batches and append time are the broker's")
-        elif attributes & records.TRANSACTIONAL:
-            raise ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not built")
-        else:
-            codec = attributes & records.COMPRESSION_MASK
-        if codec > _ZSTD or (codec == _ZSTD and version < _ZSTD_FROM_VERSION):
-            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} in version {version}")
-        if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-            raise InvalidRecords(f"producer {header.producer_id} without sequence or epoch")
+        if wait is not None:
+            waits[partition.key] = wait
+        return ProduceResult(topic, number, _NONE, result.base_offset, result.log_append_time_ms, log.log_start_offset)
 
 
-def _reply(header: RequestHeader, results: list[ProduceResult], throttle_ms: int) -> list[Part]:
-    head = encode_response_header(header.correlation_id, ApiKey.PRODUCE, header.api_version)
-    body = encode_response(header.api_version, results, throttle_ms)
-    return [(len(head) + len(body)).to_bytes(4, "big") + head + body]
+def _check(header: records.BatchHeader, size_bytes: int, max_bytes: int, version: int) -> None:
+    """Refuse what a producer may not send (trap 13)."""
+    if header.batch_length + records.LENGTH_OVERHEAD != size_bytes:
+        raise InvalidRecords(f"one batch a partition: it ends at {header.size_bytes} of {size_bytes} bytes")
+    if size_bytes > max_bytes:
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{size_bytes} bytes; max.message.bytes is {max_bytes}")
+    if header.base_offset != 0:
+        raise InvalidRecords(f"base offset {header.base_offset}; a producer's is 0")
+    attributes = header.attributes
+    if not attributes & ~records.COMPRESSION_MASK:
+        codec = attributes
+    elif attributes & (records.CONTROL | records.LOG_APPEND_TIME):
+        raise InvalidRecords(f"attributes {attributes:#x}: control batches and append time are the broker's")
+    elif attributes & records.TRANSACTIONAL:
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not built")
+    else:
+        codec = attributes & records.COMPRESSION_MASK
+    if codec > _ZSTD or (codec == _ZSTD and version < _ZSTD_FROM_VERSION):
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} in version {version}")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise InvalidRecords(f"producer {header.producer_id} without sequence or epoch")

@@ -7,8 +7,9 @@ their CRC was checked; where the logs differ, the follower cuts its own by leade
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from pylog.broker.clock import wall_ms
 from pylog.broker.data.partitions import Partition, Partitions
@@ -34,6 +35,8 @@ FIRST_REST_S = 0.01
 leader has not heard yet that it leads, and all who write with acks=all wait for us."""
 ISR_TICK_S = 0.1
 ISR_TIMEOUT_S = 5.0
+ISR_TURN_COUNT = 32
+"""Partitions looked at in each tick although nothing happened to them."""
 ISR_REST_MS = 1_000
 """How long a partition whose change was refused is left alone."""
 
@@ -66,7 +69,6 @@ class Replication:
         secret: bytes,
         broker_epoch: Callable[[], int],
         ask_isr: AskIsr,
-        changed: Callable[[Key], None],
         sync: Callable[[Iterable[Log]], Awaitable[None]],
         throttles: Throttles,
     ) -> None:
@@ -81,7 +83,6 @@ class Replication:
             secret: by which brokers know each other.
             broker_epoch: epoch of our registration; -1 without one.
             ask_isr: brings changes to the controller and returns its answers, in order.
-            changed: told each partition whose high watermark moved.
             sync: waits until logs with `flush.messages` or `flush.ms` are synced.
             throttles: what may be fetched of partitions that catch up.
         """
@@ -92,12 +93,14 @@ class Replication:
         self._secret = secret
         self._broker_epoch = broker_epoch
         self._ask_isr = ask_isr
-        self._changed = changed
         self._sync = sync
         self._throttles = throttles
         self._fetchers: dict[int, _Fetcher] = {}
         self._isr_rests_ms: dict[Key, int] = {}
         self._refused: set[Key] = set()  # followed, and the disk has not taken what came last
+        self._watched: dict[Key, None] = {}
+        self._turns: Iterator[Key] = iter(())
+        partitions.subscribe(lambda key, what: self._watch(key))
         self._tasks = Tasks()
         self._bytes = metrics.counter("pylog_replica_bytes_total", "Bytes of record batches fetched from leaders.")
         self._truncations = metrics.counter("pylog_replica_truncations_total", "Times a follower cut its log.")
@@ -141,7 +144,11 @@ class Replication:
     # -- followers ---------------------------------------------------------------------------------------------------
 
     async def synced(self, partitions: Iterable[Partition]) -> None:
-        """Wait until what `flush.*` wants synced is: the next fetch tells the leader that we have it (rule 8)."""
+        """Wait until what `flush.*` wants synced is: the next fetch tells the leader that we have it (rule 8).
+
+        Args:
+            partitions: that have got something since it was waited for last.
+        """
         logs = [one.log for one in partitions if one.log is not None and one.log.is_flushing]
         if logs:
             await self._sync(logs)
@@ -164,6 +171,11 @@ class Replication:
             max_bytes,
             partition.topic_id.bytes,
         )
+
+    def throttled(self, keys: Iterable[Key]) -> Iterable[Key]:
+        """Return those of *keys* of which more or less may be fetched at any moment."""
+        followed = self._throttles.followed
+        return followed.intersection(keys) if followed else ()
 
     def now_ms(self) -> int:
         """Return the time of a steady clock."""
@@ -237,6 +249,7 @@ class Replication:
             _logger.error("follower stopped partition=%s reason=%s", partition.key, error)
             if isinstance(error, ApiError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 self._refused.add(key)
+            self._watch(key)
             return False
         if result.records_bytes:
             self._refused.discard(key)
@@ -247,16 +260,10 @@ class Replication:
             self._throttles.fetched(partition, result.records_bytes)  # by what we had when we asked
             log.append_as_follower(result.records, wall_ms())
             self._bytes.value += result.records_bytes
-        # The leader's high watermark may lie beyond what has arrived; what we say to consumers may not.
-        high_watermark = min(result.high_watermark, log.log_end_offset)
-        has_moved = high_watermark > log.high_watermark
-        if has_moved:
-            log.high_watermark = high_watermark
+        self._partitions.follow(partition, result.high_watermark)
         # Only then: the leader's log may begin above the high watermark that we knew, though never above its own.
         if result.log_start_offset > log.log_start_offset:
             log.delete_records_before(min(result.log_start_offset, log.high_watermark))
-        if has_moved:
-            self._changed(partition.key)
 
     @staticmethod
     def _meeting_offset(log: Log, leaders_epoch: int, leaders_end: int) -> Offset:
@@ -303,10 +310,36 @@ class Replication:
             if wanted:
                 await self._change_isr(wanted)
 
+    def _watch(self, key: Key) -> None:
+        self._watched[key] = None
+
+    def _to_look_at(self) -> list[Partition]:
+        """Return the partitions whose in-sync replicas may be others soon.
+
+        Those to which something happened, until their followers are in sync and have everything; and a few more, each
+        in its turn, since not everything that takes a log offline tells of itself.
+        """
+        few = list(islice(self._turns, ISR_TURN_COUNT))
+        if len(few) < ISR_TURN_COUNT:
+            self._turns = iter([one.key for one in self._partitions])
+            few += islice(self._turns, ISR_TURN_COUNT - len(few))
+        found = (self._partitions.get(*key) for key in {**self._watched, **dict.fromkeys(few)})
+        partitions = [one for one in found if one is not None]
+        self._watched = {one.key: None for one in partitions if self._may_change(one)}
+        return partitions
+
+    def _may_change(self, partition: Partition) -> bool:
+        leading, log = partition.leading, partition.log
+        if leading is None:
+            return self._cannot_follow(partition)
+        if log is None or log.offline is not None or leading.cannot_write:
+            return True
+        return not leading.is_settled(log.log_end_offset)
+
     def _wanted_changes(self) -> list[_Wish]:
         now_ms, epoch = self._now_ms(), self._broker_epoch()
         wanted: list[_Wish] = []
-        for partition in self._partitions:
+        for partition in self._to_look_at():
             leading, log = partition.leading, partition.log
             if leading is None:
                 # Whoever writes with acks=all would wait for us until the leader gives us up.
@@ -381,8 +414,7 @@ class Replication:
             _logger.info("isr change refused partition=%s error=%s", partition.key, result.error.name)
         else:
             self._isr_rests_ms.pop(partition.key, None)
-        self._partitions.advance(partition)
-        self._changed(partition.key)
+        self._partitions.isr_answered(partition)
 
 
 class _Fetcher:
@@ -397,6 +429,8 @@ class _Fetcher:
         self._resting: dict[Key, float] = {}
         self._rests_s: dict[Key, float] = {}
         self._asked = AskedList()
+        self._unsynced: dict[Key, Partition] = {}  # what has got something that may have to be synced
+        self._broker_epoch = -1
         self._fetch: asyncio.Task[tuple[list[FetchResult[memoryview]], bool] | None] | None = None
         self._wake = asyncio.Event()
         self._is_stopped = False
@@ -408,6 +442,7 @@ class _Fetcher:
         self._resting = {key: until for key, until in self._resting.items() if key in partitions}
         self._rests_s = {key: rest for key, rest in self._rests_s.items() if key in partitions}
         self._asked.doubt_all()
+        self._unsynced = dict(partitions)
         self._wake.set()
         is_new = any(key not in self._asked for key in partitions.keys() - self._resting.keys())
         if self._fetch is not None and is_new:
@@ -477,7 +512,14 @@ class _Fetcher:
         owner = self._owner
         if await self._client.reach(address, owner.timeout_s):
             self._asked.forget()
-        await owner.synced(self._partitions.values())
+        unsynced = self._unsynced
+        await owner.synced(list(unsynced.values()))
+        if self._unsynced is unsynced:
+            self._unsynced = {}
+        if owner.broker_epoch != self._broker_epoch:
+            self._broker_epoch = owner.broker_epoch
+            self._asked.forget()  # the leader has to hear for each partition that this is another registration
+        self._asked.doubt(owner.throttled(self._partitions))
         self._at_request = self._partitions
         keys = self._partitions.keys() - self._resting.keys() if self._resting else self._partitions.keys()
         feeding, named, forgotten = self._asked.request(keys, self._question, owner.now_ms())
@@ -507,6 +549,8 @@ class _Fetcher:
                 self._asked.repeat(key)
                 continue
             is_taken = self._owner.take(partition, asked, result)
+            if result.records_bytes:
+                self._unsynced[key] = partition
             if result.records_bytes or result.diverging is not None or result.error is not ErrorCode.NONE:
                 self._asked.repeat(key)
             else:

@@ -73,6 +73,11 @@ class Throttles:
         if not is_awaited and key in self._sent:
             self._leader.take(count, self._now_ms())
 
+    @property
+    def followed(self) -> frozenset[Key]:
+        """Partitions that a follower here is held back in."""
+        return self._fetched
+
     def most(self, partition: Partition, wanted: int) -> int:
         """Return how many of *wanted* bytes to ask for of this partition now; 0 for not at all."""
         if not self._counts(partition):

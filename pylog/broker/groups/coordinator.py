@@ -70,7 +70,6 @@ class GroupCoordinator:
         *,
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
-        appended: Callable[[Key], None],
         acknowledgements: Acknowledgements,
         is_used_elsewhere: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
@@ -82,7 +81,6 @@ class GroupCoordinator:
             metrics: where groups and commits are counted.
             now_ms: the steady clock.
             wall_ms: the clock for records.
-            appended: is called with each partition that grew.
             acknowledgements: wait for in-sync replicas.
             is_used_elsewhere: says whether a group id has consumers that coordinate without a broker.
         """
@@ -105,7 +103,7 @@ class GroupCoordinator:
         self._max_metadata_bytes = config.offset_metadata_max_bytes
         commits = metrics.counter("pylog_offset_commits_total", "Offsets committed by groups.")
         self._context = GroupContext(
-            partitions, acknowledgements, appended, now_ms, wall_ms, self._group_config, self._tasks, commits
+            partitions, acknowledgements, now_ms, wall_ms, self._group_config, self._tasks, commits
         )
         self._shards: dict[int, Shard] = {}
         self._known_topics: Mapping[str, uuid.UUID] = {}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TypeAlias
 from uuid import UUID
 
-from pylog.broker.data.acks import Appended
+from pylog.broker.data.partitions import Appended
 from pylog.broker.groups.shard_log import ShardLog
 from pylog.broker.tasks import Tasks
 from pylog.errors import ErrorCode

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from pylog.broker.data.acks import Acknowledgements, Appended
-from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.acks import Acknowledgements
+from pylog.broker.data.partitions import Appended, Partitions
 from pylog.broker.groups.offsets import ShardOffsets
 from pylog.broker.groups.shard_log import ShardLog
 from pylog.broker.tasks import Tasks
@@ -38,7 +38,6 @@ class GroupContext:
     Attributes:
         partitions: where the shards' logs are, and the image in force.
         acknowledgements: wait for in-sync replicas.
-        appended: is called with a partition that grew.
         now_ms: the steady clock.
         wall_ms: the clock for records.
         config: bounds of groups.
@@ -48,7 +47,6 @@ class GroupContext:
 
     partitions: Partitions
     acknowledgements: Acknowledgements
-    appended: Callable[[Key], None]
     now_ms: Callable[[], int]
     wall_ms: Callable[[], int]
     config: GroupConfig
@@ -72,7 +70,7 @@ class Shard:
         self.leading_since = leading_since
         self.groups: dict[str, Group] = {}
         self.is_loaded = False
-        self.log = ShardLog(number, context.partitions, context.acknowledgements, context.appended, context.wall_ms)
+        self.log = ShardLog(number, context.partitions, context.acknowledgements, context.wall_ms)
         self.offsets = ShardOffsets(
             number,
             self.log,

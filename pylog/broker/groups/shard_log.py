@@ -3,11 +3,10 @@
 import logging
 from collections.abc import Callable
 
-from pylog.broker.data.acks import Acknowledgements, Appended
-from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.acks import Acknowledgements
+from pylog.broker.data.partitions import Appended, Partitions
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.group import records as group_records
-from pylog.model import Key
 from pylog.wire import records
 from pylog.wire.records import Record
 
@@ -25,14 +24,12 @@ class ShardLog:
         number: int,
         partitions: Partitions,
         acknowledgements: Acknowledgements,
-        appended: Callable[[Key], None],
         wall_ms: Callable[[], int],
     ) -> None:
-        """Write to partition *number*; *appended* is called with a partition that grew."""
+        """Write to partition *number*."""
         self._number = number
         self._partitions = partitions
         self._acknowledgements = acknowledgements
-        self._appended = appended
         self._wall_ms = wall_ms
 
     def append(self, rows: list[Record]) -> Appended | ErrorCode:
@@ -48,22 +45,13 @@ class ShardLog:
         batch = memoryview(bytearray(records.encode_batch(rows)))
         try:
             partition, log = self._partitions.leader(group_records.TOPIC, self._number)
-            if partition.leading is not None and partition.leading.is_under_min_isr():
-                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "fewer replicas in sync than min.insync.replicas")
-            result = log.append_as_leader(batch, records.parse_header(batch), partition.leader_epoch, self._wall_ms())
+            header = records.parse_header(batch)
+            _, wait = self._partitions.append(partition, log, batch, header, self._wall_ms(), acks=-1)
         except (ApiError, StorageError) as error:
             _logger.error("group not written partition=%d reason=%s", self._number, error)
-            if isinstance(error, StorageError) or error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-                self._partitions.let_another_lead(group_records.TOPIC, self._number)
             is_moved = isinstance(error, ApiError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
             return ErrorCode.NOT_COORDINATOR if is_moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if partition.leading is not None:
-            partition.leading.cannot_write = False
-        self._partitions.advance(partition)
-        self._appended((group_records.TOPIC, self._number))
-        if log.high_watermark > result.last_offset:
-            return ErrorCode.NONE
-        return Appended(partition, result.last_offset, partition.leader_epoch)
+        return ErrorCode.NONE if wait is None else wait
 
     async def wait_replicated(self, appended: Appended) -> ErrorCode:
         """Return NONE once every in-sync replica has what was appended, or why that is not certain."""

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.model import Key
-from pylog.replica.asked import CHECK_MS, AskedList
+from pylog.replica.asked import CHECK_COUNT, CHECK_MS, AskedList
 from pylog.wire.fetch import Feeding, FetchPartition
 
 A, B = ("a", 0), ("b", 0)
@@ -106,3 +106,27 @@ def test_the_leader_always_has_what_the_follower_would_name_in_full(taken: list[
         else:
             follower.ask(is_kept=bool(what))
             assert follower.is_told()
+
+
+def test_of_many_partitions_a_few_are_compared_each_in_its_turn() -> None:
+    names = [f"p{number}" for number in range(3 * CHECK_COUNT)]
+    follower = Follower(**dict.fromkeys(names, 1))
+    follower.ask()
+    follower.ends = dict.fromkeys(follower.ends, 2)
+    found: set[Key] = set()
+    for turn in range(1, 4):
+        _, named, _ = follower.ask(turn * CHECK_MS)
+        assert len(named) == CHECK_COUNT
+        found |= named
+    assert found == follower.ends.keys()
+
+
+def test_what_is_not_asked_for_now_is_compared_every_time() -> None:
+    names = [f"p{number}" for number in range(3 * CHECK_COUNT)]
+    follower = Follower(**dict.fromkeys(names, 1))
+    last = (names[-1], 0)
+    follower.ends[last] = None
+    follower.ask()
+    follower.ends[last] = 7
+    _, named, _ = follower.ask(CHECK_MS)
+    assert named == {last}

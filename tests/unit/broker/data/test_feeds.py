@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from pylog.broker.data.feeds import SWEEP_MS
+from pylog.broker.data.feeds import SWEEP_COUNT, SWEEP_MS
 from pylog.broker.data.fetch import FetchHandler
-from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.partitions import Moved, Partitions
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
@@ -37,13 +37,13 @@ ADDRESS = NodeAddress(LEADER, "h1", 9092)
 class Wire:
     """One connection of a follower to a leader of five partitions of topic t."""
 
-    def __init__(self, directory: Path, rate: int = 0) -> None:
+    def __init__(self, directory: Path, rate: int = 0, count: int = COUNT) -> None:
         self.now_ms = 0
         self.partitions = Partitions(LogDirectory.open(directory, broker_id=LEADER), LEADER, parse_broker_settings({}))
         self.partitions.registered_epoch = lambda: 7
         # With a rate the follower is catching up, and held to so many bytes a second.
         isr = (LEADER,) if rate else (LEADER, FOLLOWER)
-        states = {number: PartitionImage(LEADER, 1, isr, (LEADER, FOLLOWER), 1) for number in range(COUNT)}
+        states = {number: PartitionImage(LEADER, 1, isr, (LEADER, FOLLOWER), 1) for number in range(count)}
         lists = {"leader.replication.throttled.replicas": "*"} if rate else {}
         rates = {str(LEADER): {"leader.replication.throttled.rate": str(rate)}} if rate else {}
         brokers = {one: BrokerInfo(one, 7, None, ADDRESS, ADDRESS) for one in (LEADER, FOLLOWER)}
@@ -54,12 +54,12 @@ class Wire:
         throttles = Throttles(LEADER, parse_broker_settings({}), self.partitions, lambda: self.now_ms)
         throttles.image_applied()
         self.handler = FetchHandler(
-            self.partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: self.now_ms, advanced=lambda key: None,
+            self.partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: self.now_ms,
             throttles=throttles,
         )  # fmt: skip
         self.looked_at: list[int] = []
-        self._read_partition = self.handler._read_partition
-        self.handler._read_partition = self._seen  # type: ignore[method-assign]
+        self._read_partition = self.handler.reader.read_partition
+        self.handler.reader.read_partition = self._seen  # type: ignore[method-assign]
         self.answer: list[Any] | None = None
         self.connection: Any = _Connection(self)
 
@@ -72,17 +72,19 @@ class Wire:
         assert partition is not None
         return partition.log
 
-    def ask(self, feeding: Feeding, offsets: dict[int, int], *, forgotten: tuple[int, ...] = ()) -> None:
+    def ask(
+        self, feeding: Feeding, offsets: dict[int, int], *, forgotten: tuple[int, ...] = (), broker_epoch: int = 9
+    ) -> None:
         named = [FetchPartition("t", number, 1, offset, -1, 0, 1 << 20) for number, offset in offsets.items()]
         request = FetchRequest(FOLLOWER, 500, 1, 1 << 20, 0, 0, -1, named, [("t", one) for one in forgotten],
                                feeding=feeding)  # fmt: skip
-        frame = memoryview(encode_replica_request(1, FOLLOWER, 9, request))[4:]
+        frame = memoryview(encode_replica_request(1, FOLLOWER, broker_epoch, request))[4:]
         self.answer = self.handler.handle(self.connection, parse_request_header(frame), frame, FOLLOWER)
 
     async def grow(self, number: int) -> None:
         view = batch()
         self.log(number).append_as_leader(view, check_batch(view), 1, 0)
-        self.handler.grew(("t", number))
+        self.handler.waiting.moved(("t", number), Moved.END)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -189,10 +191,10 @@ def test_what_a_follower_did_not_take_it_is_told_again(tmp_path: Path) -> None:
         wire.ask(Feeding.CHANGE, {})
         assert [one.partition for one in wire.told() if one.records_bytes] == [1], "records and all high watermarks"
         wire.ask(Feeding.CHANGE, {1: 1})
-        wire.handler._time_is_up()
+        wire.handler.waiting.time_is_up()
         assert wire.answer is None
         wire.now_ms += 500
-        wire.handler._time_is_up()
+        wire.handler.waiting.time_is_up()
         assert {one.partition: one.high_watermark for one in wire.told()} == {0: 1, 1: 1}
 
     asyncio.run(story())
@@ -210,7 +212,7 @@ def test_what_was_forgotten_is_told_no_more_and_what_does_not_fit_comes_next(tmp
         wire.handler.forget(wire.connection)
         wire.ask(Feeding.BEGIN, {0: 1, 1: 0})
         assert [one.partition for one in wire.told() if one.records_bytes] == [1]
-        wire.handler._max_bytes = 1  # the first batch goes whole, and nothing else with it
+        wire.handler.reader.max_bytes = 1  # the first batch goes whole, and nothing else with it
         await wire.grow(0)
         await wire.grow(1)
         wire.ask(Feeding.CHANGE, {1: 1})
@@ -230,5 +232,85 @@ def test_a_change_without_a_beginning_is_refused(tmp_path: Path) -> None:
         whole = b"".join(wire.answer)
         with pytest.raises(ProtocolError, match=str(int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))):
             parse_replica_response(memoryview(whole)[4:], 1)
+
+    asyncio.run(story())
+
+
+def test_of_many_partitions_a_few_are_looked_at_and_all_count_as_fetched(tmp_path: Path) -> None:
+    async def story() -> None:
+        count = 3 * SWEEP_COUNT
+        wire = Wire(tmp_path, count=count)
+        wire.ask(Feeding.BEGIN, dict.fromkeys(range(count), 0))
+        wire.now_ms = 500
+        wire.handler.waiting.time_is_up()
+        assert len(wire.told()) == count
+        wire.looks()
+        seen: set[int] = set()
+        for turn in range(2, 5):
+            wire.ask(Feeding.CHANGE, {})
+            wire.now_ms = turn * 500
+            wire.handler.waiting.time_is_up()
+            assert len(wire.told()) <= 2 * SWEEP_COUNT, "one turn when it came, one when it was answered"
+            seen.update(wire.looks())
+        assert seen == set(range(count)), "each in its turn"
+        for number in range(count):
+            partition = wire.partitions.get("t", number)
+            assert partition is not None
+            assert partition.is_in_touch(wire.now_ms)
+        assert partition is not None
+        assert not partition.is_in_touch(60_000)
+
+    asyncio.run(story())
+
+
+def test_a_follower_counts_as_complete_up_to_its_last_fetch_when_something_comes(tmp_path: Path) -> None:
+    async def story() -> None:
+        wire = Wire(tmp_path, count=3 * SWEEP_COUNT)
+        wire.ask(Feeding.BEGIN, dict.fromkeys(range(3 * SWEEP_COUNT), 0))
+        wire.now_ms = 500
+        wire.handler.waiting.time_is_up()
+        wire.told()
+        wire.now_ms = 50_000
+        wire.ask(Feeding.CHANGE, {})
+        wire.now_ms = 50_400
+        await wire.grow(2 * SWEEP_COUNT)
+        partition = wire.partitions.get("t", 2 * SWEEP_COUNT)
+        assert partition is not None
+        assert partition.leading is not None
+        assert partition.leading.progress(FOLLOWER).caught_up_ms == 50_000
+        assert partition.leading.wanted_change(0, 1, 50_500) is None, "it stays in sync for a whole lag from there"
+
+    asyncio.run(story())
+
+
+def test_what_a_connection_named_is_no_news_once_it_is_gone(tmp_path: Path) -> None:
+    async def story() -> None:
+        wire = Wire(tmp_path)
+        wire.ask(Feeding.BEGIN, {0: 0, 1: 0})
+        wire.now_ms = 1_000
+        wire.ask(Feeding.CHANGE, {}, forgotten=(1,))
+        wire.now_ms = 4_000
+        wire.ask(Feeding.CHANGE, {})
+        left, kept = wire.partitions.get("t", 1), wire.partitions.get("t", 0)
+        assert left is not None
+        assert kept is not None
+        assert kept.is_in_touch(4_000)
+        assert not left.is_in_touch(4_000)
+        wire.handler.forget(wire.connection)
+        assert not kept.is_in_touch(7_000)
+
+    asyncio.run(story())
+
+
+def test_a_new_registration_is_learned_of_all_partitions(tmp_path: Path) -> None:
+    async def story() -> None:
+        wire = Wire(tmp_path, count=3 * SWEEP_COUNT)
+        wire.ask(Feeding.BEGIN, dict.fromkeys(range(3 * SWEEP_COUNT), 0))
+        wire.ask(Feeding.CHANGE, {}, broker_epoch=11)
+        for number in range(3 * SWEEP_COUNT):
+            partition = wire.partitions.get("t", number)
+            assert partition is not None
+            assert partition.leading is not None
+            assert partition.leading.progress(FOLLOWER).broker_epoch == 11
 
     asyncio.run(story())

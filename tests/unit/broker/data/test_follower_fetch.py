@@ -36,9 +36,7 @@ def fetch(partitions: Partitions, offset: int, *, epoch: int = 0) -> FetchResult
 
     async def run() -> FetchResult[memoryview]:
         throttles = Throttles(1, parse_broker_settings({}), partitions, lambda: 0)
-        handler = FetchHandler(
-            partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: 0, advanced=lambda key: None, throttles=throttles
-        )
+        handler = FetchHandler(partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: 0, throttles=throttles)
         part = FetchPartition("t", 0, epoch, offset, -1, 0, 1 << 20)
         asked = FetchRequest(CONSUMER, 0, 1, 1 << 20, 0, 0, -1, [part])
         frame = memoryview(encode_replica_request(1, CONSUMER, -1, asked))[4:]
@@ -208,7 +206,6 @@ def test_a_follower_waits_for_as_long_as_it_is_told_to(tmp_path: Path, monkeypat
             secret=b"",
             broker_epoch=lambda: 7,
             ask_isr=unused,
-            changed=lambda key: None,
             sync=unsynced,
             throttles=Throttles(1, settings, partitions, lambda: 0),
         )

@@ -10,19 +10,20 @@ from uuid import UUID
 import pytest
 
 from pylog.broker.data import replication as replication_module
-from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.partitions import Moved, Partition, Partitions
 from pylog.broker.data.replication import Replication, ReplicationConfig
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings, typed
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
-from pylog.errors import ErrorCode, StorageError
+from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
 from pylog.metrics import Metrics
 from pylog.model import NO_LEADER, NodeAddress
-from pylog.replica.leader import IsrChange
+from pylog.replica.leader import IsrChange, Leader
 from pylog.wire.fetch import FetchPartition, FetchResult
+from pylog.wire.records import check_batch
 from tests.unit.log.batches import batch
 
 TOPIC_ID = UUID(int=5)
@@ -87,7 +88,6 @@ def wishes(
         secret=b"",
         broker_epoch=lambda: 11,
         ask_isr=ask_isr,
-        changed=lambda key: None,
         sync=sync,
         throttles=Throttles(1, settings, partitions, lambda: 0),
     )
@@ -147,3 +147,72 @@ def test_a_follower_that_could_append_again_stays(tmp_path: Path, monkeypatch: p
     assert not wishes(partitions, monkeypatch, records(0), records(0))
     assert follower.log is not None
     assert follower.log.log_end_offset == 2
+
+
+def test_partitions_to_which_nothing_happens_are_looked_at_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 3 * replication_module.ISR_TURN_COUNT
+    settings = parse_broker_settings({})
+    partitions = Partitions(LogDirectory.open(tmp_path, broker_id=OURS), OURS, settings)
+    partitions.registered_epoch = lambda: 11
+    states = {number: PartitionImage(OURS, LEADER_EPOCH, (1, 2), (1, 2), PARTITION_EPOCH) for number in range(count)}
+    address = NodeAddress(1, "h", 9092)
+    brokers = {one: BrokerInfo(one, 10 + one, None, address, address) for one in (1, 2)}
+    image = ClusterImage(1, 1, "c", 2, brokers, {"t": TopicImage("t", TOPIC_ID, states)})
+
+    async def unused(wanted: object) -> list[IsrResult]:
+        raise AssertionError("nothing is asked for")
+
+    leader = Replication(
+        OURS,
+        partitions,
+        typed(ReplicationConfig, settings),
+        Metrics(),
+        now_ms=lambda: 1000,
+        secret=b"",
+        broker_epoch=lambda: 11,
+        ask_isr=unused,
+        sync=unused,  # type: ignore[arg-type]
+        throttles=Throttles(1, settings, partitions, lambda: 0),
+    )
+    partitions.switch(image, partitions.prepare(image))
+    assert len(leader._to_look_at()) == count, "nobody has fetched yet"
+    for one in partitions:
+        assert one.leading is not None
+        one.leading.fetched(2, 12, 0, 0, now_ms=0)
+    assert len(leader._to_look_at()) == count
+    seen = [{one.key for one in leader._to_look_at()} for _ in range(3)]
+    assert all(len(keys) == replication_module.ISR_TURN_COUNT for keys in seen)
+    assert len(set.union(*seen)) == count, "each in its turn"
+    last = partitions.get("t", count - 1)
+    assert last is not None
+    assert last.log is not None
+    view = batch()
+    partitions.append(last, last.log, view, check_batch(view), 0, acks=1)
+    assert all(last in leader._to_look_at() for _ in range(5)), "until its follower has what was written"
+
+
+def test_a_disk_that_refuses_makes_waiting_writers_look_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions, _ = hosted(tmp_path, (1, 2, 3), leader=OURS)
+    told: list[Moved] = []
+    partitions.subscribe(lambda key, what: told.append(what))
+    partition = partitions.get("t", 0)
+    assert partition is not None
+    assert partition.log is not None
+    partition.leading = Leader(
+        OURS, (1, 2, 3), (1, 2, 3), leader_epoch=1, partition_epoch=1, epoch_start=0, lag_ms=1, min_isr=1, now_ms=0
+    )
+    view = batch()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        with pytest.raises(ApiError):
+            partitions.append(partition, partition.log, view, check_batch(view), 0, acks=-1)
+    assert partition.leading.cannot_write
+    assert told == [Moved.LEADER]
+    view = batch()
+    _, wait = partitions.append(partition, partition.log, view, check_batch(view), 0, acks=-1)
+    assert wait is not None
+    assert (wait.last_offset, wait.is_local) == (0, False)
+    assert not partition.leading.cannot_write
+    assert told == [Moved.LEADER, Moved.END]

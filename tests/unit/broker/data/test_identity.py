@@ -56,7 +56,7 @@ class Leading:
         image = ClusterImage(1, 1, "c", LEADER, brokers, topics)
         self.partitions.switch(image, self.partitions.prepare(image))
         self.handler = FetchHandler(
-            self.partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: 0, advanced=lambda key: None,
+            self.partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: 0,
             throttles=Throttles(LEADER, parse_broker_settings({}), self.partitions, lambda: 0),
         )  # fmt: skip
         for _ in range(records):

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from pylog.broker.data.acks import Acknowledgements, Appended
-from pylog.broker.data.fetch import check_leader_epoch
+from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.handlers import list_offsets
-from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.partitions import Appended, Moved, Partitions
+from pylog.broker.data.reading import check_leader_epoch
 from pylog.broker.handler import Caller
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
@@ -121,7 +121,7 @@ async def _acknowledged(partitions: Partitions, isr: tuple[int, ...]) -> list[Er
     acknowledgements.wait({("t", 0): Appended(found, 0, 1)}, 60_000, lambda errors: ends.extend(errors.values()))
     assert ends == []
     found.leading.learned(isr, 3)
-    acknowledgements.changed(("t", 0))
+    acknowledgements.moved(("t", 0), Moved.LEADER)
     return ends
 
 
@@ -142,7 +142,7 @@ def test_an_append_of_a_deleted_topic_is_not_acknowledged_by_the_topic_that_foll
         assert now.log is not None
         now.log.append_as_follower(memoryview(bytearray(records.encode_batch([Record(0, 1, None, b"y", [])]))))
         now.log.high_watermark = 1
-        acknowledgements.changed(("t", 0))
+        acknowledgements.moved(("t", 0), Moved.LEADER)
         return ends
 
     assert asyncio.run(story()) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -167,10 +167,12 @@ async def _acknowledged_later(partitions: Partitions, leader_epoch: int) -> list
     acknowledgements.wait({("t", 0): Appended(found, 0, 1)}, 60_000, lambda errors: ends.extend(errors.values()))
     apply(partitions, image(leader_epoch + 1, leader=1, leader_epoch=leader_epoch))
     assert found.leading is not None
-    acknowledgements.changed(("t", 0))
+    acknowledgements.moved(("t", 0), Moved.LEADER)
     found.leading.fetched(2, 8, 1, 1, now_ms=0)
-    assert partitions.advance(found)
-    acknowledgements.changed(("t", 0))
+    partitions.advance(found)
+    assert found.log is not None
+    assert found.log.high_watermark == 1
+    acknowledgements.moved(("t", 0), Moved.LEADER)
     return ends
 
 

@@ -43,7 +43,6 @@ def replication(directory: Path) -> Replication:
         secret=b"",
         broker_epoch=lambda: 1,
         ask_isr=ask_isr,
-        changed=lambda key: None,
         sync=sync,
         throttles=Throttles(1, settings, partitions, lambda: 0),
     )

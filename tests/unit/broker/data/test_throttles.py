@@ -60,7 +60,7 @@ class Pair:
 
         async def answer() -> dict[int, int]:
             handler = FetchHandler(
-                self.partitions, Metrics(), max_bytes=8 << 20, now_ms=lambda: self.now_ms, advanced=lambda key: None,
+                self.partitions, Metrics(), max_bytes=8 << 20, now_ms=lambda: self.now_ms,
                 throttles=self.throttles,
             )  # fmt: skip
             connection: Any = SimpleNamespace()
@@ -171,7 +171,6 @@ def test_what_a_follower_took_is_charged_by_what_it_had_when_it_asked(tmp_path: 
         secret=b"",
         broker_epoch=lambda: 7,
         ask_isr=unused,
-        changed=lambda key: None,
         sync=unused,
         throttles=pair.throttles,
     )

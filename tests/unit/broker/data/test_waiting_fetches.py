@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pylog.broker.data.fetch import FetchHandler
+from pylog.broker.data.partitions import Moved
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings
 from pylog.metrics import Metrics
@@ -32,16 +33,16 @@ def test_an_append_wakes_followers_and_a_high_watermark_wakes_consumers(tmp_path
 
     async def story() -> None:
         handler = FetchHandler(
-            partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: 0, advanced=lambda key: None,
+            partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: 0,
             throttles=Throttles(1, parse_broker_settings({}), partitions, lambda: 0),
         )  # fmt: skip
-        look = handler._read
+        look = handler.reader.read
 
         def seen(request: FetchRequest) -> Any:
             read.append(request.replica_id)
             return look(request)
 
-        handler._read = seen  # type: ignore[method-assign]
+        handler.reader.read = seen  # type: ignore[method-assign]
 
         async def fetch(replica_id: int, offset: int) -> list[int]:
             """Ask, and return whose fetches were read because of it."""
@@ -67,10 +68,10 @@ def test_an_append_wakes_followers_and_a_high_watermark_wakes_consumers(tmp_path
         assert await fetch(CONSUMER, 1) == [CONSUMER]
         append(log, epoch=LEADER_EPOCH)
         log.high_watermark = 1
-        handler.grew(KEY)
+        handler.waiting.moved(KEY, Moved.END)
         assert await turn() == [FOLLOWER]
         assert answered == [CONSUMER, FOLLOWER]
-        handler.changed(KEY)
+        handler.waiting.moved(KEY, Moved.LEADER)
         assert await turn() == [CONSUMER], "when more than the log has changed everybody who waits looks"
 
     asyncio.run(story())

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from pylog.broker.data.acks import Acknowledgements
-from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.partitions import Moved, Partition, Partitions
 from pylog.broker.groups.coordinator import CoordinatorConfig, GroupCoordinator
 from pylog.broker.groups.offsets import FORGET_REST_MS
 from pylog.broker.settings import parse_broker_settings, typed
@@ -38,7 +38,6 @@ class Coordinating:
             Metrics(),
             now_ms=lambda: 0,
             wall_ms=lambda: 0,
-            appended=lambda key: None,
             acknowledgements=self.acknowledgements,
         )
         self.version = 0
@@ -264,7 +263,7 @@ def test_a_commit_that_replicas_still_lack_when_its_topic_is_made_again_is_not_s
         assert partition.log is not None
         partition.leading.fetched(2, EPOCHS[2], partition.log.log_end_offset, partition.log.log_end_offset, now_ms=0)
         coordinating.partitions.advance(partition)
-        coordinating.acknowledgements.changed(partition.key)
+        coordinating.acknowledgements.moved(partition.key, Moved.LEADER)
         assert await waiting is ErrorCode.NONE
         assert coordinating.offset() == -1
         coordinating.groups.expire(FORGET_REST_MS)

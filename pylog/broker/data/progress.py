@@ -1,0 +1,48 @@
+"""What a follower's fetch says of its log, taken in only once it is known to speak of ours."""
+
+from pylog.broker.data.partitions import Partitions
+from pylog.log.log import Log
+from pylog.replica.follower import diverging_epoch
+from pylog.replica.leader import Alive
+from pylog.wire.fetch import FetchPartition, FetchRequest
+
+
+class Progress:
+    """How far followers are in the partitions led here; what one fetches from is what it has."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+
+    def note(self, request: FetchRequest, now_ms: int, alive: Alive | None = None) -> None:
+        """Take in the partitions that *request* names; *alive* stands for the later requests of its connection."""
+        registered = self._partitions.image.brokers.get(request.replica_id)
+        if registered is not None and 0 <= request.broker_epoch < registered.epoch:
+            return  # of a process that another one has replaced
+        if alive is not None:
+            alive.fetched_ms = now_ms
+        for part in request.partitions:
+            partition = self._partitions.get(part.topic, part.partition)
+            if partition is None or partition.leading is None or partition.log is None:
+                continue
+            log = partition.log
+            if part.topic_id and part.topic_id != partition.topic_id.bytes:
+                continue  # it follows another topic of that name
+            if part.current_leader_epoch != partition.leader_epoch or divergence(log, part):
+                continue  # its log end says nothing about this epoch's log yet
+            if not log.log_start_offset <= part.fetch_offset <= log.log_end_offset:
+                continue  # nor does one that this log does not have; the follower will begin anew
+            if not partition.leading.is_replica(request.replica_id):
+                continue
+            partition.leading.fetched(
+                request.replica_id, request.broker_epoch, part.fetch_offset, log.log_end_offset, now_ms, alive
+            )
+            self._partitions.advance(partition)
+
+
+def divergence(log: Log, part: FetchPartition) -> tuple[int, int] | None:
+    """Return (epoch, end offset) of our log if a follower's is not a prefix of it; see `diverging_epoch`."""
+    if part.last_fetched_epoch < 0:
+        return None
+    return diverging_epoch(
+        part.last_fetched_epoch, part.fetch_offset, *log.offset_for_leader_epoch(part.last_fetched_epoch)
+    )
