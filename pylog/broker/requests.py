@@ -27,6 +27,9 @@ _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
 _PRODUCE_ROW = SERVED[ApiKey.PRODUCE]
 _FETCH_ROW = SERVED[ApiKey.FETCH]
+# As plain numbers: every request is compared with them.
+_PRODUCE_FROM, _PRODUCE_TO = _PRODUCE_ROW.min_served, _PRODUCE_ROW.max_advertised
+_FETCH_FROM, _FETCH_TO = _FETCH_ROW.min_served, _FETCH_ROW.max_advertised
 
 
 class Requests:
@@ -43,20 +46,21 @@ class Requests:
             int(key): metrics.counter("pylog_requests_total", "Requests by API.", api=key.name.lower())
             for key in SERVED
         }
+        self._produced, self._fetched = self._counters[_PRODUCE], self._counters[_FETCH]
         self._tasks = Tasks()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
         """Handle one request; see `FrameHandler`."""
         header = parse_request_header(frame)
-        authorize(connection, header.api_key)
-        meter = self._quotas.meter(connection, header.client_id or "") if self._quotas.is_any else None
         key, version = header.api_key, header.api_version
+        authorize(connection, key)
+        meter = self._quotas.meter(connection, header.client_id or "") if self._quotas.is_any else None
         try:
-            if key == _PRODUCE and _PRODUCE_ROW.min_served <= version <= _PRODUCE_ROW.max_advertised:
-                self._counters[key].value += 1
+            if key == _PRODUCE and _PRODUCE_FROM <= version <= _PRODUCE_TO:
+                self._produced.value += 1
                 return self._produce.handle(connection, header, frame, meter)
-            if key == _FETCH and _FETCH_ROW.min_served <= version <= _FETCH_ROW.max_advertised:
-                self._counters[key].value += 1
+            if key == _FETCH and _FETCH_FROM <= version <= _FETCH_TO:
+                self._fetched.value += 1
                 return self._fetch.handle(connection, header, frame, meter=meter)
             return self._control(connection, header, frame, meter)
         except ProtocolError:

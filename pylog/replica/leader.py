@@ -70,13 +70,14 @@ class Leader:
         leader_epoch: ours.
         pending: a change that was sent and not answered; one at a time.
         cannot_write: the disk refused an append, so that another should lead, if there is one (rule 7).
+        has_followers: whether anybody else holds the partition, or may be in sync.
 
     Invariant: the high watermark never moves back, and never past what a member of `isr` or of `pending` has.
     """
 
     __slots__ = (
         "_broker_id", "_epoch_start", "_followers", "_lag_ms", "_min_isr", "_replicas", "_wanted_min_isr",
-        "cannot_write", "factor", "isr", "leader_epoch", "partition_epoch", "pending",
+        "cannot_write", "factor", "has_followers", "isr", "leader_epoch", "partition_epoch", "pending",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +114,7 @@ class Leader:
         self._lag_ms = lag_ms
         self._replicas: frozenset[int] = frozenset(replicas)
         self._followers = {replica: Progress(now_ms) for replica in self._replicas if replica != broker_id}
+        self.has_followers = True
         self.factor = len(self._replicas) if factor is None else factor
         self.want_isr(min_isr)
         self.isr = frozenset(isr)
@@ -120,6 +122,7 @@ class Leader:
         self.partition_epoch = partition_epoch
         self.pending: IsrChange | None = None
         self.cannot_write = False
+        self.has_followers = bool(self._followers) or not self.isr <= {broker_id}
 
     def want_isr(self, min_isr: int) -> None:
         """Take a new `min.insync.replicas`."""
@@ -140,13 +143,14 @@ class Leader:
             for one in self._replicas | self._maximal_isr()
             if one != self._broker_id
         }
+        self.has_followers = bool(self._followers)
         self.factor = factor
         self.want_isr(self._wanted_min_isr)
 
     @property
     def is_alone(self) -> bool:
         """Whether there are no followers at all."""
-        return self._replicas <= {self._broker_id} and self.isr <= {self._broker_id}
+        return not self.has_followers
 
     @property
     def epoch_start(self) -> Offset:
@@ -207,8 +211,6 @@ class Leader:
         """Return the first offset some in-sync replica may still lack; it never moves back."""
         if len(self.isr) < self._min_isr:
             return current
-        if not self._followers:
-            return max(current, log_end_offset)  # the only replica is the whole in-sync set
         return max(current, self.common_end_offset(log_end_offset))
 
     def common_end_offset(self, log_end_offset: Offset) -> Offset:
@@ -301,6 +303,7 @@ class Leader:
             # A deposed leader is told the state of its successor, in which replicas may be in sync that it never heard
             # of. It knows nothing of them, so its high watermark stands still.
             self._followers[one] = Progress(0)
+        self.has_followers = bool(self._followers)
         self.isr, self.partition_epoch = members, partition_epoch
 
     def refused(self) -> None:

@@ -53,6 +53,8 @@ _INT64 = struct.Struct(">q")
 _DIVERGING = struct.Struct(">iq")
 _HEAD_V4 = struct.Struct(">iiiib")
 _HEAD_V7 = struct.Struct(">iiiibii")
+_ONE_TOPIC = struct.Struct(">iiiibiiih")
+_ONE_PARTITION = struct.Struct(">iiiqqii")  # a count of one, the partition, and nothing forgotten
 _PARTITION_V4 = struct.Struct(">iqi")
 _PARTITION_V5 = struct.Struct(">iqqi")
 _PARTITION_V9 = struct.Struct(">iiqqi")
@@ -60,8 +62,12 @@ _PARTITION_V12 = struct.Struct(">iiqiqi")
 _ROW_V4 = struct.Struct(">ihqqi")  # with aborted_transactions = null
 _ROW_V5 = struct.Struct(">ihqqqi")
 _ROW_V11 = struct.Struct(">ihqqqii")
+_ONE_HEAD = struct.Struct(">iiihiih")
+_ONE_ROW_V5 = struct.Struct(">iihqqqii")  # a count of one before the row, the size of the records behind it
+_ONE_ROW_V11 = struct.Struct(">iihqqqiii")
 _ROW_V12 = struct.Struct(">ihqqqbi")  # the int8 is a compact null array
 _NO_ABORTED = -1
+_NONE = ErrorCode.NONE
 
 
 class Feeding(IntEnum):
@@ -156,6 +162,10 @@ def parse_request(frame: memoryview, version: int, position: int) -> FetchReques
 
 
 def _parse(frame: memoryview, version: int, at: int) -> FetchRequest:
+    if 9 <= version < FIRST_FLEXIBLE_VERSION:
+        request = _parse_one(frame, version, at)
+        if request is not None:
+            return request
     reader = _Reader(frame, version >= FIRST_FLEXIBLE_VERSION)
     if version >= 7:
         replica, wait, low, high, isolation, session_id, session_epoch = _HEAD_V7.unpack_from(frame, at)
@@ -185,6 +195,44 @@ def _parse(frame: memoryview, version: int, at: int) -> FetchRequest:
     if at != len(frame):
         raise ProtocolError(f"{len(frame) - at} bytes follow a fetch request")
     return request
+
+
+def _parse_one(frame: memoryview, version: int, at: int) -> FetchRequest | None:
+    """Return a request about one partition, as those of most consumers are, in four steps; None for any other."""
+    end = len(frame)
+    if end - at < _ONE_TOPIC.size:
+        return None
+    replica, wait, low, high, isolation, session_id, epoch, topics, length = _ONE_TOPIC.unpack_from(frame, at)
+    begin = at + _ONE_TOPIC.size
+    stop = begin + length
+    if topics != 1 or length < 0 or end - stop < _ONE_PARTITION.size:
+        return None
+    count, number, leader_epoch, offset, log_start, size, forgotten = _ONE_PARTITION.unpack_from(frame, stop)
+    at = stop + _ONE_PARTITION.size
+    if count != 1 or forgotten != 0:
+        return None
+    rack_id = ""
+    if version >= 11:
+        (rack_length,) = _INT16.unpack_from(frame, at)
+        at += 2 + rack_length
+        if rack_length > 0 and at <= end:
+            rack_id = str(frame[at - rack_length : at], "utf-8")
+    if at != end:
+        return None
+    part = FetchPartition(str(frame[begin:stop], "utf-8"), number, leader_epoch, offset, -1, log_start, size)
+    return FetchRequest(
+        replica,
+        wait,
+        low,
+        high,
+        isolation,
+        session_id,
+        epoch,
+        [part],
+        rack_id=rack_id,
+        may_read_followers=version >= 11 and replica < 0,
+        knows_zstd=version >= 10,
+    )
 
 
 def _parse_topic(reader: "_Reader", version: int, at: int, out: list[FetchPartition]) -> int:
@@ -294,6 +342,8 @@ def encode_response(
 
     Results of one topic stand together, as in the request.
     """
+    if len(results) == 1 and 7 <= version < FIRST_FLEXIBLE_VERSION:
+        return _encode_one(version, correlation_id, results[0], error, session_id, throttle_time_ms)
     is_flexible = version >= FIRST_FLEXIBLE_VERSION
     head = bytearray(4) + _INT32.pack(correlation_id)
     if is_flexible:
@@ -330,6 +380,26 @@ def encode_response(
     assert isinstance(first, bytes)
     parts[0] = _INT32.pack(size - 4) + first[4:]
     return parts
+
+
+def _encode_one(
+    version: int,
+    correlation_id: int,
+    row: FetchResult[SliceT],
+    error: ErrorCode,
+    session_id: int,
+    throttle_time_ms: int,
+) -> list[bytes | SliceT]:
+    """Return the reply about one partition in two steps; see `encode_response`."""
+    name = row.topic.encode()
+    offsets = (1, row.partition, row.error, row.high_watermark, row.last_stable_offset, row.log_start_offset)
+    if version >= 11:
+        rest = _ONE_ROW_V11.pack(*offsets, _NO_ABORTED, row.preferred_read_replica, row.records_bytes)
+    else:
+        rest = _ONE_ROW_V5.pack(*offsets, _NO_ABORTED, row.records_bytes)
+    size = _ONE_HEAD.size - 4 + len(name) + len(rest) + row.records_bytes
+    head = _ONE_HEAD.pack(size, correlation_id, throttle_time_ms, error, session_id, 1, len(name)) + name + rest
+    return [head] if row.records is None else [head, row.records]
 
 
 def _by_topic(results: list[FetchResult[SliceT]]) -> list[tuple[str, list[FetchResult[SliceT]]]]:
@@ -456,7 +526,15 @@ def _parse_replica_row(reader: _Reader, topic: str, at: int, results: list[Fetch
     records = take(frame, at, max(size - 1, 0))
     tags, at = read_tags(frame, at + len(records))
     result: FetchResult[memoryview] = FetchResult(
-        topic, partition, ErrorCode(error), high_watermark, stable, log_start, preferred, records, len(records)
+        topic,
+        partition,
+        ErrorCode(error) if error else _NONE,
+        high_watermark,
+        stable,
+        log_start,
+        preferred,
+        records,
+        len(records),
     )
     if _DIVERGING_EPOCH_TAG in tags:
         epoch, end_offset = _DIVERGING.unpack_from(tags[_DIVERGING_EPOCH_TAG])

@@ -102,25 +102,21 @@ def encode_response(version: int, results: list[ProduceResult], throttle_time_ms
 
 def encode_reply(version: int, correlation_id: int, results: list[ProduceResult], throttle_time_ms: int = 0) -> bytes:
     """Return the whole reply frame, size and header included; see `encode_response`."""
-    if len(results) == 1 and results[0].message is None:
-        name = results[0].topic.encode()
-        if version < FIRST_FLEXIBLE_VERSION:
-            return _one_row(version, correlation_id, name, results[0], throttle_time_ms)
+    row = results[0] if len(results) == 1 else None
+    if row is not None and version < FIRST_FLEXIBLE_VERSION and row.message is None:
+        # One partition, as nearly all are about: three steps instead of twelve.
+        name = row.topic.encode()
+        numbers = (1, row.partition, row.error, row.base_offset, row.log_append_time_ms)
+        if version >= 8:
+            rest = _ROW_V8.pack(*numbers, row.log_start_offset, _TAIL_V8, throttle_time_ms)
+        elif version >= 5:
+            rest = _ROW_V5.pack(*numbers, row.log_start_offset, throttle_time_ms)
+        else:
+            rest = _ROW_V3.pack(*numbers, throttle_time_ms)
+        return _ONE_TOPIC.pack(10 + len(name) + len(rest), correlation_id, 1, len(name)) + name + rest
     body = encode_response(version, results, throttle_time_ms)
     tags = b"\x00" if version >= FIRST_FLEXIBLE_VERSION else b""
     return _HEAD.pack(4 + len(tags) + len(body), correlation_id) + tags + body
-
-
-def _one_row(version: int, correlation_id: int, name: bytes, row: ProduceResult, throttle_time_ms: int) -> bytes:
-    """Return the reply about one partition, as nearly all are, in three steps instead of twelve."""
-    numbers = (1, row.partition, row.error, row.base_offset, row.log_append_time_ms)
-    if version >= 8:
-        rest = _ROW_V8.pack(*numbers, row.log_start_offset, _TAIL_V8, throttle_time_ms)
-    elif version >= 5:
-        rest = _ROW_V5.pack(*numbers, row.log_start_offset, throttle_time_ms)
-    else:
-        rest = _ROW_V3.pack(*numbers, throttle_time_ms)
-    return _ONE_TOPIC.pack(10 + len(name) + len(rest), correlation_id, 1, len(name)) + name + rest
 
 
 def refuse_old_version(body: memoryview, version: int) -> bytes | None:

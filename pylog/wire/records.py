@@ -124,9 +124,12 @@ def check_batch(view: memoryview, position: int = 0) -> BatchHeader:
         CorruptRecords: the bytes contradict themselves.
         InvalidRecords: the count is not last_offset_delta + 1, or not positive.
     """
-    header = parse_header(view, position)
+    left = len(view) - position
+    if left < HEADER_BYTES:
+        raise CorruptRecords(f"{left} bytes left at {position}, a batch header has {HEADER_BYTES}")
+    header = BatchHeader(*HEADER.unpack_from(view, position))
     size = header.batch_length + LENGTH_OVERHEAD
-    if size < HEADER_BYTES or size > len(view) - position:
+    if size < HEADER_BYTES or size > left:
         raise CorruptRecords(f"batch at {position} claims {size} bytes, {len(view) - position} are there")
     if header.magic != MAGIC:
         raise CorruptRecords(f"batch at {position} has magic {header.magic}; only {MAGIC} is stored")

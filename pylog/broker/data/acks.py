@@ -14,6 +14,8 @@ from pylog.delayed import DelayedRequests
 from pylog.errors import ErrorCode
 from pylog.model import Key
 
+_NONE = ErrorCode.NONE
+
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
@@ -58,7 +60,7 @@ class Acknowledgements:
 
     def moved(self, key: Key, what: Moved) -> None:
         """Look again at what waits for *key*: its high watermark or its leader changed."""
-        if what is Moved.END or not self._delayed.is_awaited(key):
+        if key not in self._delayed.waiting_keys or what is Moved.END:
             return
         for waiting in self._delayed.under(key):
             if self._settle(waiting):
@@ -91,7 +93,7 @@ def _result(appended: Appended) -> ErrorCode | None:
         return ErrorCode.KAFKA_STORAGE_ERROR
     reached = partition.log.countable_end_offset if appended.is_local else partition.log.high_watermark
     if reached > appended.last_offset:
-        return ErrorCode.NONE
+        return _NONE
     if not appended.is_local and partition.leading.is_under_min_isr():
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     return None

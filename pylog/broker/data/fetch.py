@@ -26,6 +26,8 @@ MAX_SESSION_ID = 2**31 - 1
 
 _CONSUMER = -1
 _DEBUGGING_CONSUMER = -2
+# Looked up for every request: a member of an enum costs several times a name of the module.
+_NOT_FED, _NONE = Feeding.NO, ErrorCode.NONE
 
 
 class FetchHandler:
@@ -86,7 +88,7 @@ class FetchHandler:
                 for part in request.partitions
             ]
             return encode_response(version, header.correlation_id, refused)
-        if request.feeding is not Feeding.NO:
+        if request.feeding is not _NOT_FED:
             return self._feed(connection, version, header.correlation_id, request)
         if request.replica_id >= 0:
             self._progress.note(request, self._now_ms())
@@ -157,7 +159,7 @@ class FetchHandler:
         done = []
         for part, result in zip(request.partitions, results, strict=True):
             key, has_more = (part.topic, part.partition), self.reader.has_more(part)
-            is_fault = result.error is not ErrorCode.NONE
+            is_fault = result.error is not _NONE
             if not has_more and not is_fault and result.diverging is None:
                 feed.idle.add(key)
             if result.records_bytes or is_fault or not has_more:

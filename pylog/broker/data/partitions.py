@@ -79,6 +79,9 @@ class Moved(Enum):
     """Its leader, its in-sync replicas, or whether it is here at all."""
 
 
+# Looked up for every batch: a member of an enum costs twice the name of a module.
+_END, _HIGH_WATERMARK = Moved.END, Moved.HIGH_WATERMARK
+
 Listener: TypeAlias = Callable[[Key, Moved], None]
 
 
@@ -406,7 +409,12 @@ class Partitions:
             raise
         if not result.is_duplicate:
             leading.cannot_write = False
-            what = Moved.HIGH_WATERMARK if self._advance(log, leading) else Moved.END
+            if not leading.has_followers and not log.is_flushing:
+                # The only replica is the whole in-sync set: what it has written, everyone in sync has.
+                log.high_watermark = log.log_end_offset
+                what = _HIGH_WATERMARK
+            else:
+                what = _HIGH_WATERMARK if self._advance(log, leading) else _END
             for listener in self._listeners:
                 listener(partition.key, what)
         if acks == -1 and log.high_watermark <= result.last_offset:

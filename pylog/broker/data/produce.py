@@ -15,17 +15,18 @@ from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, Sto
 from pylog.log.intake import take_in
 from pylog.metrics import Metrics
 from pylog.model import INTERNAL_TOPICS, Key
-from pylog.net.connection import Connection, Part
+from pylog.net.connection import Connection, Part, Slot
 from pylog.wire import records
 from pylog.wire.api import RequestHeader
 from pylog.wire.compression import CODECS
-from pylog.wire.produce import ProduceRequest, ProduceResult, encode_reply, parse_request
+from pylog.wire.produce import ProduceResult, encode_reply, parse_request
 
 _logger = logging.getLogger(__name__)
 
 _ALLOWED_ACKS = (-1, 0, 1)
 _ZSTD_FROM_VERSION = 7
 _ZSTD = CODECS["zstd"]
+_LZ4 = CODECS["lz4"]
 _NONE = ErrorCode.NONE
 
 
@@ -62,7 +63,13 @@ class ProduceHandler:
         version = header.api_version
         request = parse_request(frame, version, header.body_offset)
         waits: dict[Key, Appended] = {}
-        results = [self._answer(request, version, part, waits) for part in request.parts]
+        results: list[ProduceResult] = []
+        for topic, partition, batch in request.parts:
+            try:
+                result = self._append(request.acks, version, topic, partition, batch, waits)
+            except (ApiError, StorageError) as error:
+                result = self._refuse(topic, partition, error)
+            results.append(result)
         throttle_ms = 0 if meter is None else meter.produced(len(frame))
         if request.acks == 0:
             for result in results:
@@ -70,52 +77,49 @@ class ProduceHandler:
                     # The producer waits for no reply, so closing is the only way to tell it (trap 6).
                     raise ProtocolError(f"{result.topic}-{result.partition}: {result.error.name}: {result.message}")
             return None
-        if not waits:
-            return [encode_reply(version, header.correlation_id, results, throttle_ms)]
-        slot = connection.open_slot()
+        if waits:
+            self._answer_later(connection.open_slot(), header, request.timeout_ms, results, waits, throttle_ms)
+            return None
+        return [encode_reply(version, header.correlation_id, results, throttle_ms)]
 
+    def _answer_later(
+        self,
+        slot: Slot,
+        header: RequestHeader,
+        timeout_ms: int,
+        results: list[ProduceResult],
+        waits: Mapping[Key, Appended],
+        throttle_ms: int,
+    ) -> None:
         def done(errors: Mapping[Key, ErrorCode]) -> None:
             for result in results:
                 error = errors.get((result.topic, result.partition), ErrorCode.NONE)
                 if result.error is ErrorCode.NONE and error is not ErrorCode.NONE:
                     result.error, result.base_offset = error, -1
-            slot.complete([encode_reply(version, header.correlation_id, results, throttle_ms)])
+            slot.complete([encode_reply(header.api_version, header.correlation_id, results, throttle_ms)])
 
-        self._acknowledgements.wait(waits, request.timeout_ms, done)
-        return None
+        self._acknowledgements.wait(waits, timeout_ms, done)
 
-    def _answer(
-        self,
-        request: ProduceRequest,
-        version: int,
-        part: tuple[str, int, memoryview | None],
-        waits: dict[Key, Appended],
-    ) -> ProduceResult:
-        topic, partition, batch = part
-        try:
-            return self._append(request, version, topic, partition, batch, waits)
-        except ApiError as error:
-            self._refused.value += 1
-            if error.code is ErrorCode.INVALID_TIMESTAMP:
-                # Somebody's clock is wrong, and whoever reads the topic wants to know whose records are missing.
-                name, doc = "pylog_produce_bad_timestamps_total", "Record batches refused for their time, by topic."
-                self._metrics.counter(name, doc, topic=topic).value += 1
-            return ProduceResult(topic, partition, error.code, message=str(error))
-        except StorageError as error:
-            self._refused.value += 1
+    def _refuse(self, topic: str, partition: int, error: ApiError | StorageError) -> ProduceResult:
+        self._refused.value += 1
+        if isinstance(error, StorageError):
             _logger.error("append failed partition=%s-%d reason=%s", topic, partition, error)
             return ProduceResult(topic, partition, ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
+        if error.code is ErrorCode.INVALID_TIMESTAMP:
+            # Somebody's clock is wrong, and whoever reads the topic wants to know whose records are missing.
+            name, doc = "pylog_produce_bad_timestamps_total", "Record batches refused for their time, by topic."
+            self._metrics.counter(name, doc, topic=topic).value += 1
+        return ProduceResult(topic, partition, error.code, message=str(error))
 
     def _append(
         self,
-        request: ProduceRequest,
+        acks: int,
         version: int,
         topic: str,
         number: int,
         batch: memoryview | None,
         waits: dict[Key, Appended],
     ) -> ProduceResult:
-        acks = request.acks
         if acks not in _ALLOWED_ACKS:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks}; -1, 0 and 1 are known")
         if topic in INTERNAL_TOPICS:
@@ -125,10 +129,20 @@ class ProduceHandler:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the data disk is above its high watermark")
         if batch is None:
             raise InvalidRecords("no records")
-        header = records.check_batch(batch)
-        _check(header, len(batch), log.config.max_message_bytes, version)
+        header, size_bytes = records.check_batch(batch), len(batch)
+        if (
+            not 0 <= header.attributes <= _LZ4
+            or header.producer_id >= 0
+            or header.base_offset
+            or header.batch_length + records.LENGTH_OVERHEAD != size_bytes
+        ):
+            _check(header, size_bytes, version)  # most have no codec or an old one, and nothing else to be looked at
+        config = log.config
+        if size_bytes > config.max_message_bytes:
+            message = f"{size_bytes} bytes; max.message.bytes is {config.max_message_bytes}"
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
         if log.is_looking_inside:
-            batch, header = take_in(batch, header, log.config)
+            batch, header = take_in(batch, header, config)
         try:
             result, wait = self._partitions.append(partition, log, batch, header, self._now_ms(), acks)
         except ApiError as error:
@@ -145,12 +159,10 @@ class ProduceHandler:
         return ProduceResult(topic, number, _NONE, result.base_offset, result.log_append_time_ms, log.log_start_offset)
 
 
-def _check(header: records.BatchHeader, size_bytes: int, max_bytes: int, version: int) -> None:
+def _check(header: records.BatchHeader, size_bytes: int, version: int) -> None:
     """Refuse what a producer may not send (trap 13)."""
     if header.batch_length + records.LENGTH_OVERHEAD != size_bytes:
         raise InvalidRecords(f"one batch a partition: it ends at {header.size_bytes} of {size_bytes} bytes")
-    if size_bytes > max_bytes:
-        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{size_bytes} bytes; max.message.bytes is {max_bytes}")
     if header.base_offset != 0:
         raise InvalidRecords(f"base offset {header.base_offset}; a producer's is 0")
     attributes = header.attributes

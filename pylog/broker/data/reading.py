@@ -18,6 +18,8 @@ from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult
 
 _logger = logging.getLogger(__name__)
 
+_NONE = ErrorCode.NONE
+
 
 class Reading(NamedTuple):
     """What a request finds.
@@ -64,7 +66,7 @@ class Reader:
             found_bytes += result.records_bytes
             is_final = (
                 is_final
-                or result.error is not ErrorCode.NONE
+                or result.error is not _NONE
                 or result.diverging is not None
                 or result.preferred_read_replica >= 0
             )

@@ -28,6 +28,8 @@ from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult
 
 _logger = logging.getLogger(__name__)
 
+_NONE = ErrorCode.NONE
+
 MAX_BYTES = 8 << 20
 BACKOFF_S = 0.2
 FIRST_REST_S = 0.01
@@ -237,14 +239,14 @@ class Replication:
         try:
             if result.diverging is not None:
                 self._cut(log, result, *result.diverging)
+            elif result.error is _NONE:
+                self._append(partition, log, result)
             elif result.error is ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._begin_anew(log, result)
                 return False  # after a rest, so that two who disagree for ever do not spin
-            elif result.error is not ErrorCode.NONE:
+            else:
                 _logger.debug("fetch answered partition=%s error=%s", partition.key, result.error.name)
                 return False
-            else:
-                self._append(partition, log, result)
         except (StorageError, ApiError) as error:
             _logger.error("follower stopped partition=%s reason=%s", partition.key, error)
             if isinstance(error, ApiError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -551,7 +553,7 @@ class _Fetcher:
             is_taken = self._owner.take(partition, asked, result)
             if result.records_bytes:
                 self._unsynced[key] = partition
-            if result.records_bytes or result.diverging is not None or result.error is not ErrorCode.NONE:
+            if result.records_bytes or result.diverging is not None or result.error is not _NONE:
                 self._asked.repeat(key)
             else:
                 self._asked.doubt((key,))

@@ -92,10 +92,13 @@ class WaitingFetches:
         Where only its end or high watermark moved, whoever gains nothing is not looked at: followers gain nothing from
         the one and consumers nothing from the other, and with acks=all each comes with every batch.
         """
+        is_fed, is_awaited = key in self.feeds.by_key, key in self._delayed.waiting_keys
+        if not is_fed and not is_awaited:
+            return
         has_only_grown = what is Moved.END or (what is Moved.HIGH_WATERMARK and not self._tells_high_watermarks)
-        if key in self.feeds.by_key:
+        if is_fed:
             self._feed(key, has_only_grown=has_only_grown)
-        if key in self._delayed.waiting_keys:
+        if is_awaited:
             self._look_soon()
             (self._grown if has_only_grown else self._changed).add(key)
 

@@ -58,7 +58,8 @@ def parse_request_header(view: memoryview) -> RequestHeader:
             position = position + 1 if view[position] == 0 else skip_tags(view, position)
     except (StructError, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"request header of {len(view)} bytes: {error}") from None
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+    # As `RequestHeader(…)` does, without the call in between: it is made for every request.
+    return tuple.__new__(RequestHeader, (api_key, api_version, correlation_id, client_id, position))
 
 
 def encode_response_header(correlation_id: int, api_key: int, version: int) -> bytes:

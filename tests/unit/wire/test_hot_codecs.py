@@ -195,3 +195,22 @@ def test_a_leader_reads_what_a_follower_asks(rows: list[tuple[str, int, int]], e
 def test_noise_as_a_leaders_answer_raises_protocol_error_only(noise: bytes) -> None:
     with contextlib.suppress(ProtocolError):
         fetch.parse_replica_response(memoryview(noise), 0)
+
+
+@pytest.mark.parametrize("version", range(3, 10))
+@given(
+    rows=st.lists(st.tuples(topics, partitions, offsets, st.one_of(st.none(), topics)), min_size=1, max_size=3),
+    throttle_ms=st.integers(0, 2**31 - 1),
+)
+@settings(max_examples=25)
+def test_a_produce_reply_is_header_and_body_however_many_rows(
+    version: int, rows: list[tuple[str, int, int, str | None]], throttle_ms: int
+) -> None:
+    results = [
+        produce.ProduceResult(topic, number, ErrorCode.NONE, offset, 7, 3, message)
+        for topic, number, offset, message in rows
+    ]
+    body = produce.encode_response(version, results, throttle_ms)
+    tags = b"\0" if version >= produce.FIRST_FLEXIBLE_VERSION else b""
+    payload = struct.pack(">i", 41) + tags + body
+    assert produce.encode_reply(version, 41, results, throttle_ms) == struct.pack(">i", len(payload)) + payload
