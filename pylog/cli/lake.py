@@ -1,6 +1,8 @@
-"""`pylog lake`: files, status."""
+"""`pylog lake`: files, status, accept."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +11,7 @@ import typer
 from pylog.cli.options import FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, table
 from pylog.ingest.lake import File, Lake
+from pylog.ingest.status import StatusFiles
 
 app = new_app("See what the lake holds: the files that count, and how far it was loaded.")
 
@@ -37,6 +40,8 @@ def status(lake: Directory, topic: Topic = None, format: FormatOption = None) ->
     names = sorted(
         {file.topic for file in [*state.files.values(), *state.dead_letters.values()]} | set(state.position.topic_ids)
     )
+    last = StatusFiles(lake).read()
+    names = sorted({*names, *last.stopped})
     rows = []
     for name in names if topic is None else [topic]:
         own = _of(name, state.files.values())
@@ -47,6 +52,8 @@ def status(lake: Directory, topic: Topic = None, format: FormatOption = None) ->
                 "files": len(own),
                 "size_bytes": sum(file.size_bytes for file in own),
                 "dead_batches": sum(file.rows for file in _of(name, state.dead_letters.values())),
+                "lag": last.lag.get(name),
+                "stopped": asdict(last.stopped[name]) if name in last.stopped else None,
                 "topic_id": state.position.topic_ids.get(name),
                 "next_offsets": [
                     f"{p.partition}:{offset}" for p, offset in sorted(state.position.offsets.items()) if p.topic == name
@@ -57,6 +64,7 @@ def status(lake: Directory, topic: Topic = None, format: FormatOption = None) ->
         "lake": str(lake),
         "id": opened.id(),
         "commit": state.number,
+        "loaded_at_ms": last.at_ms or None,
         "staged": opened.staged(),
         "replaced_files": sum(map(len, state.replaced.values())),
         "topics": rows,
@@ -67,6 +75,7 @@ def status(lake: Directory, topic: Topic = None, format: FormatOption = None) ->
         Column("files"),
         Column("size_bytes"),
         Column("dead_batches"),
+        Column("lag"),
         Column("topic_id", is_wide=True),
         Column("next_offsets", is_wide=True),
     ]
@@ -74,9 +83,31 @@ def status(lake: Directory, topic: Topic = None, format: FormatOption = None) ->
     def text(is_wide: bool) -> str:
         staged = len(data["staged"])  # type: ignore[arg-type]
         head = f"commit {state.number}, {data['replaced_files']} replaced files to be deleted, {staged} in staging\n"
-        return head + table(rows, columns, is_wide)
+        stops = "".join(
+            f"topic {name} is stopped since {_time(stop.since_ms)}: {stop.reason} [{stop.code}]\n"
+            f"  pylog lake accept {lake} {name}\n"
+            for name, stop in last.stopped.items()
+            if topic in (None, name)
+        )
+        return head + table(rows, columns, is_wide) + stops
 
     emit(format_of(format), data, text)
+
+
+@app.command(epilog="Example: pylog lake accept /var/lib/pylog/lake clicks")
+def accept(lake: Directory, topic: Annotated[str, typer.Argument(metavar="TOPIC")]) -> None:
+    """Let the next load go on with a topic that stopped, without what is missing of it.
+
+    A topic that was made again is read from its new beginning, offsets that retention deleted become a hole, a log that
+    was cut goes on at its end. What the lake holds of the topic stays.
+    """
+    opened = Lake.open(lake)
+    stop = StatusFiles(opened.root).accept(topic)
+    typer.echo(f"the next load goes on with topic {topic} without what is missing: {stop.reason}")
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _of(topic: str | None, found: Iterable[File]) -> list[File]:

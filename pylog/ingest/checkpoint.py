@@ -7,11 +7,11 @@ checkpoint => lake.json: {"kind": "pylog lake checkpoint", "version": 1, "lake":
 """
 
 import json
-import os
 from pathlib import Path
 
 from pylog.errors import StorageError
 from pylog.ingest.lake import Lake, LakeError, State
+from pylog.ingest.status import replace_text
 
 KIND = "pylog lake checkpoint"
 VERSION = 1
@@ -61,13 +61,8 @@ class Checkpoint:
             StorageError: the directory cannot be written.
         """
         body = {"kind": KIND, "version": VERSION, "lake": lake.id(), "commit": state.number}
-        temporary = self._directory / f".lake.json.{os.getpid()}"
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(body))
-            temporary.replace(self._path)
-        except OSError as error:
-            raise StorageError(f"checkpoint {self._directory} cannot be written: {error}") from error
+        # On disk before the old one goes: an empty file after a power cut would refuse every start.
+        replace_text(self._path, json.dumps(body))
 
     def _refuse_others(self) -> None:
         strange = next((name for name in ("metadata", "offsets", "commits") if (self._directory / name).exists()), None)

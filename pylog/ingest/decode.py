@@ -72,10 +72,13 @@ def decode(
     memory = memoryview(view)
     chunk = _Chunk()
     for position, header in batches:
-        if header.last_offset < start or header.base_offset >= end or header.is_control:
+        if header.base_offset >= end:
             continue
         try:
+            # First of all: what a damaged header says of its offsets and its kind must not make it be passed over.
             records.check_stored_batch(memory, position)
+            if header.last_offset < start or header.is_control:
+                continue
             body = memory[position + records.HEADER_BYTES : position + header.size_bytes]
             chunk.add(header, compression.decompress(header.compression, body, max_batch_bytes))
         except CorruptRecords as error:

@@ -4,12 +4,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+import pyarrow as pa
+
 from pylog.client.raw import RawBatches, RawClient, RawConfig, Topic
-from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange
-from pylog.ingest.decode import whole_batches
+from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, PylogError
+from pylog.ingest.decode import decode, whole_batches
 from pylog.ingest.options import StartingOffsets
 from pylog.ingest.plan import DataLoss, Position, Range, lost, made_again
 from pylog.model import Offset, TopicPartition
+from pylog.wire import records
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from pylog.wire.records import BatchHeader
 
@@ -26,6 +29,22 @@ class Fetched(NamedTuple):
     records: memoryview
     batches: list[tuple[int, BatchHeader]]
     start: Offset
+
+
+class DeadLetter(NamedTuple):
+    """A batch that does not decode.
+
+    Attributes:
+        first_offset: of the batch, or of what is read of it.
+        last_offset: of the same.
+        reason: why it does not decode.
+        batch: as it is stored.
+    """
+
+    first_offset: Offset
+    last_offset: Offset
+    reason: str
+    batch: bytes
 
 
 Topics: TypeAlias = Sequence[str] | re.Pattern[str]
@@ -52,9 +71,31 @@ def positions(client: RawClient, topics: Topics, timestamp: int) -> Position:
     return _positions_of(client, found, timestamp)
 
 
-def positions_of_present(client: RawClient, names: Iterable[str], timestamp: int) -> Position:
-    """Return what `positions` does, for those of the topics *names* that are there, also if some go meanwhile."""
+def names_of(client: RawClient, pattern: re.Pattern[str]) -> list[str]:
+    """Return the topics there are now whose whole name *pattern* matches; the brokers' own (``__…``) never."""
+    return [name for name in client.topics() if pattern.fullmatch(name) and not name.startswith("__")]
+
+
+def positions_of_present(
+    client: RawClient, names: Iterable[str], timestamp: int, unreadable: dict[str, PylogError] | None = None
+) -> Position:
+    """Return what `positions` does, for those of the topics *names* that are there, also if some go meanwhile.
+
+    Args:
+        client: to ask.
+        names: which.
+        timestamp: as for `positions`.
+        unreadable: takes in the topics that have a partition without a leader, which then are left out; None waits for
+            the leader and fails.
+    """
     found = client.present_topics(names)
+    if unreadable is not None:
+        for name, topic in list(found.items()):
+            if headless := sorted(p for p, leader in topic.leaders.items() if leader < 0):
+                unreadable[name] = ApiError(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"partition {TopicPartition(name, headless[0])} has no leader"
+                )
+                del found[name]
     while True:
         try:
             return _positions_of(client, found, timestamp)
@@ -133,12 +174,25 @@ def read_range(
             _refuse_to_wait(fetched, wanted, position, empty_fetches * config.max_wait_ms >= config.retry_ms)
             continue
         empty_fetches = 0
+        if len(batches) > 1 and not _is_sound(fetched.records, batches[-1][0]):
+            # Its header may lie about where it ends.  The next fetch begins with it, and what follows it tells.
+            batches = batches[:-1]
         yield Fetched(fetched.records, batches, position)
-        position = batches[-1][1].last_offset + 1
+        last = min(batches[-1][1].last_offset, max(fetched.high_watermark, position + 1) - 1)
+        position = max(last, position) + 1
     if topic_id is not None:
         now = str(client.topics([partition.topic])[partition.topic].topic_id)
         if now != topic_id:
             raise made_again(partition.topic, topic_id, now)
+
+
+def _is_sound(view: memoryview, at: int) -> bool:
+    """Return whether a batch's bytes, its last offset among them, are those that its CRC was made of."""
+    try:
+        records.check_stored_batch(view, at)
+    except CorruptRecords:
+        return False
+    return True
 
 
 def _behind_hole(client: RawClient, wanted: Range, position: Offset, on_hole: Callable[[Range], None] | None) -> Offset:
@@ -166,3 +220,25 @@ def _ended(wanted: Range, position: Offset, where: str) -> DataLoss:
         f"{wanted.partition} ends {where} {wanted.end} where it ended when this was planned: "
         f"offsets {position} to {wanted.end - 1} are gone"
     )
+
+
+def decoded(fetched: Fetched, end: Offset, *, with_headers: bool) -> Iterator[pa.RecordBatch | DeadLetter]:
+    """Yield the records of one fetch before *end*, and the batches that do not decode, in their order."""
+    view, batches, position = fetched
+    try:
+        for rows in decode(view, batches, start=position, end=end, with_headers=with_headers):
+            yield rows
+            position = rows["offset"][-1].as_py() + 1
+    except CorruptRecords:
+        # One of many batches is bad; which one shows when each is decoded alone.
+        for number, (at, header) in enumerate(batches):
+            if header.base_offset >= end or (header.last_offset < position and _is_sound(view, at)):
+                continue
+            try:
+                yield from list(decode(view, [(at, header)], start=position, end=end, with_headers=with_headers))
+            except CorruptRecords as error:
+                # A damaged header may say any last offset; where another batch follows, that one says where it ended.
+                last = batches[number + 1][1].base_offset - 1 if number + 1 < len(batches) else header.last_offset
+                first = max(header.base_offset, position)
+                batch = bytes(view[at : at + header.size_bytes])
+                yield DeadLetter(first, max(first, min(last, end - 1)), str(error), batch)

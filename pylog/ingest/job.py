@@ -5,6 +5,7 @@ the driver commits what they report (`pylog.ingest.lake`).  The last load's comm
 """
 
 import argparse
+import re
 import signal
 import sys
 import threading
@@ -22,15 +23,16 @@ from pyspark.errors import PySparkException
 
 from pylog.client.admin.groups import GroupAdmin
 from pylog.client.raw import RawClient, RawConfig
-from pylog.errors import ApiError, ErrorCode, PylogError
+from pylog.errors import ApiError, ErrorCode, PylogError, StorageError
 from pylog.faults import code_of
 from pylog.ingest import landing, plan
 from pylog.ingest.checkpoint import Checkpoint
-from pylog.ingest.fetch import positions_of_present
+from pylog.ingest.fetch import names_of, positions_of_present
 from pylog.ingest.lake import Kind, Lake, State
 from pylog.ingest.landing import Landed, Landing
 from pylog.ingest.plan import Load, Position, PositionError, Range
 from pylog.ingest.spark import DEFAULT_MASTER, context, error_of
+from pylog.ingest.status import Status, StatusFiles, Stop, metrics_of, replace_text
 from pylog.model import Offset, TopicPartition
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
@@ -51,25 +53,30 @@ class JobConfig:
 
     Attributes:
         bootstrap: brokers, ``host:port`` separated by commas.
-        topics: names.
+        topics: names; empty with a pattern.
+        topic_pattern: regular expression for the whole name of a topic; topics that come up later are loaded too.
         lake: directory; every host of Spark must see it under this path.
         checkpoint: directory in which the driver remembers the lake; belongs to this lake alone.
-        master: Spark's master URL.
+        master: Spark's master URL; None for that of ``spark-submit``.
+        parallelism: tasks that a load is split into if it is large; None for as many as Spark says it runs at once.
         max_offsets_per_batch: bounds what one commit holds; between two of them the job may be stopped for free.
         max_offsets_per_task: bounds what one task reads, so that one fat partition does not hold the job.
-        fail_on_data_loss: whether offsets that retention deleted before they were read stop the job.
+        fail_on_data_loss: whether offsets that retention deleted before they were read stop their topic.
         recreated: topics that may have been deleted and made again; they are read from their new beginning.
         group: consumer group that is told the offsets after each commit; empty for none.
         every_s: pause between runs; None to run once.
         table_format: ``parquet``, or ``iceberg`` to register the files in the lake's Iceberg tables too.
         grace_s: how long files that a compaction replaced stay for readers that have listed them.
+        metrics_file: written after each run, in Prometheus's text format; None for none.
     """
 
     bootstrap: str
     topics: tuple[str, ...]
     lake: Path
     checkpoint: Path
-    master: str = DEFAULT_MASTER
+    topic_pattern: re.Pattern[str] | None = None
+    master: str | None = None
+    parallelism: int | None = None
     max_offsets_per_batch: int = DEFAULT_OFFSETS_PER_COMMIT
     max_offsets_per_task: int = DEFAULT_OFFSETS_PER_TASK
     fail_on_data_loss: bool = True
@@ -78,20 +85,28 @@ class JobConfig:
     every_s: float | None = None
     table_format: str = "parquet"
     grace_s: float = DEFAULT_GRACE_S
+    metrics_file: Path | None = None
 
 
 def run(config: JobConfig) -> int:
     """Land all that the topics hold now; return how many records that was.
 
     Raises:
-        PylogError: the message says what is wrong and what to do.
+        PylogError: the message says what is wrong and what to do.  Where that is one topic's, the others have landed.
     """
     with Loader(config) as loader:
-        return loader.load()
+        count = loader.load()
+        if loader.stopped:
+            raise _stopped_error(loader.stopped)
+        return count
 
 
 class Loader:
-    """One driver: loads as often as it is told to, on one Spark."""
+    """One driver: loads as often as it is told to, on one Spark.
+
+    Attributes:
+        stopped: topics that the last load could not go on with, and why.
+    """
 
     def __init__(self, config: JobConfig) -> None:
         self._config = config
@@ -100,6 +115,8 @@ class Loader:
         self._told: dict[TopicPartition, Offset] = {}
         self._seen: set[str] = set()
         self._ended: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
+        self.stopped: dict[str, PylogError] = {}
 
     def __enter__(self) -> "Loader":
         return self
@@ -119,33 +136,41 @@ class Loader:
     def load(self) -> int:
         """Land all that the topics hold now, commit by commit; return how many records that was.
 
-        A topic that was deleted has ended: what was not loaded of it is told and stands in the commit as a hole.
+        A topic that was deleted has ended: what was not loaded of it is told and stands in the commit as a hole.  One
+        that cannot be gone on with stops alone: it stands in `stopped`, and its position stays where it is.
 
         Raises:
             Lost: another driver loads the same lake; this one must stop.
             PylogError: the message says what is wrong and what to do.
         """
         config = self._config
+        self.stopped = {}
         latest = self._latest()
         lake = Lake.create(config.lake)
         state = lake.finish()
         self._checkpoint.check(lake, state)
         lake.clean(state)
         lake.purge(state, config.grace_s)
+        status = StatusFiles(lake.root)
+        accepted = status.accepted()
         count = 0
+        ends = latest
         log_starts = dict.fromkeys(latest.offsets, 0)  # all that is known of a topic deleted before it is asked for
         while True:
-            now = positions_of_present(self._client, latest.topic_ids, EARLIEST_TIMESTAMP)
+            now = positions_of_present(self._client, latest.topic_ids, EARLIEST_TIMESTAMP, self.stopped)
             log_starts.update(now.offsets)
-            load = self._planned(state.position, latest, log_starts, latest.topic_ids.keys() - now.topic_ids.keys())
+            gone = latest.topic_ids.keys() - now.topic_ids.keys() - self.stopped.keys()
+            load = self._planned(state.position, latest, log_starts, gone, accepted)
             latest = load.latest
             if not (load.ranges or load.holes):
                 # Also when nothing is new: a driver may have died between its commit and this.
                 self._publish(state.position, latest)
                 self._register(lake)
                 self._checkpoint.remember(lake, state)
+                status.carried_out(accepted - self.stopped.keys())
+                self._tell(status, state, ends, count)
                 return count
-            landed, load, state = self._commit(lake, state, load)
+            landed, load, state = self._commit(lake, state, load, accepted)
             latest = load.latest
             self._checkpoint.remember(lake, state)
             self._publish(state.position, latest)
@@ -159,12 +184,18 @@ class Loader:
             PositionError: all of them have ended.
         """
         config = self._config
-        latest = positions_of_present(self._client, config.topics, LATEST_TIMESTAMP)
-        gone = set(config.topics) - latest.topic_ids.keys()
-        known = Lake(config.lake).state().position.topic_ids.keys() if gone and Lake.is_at(config.lake) else set()
-        for topic in sorted(gone - self._seen - known):
+        known: Collection[str] = ()
+        if Lake.is_at(config.lake):
+            known = Lake(config.lake).state().position.topic_ids.keys()
+        names = set(config.topics)
+        if config.topic_pattern is not None:
+            names = {name for name in {*known, *self._seen} if config.topic_pattern.fullmatch(name)}
+            names |= set(names_of(self._client, config.topic_pattern))
+        latest = positions_of_present(self._client, names, LATEST_TIMESTAMP, self.stopped)
+        gone = names - latest.topic_ids.keys() - self.stopped.keys()
+        for topic in sorted(gone - self._seen - set(known)):
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
-        if not latest.topic_ids:
+        if gone and not latest.topic_ids and not self.stopped:
             raise PositionError(
                 f"nothing is left to load: {', '.join(map(repr, sorted(gone)))} was there and is not any more; it was "
                 f"deleted, or {config.bootstrap} is another cluster than before"
@@ -175,15 +206,48 @@ class Loader:
         return latest
 
     def _planned(
-        self, position: Position, latest: Position, log_starts: Mapping[TopicPartition, Offset], gone: Collection[str]
+        self,
+        position: Position,
+        latest: Position,
+        log_starts: Mapping[TopicPartition, Offset],
+        gone: Collection[str],
+        accepted: Collection[str],
     ) -> Load:
         config = self._config
-        start = _accepting(config.recreated, position, latest)
+        start = plan.accepting(_accepting(config.recreated, position, latest), latest, accepted)
         load = Load(start=start, latest=latest, log_starts=log_starts, position=start)
         if gone:
             load = load.without_ended(gone)
             self._tell_ended(gone, load.holes)
-        return load.up_to(config.max_offsets_per_batch, fail_on_data_loss=config.fail_on_data_loss)
+        self.stopped |= plan.stopped(load, accepted, fail_on_data_loss=config.fail_on_data_loss)
+        load = load.without_stopped(self.stopped)
+        # Whatever may not be missing stopped its topic just now.
+        return load.up_to(config.max_offsets_per_batch, fail_on_data_loss=False)
+
+    def _tell(self, files: StatusFiles, state: State, latest: Position, count: int) -> None:
+        """Leave word of how the run went: what stopped, and how far behind the lake is."""
+        before, now_ms = files.read().stopped, int(time.time() * 1000)
+        stopped = {}
+        for topic, error in sorted(self.stopped.items()):
+            since = before[topic].since_ms if topic in before else now_ms
+            stop = stopped[topic] = Stop(code_of(error), str(error), since)
+            if (topic, stop.reason) not in self._warned:
+                self._warned.add((topic, stop.reason))
+                print(
+                    f"pylog ingest: topic {topic!r} is stopped, the others are loaded: {stop.reason} [{stop.code}]; "
+                    f"`pylog lake accept {files.root} {topic}` goes on without what is missing",
+                    file=sys.stderr,
+                )
+        lag = dict.fromkeys(latest.topic_ids, 0)
+        for partition, end in latest.offsets.items():
+            lag[partition.topic] += max(0, end - state.position.offsets.get(partition, 0))
+        status = Status(at_ms=now_ms, commit=state.number, records=count, lag=lag, stopped=stopped)
+        files.write(status)
+        if self._config.metrics_file is not None:
+            try:
+                replace_text(self._config.metrics_file, metrics_of(status, state))
+            except StorageError as error:  # what was loaded is loaded
+                print(f"pylog ingest: {error} [{code_of(error)}]", file=sys.stderr)
 
     def _tell_ended(self, topics: Iterable[str], holes: Iterable[Range]) -> None:
         """Say once of each topic that it has ended, and what is missing of it."""
@@ -196,16 +260,17 @@ class Loader:
                 file=sys.stderr,
             )
 
-    def _commit(self, lake: Lake, state: State, load: Load) -> tuple[list[Landed], Load, State]:
+    def _commit(
+        self, lake: Lake, state: State, load: Load, accepted: frozenset[str]
+    ) -> tuple[list[Landed], Load, State]:
         config = self._config
         attempt = lake.begin(Kind.LOAD, state)
         how = Landing(
             bootstrap=config.bootstrap, directory=attempt.directory, prefix=f"{attempt.plan:08}",
             window_ms=WINDOW_MS, fail_on_data_loss=config.fail_on_data_loss, topic_ids=load.latest.topic_ids,
+            accepted=accepted,
         )  # fmt: skip
-        shares = (
-            plan.pack(load.ranges, self._spark.defaultParallelism, config.max_offsets_per_task) if load.ranges else []
-        )
+        shares = self._shares(load)
         try:
             landed = self._spark.parallelize(shares, len(shares)).map(_task(how)).collect() if shares else []
         except (Py4JError, PySparkException) as error:
@@ -216,6 +281,11 @@ class Loader:
             landed = [one.without(gone) for one in landed]
             load = load.without_ended(gone)
             self._tell_ended(gone, load.holes)
+        failed = {topic: error_of(text) for one in landed for topic, text in one.failed.items() if topic not in gone}
+        if failed:
+            self.stopped |= failed
+            landed = [one.without(failed) for one in landed]
+            load = load.without_stopped(failed)
         state = lake.commit(
             attempt,
             [file for one in landed for file in one.files],
@@ -223,6 +293,12 @@ class Loader:
             more=report(landed, load.holes, load.position),
         )
         return landed, load, state
+
+    def _shares(self, load: Load) -> list[list[Range]]:
+        if not load.ranges:
+            return []
+        at_once = self._config.parallelism or self._spark.defaultParallelism
+        return plan.pack(load.ranges, at_once, self._config.max_offsets_per_task)
 
     def _register(self, lake: Lake) -> None:
         if self._config.table_format == "iceberg":
@@ -249,6 +325,16 @@ def _task(how: Landing) -> Any:  # noqa: ANN401  Spark's map takes any function
         return landing.land(share, how)
 
     return run_task
+
+
+def _stopped_error(stopped: Mapping[str, PylogError]) -> PylogError:
+    """Return the first topic's error, which names the others too."""
+    first, *others = sorted(stopped)
+    error = stopped[first]
+    if not others:
+        return error
+    kind = PylogError if isinstance(error, ApiError) else type(error)
+    return kind(f"{error}; stopped too: {', '.join(map(repr, others))}")
 
 
 def _accepting(recreated: Iterable[str], start: Position, latest: Position) -> Position:
@@ -301,10 +387,19 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         description="Land all that topics hold now as Parquet, exactly once, and exit.",
     )
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT[,...]")
-    parser.add_argument("--topics", required=True, metavar="NAME[,...]", type=_names)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--topics", default=(), metavar="NAME[,...]", type=_names)
+    which.add_argument(
+        "--topic-pattern", type=_pattern, metavar="REGEX",
+        help="all topics whose whole name it matches, also those that come up later; the brokers' own (__…) never",
+    )  # fmt: skip
     parser.add_argument("--lake", required=True, type=Path, metavar="DIR")
     parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="belongs to this lake alone")
-    parser.add_argument("--master", default=DEFAULT_MASTER, help="Spark's master (default: %(default)s)")
+    parser.add_argument("--master", help=f"Spark's master (default: that of spark-submit, or {DEFAULT_MASTER})")
+    parser.add_argument(
+        "--parallelism", type=_count, metavar="N",
+        help="tasks that a large load is split into (default: as many as Spark says it runs at once)",
+    )  # fmt: skip
     parser.add_argument(
         "--max-offsets-per-batch", type=_count, default=DEFAULT_OFFSETS_PER_COMMIT, metavar="N",
         help="most offsets of one commit (default: %(default)s)",
@@ -315,7 +410,7 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
     )  # fmt: skip
     parser.add_argument(
         "--allow-data-loss", action="store_true",
-        help="go on behind offsets that retention deleted before they were read, instead of failing",
+        help="go on behind offsets that retention deleted before they were read, instead of stopping their topic",
     )  # fmt: skip
     parser.add_argument(
         "--recreated", default=(), metavar="NAME[,...]", type=_names,
@@ -336,17 +431,22 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         "--grace", type=float, default=DEFAULT_GRACE_S, metavar="SECONDS",
         help="how long files that a compaction replaced stay (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--metrics-file", type=Path, metavar="FILE", help="written after each run, in Prometheus's text format"
+    )
     given = parser.parse_args(arguments)
-    if not given.topics:
+    if not given.topics and given.topic_pattern is None:
         parser.error("--topics names no topic")
     if given.every is not None and given.every <= 0:
         parser.error(f"--every is {given.every}; a number of seconds above 0 is wanted")
     return JobConfig(
         bootstrap=given.bootstrap,
         topics=given.topics,
+        topic_pattern=given.topic_pattern,
         lake=given.lake.absolute(),
         checkpoint=given.checkpoint.absolute(),
         master=given.master,
+        parallelism=given.parallelism,
         max_offsets_per_batch=given.max_offsets_per_batch,
         max_offsets_per_task=given.max_offsets_per_task,
         fail_on_data_loss=not given.allow_data_loss,
@@ -355,11 +455,19 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         every_s=given.every,
         table_format=given.table_format,
         grace_s=given.grace,
+        metrics_file=given.metrics_file,
     )
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
 
 
 def _count(text: str) -> int:
@@ -384,7 +492,8 @@ def load_every(config: JobConfig, stopped: threading.Event) -> None:
 
 def _say(config: JobConfig, count: int, elapsed_s: float) -> None:
     if count or config.every_s is None:
-        print(f"landed records={count} topics={','.join(config.topics)} elapsed_s={elapsed_s:.1f}", file=sys.stderr)
+        topics = ",".join(config.topics) if config.topic_pattern is None else config.topic_pattern.pattern
+        print(f"landed records={count} topics={topics} elapsed_s={elapsed_s:.1f}", file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

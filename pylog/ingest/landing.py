@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pylog.client.raw import RawClient, RawConfig
-from pylog.errors import ApiError, CorruptRecords, ErrorCode, StorageError
-from pylog.ingest.decode import HEADERS, decode
-from pylog.ingest.fetch import Fetched, read_range
+from pylog.errors import ApiError, ErrorCode, PylogError, StorageError
+from pylog.ingest.decode import HEADERS
+from pylog.ingest.fetch import DeadLetter, Fetched, decoded, read_range
 from pylog.ingest.lake import File, dead_letter_path_of, path_of, sync
 from pylog.ingest.plan import Range
 from pylog.model import Offset, TopicPartition
@@ -68,8 +68,9 @@ class Landing:
         directory: the attempt's, on a file system that every host of Spark sees.
         prefix: begins the name of every file.
         window_ms: length of the windows that are counted; divides an hour.
-        fail_on_data_loss: whether offsets that retention deletes under the task's hands end it.
-        topic_ids: of the topics that the ranges were planned for; one that is made again meanwhile ends the task.
+        fail_on_data_loss: whether offsets that retention deletes under the task's hands end their topic's part of it.
+        topic_ids: of the topics that the ranges were planned for; of one that is made again meanwhile nothing counts.
+        accepted: topics of which offsets may be missing.
     """
 
     bootstrap: str
@@ -78,6 +79,7 @@ class Landing:
     window_ms: int
     fail_on_data_loss: bool
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    accepted: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -92,6 +94,8 @@ class Landed:
         holes: offsets that retention deleted.
         windows: records by topic and start of their window, in milliseconds; None for those without a usable time.
         gone: topics that were not there any more when their ranges were read; nothing of them counts.
+        failed: topics that could not be read, with the error's class and text; nothing of them counts.
+        fetched_bytes: of record batches as they came, by topic.
     """
 
     files: list[File] = field(default_factory=list)
@@ -101,6 +105,8 @@ class Landed:
     holes: list[Range] = field(default_factory=list)
     windows: dict[str, Counter[int | None]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+    fetched_bytes: Counter[str] = field(default_factory=Counter)
 
     def without(self, topics: Collection[str]) -> "Landed":
         """Return this without what it says of *topics*; each file holds records of one topic."""
@@ -111,32 +117,51 @@ class Landed:
             dead_offsets=Counter({p: count for p, count in self.dead_offsets.items() if p.topic not in topics}),
             holes=[hole for hole in self.holes if hole.partition.topic not in topics],
             windows={topic: counts for topic, counts in self.windows.items() if topic not in topics},
+            fetched_bytes=Counter({topic: n for topic, n in self.fetched_bytes.items() if topic not in topics}),
         )
 
 
 def land(ranges: Sequence[Range], landing: Landing) -> Landed:
-    """Land *ranges*; runs in a task.  A topic that is deleted meanwhile is told, and ends only what is read of it.
+    """Land *ranges*; runs in a task.
+
+    A topic that is deleted meanwhile, or cannot be read, is told, and ends only what is read of it.
 
     Raises:
-        DataLoss: offsets are gone.
-        PositionError: a topic was deleted and made again.
         StorageError: the lake cannot be written from here.
     """
     task = _Task(landing)
     config = RawConfig()
     with RawClient(landing.bootstrap, config) as client:
         for wanted in ranges:
-            on_hole = None if landing.fail_on_data_loss else task.landed.holes.append
-            task.begin(wanted)
             topic = wanted.partition.topic
-            try:
-                for fetched in read_range(client, wanted, config, on_hole, landing.topic_ids.get(topic)):
-                    task.take(fetched)
-            except ApiError as error:
-                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise
-                task.landed.gone.add(topic)
+            if topic in task.landed.failed or topic in task.landed.gone:
+                continue
+            may_miss = not landing.fail_on_data_loss or topic in landing.accepted
+            on_hole = task.landed.holes.append if may_miss else None
+            task.begin(wanted)
+            fetches = read_range(client, wanted, config, on_hole, landing.topic_ids.get(topic))
+            while (fetched := _next(fetches, topic, task.landed)) is not None:
+                task.take(fetched)
     return task.end()
+
+
+def quoted(error: PylogError) -> str:
+    """Return an error as one line from which the driver makes it again; see `pylog.ingest.spark.error_of`."""
+    return f"{type(error).__module__}.{type(error).__qualname__}: {' '.join(str(error).split())}"
+
+
+def _next(fetches: Iterator[Fetched], topic: str, landed: Landed) -> Fetched | None:
+    """Return the next fetch; None at the end, or where *topic* cannot be read on, which *landed* then says."""
+    try:
+        return next(fetches, None)
+    except ApiError as error:
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            landed.gone.add(topic)
+        else:
+            landed.failed[topic] = quoted(error)
+    except PylogError as error:
+        landed.failed[topic] = quoted(error)
+    return None
 
 
 class _Task:
@@ -155,6 +180,7 @@ class _Task:
     def take(self, fetched: Fetched) -> None:
         """Take in one fetch; batches that do not decode become dead letters."""
         assert self._range is not None, "begin() comes first"
+        self.landed.fetched_bytes[self._range.partition.topic] += len(fetched.records)
         for rows in self._decoded(fetched, self._range.end):
             self._add(rows)
 
@@ -163,29 +189,17 @@ class _Task:
         return self.landed
 
     def _decoded(self, fetched: Fetched, end: Offset) -> Iterator[pa.RecordBatch]:
-        records, batches, position = fetched
-        try:
-            for rows in decode(records, batches, start=position, end=end, with_headers=True):
-                yield rows
-                position = rows["offset"][-1].as_py() + 1
-        except CorruptRecords:
-            # One of many batches is bad; which one shows when each is decoded alone.
-            for batch in batches:
-                if batch[1].last_offset < position or batch[1].base_offset >= end:
-                    continue
-                try:
-                    yield from list(decode(records, [batch], start=position, end=end, with_headers=True))
-                except CorruptRecords as error:
-                    self._bury(fetched, batch[0], max(batch[1].base_offset, position), batch[1].last_offset, str(error))
+        for found in decoded(fetched, end, with_headers=True):
+            if isinstance(found, DeadLetter):
+                self._bury(found)
+            else:
+                yield found
 
-    def _bury(self, fetched: Fetched, at: int, first: Offset, last: Offset, reason: str) -> None:
+    def _bury(self, dead: DeadLetter) -> None:
         assert self._range is not None, "begin() comes first"
-        last = min(last, self._range.end - 1)
-        size = next(header.size_bytes for position, header in fetched.batches if position == at)
-        self._files.add_dead_letter(
-            self._range.partition, first, last, reason, bytes(fetched.records[at : at + size])
-        )  # fmt: skip
-        self.landed.dead_offsets[self._range.partition] += last - first + 1
+        partition = self._range.partition
+        self._files.add_dead_letter(partition, dead.first_offset, dead.last_offset, dead.reason, dead.batch)
+        self.landed.dead_offsets[partition] += dead.last_offset - dead.first_offset + 1
 
     def _add(self, rows: pa.RecordBatch) -> None:
         assert self._range is not None, "begin() comes first"

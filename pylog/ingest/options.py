@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pylog.client.raw import parse_bootstrap
 from pylog.errors import ConfigError
@@ -38,6 +39,14 @@ class StartingOffsets:
     by_partition: Mapping[str, Mapping[int, Offset]]
 
 
+class Mode(StrEnum):
+    """What becomes of batches that do not decode."""
+
+    FAIL = "fail"
+    DROP = "drop"
+    KEEP = "keep"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """What to read and how.
@@ -56,6 +65,9 @@ class SourceOptions:
         filter_pushdown: whether a batch query's filters on topic, partition, offset and timestamp choose what is
             fetched; Spark wants ``spark.sql.python.filterPushdown.enabled`` set for it, and refuses it otherwise.
         registry: URLs of a schema registry's instances; adds the columns ``decoded`` and ``decodeError``.
+        mode: what becomes of batches that do not decode: the query fails, they are dropped with a word on stderr, or
+            each becomes a row of its own whose column ``deadLetter`` is not null.
+        min_partitions: fewest Spark tasks that ranges are split into; None leaves them as they are.
         schema_subject: whose latest schema the values are read under; empty for the topic's name and ``-value``.
     """
 
@@ -71,6 +83,8 @@ class SourceOptions:
     filter_pushdown: bool = False
     registry: tuple[str, ...] = ()
     schema_subject: str = ""
+    mode: Mode = Mode.FAIL
+    min_partitions: int | None = None
 
 
 _KNOWN = frozenset(
@@ -85,6 +99,8 @@ _KNOWN = frozenset(
         "filterpushdown",
         "schemaregistry",
         "schemasubject",
+        "mode",
+        "minpartitions",
         "includeheaders",
         "failondataloss",
         "maxoffsetspertrigger",
@@ -125,6 +141,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         filter_pushdown=_boolean(given, "filterPushdown", default=False),
         registry=_registry(given, topics),
         schema_subject=given.get("schemasubject", "").strip(),
+        mode=_mode(given),
+        min_partitions=_count(given, "minPartitions"),
     )
 
 
@@ -133,6 +151,13 @@ def _registry(given: Mapping[str, str], topics: tuple[str, ...]) -> tuple[str, .
     if urls and len(topics) != 1:
         raise ConfigError("option 'schemaRegistry' needs exactly one topic: its schema gives the columns")
     return urls
+
+
+def _mode(given: Mapping[str, str]) -> Mode:
+    value = given.get("mode", Mode.FAIL).strip().lower()
+    if value not in tuple(Mode):
+        raise ConfigError(f"option 'mode' is {value!r}; {', '.join(Mode)} are wanted")
+    return Mode(value)
 
 
 def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

@@ -6,7 +6,6 @@ position => {"version": 1, "topics": {topic: {"id": topic id, "partitions": {par
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
 from typing import Any, NamedTuple, Self
 
 from pylog.errors import PylogError
@@ -131,7 +130,7 @@ def ranges_between(start: Position, end: Position, log_starts: Mapping[TopicPart
     Args:
         start: where the last micro-batch ended; a partition it lacks is new and begins at its log start.
         end: where this one ends.
-        log_starts: log start offset of each partition in *end*.
+        log_starts: log start offset of each partition; one that it lacks is gone, and its topic with it or not.
 
     Raises:
         PositionError: a topic was deleted and made again, or a partition's end lies before its start.
@@ -142,7 +141,7 @@ def ranges_between(start: Position, end: Position, log_starts: Mapping[TopicPart
         if before != topic_id:
             raise made_again(topic, before, topic_id)
     for partition, end_offset in sorted(end.offsets.items()):
-        start_offset = start.offsets.get(partition, log_starts[partition])
+        start_offset = _first(start, partition, log_starts)
         if end_offset < start_offset:
             raise PositionError(
                 f"{partition} ends at {end_offset}, before {start_offset} where the last run stopped: "
@@ -153,12 +152,19 @@ def ranges_between(start: Position, end: Position, log_starts: Mapping[TopicPart
     return ranges
 
 
+def _first(start: Position, partition: TopicPartition, log_starts: Mapping[TopicPartition, Offset]) -> Offset:
+    """Return the first offset to read of a partition."""
+    offset = start.offsets.get(partition)
+    # Of one that was never read and is gone, nobody knows where it began.
+    return log_starts.get(partition, 0) if offset is None else offset
+
+
 def holes(ranges: Sequence[Range], log_starts: Mapping[TopicPartition, Offset]) -> list[Range]:
-    """Return the parts of *ranges* that retention has deleted."""
+    """Return the parts of *ranges* that retention deleted, or that went with all of their partition."""
     return [
-        Range(r.partition, r.start, min(log_starts[r.partition], r.end))
+        Range(r.partition, r.start, min(log_starts.get(r.partition, r.end), r.end))
         for r in ranges
-        if log_starts[r.partition] > r.start
+        if log_starts.get(r.partition, r.end) > r.start
     ]
 
 
@@ -167,10 +173,11 @@ def named(ranges: Iterable[Range]) -> str:
     return "; ".join(f"{r.partition} offsets {r.start} to {r.end - 1}" for r in ranges)
 
 
-def lost(missing: list[Range]) -> DataLoss:
-    """Return the error that names *missing*."""
+def lost(missing: list[Range], gone: Collection[TopicPartition] = ()) -> DataLoss:
+    """Return the error that names *missing*, of partitions that are *gone* altogether and of others."""
+    what = "the topic was deleted, or is another one, with" if gone else "retention deleted"
     return DataLoss(
-        f"retention deleted {named(missing)} before they were read; "
+        f"{what} {named(missing)} before they were read; "
         "set failOnDataLoss=false (--allow-data-loss) to go on behind the hole"
     )
 
@@ -185,8 +192,9 @@ def present(
     """
     missing = holes(ranges, log_starts)
     if missing and fail_on_data_loss:
-        raise lost(missing)
-    kept = (r._replace(start=max(r.start, log_starts[r.partition])) for r in ranges)
+        gone = {r.partition for r in missing} - log_starts.keys()
+        raise lost([r for r in missing if not gone or r.partition in gone], gone)
+    kept = (r._replace(start=max(r.start, log_starts.get(r.partition, r.end))) for r in ranges)
     return [r for r in kept if r.offset_count > 0]
 
 
@@ -199,50 +207,57 @@ def split(ranges: Iterable[Range], max_count: int | None) -> Iterator[Range]:
 
 
 def pack(ranges: Sequence[Range], task_count: int, max_count: int) -> list[list[Range]]:
-    """Return *ranges* as the shares of tasks: about equal, and none hardly worth its start.
+    """Return *ranges* as the shares of tasks: equal, few topics each, and none hardly worth its start.
+
+    A task writes a file of its own for each of its topics.  So the partitions of a topic stay together, and no more
+    files are made than there are topics and tasks.
 
     Args:
         ranges: what is to be read.
         task_count: how many tasks run at once.
-        max_count: about the most offsets of one task; more tasks than run at once follow from it.
+        max_count: most offsets of one task; more tasks than run at once follow from it.
     """
     total = sum(r.offset_count for r in ranges)
     if not total:
         return []
     size = min(max_count, max(MIN_TASK_OFFSETS, -(-total // task_count)))
-    shares: list[list[Range]] = [[] for _ in range(-(-total // size))]
-    filled = [(0, number) for number in range(len(shares))]
-    # Largest first, into the share that has least.  Halves of a share even out what whole ones cannot, as three equal
-    # partitions over two tasks.
-    for piece in sorted(split(ranges, -(-size // 2)), key=lambda r: (-r.offset_count, r)):
-        count, number = heappop(filled)
-        shares[number].append(piece)
-        heappush(filled, (count + piece.offset_count, number))
-    return [_joined(sorted(share)) for share in shares if share]
+    size = -(-total // -(-total // size))  # all the same, instead of a small one at the end
+    shares: list[list[Range]] = [[]]
+    left = size
+    for whole in sorted(ranges):
+        start = whole.start
+        while start < whole.end:
+            if not left:
+                shares.append([])
+                left = size
+            end = min(whole.end, start + left)
+            shares[-1].append(Range(whole.partition, start, end))
+            left -= end - start
+            start = end
+    return shares
 
 
-def _joined(pieces: list[Range]) -> list[Range]:
-    """Return sorted *pieces* with neighbours of one partition as one."""
-    joined = pieces[:1]
-    for piece in pieces[1:]:
-        if (piece.partition, piece.start) == (joined[-1].partition, joined[-1].end):
-            joined[-1] = joined[-1]._replace(end=piece.end)
-        else:
-            joined.append(piece)
-    return joined
+def spread(ranges: Sequence[Range], min_count: int) -> list[Range]:
+    """Return *ranges* in at least *min_count* pieces of about the same size, as long as there are so many offsets."""
+    total = sum(r.offset_count for r in ranges)
+    return list(split(ranges, max(1, total // min_count))) if total else []
 
 
 def limited(start: Position, latest: Position, log_starts: Mapping[TopicPartition, Offset], max_count: int) -> Position:
     """Return a position at most *max_count* offsets after *start*, taken from each partition by its share.
 
     A partition with little left is not starved by a large one: each with anything left advances, as long as
-    *max_count* reaches that far, by its share rounded down or by one.
+    *max_count* reaches that far, by its share rounded down or by one.  Offsets that retention deleted count for
+    nothing: the position goes behind them at once.
     """
-    ranges = ranges_between(start, latest, log_starts)
+    found = ranges_between(start, latest, log_starts)
+    ranges = present(found, log_starts, fail_on_data_loss=False)
     total = sum(r.offset_count for r in ranges)
     if total <= max_count:
         return latest
-    offsets = {partition: start.offsets.get(partition, log_starts[partition]) for partition in latest.offsets}
+    offsets = {partition: _first(start, partition, log_starts) for partition in latest.offsets}
+    if max_count:
+        offsets.update({hole.partition: hole.end for hole in holes(found, log_starts)})
     left = max_count
     # Smallest first: what their rounding up takes is not missed by the large ones.
     for r in sorted(ranges, key=lambda r: r.offset_count):
@@ -288,6 +303,16 @@ class Load:
             holes=[*self.holes, *holes(wanted, self.log_starts)],
         )
 
+    def without_stopped(self, topics: Collection[str]) -> Self:
+        """Return this without *topics*, which cannot be read now: the next run begins where this one did."""
+        return replace(
+            self,
+            latest=self.latest.without(topics),
+            position=self.position.without(topics).moved_to(self.start.only(topics)),
+            ranges=[r for r in self.ranges if r.partition.topic not in topics],
+            holes=[hole for hole in self.holes if hole.partition.topic not in topics],
+        )
+
     def without_ended(self, topics: Collection[str]) -> Self:
         """Return this without *topics*, which were deleted: all that was to be loaded of them is a hole.
 
@@ -309,6 +334,40 @@ class Load:
                 *ranges_between(self.start, gone, self.log_starts),
             ],
         )
+
+
+def accepting(start: Position, latest: Position, topics: Collection[str]) -> Position:
+    """Return *start* as it is once the losses of *topics* are accepted.
+
+    A topic that was made again begins anew; a log that ends before the last run's stop goes on at its end.
+    """
+    again = [t for t in topics if t in latest.topic_ids and start.topic_ids.get(t) != latest.topic_ids[t]]
+    kept = start.without(again)
+    cut = {
+        partition: latest.offsets[partition]
+        for partition, offset in kept.offsets.items()
+        if partition.topic in topics and latest.offsets.get(partition, offset) < offset
+    }
+    return replace(kept, offsets={**kept.offsets, **cut})
+
+
+def stopped(load: Load, accepted: Collection[str], *, fail_on_data_loss: bool) -> dict[str, PylogError]:
+    """Return the topics that a load cannot go on with, and why; the others are none the worse for it.
+
+    Args:
+        load: as planned, of all topics.
+        accepted: topics of which holes are accepted.
+        fail_on_data_loss: whether holes stop a topic at all.
+    """
+    found: dict[str, PylogError] = {}
+    for topic in load.latest.topic_ids:
+        own = load.latest.only([topic])
+        try:
+            wanted = ranges_between(load.start.only([topic]), own, load.log_starts)
+            present(wanted, load.log_starts, fail_on_data_loss=fail_on_data_loss and topic not in accepted)
+        except (PositionError, DataLoss) as error:
+            found[topic] = error
+    return found
 
 
 def not_beyond(position: Position, target: Position) -> Position:

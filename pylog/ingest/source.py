@@ -40,10 +40,10 @@ from pylog.client.avro import RegistryClient, SchemaError
 from pylog.client.raw import RawClient, RawConfig
 from pylog.ingest import plan
 from pylog.ingest.avro import DECODE_ERROR, DECODED, AvroColumns, column_for, registry_of
-from pylog.ingest.decode import decode
-from pylog.ingest.fetch import Topics, offsets_at, positions, read_range, resolve
+from pylog.ingest.decode import FIELDS, HEADERS, decode
+from pylog.ingest.fetch import DeadLetter, Fetched, Topics, decoded, offsets_at, positions, read_range, resolve
 from pylog.ingest.filters import Wanted, wanted_by
-from pylog.ingest.options import SourceOptions, parse_options
+from pylog.ingest.options import Mode, SourceOptions, parse_options
 from pylog.ingest.plan import Position, Range
 from pylog.ingest.resolve import Column
 from pylog.model import Offset, TopicPartition
@@ -63,6 +63,21 @@ _HEADERS = StructField(
 )
 # The columns of Spark's own Kafka connector, in its order.
 
+_DEAD_LETTER = StructField(
+    "deadLetter",
+    StructType(
+        [
+            StructField("firstOffset", LongType()),
+            StructField("lastOffset", LongType()),
+            StructField("reason", StringType()),
+            StructField("batch", BinaryType()),
+        ]
+    ),
+)
+_DEAD_LETTER_ARROW = pa.struct(
+    [("firstOffset", pa.int64()), ("lastOffset", pa.int64()), ("reason", pa.string()), ("batch", pa.binary())]
+)
+
 _ARROW_ORDER = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
@@ -80,7 +95,8 @@ class PylogDataSource(DataSource):
         bounds = ("endingoffsets", "endingtimestamp")
         options = parse_options({k: v for k, v in self.options.items() if k.lower() not in bounds}, is_stream=True)
         headers = [_HEADERS] if options.include_headers else []
-        return StructType([*_COLUMNS, *headers, *_decoded_fields(_reader_texts(options))])
+        dead = [_DEAD_LETTER] if options.mode is Mode.KEEP else []
+        return StructType([*_COLUMNS, *headers, *_decoded_fields(_reader_texts(options)), *dead])
 
     def reader(self, schema: StructType) -> "PylogReader":
         """Return the reader of a batch query."""
@@ -126,6 +142,7 @@ class TaskRange(InputPartition):
     registry: tuple[str, ...] = ()
     reader_texts: tuple[str, ...] | None = None
     topic_id: str | None = None
+    mode: Mode = Mode.FAIL
 
 
 class _TaskReader:
@@ -161,6 +178,8 @@ class _TaskReader:
     ) -> list[TaskRange]:
         options = self._options
         ranges = plan.present(ranges, log_starts, fail_on_data_loss=options.fail_on_data_loss)
+        if options.min_partitions is not None:
+            ranges = plan.spread(ranges, options.min_partitions)
         texts = self._reader_texts
         return [
             TaskRange(
@@ -171,6 +190,7 @@ class _TaskReader:
                 options.registry,
                 texts,
                 topic_ids.get(piece.partition.topic),
+                options.mode,
             )
             for piece in plan.split(ranges, options.max_records_per_partition)
         ]
@@ -182,9 +202,10 @@ class PylogReader(_TaskReader, DataSourceReader):
     def partitions(self) -> Sequence[TaskRange]:
         """Return the tasks."""
         with RawClient(self._options.bootstrap) as client:
-            log_starts = positions(client, self._topics, EARLIEST_TIMESTAMP)
-            start = resolve(client, self._topics, self._options.starting)
+            # In this order a topic that comes up meanwhile is not read, and of all others the log start is known.
             end = resolve(client, self._topics, self._options.ending)
+            start = resolve(client, self._topics, self._options.starting)
+            log_starts = positions(client, self._topics, EARLIEST_TIMESTAMP)
             ranges = self._narrowed(client, plan.ranges_between(start, end, log_starts.offsets))
         return self._tasks(ranges, dict(log_starts.offsets), end.topic_ids)
 
@@ -284,10 +305,43 @@ def read_task(task: TaskRange) -> Iterator[pa.RecordBatch]:
     with RawClient(task.bootstrap, config) as client:
         on_hole = None if task.fail_on_data_loss else _pass_over
         for fetched in read_range(client, task.range, config, on_hole, task.topic_id):
-            for rows in decode(
-                fetched.records, fetched.batches, start=fetched.start, end=end, with_headers=task.include_headers
-            ):
-                yield with_decoded(with_partition(rows, partition), columns)
+            for found in _rows(fetched, task, end):
+                rows = with_decoded(with_partition(found, partition), columns)
+                yield rows if task.mode is not Mode.KEEP else _with_dead_letter(rows, found)
+
+
+def _rows(fetched: Fetched, task: TaskRange, end: Offset) -> Iterator[pa.RecordBatch]:
+    """Yield the records of one fetch; a batch that does not decode becomes what the query's mode says."""
+    if task.mode is Mode.FAIL:
+        yield from decode(
+            fetched.records, fetched.batches, start=fetched.start, end=end, with_headers=task.include_headers
+        )
+        return
+    for found in decoded(fetched, end, with_headers=task.include_headers):
+        if not isinstance(found, DeadLetter):
+            yield found
+        elif task.mode is Mode.KEEP:
+            yield _dead_row(found, with_headers=task.include_headers)
+        else:
+            print(
+                f"pylog: dropped {task.range.partition} offsets {found.first_offset} to {found.last_offset}, which do "
+                f"not decode: {found.reason}",
+                file=sys.stderr,
+            )
+
+
+def _dead_row(dead: DeadLetter, *, with_headers: bool) -> pa.RecordBatch:
+    """Return a row at a dead batch's first offset, with the batch beside the columns that all rows have."""
+    fields = [*FIELDS, ("headers", HEADERS)] if with_headers else list(FIELDS)
+    arrays = [pa.nulls(1, kind) if name != "offset" else pa.array([dead.first_offset]) for name, kind in fields]
+    row = pa.array([dict(zip((one.name for one in _DEAD_LETTER_ARROW), dead, strict=True))], _DEAD_LETTER_ARROW)
+    return pa.RecordBatch.from_arrays([*arrays, row], [*(name for name, _ in fields), _DEAD_LETTER.name])
+
+
+def _with_dead_letter(rows: pa.RecordBatch, found: pa.RecordBatch) -> pa.RecordBatch:
+    is_dead = _DEAD_LETTER.name in found.schema.names
+    dead = found[_DEAD_LETTER.name] if is_dead else pa.nulls(rows.num_rows, _DEAD_LETTER_ARROW)
+    return pa.RecordBatch.from_arrays([*rows.columns, dead], [*rows.schema.names, _DEAD_LETTER.name])
 
 
 def _pass_over(hole: Range) -> None:

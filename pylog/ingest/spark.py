@@ -12,18 +12,26 @@ from pylog.errors import ApiError, PylogError
 
 DEFAULT_MASTER = "local[2]"
 
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+# Set by `spark-submit` for the program that it starts.
+
 _OURS = re.compile(r"^(pylog\.[\w.]+): (.+)$", re.MULTILINE)
 # The last line of a traceback of ours, which Spark quotes in the middle of its own.
 
 
-def context(master: str, name: str = "pylog-ingest") -> SparkContext:
-    """Return this process's Spark, started if need be; SQL is not, which takes longer than all the rest."""
+def context(master: str | None, name: str = "pylog-ingest") -> SparkContext:
+    """Return this process's Spark, started if need be; SQL is not, which takes longer than all the rest.
+
+    Args:
+        master: Spark's; None for that of ``spark-submit``, and `DEFAULT_MASTER` without it.
+        name: of the application.
+    """
     found = SparkContext.getOrCreate(_conf(master, name))
     found.setLogLevel("ERROR")
     return found
 
 
-def session(master: str, name: str = "pylog-ingest") -> SparkSession:
+def session(master: str | None, name: str = "pylog-ingest") -> SparkSession:
     """Return a session for DataFrames on this process's Spark."""
     context(master, name)
     return (
@@ -35,11 +43,15 @@ def session(master: str, name: str = "pylog-ingest") -> SparkSession:
     )
 
 
-def _conf(master: str, name: str) -> SparkConf:
+def _conf(master: str | None, name: str) -> SparkConf:
     # Tasks must run this interpreter, where pylog is installed, and not whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    conf = SparkConf().setMaster(master).setAppName(name)
-    conf.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
+    conf = SparkConf().setAppName(name).set("spark.ui.showConsoleProgress", "false")
+    if _SUBMITTED in os.environ:
+        # Its JVM runs already, with the settings of its command line: what we set would overrule them.
+        return conf if master is None else conf.setMaster(master)
+    master = master or DEFAULT_MASTER
+    conf.setMaster(master).set("spark.ui.enabled", str("PYLOG_SPARK_UI" in os.environ).lower())
     if master.startswith("local"):
         conf.set("spark.driver.bindAddress", "127.0.0.1").set("spark.driver.host", "127.0.0.1")
         # A run is short, and the compiler takes most of it: the first tier alone is enough to schedule tasks.

@@ -1,6 +1,7 @@
 """The load job against a real broker and a real Spark: everything once, whatever happens to it."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from pylog.ingest.job import JobConfig
 from pylog.ingest.lake import Lake, LakeError, Lost
 from pylog.ingest.landing import Landing
 from pylog.ingest.plan import Range
+from pylog.ingest.status import StatusFiles
 from pylog.model import TopicPartition
 from pylog.testing import BrokerProcess
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP
@@ -324,6 +326,42 @@ def test_holes_that_retention_left_stop_the_job_or_are_written_down(
     assert landed_keys(allowing.lake) == keys(0, 10) + keys(25, 30)
     lake = Lake.open(allowing.lake)
     assert lake.commit_of(2)["holes"] == [{"topic": topic, "partition": 0, "start": 10, "end": 25}]
+
+
+def test_topics_that_stop_leave_the_others_alone_and_go_on_when_accepted(
+    spark: SparkSession, topics: Topics, config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holed, again, whole = (topics.create(name=f"stops.{name}", partitions=1) for name in ("holed", "again", "whole"))
+    given = config(topic_pattern=re.compile(r"stops\..*"), metrics_file=tmp_path / "ingest.prom")
+    for topic in (holed, again, whole):
+        topics.send(topic, keys(0, 10))
+    assert job.run(given) == 30
+    for topic in (holed, whole):
+        topics.send(topic, keys(10, 30))
+    topics.delete_records(holed, 0, before=25)
+    topics.delete(again)
+    topics.send(topics.create(name=again, partitions=1), keys(50, 60))
+    with pytest.raises(PylogError, match=f"'{again}' was deleted and made again.*; stopped too: '{holed}'"):
+        job.run(given)
+    assert landed_keys(given.lake).count(keys(29, 30)[0]) == 1
+    status = StatusFiles(given.lake)
+    assert set(status.read().stopped) == {holed, again}
+    assert (status.read().lag[holed], status.read().lag[whole]) == (20, 0)
+    assert "pylog_ingest_stopped_topics 2" in (tmp_path / "ingest.prom").read_text()
+    assert f"pylog lake accept {given.lake} {holed}" in capsys.readouterr().err
+    status.accept(holed)
+    status.accept(again)
+    assert job.run(given) == 15
+    assert (status.read().stopped, status.accepted()) == ({}, frozenset())
+    assert sorted(landed_keys(given.lake)) == sorted(keys(0, 10) * 3 + keys(10, 30) + keys(25, 30) + keys(50, 60))
+
+
+def test_a_pattern_takes_in_topics_that_come_up_later(spark: SparkSession, topics: Topics, config: MakeConfig) -> None:
+    topics.send(topics.create(name="web.a"), keys(0, 10))
+    given = config(topic_pattern=re.compile("web[.].*"))
+    assert job.run(given) == 10
+    topics.send(topics.create(name="web.b"), keys(10, 20))
+    assert job.run(given) == 10
 
 
 def test_retention_that_is_faster_than_a_task_stops_the_job_or_is_written_down(

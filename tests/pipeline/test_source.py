@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
@@ -23,7 +25,10 @@ from pylog.client.raw import RawClient
 from pylog.ingest.fetch import positions
 from pylog.ingest.spark import cause_of
 from pylog.testing import BrokerProcess
+from pylog.wire import records as wire
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from pylog.wire.records import Record, encode_batch
+from tests.interop.frames import Connection, produce, produce_result
 from tests.pipeline.conftest import Topics
 from tests.servers.web import WebServer
 from tests.unit.ingest.test_avro_columns import NEW, OLD, Registry
@@ -394,3 +399,34 @@ def test_positions_carry_the_topics_id(broker: BrokerProcess, topics: Topics) ->
     assert first.topic_ids == last.topic_ids
     assert set(first.topic_ids[topic]) - set("0-")  # an id, not zeros
     assert {p.partition: last.offsets[p] - first.offsets[p] for p in last.offsets} == {0: 0, 1: 0, 2: 1}
+
+
+def test_a_batch_that_does_not_decode_fails_the_query_or_is_dropped_or_kept(
+    reader: Callable[..., DataFrameReader], broker: BrokerProcess, topics: Topics
+) -> None:
+    topic = topics.create(partitions=1)
+    topics.send(topic, keys(*range(10)))
+    # What a producer that packs batches by hand may well send: a header name that is no text.
+    bad = bytearray(encode_batch([Record(0, 0, b"k", b"v", [("hx", b"1")])], base_offset=0))
+    at = bad.index(b"\x04hx")
+    bad[at + 1 : at + 3] = b"\xff\xff"
+    struct.pack_into(">I", bad, wire.CRC_START - 4, crc32c(bad[wire.CRC_START :]))
+    with Connection(broker.bootstrap) as connection:
+        answer = connection.ask(produce(topic, bytes(bad)))
+    assert produce_result(answer)[0] == 0
+    topics.send(topic, keys(*range(10, 20)))
+    with pytest.raises(PySparkException, match="headers do not decode"):
+        reader(topic=topic, includeHeaders="true").load().collect()
+    assert reader(topic=topic, includeHeaders="true", mode="drop").load().count() == 20
+    kept = reader(topic=topic, includeHeaders="true", mode="keep").load()
+    (dead,) = kept.where("deadLetter IS NOT NULL").collect()
+    assert (kept.count(), dead.offset, dead.topic, dead.value) == (21, 10, topic, None)
+    assert (dead.deadLetter.firstOffset, dead.deadLetter.lastOffset) == (10, 10)
+    assert "headers do not decode" in dead.deadLetter.reason
+
+
+def test_ranges_become_at_least_so_many_tasks(reader: Callable[..., DataFrameReader], topics: Topics) -> None:
+    topic = topics.create(partitions=1)
+    topics.send(topic, keys(*range(20)))
+    found = reader(topic=topic, minPartitions="4").load()
+    assert (found.rdd.getNumPartitions(), found.count()) == (4, 20)

@@ -1,6 +1,7 @@
 """The load job's command line, what it remembers outside the lake, and what it makes of Spark's errors."""
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -22,8 +23,43 @@ P = TopicPartition("logins", 0)
 def test_the_command_line_is_read() -> None:
     config = parse([*ARGUMENTS, "--recreated", "a"])
     assert (config.topics, config.lake, config.checkpoint) == (("a", "b"), Path("lake").absolute(), Path("/cp"))
-    assert (config.master, config.fail_on_data_loss, config.group) == ("local[2]", True, "pylog-ingest")
+    assert (config.master, config.fail_on_data_loss, config.group) == (None, True, "pylog-ingest")
     assert (config.recreated, config.every_s) == ({"a"}, None)
+
+
+def test_a_pattern_stands_in_place_of_names() -> None:
+    config = parse(["--bootstrap", "h:9092", "--topic-pattern", "web[.].*", "--lake", "lake", "--checkpoint", "/cp"])
+    assert config.topics == ()
+    assert config.topic_pattern is not None
+    assert config.topic_pattern.fullmatch("web.clicks")
+
+
+@pytest.mark.parametrize("more", [["--topic-pattern", "a.*"], ["--topic-pattern", "("]])
+def test_a_pattern_that_is_none_or_stands_beside_names_is_refused(more: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse([*ARGUMENTS, *more])
+    assert ended.value.code == 2
+
+
+def test_a_checkpoint_is_on_disk_before_the_old_one_goes(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fsync, rename = os.fsync, Path.replace
+
+    def noted(fd: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        fsync(fd)
+
+    def checked(self: Path, target: Path) -> Path:
+        assert str(self) in synced
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Path, "replace", checked)
+    Checkpoint(tmp_path / "cp").remember(lake, State())
+    assert synced[-1] == str(tmp_path / "cp")
+    Checkpoint(tmp_path / "cp").check(lake, State())
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
 
+from pylog.client.raw import RawBatches, RawConfig
 from pylog.errors import StorageError
 from pylog.ingest import landing
 from pylog.ingest.decode import whole_batches
-from pylog.ingest.fetch import Fetched
+from pylog.ingest.fetch import DeadLetter, Fetched, decoded, read_range
 from pylog.ingest.landing import HOUR_MS, Landed, Landing, _Task
 from pylog.ingest.plan import Range
 from pylog.model import TopicPartition
@@ -103,6 +104,45 @@ def test_a_flipped_bit_becomes_a_dead_letter(tmp_path: Path) -> None:
     (letter,) = pq.read_table(tmp_path / Path(landed.dead_letters[0].path).name).to_pylist()
     assert "CRC" in letter["reason"]
     assert list(rows(tmp_path, landed).values()) == [[2]]
+
+
+@pytest.mark.parametrize("delta", [0, 40_000, -5])
+def test_a_damaged_last_offset_moves_no_other_batch(tmp_path: Path, delta: int) -> None:
+    landed = land(tmp_path, batch(0, 0, 0) + ending(delta, batch(2, 0, 0)) + batch(4, 0))
+    (letter,) = pq.read_table(tmp_path / Path(landed.dead_letters[0].path).name).to_pylist()
+    assert (letter["first_offset"], letter["last_offset"]) == (2, 3)
+    assert list(rows(tmp_path, landed).values()) == [[0, 1, 4]]
+
+
+def ending(delta: int, good: bytes) -> bytes:
+    """The batch with another last offset, which its CRC does not know of."""
+    bad = bytearray(good)
+    struct.pack_into(">i", bad, 23, delta)
+    return bytes(bad)
+
+
+@pytest.mark.parametrize("delta", [0, 40_000, -5])
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_damaged_last_offset_moves_no_fetch(delta: int, at_once: int) -> None:
+    stored = [batch(0, 0, 0), ending(delta, batch(2, 0, 0)), batch(4, 0)]
+
+    class Client:
+        """Answers like a broker that fits *at_once* batches into an answer, two where the first is damaged."""
+
+        def fetch(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, RawBatches]:
+            first = next(n for n, end in enumerate((2, 4, 5)) if wanted[P] < end)
+            view = memoryview(b"".join(stored[first : first + max(at_once, 1 + (first == 1))]))
+            return {P: RawBatches(view, 5, 0)}
+
+    found = [
+        one
+        for fetched in read_range(Client(), Range(P, 0, 5), RawConfig())  # type: ignore[arg-type]
+        for one in decoded(fetched, 5, with_headers=False)
+    ]
+    dead = [one for one in found if isinstance(one, DeadLetter)]
+    alive = [offset for one in found if not isinstance(one, DeadLetter) for offset in one["offset"].to_pylist()]
+    assert [(one.first_offset, one.last_offset) for one in dead] == [(2, 3)]
+    assert alive == [0, 1, 4]
 
 
 def test_a_dead_letter_names_only_offsets_of_its_range(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Which offsets are read, and in which pieces."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,10 +117,28 @@ def test_shares_hold_everything_once_and_are_about_equal(
     ranges = [Range(TopicPartition("logins", n), start, start + size) for n, (start, size) in enumerate(sizes)]
     shares = plan.pack(ranges, task_count, max_count)
     pieces = sorted(piece for share in shares for piece in share)
-    assert plan._joined(pieces) == ranges
+    for before, after in pairwise(pieces):
+        assert before.partition != after.partition or before.end == after.start
+    assert sum(r.offset_count for r in pieces) == sum(size for _, size in sizes)
+    assert {r.partition for r in pieces} == {r.partition for r in ranges}
     total = sum(size for _, size in sizes)
     share = min(max_count, max(plan.MIN_TASK_OFFSETS, -(-total // task_count)))
-    assert all(sum(r.offset_count for r in one) <= share * 3 / 2 + 1 for one in shares)
+    assert all(sum(r.offset_count for r in one) <= share for one in shares)
+
+
+@pytest.mark.parametrize("task_count", [16, 64])
+def test_the_partitions_of_a_topic_stay_together(task_count: int) -> None:
+    ranges = [Range(TopicPartition(f"t{n:04}", p), 7, 7 + 2500) for n in range(1000) for p in range(8)]
+    shares = plan.pack(ranges, task_count, 500_000)
+    assert len(shares) == max(task_count, 40)
+    files = sum(len({r.partition.topic for r in share}) for share in shares)
+    assert files <= 1000 + len(shares)
+
+
+def test_pieces_are_at_least_so_many_as_asked_for() -> None:
+    assert len(plan.spread([Range(A, 0, 100), Range(B, 0, 1)], 10)) >= 10
+    assert plan.spread([], 10) == []
+    assert plan.spread([Range(A, 0, 3)], 10) == [Range(A, n, n + 1) for n in range(3)]
 
 
 def test_a_position_moves_and_forgets_a_topic() -> None:
@@ -177,3 +197,56 @@ def test_a_topic_that_ended_before_anything_was_loaded_is_remembered() -> None:
 
 def test_a_target_is_not_passed() -> None:
     assert plan.not_beyond(at(a=9, b=3, c=1), at(a=5, b=7)) == at(a=5, b=3)
+
+
+# -- partitions that are gone, topics that stop ------------------------------------------------------------------------
+
+GONE = TopicPartition("gone", 0)
+BOTH = {**IDS, "gone": "id-2"}
+
+
+def test_a_partition_that_is_gone_before_it_was_read_is_a_hole_or_named() -> None:
+    start, end = Position({A: 1}, IDS), Position({A: 4, GONE: 9}, BOTH)
+    ranges = plan.ranges_between(start, end, {A: 0})
+    assert ranges == [Range(GONE, 0, 9), Range(A, 1, 4)]
+    with pytest.raises(DataLoss, match="the topic was deleted, or is another one, with gone-0 offsets 0 to 8"):
+        plan.present(ranges, {A: 0}, fail_on_data_loss=True)
+    assert plan.present(ranges, {A: 0}, fail_on_data_loss=False) == [Range(A, 1, 4)]
+    assert plan.limited(start, end, {A: 0}, 2) == Position({A: 3, GONE: 9}, BOTH)
+
+
+def test_offsets_that_retention_deleted_do_not_fill_a_batch() -> None:
+    start, latest = at(a=0, b=5), at(a=1_000_100, b=5)
+    assert plan.limited(start, latest, {A: 1_000_000, B: 0}, 10) == at(a=1_000_010, b=5)
+
+
+def load_of(start: Position, latest: Position, log_starts: dict[TopicPartition, int]) -> Load:
+    return Load(start=start, latest=latest, log_starts=log_starts, position=start)
+
+
+@pytest.mark.parametrize(
+    ("latest", "log_start", "said"),
+    [
+        (Position({A: 9, GONE: 9}, BOTH), 6, "retention deleted gone-0 offsets 4 to 5"),
+        (Position({A: 9, GONE: 3}, BOTH), 0, "gone-0 ends at 3, before 4"),
+        (Position({A: 9, GONE: 9}, {**BOTH, "gone": "id-3"}), 0, "'gone' was deleted and made again"),
+    ],
+)
+def test_one_topic_stops_alone_and_goes_on_when_that_is_accepted(latest: Position, log_start: int, said: str) -> None:
+    start = Position({A: 1, GONE: 4}, BOTH)
+    log_starts = {A: 0, GONE: log_start}
+    load = load_of(start, latest, log_starts)
+    found = plan.stopped(load, (), fail_on_data_loss=True)
+    assert list(found) == ["gone"]
+    assert said in str(found["gone"])
+    done = load.without_stopped(found).up_to(100, fail_on_data_loss=False)
+    assert (done.ranges, done.holes) == ([Range(A, 1, 9)], [])
+    assert done.position == Position({A: 9, GONE: 4}, BOTH)
+    again = load_of(plan.accepting(start, latest, {"gone"}), latest, log_starts)
+    assert plan.stopped(again, {"gone"}, fail_on_data_loss=True) == {}
+    assert again.up_to(100, fail_on_data_loss=False).position == latest
+
+
+def test_holes_stop_nobody_where_they_may_be() -> None:
+    load = load_of(at(a=1), at(a=9), {A: 6})
+    assert plan.stopped(load, (), fail_on_data_loss=False) == {}

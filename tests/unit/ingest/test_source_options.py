@@ -59,3 +59,13 @@ def test_a_stream_has_no_end() -> None:
 
 def test_what_spark_itself_adds_is_let_through() -> None:
     assert parse_options({**MINIMAL, "path": "/x", "serialization.format": "1"}, is_stream=False).topics == ("logins",)
+
+
+@pytest.mark.parametrize("value", ["fail", "Drop", "KEEP"])
+def test_a_mode_says_what_becomes_of_batches_that_do_not_decode(value: str) -> None:
+    assert parse_options({"bootstrap": "h:1", "topic": "t", "mode": value}, is_stream=True).mode == value.lower()
+
+
+def test_an_unknown_mode_is_named() -> None:
+    with pytest.raises(ConfigError, match="option 'mode' is 'skip'; fail, drop, keep are wanted"):
+        parse_options({"bootstrap": "h:1", "topic": "t", "mode": "skip"}, is_stream=True)

@@ -1,0 +1,173 @@
+"""What the load job tells about itself beside the lake's commits, and what an operator tells it: which topics stopped.
+
+status   => <lake>/_status/load.json      {"version", "at_ms", "commit", "records", "lag": {topic: offsets},
+                                            "stopped": {topic: {"code", "reason", "since_ms"}}}
+accepted => <lake>/_status/accepted/<topic>   empty; what is missing of the topic is accepted by the next load
+
+Nothing here decides what is loaded twice or not: it may be deleted, and is written again.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from pylog.errors import StorageError
+from pylog.ingest.lake import LakeError, State
+from pylog.metrics import Metrics
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a topic is not loaded.
+
+    Attributes:
+        code: of the fault, as `pylog explain` knows it.
+        reason: text of the error.
+        since_ms: when it was first found.
+    """
+
+    code: str
+    reason: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How the last run ended.
+
+    Attributes:
+        at_ms: when.
+        commit: number of the lake's last commit.
+        records: landed by the run.
+        lag: by topic, offsets that the topics held and the lake does not.
+        stopped: by topic, those that the run could not go on with.
+    """
+
+    at_ms: int = 0
+    commit: int = 0
+    records: int = 0
+    lag: Mapping[str, int] = field(default_factory=dict)
+    stopped: Mapping[str, Stop] = field(default_factory=dict)
+
+
+class StatusFiles:
+    """The files below one lake.
+
+    Args:
+        root: the lake's directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._directory = root / "_status"
+        self._path = self._directory / "load.json"
+        self._accepted = self._directory / "accepted"
+
+    def read(self) -> Status:
+        """Return how the last run ended; an empty status where none has, or where the file is not usable."""
+        try:
+            body = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return Status()
+        if not isinstance(body, dict) or body.pop("version", None) != VERSION:
+            return Status()
+        stopped = {topic: Stop(**stop) for topic, stop in body.pop("stopped").items()}
+        return Status(**body, stopped=stopped)
+
+    def write(self, status: Status) -> None:
+        """Replace the status.
+
+        Raises:
+            StorageError: the lake cannot be written.
+        """
+        replace_text(self._path, json.dumps({"version": VERSION, **asdict(status)}, indent=1))
+
+    def accepted(self) -> frozenset[str]:
+        """Return the topics of which an operator accepts what is missing."""
+        try:
+            return frozenset(path.name for path in self._accepted.iterdir())
+        except FileNotFoundError:
+            return frozenset()
+
+    def accept(self, topic: str) -> Stop:
+        """Accept what is missing of a topic that stopped; return what that was.
+
+        Raises:
+            LakeError: the topic did not stop.
+            StorageError: the lake cannot be written.
+        """
+        stop = self.read().stopped.get(topic)
+        if stop is None:
+            raise LakeError(f"topic {topic!r} did not stop in the last load: there is nothing to accept")
+        replace_text(self._accepted / topic, "")
+        return stop
+
+    def carried_out(self, topics: Iterable[str]) -> None:
+        """Forget what was accepted of *topics*: it was accepted once, and not for ever."""
+        for topic in topics:
+            with contextlib.suppress(OSError):
+                (self._accepted / topic).unlink(missing_ok=True)
+
+
+def metrics_of(status: Status, state: State) -> str:
+    """Return a run and its lake in Prometheus's text format."""
+    metrics = Metrics()
+    metrics.gauge("pylog_ingest_last_run_timestamp_seconds", "When the load job ended last.").value = (
+        status.at_ms / 1000
+    )
+    metrics.gauge("pylog_ingest_records", "Records that the last load landed.").value = status.records
+    stopped = metrics.gauge("pylog_ingest_stopped_topics", "Topics that the last load could not go on with.")
+    stopped.value = len(status.stopped)
+    metrics.gauge("pylog_lake_commit", "Number of the lake's last commit.").value = state.number
+    metrics.gauge("pylog_lake_files", "Parquet files of the lake that count.").value = len(state.files)
+    size = metrics.gauge("pylog_lake_bytes", "Bytes of the lake's files that count.")
+    size.value = sum(file.size_bytes for file in state.files.values())
+    replaced = metrics.gauge("pylog_lake_replaced_files", "Files that a compaction replaced and that are still there.")
+    replaced.value = sum(map(len, state.replaced.values()))
+    for topic, stop in status.stopped.items():
+        metrics.gauge(
+            "pylog_ingest_topic_stopped_since_seconds", "Since when a topic is not loaded; code says why.",
+            topic=topic, code=stop.code,
+        ).value = stop.since_ms / 1000  # fmt: skip
+    for topic, offsets in status.lag.items():
+        metrics.gauge(
+            "pylog_ingest_lag_offsets",
+            "Offsets that a topic held and the lake did not when the load ended.",
+            topic=topic,
+        ).value = offsets
+    dead: dict[str, int] = {}
+    for file in state.dead_letters.values():
+        dead[file.topic] = dead.get(file.topic, 0) + file.rows
+    for topic, batches in dead.items():
+        metrics.gauge("pylog_lake_dead_letters", "Batches of a topic that do not decode.", topic=topic).value = batches
+    return metrics.render()
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Put *text* in place of *path*, whole or not at all, on disk when this returns.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    temporary = path.parent / f".{path.name}.{uuid4().hex[:8]}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("x") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+        fd = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error}") from error

@@ -1,0 +1,59 @@
+"""What a load leaves word of, and what an operator tells the next one."""
+
+from pathlib import Path
+
+import pytest
+
+from pylog.ingest.lake import File, LakeError, State
+from pylog.ingest.status import Status, StatusFiles, Stop, metrics_of
+
+STATUS = Status(
+    at_ms=1_700_000_000_000,
+    commit=7,
+    records=12,
+    lag={"clicks": 3, "logins": 0},
+    stopped={"clicks": Stop("PYLOG-0307", "retention deleted clicks-0 offsets 1 to 2", 1_600_000_000_000)},
+)
+
+
+def test_a_status_is_read_as_it_was_written(tmp_path: Path) -> None:
+    files = StatusFiles(tmp_path)
+    assert files.read() == Status()
+    files.write(STATUS)
+    assert files.read() == STATUS
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 9}'])
+def test_a_status_of_another_kind_is_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "_status").mkdir()
+    (tmp_path / "_status" / "load.json").write_text(text)
+    assert StatusFiles(tmp_path).read() == Status()
+
+
+def test_only_a_topic_that_stopped_can_be_accepted_and_only_once(tmp_path: Path) -> None:
+    files = StatusFiles(tmp_path)
+    files.write(STATUS)
+    with pytest.raises(LakeError, match="'logins' did not stop"):
+        files.accept("logins")
+    assert files.accept("clicks") == STATUS.stopped["clicks"]
+    assert files.accepted() == {"clicks"}
+    files.carried_out(["clicks", "logins"])
+    assert files.accepted() == frozenset()
+
+
+def test_metrics_name_what_stopped_and_how_far_behind_the_lake_is() -> None:
+    state = State(
+        number=7,
+        files={"topic=logins/x": File("topic=logins/x", 5, 100)},
+        dead_letters={"_dead_letters/topic=clicks/x": File("_dead_letters/topic=clicks/x", 2, 10)},
+    )
+    lines = metrics_of(STATUS, state).splitlines()
+    for line in (
+        "pylog_ingest_last_run_timestamp_seconds 1700000000",
+        "pylog_ingest_stopped_topics 1",
+        'pylog_ingest_topic_stopped_since_seconds{code="PYLOG-0307",topic="clicks"} 1600000000',
+        'pylog_ingest_lag_offsets{topic="clicks"} 3',
+        'pylog_lake_dead_letters{topic="clicks"} 2',
+        "pylog_lake_bytes 100",
+    ):
+        assert line in lines
