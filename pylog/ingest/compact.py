@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -27,7 +28,10 @@ DEFAULT_LATENESS_S = 3600
 DEFAULT_GRACE_S = 3600
 
 _MAX_SETS = 200
-# Of one commit: what is left waits for the next run, so that a long neglected lake does not make one endless job.
+# Of one commit: what a killed run has done so far is done.
+
+_SIDE_BY_SIDE = 64
+# Spark jobs at once, at most; each is one task, so that as many run as there are cores.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +40,14 @@ class CompactConfig:
 
     Attributes:
         lake: directory.
-        master: Spark's master URL.
+        master: Spark's master URL; None for that of ``spark-submit``.
         lateness_s: how long after its end an hour counts as open.
         grace_s: how long replaced files stay for readers that have listed them.
         target_bytes: about the size of a new file.
     """
 
     lake: Path
-    master: str = DEFAULT_MASTER
+    master: str | None = None
     lateness_s: float = DEFAULT_LATENESS_S
     grace_s: float = DEFAULT_GRACE_S
     target_bytes: int = TARGET_BYTES
@@ -65,23 +69,36 @@ def run(config: CompactConfig) -> tuple[int, int]:
         PylogError: the message says what is wrong and what to do.
     """
     lake = Lake.open(config.lake)
-    state = lake.finish()
-    lake.clean(state)
-    lake.purge(state, config.grace_s)
-    if (config.lake / "_iceberg").exists():
-        raise LakeError(f"lake {config.lake} has Iceberg tables, which name its files: it is not compacted")
-    sets = plan_compaction(state.files.values(), time.time() - config.lateness_s, config.target_bytes)[:_MAX_SETS]
-    if not sets:
-        return 0, 0
+    closed_before_s = time.time() - config.lateness_s
+    before = after = 0
+    while True:
+        state = lake.finish()
+        lake.clean(state)
+        lake.purge(state, config.grace_s)
+        if (config.lake / "_iceberg").exists():
+            raise LakeError(f"lake {config.lake} has Iceberg tables, which name its files: it is not compacted")
+        sets = plan_compaction(state.files.values(), closed_before_s, config.target_bytes)[:_MAX_SETS]
+        if not sets:
+            return before, after
+        files = _commit(lake, lake.begin(Kind.COMPACTION, state), sets, config)
+        before += sum(map(len, sets))
+        after += len(files)
+
+
+def _commit(lake: Lake, attempt: Attempt, sets: Sequence[Sequence[File]], config: CompactConfig) -> list[File]:
+    """Compact *sets* side by side, and commit what came of them."""
     spark = session(config.master, "pylog-compact")
-    attempt = lake.begin(Kind.COMPACTION, state)
-    try:
-        files = [_compacted(spark, config.lake, attempt, one) for one in sets]
-    except (Py4JError, PySparkException) as error:
-        raise error_of(str(error)) from error
-    replaced = [file.path for one in sets for file in one]
-    lake.commit(attempt, files, replaces=replaced, more={})
-    return len(replaced), len(files)
+    with ThreadPoolExecutor(_SIDE_BY_SIDE, "compact") as threads:
+        jobs = [threads.submit(_compacted, spark, config.lake, attempt, one) for one in sets]
+        try:
+            files = [job.result() for job in jobs]
+        except (Py4JError, PySparkException) as error:
+            raise error_of(str(error)) from error
+        finally:
+            for job in jobs:
+                job.cancel()
+    lake.commit(attempt, files, replaces=[file.path for one in sets for file in one], more={})
+    return files
 
 
 def _compacted(spark: SparkSession, root: Path, attempt: Attempt, files: Sequence[File]) -> File:
@@ -110,7 +127,7 @@ def parse(arguments: Sequence[str] | None = None) -> CompactConfig:
         prog="python -m pylog.ingest.compact", description="Make one file of the many small ones of each closed hour."
     )
     parser.add_argument("--lake", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--master", default=DEFAULT_MASTER, help="Spark's master (default: %(default)s)")
+    parser.add_argument("--master", help=f"Spark's master (default: that of spark-submit, or {DEFAULT_MASTER})")
     parser.add_argument(
         "--lateness", type=float, default=DEFAULT_LATENESS_S, metavar="SECONDS",
         help="how long after its end an hour counts as open (default: %(default)s)",

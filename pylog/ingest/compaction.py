@@ -8,6 +8,10 @@ from pylog.ingest.lake import File
 TARGET_BYTES = 128 << 20
 """Size from which a file is left alone and below which new ones are kept; what readers of Parquet like."""
 
+_WORTH_IT = 4
+# A file joins others only if they are at least this part of it together: a late record must not have 128 MB written
+# again every hour.
+
 
 def plan_compaction(
     files: Iterable[File], closed_before_s: float, target_bytes: int = TARGET_BYTES
@@ -36,4 +40,13 @@ def _filled(files: list[File], target_bytes: int) -> list[list[File]]:
             filled = 0
         sets[-1].append(file)
         filled += file.size_bytes
-    return [one for one in sets if len(one) > 1]
+    return [worth for one in sets if len(worth := _worth_it(one)) > 1]
+
+
+def _worth_it(files: list[File]) -> list[File]:
+    """Return those of *files* that are not much larger than all smaller ones together."""
+    rest = sorted(files, key=lambda file: file.size_bytes)
+    total = sum(file.size_bytes for file in rest)
+    while rest and rest[-1].size_bytes > _WORTH_IT * (total - rest[-1].size_bytes):
+        total -= rest.pop().size_bytes
+    return [file for file in files if file in rest]

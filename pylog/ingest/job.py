@@ -28,7 +28,7 @@ from pylog.faults import code_of
 from pylog.ingest import landing, plan
 from pylog.ingest.checkpoint import Checkpoint
 from pylog.ingest.fetch import names_of, positions_of_present
-from pylog.ingest.lake import Kind, Lake, State
+from pylog.ingest.lake import COMMITS_KEPT_S, Kind, Lake, State
 from pylog.ingest.landing import Landed, Landing
 from pylog.ingest.plan import Load, Position, PositionError, Range
 from pylog.ingest.spark import DEFAULT_MASTER, context, error_of
@@ -43,6 +43,8 @@ DEFAULT_OFFSETS_PER_COMMIT = 2_000_000
 DEFAULT_OFFSETS_PER_TASK = 500_000
 DEFAULT_GROUP = "pylog-ingest"
 DEFAULT_GRACE_S = 3600
+DEFAULT_BELIEVED_DAYS = 3660
+_DAY_MS = 86_400_000
 WINDOW_MS = 600_000
 """Length of the windows that a commit counts records by, from midnight on; divides an hour."""
 
@@ -67,6 +69,7 @@ class JobConfig:
         every_s: pause between runs; None to run once.
         table_format: ``parquet``, or ``iceberg`` to register the files in the lake's Iceberg tables too.
         grace_s: how long files that a compaction replaced stay for readers that have listed them.
+        believed_days: records older than this, or more than a day ahead, have no hour of their own.
         metrics_file: written after each run, in Prometheus's text format; None for none.
     """
 
@@ -86,6 +89,7 @@ class JobConfig:
     table_format: str = "parquet"
     grace_s: float = DEFAULT_GRACE_S
     metrics_file: Path | None = None
+    believed_days: int = DEFAULT_BELIEVED_DAYS
 
 
 def run(config: JobConfig) -> int:
@@ -151,6 +155,7 @@ class Loader:
         self._checkpoint.check(lake, state)
         lake.clean(state)
         lake.purge(state, config.grace_s)
+        lake.prune(max(config.grace_s, COMMITS_KEPT_S))
         status = StatusFiles(lake.root)
         accepted = status.accepted()
         count = 0
@@ -268,7 +273,7 @@ class Loader:
         how = Landing(
             bootstrap=config.bootstrap, directory=attempt.directory, prefix=f"{attempt.plan:08}",
             window_ms=WINDOW_MS, fail_on_data_loss=config.fail_on_data_loss, topic_ids=load.latest.topic_ids,
-            accepted=accepted,
+            accepted=accepted, believed_ms=_believed_ms(config, int(time.time() * 1000)),
         )  # fmt: skip
         shares = self._shares(load)
         try:
@@ -325,6 +330,10 @@ def _task(how: Landing) -> Any:  # noqa: ANN401  Spark's map takes any function
         return landing.land(share, how)
 
     return run_task
+
+
+def _believed_ms(config: JobConfig, now_ms: int) -> tuple[int, int]:
+    return now_ms - config.believed_days * _DAY_MS, now_ms + _DAY_MS
 
 
 def _stopped_error(stopped: Mapping[str, PylogError]) -> PylogError:
@@ -434,6 +443,10 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
     parser.add_argument(
         "--metrics-file", type=Path, metavar="FILE", help="written after each run, in Prometheus's text format"
     )
+    parser.add_argument(
+        "--believed-days", type=_count, default=DEFAULT_BELIEVED_DAYS, metavar="DAYS",
+        help="records older than this, or more than a day ahead, share one directory (default: %(default)s)",
+    )  # fmt: skip
     given = parser.parse_args(arguments)
     if not given.topics and given.topic_pattern is None:
         parser.error("--topics names no topic")
@@ -456,6 +469,7 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         table_format=given.table_format,
         grace_s=given.grace,
         metrics_file=given.metrics_file,
+        believed_days=given.believed_days,
     )
 
 

@@ -41,6 +41,9 @@ DEAD_LETTERS = "_dead_letters"
 SNAPSHOT_EVERY = 100
 """Commits between two snapshots: most files that are read to know the lake's state."""
 
+COMMITS_KEPT_S = 86_400.0
+"""How long a commit stays after a snapshot holds it, and at least; a grace time must not be longer."""
+
 _MAX_TRIES = 1000
 # Other drivers' commits that one commit may meet before it gives up; each took its writer far longer than ours takes.
 
@@ -136,20 +139,26 @@ class State:
     dead_letters: Mapping[str, File] = field(default_factory=dict)
     replaced: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
-    def after(self, commit: Mapping[str, Any]) -> "State":
-        """Return the state with one more commit."""
-        number, kind = commit["number"], Kind(commit["kind"])
-        assert number == self.number + 1, f"commit {number} follows {self.number}"
-        gone = frozenset(commit["replaces"])
-        kept = {path: file for path, file in self.files.items() if path not in gone}
-        return State(
-            number,
-            {**self.last, kind: number},
-            Position.from_json(commit["position"]) if "position" in commit else self.position,
-            {**kept, **_files(commit["files"])},
-            {**self.dead_letters, **_files(commit["dead_letters"])},
-            {**self.replaced, number: tuple(commit["replaces"])} if gone else self.replaced,
-        )
+    def after(self, commits: Iterable[Mapping[str, Any]]) -> "State":
+        """Return the state with more commits; what it holds is copied once, however many they are."""
+        commits = list(commits)
+        if not commits:
+            return self
+        number, last, position = self.number, dict(self.last), self.position
+        files, dead_letters, replaced = dict(self.files), dict(self.dead_letters), dict(self.replaced)
+        for commit in commits:
+            assert commit["number"] == number + 1, f"commit {commit['number']} follows {number}"
+            number = commit["number"]
+            last[Kind(commit["kind"])] = number
+            if "position" in commit:
+                position = Position.from_json(commit["position"])
+            for path in commit["replaces"]:
+                files.pop(path, None)
+            if commit["replaces"]:
+                replaced[number] = tuple(commit["replaces"])
+            files.update(_files(commit["files"]))
+            dead_letters.update(_files(commit["dead_letters"]))
+        return State(number, last, position, files, dead_letters, replaced)
 
     def to_json(self) -> dict[str, Any]:
         """Return the state as a snapshot keeps it."""
@@ -203,6 +212,7 @@ class Lake:
         self._staging = root / "_staging"
         self._commits = root / "_commits"
         self._snapshots = root / "_snapshots"
+        self._known: tuple[State, tuple[int, int]] | None = None
 
     @classmethod
     def create(cls, root: Path) -> "Lake":
@@ -257,22 +267,28 @@ class Lake:
 
     def state(self) -> State:
         """Return what all commits add up to; the last one's files may still be on their way out of staging."""
-        state = self._snapshot()
-        for commit in self._commits_after(state.number):
-            state = state.after(commit)
+        state = self._remembered() or self._snapshot()
+        while True:
+            state = state.after(self._commits_after(state.number))
+            # Commits that a snapshot holds may be deleted: a reader that was paused would take the gap for the end.
+            if self._newest_snapshot() <= state.number:
+                break
+            state = self._snapshot()
+        self._remember(state)
         return state
 
     def visible(self) -> State:
         """Return what all commits add up to whose files are where they belong: what readers may rely on."""
-        state = self._snapshot()
-        for commit in self._commits_after(state.number):
-            # Whoever makes a commit has seen to the one before, so only the last can be under way.
-            if (self._staging / commit["attempt"]).exists() and not all(
-                (self.root / path).exists() for path in _new_paths(commit)
-            ):
-                break
-            state = state.after(commit)
-        return state
+        state = self.state()
+        # Whoever makes a commit has seen to the one before, so only the last can be under way.
+        if not state.number or not self._path(state.number).exists():
+            return state
+        commit = _read(self._path(state.number))
+        if not (self._staging / commit["attempt"]).exists() or all(
+            (self.root / path).exists() for path in _new_paths(commit)
+        ):
+            return state
+        return self._up_to(state.number - 1)
 
     def commit_of(self, number: int) -> dict[str, Any]:
         """Return one commit as it is on disk.
@@ -369,8 +385,11 @@ class Lake:
         purged = 0
         with _storage(self.root):
             for number, paths in state.replaced.items():
-                if now_s() - self._path(number).stat().st_mtime < grace_s:
-                    continue
+                try:
+                    if now_s() - self._path(number).stat().st_mtime < grace_s:
+                        continue
+                except FileNotFoundError:
+                    pass  # pruned, so it is older than any grace time
                 for path in paths:
                     try:
                         (self.root / path).unlink()
@@ -378,6 +397,31 @@ class Lake:
                     except FileNotFoundError:
                         pass
         return purged
+
+    def prune(self, keep_s: float = COMMITS_KEPT_S, now_s: Callable[[], float] = time.time) -> int:
+        """Delete commits that snapshots hold; return how many.
+
+        A driver may have been paused for any time between choosing its commit's number and creating it, and must find
+        that number taken.  It never chooses one below its plan, and its directory says its plan as long as it can
+        still commit: so nothing from the lowest plan in staging on is deleted.
+
+        Args:
+            keep_s: commits younger than this stay, for people and for files that wait for their grace time.
+            now_s: seconds since 1970.
+        """
+        pruned = 0
+        with _storage(self.root):
+            plans = [int(plan) for name in self.staged() if (plan := name.partition("-")[0]).isdecimal()]
+            snapshots = sorted(int(path.stem) for path in self._snapshots.glob("[0-9]*.json"))
+            if not snapshots or (self.root / "_iceberg").exists():
+                return 0  # Iceberg's tables may still have to catch up with any of them
+            end = min([snapshots[0], *plans])
+            for path in sorted(self._commits.glob("[0-9]*.json")):
+                if int(path.stem) >= end or now_s() - path.stat().st_mtime < keep_s:
+                    break
+                path.unlink(missing_ok=True)
+                pruned += 1
+        return pruned
 
     def staged(self) -> list[str]:
         """Return the attempts that have something in staging: running ones, and what dead ones left."""
@@ -415,16 +459,42 @@ class Lake:
         while (path := self._path(number := number + 1)).exists():
             yield _read(path)
 
-    def _snapshot(self) -> State:
-        newest = max(self._snapshots.glob("[0-9]*.json"), default=None)
-        return State() if newest is None else State.from_json(_read(newest))
+    def _remembered(self) -> State | None:
+        """Return the state that was read last, if the lake still holds the commit it ended with."""
+        if self._known is None:
+            return None
+        state, mark = self._known
+        return state if self._mark(state.number) == mark else None
+
+    def _remember(self, state: State) -> None:
+        mark = self._mark(state.number)
+        self._known = None if mark is None else (state, mark)
+
+    def _mark(self, number: int) -> tuple[int, int] | None:
+        """Return what tells a commit's file from another of its name: a lake may be set back under a running driver."""
+        try:
+            found = self._path(number).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    def _newest_snapshot(self) -> int:
+        return max((int(path.stem) for path in self._snapshots.glob("[0-9]*.json")), default=0)
+
+    def _snapshot(self, below: int | None = None) -> State:
+        """Return the newest snapshot, or the newest of those *below* a commit's number."""
+        found = [p for p in self._snapshots.glob("[0-9]*.json") if below is None or int(p.stem) < below]
+        return State.from_json(_read(max(found))) if found else State()
+
+    def _up_to(self, number: int) -> State:
+        """Return what the commits up to *number* add up to, of which a snapshot or the commits are still there."""
+        before = self._snapshot(below=number)
+        return before.after(one for one in self._commits_after(before.number) if one["number"] <= number)
 
     def _write_snapshot(self, number: int) -> None:
-        state = self._snapshot()
-        for commit in self._commits_after(state.number):
-            if state.number == number:
-                break
-            state = state.after(commit)
+        state = self.state()
+        if state.number != number:
+            state = self._up_to(number)
         still = {n: tuple(p for p in paths if (self.root / p).exists()) for n, paths in state.replaced.items()}
         state = State(
             state.number, state.last, state.position, state.files, state.dead_letters,
@@ -496,7 +566,7 @@ def _create(path: Path, body: Mapping[str, Any], temporary: Path) -> None:
     """Create *path* whole or not at all, on disk when this returns; fails if it exists."""
     temporary.unlink(missing_ok=True)  # it may be a second name of another commit: never written through
     with temporary.open("x") as file:
-        json.dump(body, file, indent=1)
+        json.dump(body, file, separators=(",", ":"))
         file.flush()
         os.fsync(file.fileno())
     os.link(temporary, path)  # unlike a rename, a link never replaces what another writer put there

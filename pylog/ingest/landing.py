@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from pylog.client.raw import RawClient, RawConfig
 from pylog.errors import ApiError, ErrorCode, PylogError, StorageError
+from pylog.ingest.columns import Int64s
 from pylog.ingest.decode import HEADERS
 from pylog.ingest.fetch import DeadLetter, Fetched, decoded, read_range
 from pylog.ingest.lake import File, dead_letter_path_of, path_of, sync
@@ -71,6 +72,8 @@ class Landing:
         fail_on_data_loss: whether offsets that retention deletes under the task's hands end their topic's part of it.
         topic_ids: of the topics that the ranges were planned for; of one that is made again meanwhile nothing counts.
         accepted: topics of which offsets may be missing.
+        believed_ms: from when to when a record's own time gives it an hour.  A clock that is off by years would make a
+            file of each record; what lies outside shares one directory with records without a usable time.
     """
 
     bootstrap: str
@@ -80,6 +83,7 @@ class Landing:
     fail_on_data_loss: bool
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     accepted: frozenset[str] = frozenset()
+    believed_ms: tuple[int, int] = (-(1 << 52), 1 << 52)
 
 
 @dataclass(slots=True)
@@ -169,6 +173,7 @@ class _Task:
         self.landed = Landed()
         self._windows_per_hour = HOUR_MS // landing.window_ms
         self._window_us = landing.window_ms * 1000
+        self._believed_us = tuple(ms * 1000 for ms in landing.believed_ms)
         self._files = _Files(landing)
         self._range: Range | None = None
 
@@ -217,10 +222,21 @@ class _Task:
         starts, sizes = np.unique(windows, return_counts=True)
         for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
             counts[start * self._window_us // 1000] += size
-        hours = np.unique(starts // self._windows_per_hour).tolist()
+        rows, windows = self._believed(rows, windows)
+        hours = np.unique(windows // self._windows_per_hour).tolist()
         for hour in hours:
             own = rows if len(hours) == 1 else rows.filter(pa.array(windows // self._windows_per_hour == hour))
             self._files.add(partition.topic, hour, own)
+
+    def _believed(self, rows: pa.RecordBatch, windows: Int64s) -> tuple[pa.RecordBatch, Int64s]:
+        """Put aside the rows whose time is not believed; return the others."""
+        assert self._range is not None, "begin() comes first"
+        times_us = rows["timestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False)
+        far = (times_us < self._believed_us[0]) | (times_us > self._believed_us[1])
+        if not far.any():
+            return rows, windows
+        self._files.add(self._range.partition.topic, None, rows.filter(pa.array(far)))
+        return rows.filter(pa.array(~far)), windows[~far]
 
 
 def _in_order(rows: pa.RecordBatch, partition: int) -> pa.RecordBatch:

@@ -23,7 +23,7 @@ def test_an_open_hour_is_left_alone() -> None:
 
 
 def test_large_files_are_left_alone() -> None:
-    files = [file("a", 100), file("b", 99), file("c", 1), file("d", 1)]
+    files = [file("a", 100), file("b", 70), file("c", 20), file("d", 20)]
     assert plan_compaction(files, 1e18, target_bytes=100) == [files[1:3]]
 
 
@@ -35,3 +35,12 @@ def test_what_comes_out_is_about_the_target() -> None:
 @pytest.mark.parametrize(("hour", "end"), [(0, 3600), (HOUR, (HOUR + 1) * 3600), (None, 0)])
 def test_the_end_of_an_hour_is_read_from_the_path(hour: int | None, end: float) -> None:
     assert file("a", hour=hour).hour_ended_s == end
+
+
+def test_a_late_record_does_not_write_a_large_file_again() -> None:
+    large, late, later = file("a", 100 << 20), file("b", 1000), file("c", 1000)
+    assert plan_compaction([large, late], 1e18) == []
+    assert plan_compaction([large, late, later], 1e18) == [[late, later]]
+    equal = [file("e", 1), *(file(f"f{n}", 10) for n in range(3))]
+    assert plan_compaction(equal, 1e18) == [equal]
+    assert plan_compaction([large, file("d", 25 << 20)], 1e18) == [[large, file("d", 25 << 20)]]

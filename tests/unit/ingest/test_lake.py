@@ -291,13 +291,70 @@ def test_a_snapshot_says_what_the_commits_before_it_say(tmp_path: Path, monkeypa
     with_snapshot = lake.state()
     assert len(list((tmp_path / "_snapshots").glob("*.json"))) == 3  # the oldest are gone
     shutil.rmtree(tmp_path / "_snapshots")
-    without = State()
-    for commit in lake._commits_after(0):
-        without = without.after(commit)
+    without = State().after(lake._commits_after(0))
     assert (with_snapshot.files, with_snapshot.position, with_snapshot.last, with_snapshot.number) == (
         without.files, without.position, without.last, without.number,
     )  # fmt: skip
     assert State.from_json(json.loads(json.dumps(without.to_json()))) == without
+
+
+def aged(root: Path) -> None:
+    """Make all commits old."""
+    for path in (root / "_commits").iterdir():
+        os.utime(path, (0, 0))
+
+
+def test_commits_that_a_snapshot_holds_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_module, "SNAPSHOT_EVERY", 4)
+    for end in range(1, 12):
+        load(tmp_path, end)
+    lake = Lake.open(tmp_path)
+    before = lake.visible()
+    assert lake.prune() == 0  # all of them are young
+    aged(tmp_path)
+    assert lake.prune() == 3
+    left = sorted(int(path.stem) for path in (tmp_path / "_commits").iterdir())
+    assert left == list(range(4, 12))
+    assert Lake.open(tmp_path).visible() == Lake.open(tmp_path).state() == before
+    assert listed(tmp_path) == list(range(11))
+    load(tmp_path, 12)
+    assert listed(tmp_path) == list(range(12))
+
+
+def test_a_driver_paused_before_its_commit_finds_its_number_taken_though_commits_are_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_module, "SNAPSHOT_EVERY", 2)
+    for end in range(1, 4):
+        load(tmp_path, end)
+    create = lake_module._create
+    paused = iter([True])
+
+    def late(path: Path, body: Any, temporary: Path) -> None:
+        if path.parent.name == "_commits" and body["kind"] == Kind.COMPACTION and next(paused, False):
+            for end in range(4, 20):
+                load(tmp_path, end)
+            aged(tmp_path)
+            Lake.open(tmp_path).prune()
+        create(path, body, temporary)
+
+    monkeypatch.setattr(lake_module, "_create", late)
+    compact(tmp_path)
+    assert listed(tmp_path) == list(range(19))
+    assert Lake.open(tmp_path).state().last[Kind.COMPACTION] == 20
+
+
+def test_a_state_is_copied_once_however_many_commits_follow_the_snapshot(tmp_path: Path) -> None:
+    for end in range(1, 4):
+        load(tmp_path, end)
+    lake = Lake.open(tmp_path)
+    state = lake.state()
+    assert lake.state() is state
+    load(tmp_path, 4)
+    assert lake.state().number == 4
+    # A lake that is set back under a driver's hands is seen as it is.
+    (tmp_path / "_commits" / "0000000004.json").unlink()
+    assert lake.state() == state
 
 
 def test_a_commit_whose_answer_was_lost_is_known_as_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,28 @@ def test_a_time_beyond_all_calendars_has_a_place_too(tmp_path: Path) -> None:
     assert landed.windows["logins"] == {None: 1, 0: 1}
 
 
+def test_times_that_are_not_believed_share_one_file(tmp_path: Path) -> None:
+    now = 20_000 * DAY_MS
+    times = [now, *(now + year * 365 * DAY_MS for year in range(1, 40)), 0, -DAY_MS]
+    task = _Task(
+        Landing(
+            bootstrap="",
+            directory=tmp_path,
+            prefix="1",
+            window_ms=WINDOW_MS,
+            fail_on_data_loss=True,
+            believed_ms=(now - 30 * DAY_MS, now + DAY_MS),
+        )
+    )
+    task.begin(Range(P, 0, 1000))
+    task.take(Fetched(memoryview(data := batch(0, *times)), whole_batches(data), 0))
+    landed = task.end()
+    found = rows(tmp_path, landed)
+    assert sorted(map(len, found.values())) == [1, 41]
+    assert found["topic=logins/date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"] == list(range(1, 42))
+    assert landed.windows["logins"].total() == 42
+
+
 def test_columns_and_values(tmp_path: Path) -> None:
     landed = land(tmp_path, batch(7, 1_000))
     (row,) = pq.read_table(tmp_path / Path(landed.files[0].path).name).to_pylist()
