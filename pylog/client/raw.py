@@ -29,10 +29,15 @@ from pylog.model import NodeAddress, Offset, TopicPartition
 from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pylog.wire.api.offsets import (
+    LATEST_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from pylog.wire.api.table import ApiKey, is_flexible
 from pylog.wire.primitives import check_count, skip_tags, take
@@ -42,6 +47,7 @@ _T = TypeVar("_T")
 METADATA_VERSION = 12  # with topic ids
 LIST_OFFSETS_VERSION = 5  # the last before flexible encoding
 FETCH_VERSION = 11
+EPOCH_ENDS_VERSION = 3
 
 MAX_RESPONSE_BYTES = 256 << 20
 """A reply that claims more is refused: a fetch asks for less, and one batch that overshoots is far smaller."""
@@ -183,6 +189,19 @@ class RawClient:
             dict.fromkeys(partitions, timestamp), lambda broker, asked: self._list_offsets(broker, asked)
         )
 
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[Offset, int]]:
+        """Return for each partition the offset behind the last record that may be read, and the leader epoch there."""
+        return self._from_leaders(
+            dict.fromkeys(partitions, LATEST_TIMESTAMP), lambda broker, asked: self._offsets_and_epochs(broker, asked)
+        )
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
+        """Return for each partition where records of its leader epoch, or of the last one before, end; -1 if unknown.
+
+        A reader that stopped behind that offset, at this epoch, has read what was cut off since (KIP-320).
+        """
+        return self._from_leaders(epochs, self._epoch_ends)
+
     def fetch(self, positions: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, RawBatches]:
         """Return the next batches of every partition in *positions*, from its leader; some may be empty.
 
@@ -283,6 +302,12 @@ class RawClient:
         raise failed
 
     def _list_offsets(self, broker: NodeAddress, asked: Mapping[TopicPartition, int]) -> "_Answers[Offset]":
+        answers = self._offsets_and_epochs(broker, asked)
+        return _Answers({where: offset for where, (offset, _) in answers.good.items()}, answers.error)
+
+    def _offsets_and_epochs(
+        self, broker: NodeAddress, asked: Mapping[TopicPartition, int]
+    ) -> "_Answers[tuple[Offset, int]]":
         request = ListOffsetsRequest(
             topics=[
                 ListOffsetsTopic(
@@ -295,11 +320,33 @@ class RawClient:
         body = self._ask(
             (broker.host, broker.port), ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request.encode(LIST_OFFSETS_VERSION)
         )
-        answers: _Answers[Offset] = _Answers()
+        answers: _Answers[tuple[Offset, int]] = _Answers()
         for topic in ListOffsetsResponse.decode(LIST_OFFSETS_VERSION, body).topics:
             for partition in topic.partitions:
                 where = TopicPartition(topic.name, partition.partition_index)
-                answers.add(where, partition.error_code, partition.offset, f"offsets of {where}")
+                found = (partition.offset, partition.leader_epoch)
+                answers.add(where, partition.error_code, found, f"offsets of {where}")
+        return answers
+
+    def _epoch_ends(self, broker: NodeAddress, asked: Mapping[TopicPartition, int]) -> "_Answers[Offset]":
+        request = OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderTopic(
+                    topic=topic,
+                    partitions=[OffsetForLeaderPartition(partition=p, leader_epoch=e) for p, e in partitions.items()],
+                )
+                for topic, partitions in _by_topic(asked).items()
+            ]
+        )
+        version = EPOCH_ENDS_VERSION
+        body = self._ask(
+            (broker.host, broker.port), ApiKey.OFFSET_FOR_LEADER_EPOCH, version, request.encode(version)
+        )  # fmt: skip
+        answers: _Answers[Offset] = _Answers()
+        for topic in OffsetForLeaderEpochResponse.decode(version, body).topics:
+            for partition in topic.partitions:
+                where = TopicPartition(topic.topic, partition.partition)
+                answers.add(where, partition.error_code, partition.end_offset, f"epoch of {where}")
         return answers
 
     def _fetch(self, broker: NodeAddress, asked: Mapping[TopicPartition, Offset]) -> "_Answers[RawBatches]":

@@ -109,7 +109,22 @@ def positions_of_present(
 def _positions_of(client: RawClient, topics: Mapping[str, Topic], timestamp: int) -> Position:
     partitions = [TopicPartition(name, p) for name, topic in topics.items() for p in topic.leaders]
     ids = {name: str(topic.topic_id) for name, topic in topics.items()}
+    if timestamp == LATEST_TIMESTAMP:
+        ends = client.end_offsets(partitions)
+        epochs = {p: epoch for p, (_, epoch) in ends.items() if epoch >= 0}
+        return Position({p: offset for p, (offset, _) in ends.items()}, ids, epochs)
     return Position(offsets_at(client, partitions, timestamp), ids)
+
+
+def epoch_ends(client: RawClient, start: Position, latest: Position) -> dict[TopicPartition, Offset]:
+    """Return where records of *start*'s leader epochs end now, of the partitions that still are of the same topics."""
+    return client.epoch_ends(
+        {
+            p: epoch
+            for p, epoch in start.epochs.items()
+            if p in latest.offsets and start.topic_ids.get(p.topic) == latest.topic_ids[p.topic]
+        }
+    )
 
 
 def offsets_at(client: RawClient, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, Offset]:

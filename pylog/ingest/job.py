@@ -27,7 +27,7 @@ from pylog.errors import ApiError, ErrorCode, PylogError, StorageError
 from pylog.faults import code_of
 from pylog.ingest import landing, plan
 from pylog.ingest.checkpoint import Checkpoint
-from pylog.ingest.fetch import names_of, positions_of_present
+from pylog.ingest.fetch import epoch_ends, names_of, positions_of_present
 from pylog.ingest.lake import COMMITS_KEPT_S, Kind, Lake, State
 from pylog.ingest.landing import Landed, Landing
 from pylog.ingest.plan import Load, Position, PositionError, Range
@@ -219,12 +219,16 @@ class Loader:
         accepted: Collection[str],
     ) -> Load:
         config = self._config
-        start = plan.accepting(_accepting(config.recreated, position, latest), latest, accepted)
+        start = _accepting(config.recreated, position, latest)
+        ends = epoch_ends(self._client, start, latest.without(gone))
+        start = plan.accepting(start, latest, accepted, ends)
         load = Load(start=start, latest=latest, log_starts=log_starts, position=start)
         if gone:
             load = load.without_ended(gone)
             self._tell_ended(gone, load.holes)
-        self.stopped |= plan.stopped(load, accepted, fail_on_data_loss=config.fail_on_data_loss)
+        self.stopped |= plan.stopped(
+            load, accepted, fail_on_data_loss=config.fail_on_data_loss, epoch_ends=ends
+        )  # fmt: skip
         load = load.without_stopped(self.stopped)
         # Whatever may not be missing stopped its topic just now.
         return load.up_to(config.max_offsets_per_batch, fail_on_data_loss=False)

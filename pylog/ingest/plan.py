@@ -1,11 +1,13 @@
 """Which offsets a micro-batch or a query reads, and in which pieces; decides only, asks nobody.
 
-position => {"version": 1, "topics": {topic: {"id": topic id, "partitions": {partition: next offset}}}}
+position => {"version": 1, "topics": {topic: {"id": topic id, "partitions": {partition: next offset},
+                                              "epochs": {partition: leader epoch when that was the end}}}}
             (JSON in Spark's checkpoint, so partition numbers are text)
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from pylog.errors import PylogError
@@ -49,10 +51,13 @@ class Position:
     Attributes:
         offsets: next offset to read.
         topic_ids: text of each topic's id; all zeros where the broker has none.
+        epochs: of some partitions, a leader epoch under which all before the offset had been written: what was cut off
+            since shows by it.
     """
 
     offsets: Mapping[TopicPartition, Offset] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
@@ -71,12 +76,20 @@ class Position:
                 for partition, offset in entry["partitions"].items()
             },
             {topic: entry["id"] for topic, entry in topics.items()},
+            {
+                TopicPartition(topic, int(partition)): epoch
+                for topic, entry in topics.items()
+                for partition, epoch in entry.get("epochs", {}).items()
+            },
         )
 
     def moved_to(self, target: Self) -> Self:
         """Return this position with every partition that *target* knows moved there."""
         return replace(
-            self, offsets={**self.offsets, **target.offsets}, topic_ids={**self.topic_ids, **target.topic_ids}
+            self,
+            offsets={**self.offsets, **target.offsets},
+            topic_ids={**self.topic_ids, **target.topic_ids},
+            epochs={**self.epochs, **target.epochs},
         )
 
     def without(self, topics: Collection[str]) -> Self:
@@ -85,6 +98,7 @@ class Position:
             self,
             offsets={p: offset for p, offset in self.offsets.items() if p.topic not in topics},
             topic_ids={topic: i for topic, i in self.topic_ids.items() if topic not in topics},
+            epochs={p: epoch for p, epoch in self.epochs.items() if p.topic not in topics},
         )
 
     def only(self, topics: Collection[str]) -> Self:
@@ -98,6 +112,8 @@ class Position:
         }
         for (topic, partition), offset in sorted(self.offsets.items()):
             topics[topic]["partitions"][str(partition)] = offset
+        for (topic, partition), epoch in sorted(self.epochs.items()):
+            topics[topic].setdefault("epochs", {})[str(partition)] = epoch
         return {"version": VERSION, "topics": topics}
 
 
@@ -157,6 +173,25 @@ def _first(start: Position, partition: TopicPartition, log_starts: Mapping[Topic
     offset = start.offsets.get(partition)
     # Of one that was never read and is gone, nobody knows where it began.
     return log_starts.get(partition, 0) if offset is None else offset
+
+
+def check_not_cut(start: Position, ends: Mapping[TopicPartition, Offset]) -> None:
+    """Check that what was read before *start* is still what the logs hold.
+
+    Args:
+        start: where the last run stopped.
+        ends: where records of the leader epochs of *start* end now, by partition; -1 if unknown.
+
+    Raises:
+        PositionError: a log was cut behind what was read, and written on since.
+    """
+    for partition, end in sorted(ends.items()):
+        if 0 <= end < start.offsets.get(partition, 0):
+            raise PositionError(
+                f"{partition} was cut back to {end}, before {start.offsets[partition]} where the last run stopped, and "
+                "written on since: the cluster lost records that were read, and others stand at their offsets; start "
+                "with a new checkpoint to read it from its beginning"
+            )
 
 
 def holes(ranges: Sequence[Range], log_starts: Mapping[TopicPartition, Offset]) -> list[Range]:
@@ -264,7 +299,7 @@ def limited(start: Position, latest: Position, log_starts: Mapping[TopicPartitio
         taken = min(left, max(1, r.offset_count * max_count // total))
         offsets[r.partition] += taken
         left -= taken
-    return Position(offsets, latest.topic_ids)
+    return Position(offsets, latest.topic_ids, latest.epochs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,10 +371,16 @@ class Load:
         )
 
 
-def accepting(start: Position, latest: Position, topics: Collection[str]) -> Position:
+def accepting(
+    start: Position,
+    latest: Position,
+    topics: Collection[str],
+    epoch_ends: Mapping[TopicPartition, Offset] = MappingProxyType({}),
+) -> Position:
     """Return *start* as it is once the losses of *topics* are accepted.
 
-    A topic that was made again begins anew; a log that ends before the last run's stop goes on at its end.
+    A topic that was made again begins anew; a log that ends before the last run's stop goes on at its end, and one that
+    was cut and written on since, where it was cut.
     """
     again = [t for t in topics if t in latest.topic_ids and start.topic_ids.get(t) != latest.topic_ids[t]]
     kept = start.without(again)
@@ -348,22 +389,34 @@ def accepting(start: Position, latest: Position, topics: Collection[str]) -> Pos
         for partition, offset in kept.offsets.items()
         if partition.topic in topics and latest.offsets.get(partition, offset) < offset
     }
+    for partition, end in epoch_ends.items():
+        if partition.topic in topics and 0 <= end < kept.offsets.get(partition, 0):
+            cut[partition] = min(end, cut.get(partition, end))
     return replace(kept, offsets={**kept.offsets, **cut})
 
 
-def stopped(load: Load, accepted: Collection[str], *, fail_on_data_loss: bool) -> dict[str, PylogError]:
+def stopped(
+    load: Load,
+    accepted: Collection[str],
+    *,
+    fail_on_data_loss: bool,
+    epoch_ends: Mapping[TopicPartition, Offset] = MappingProxyType({}),
+) -> dict[str, PylogError]:
     """Return the topics that a load cannot go on with, and why; the others are none the worse for it.
 
     Args:
         load: as planned, of all topics.
         accepted: topics of which holes are accepted.
         fail_on_data_loss: whether holes stop a topic at all.
+        epoch_ends: as for `check_not_cut`.
     """
     found: dict[str, PylogError] = {}
     for topic in load.latest.topic_ids:
         own = load.latest.only([topic])
         try:
-            wanted = ranges_between(load.start.only([topic]), own, load.log_starts)
+            start = load.start.only([topic])
+            check_not_cut(start, {p: epoch_ends[p] for p in start.offsets if p in epoch_ends})
+            wanted = ranges_between(start, own, load.log_starts)
             present(wanted, load.log_starts, fail_on_data_loss=fail_on_data_loss and topic not in accepted)
         except (PositionError, DataLoss) as error:
             found[topic] = error
@@ -375,4 +428,5 @@ def not_beyond(position: Position, target: Position) -> Position:
     return Position(
         {p: min(offset, target.offsets[p]) for p, offset in position.offsets.items() if p in target.offsets},
         {topic: i for topic, i in position.topic_ids.items() if topic in target.topic_ids},
+        {p: epoch for p, epoch in position.epochs.items() if p in target.offsets},
     )

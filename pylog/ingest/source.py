@@ -41,7 +41,17 @@ from pylog.client.raw import RawClient, RawConfig
 from pylog.ingest import plan
 from pylog.ingest.avro import DECODE_ERROR, DECODED, AvroColumns, column_for, registry_of
 from pylog.ingest.decode import FIELDS, HEADERS, decode
-from pylog.ingest.fetch import DeadLetter, Fetched, Topics, decoded, offsets_at, positions, read_range, resolve
+from pylog.ingest.fetch import (
+    DeadLetter,
+    Fetched,
+    Topics,
+    decoded,
+    epoch_ends,
+    offsets_at,
+    positions,
+    read_range,
+    resolve,
+)
 from pylog.ingest.filters import Wanted, wanted_by
 from pylog.ingest.options import Mode, SourceOptions, parse_options
 from pylog.ingest.plan import Position, Range
@@ -267,6 +277,8 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
         begin = Position.from_json(start)
         if self._options.fail_on_data_loss:
             plan.check_topics(begin, latest)
+            if begin.offsets != latest.offsets:
+                plan.check_not_cut(begin, epoch_ends(self._client, begin, latest))
         log_starts = self._log_starts()
         if isinstance(limit, ReadMaxRows):
             latest = plan.limited(begin, latest, log_starts, limit.max_rows)

@@ -250,3 +250,26 @@ def test_one_topic_stops_alone_and_goes_on_when_that_is_accepted(latest: Positio
 def test_holes_stop_nobody_where_they_may_be() -> None:
     load = load_of(at(a=1), at(a=9), {A: 6})
     assert plan.stopped(load, (), fail_on_data_loss=False) == {}
+
+
+def test_a_log_that_was_cut_and_written_on_since_stops_its_topic() -> None:
+    start = Position({A: 50, GONE: 50}, BOTH, {A: 5, GONE: 5})
+    latest = Position({A: 60, GONE: 60}, BOTH, {A: 6, GONE: 6})
+    ends = {A: 50, GONE: 40}
+    load = load_of(start, latest, {A: 0, GONE: 0})
+    found = plan.stopped(load, (), fail_on_data_loss=True, epoch_ends=ends)
+    assert list(found) == ["gone"]
+    assert "gone-0 was cut back to 40, before 50 where the last run stopped" in str(found["gone"])
+    again = plan.accepting(start, latest, {"gone"}, ends)
+    assert again.offsets == {A: 50, GONE: 40}
+    assert (
+        plan.stopped(load_of(again, latest, {A: 0, GONE: 0}), {"gone"}, fail_on_data_loss=True, epoch_ends=ends) == {}
+    )
+    plan.check_not_cut(start, {A: -1, GONE: 70})  # unknown, or not cut
+
+
+def test_a_position_keeps_leader_epochs() -> None:
+    position = Position({A: 3, B: 4}, IDS, {A: 7})
+    assert Position.from_json(position.to_json()) == position
+    assert plan.limited(at(a=0, b=4), position, starts(), 1).epochs == {A: 7}
+    assert position.without(["logins"]) == Position()
