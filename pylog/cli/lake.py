@@ -1,4 +1,4 @@
-"""`pylog lake`: files, status, accept."""
+"""`pylog lake`: files, status, accept, retry."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -104,6 +104,36 @@ def accept(lake: Directory, topic: Annotated[str, typer.Argument(metavar="TOPIC"
     opened = Lake.open(lake)
     stop = StatusFiles(opened.root).accept(topic)
     typer.echo(f"the next load goes on with topic {topic} without what is missing: {stop.reason}")
+
+
+@app.command(epilog="Example: pylog lake retry /var/lib/pylog/lake --topic clicks --bootstrap host:9092")
+def retry(
+    lake: Directory,
+    topic: Topic = None,
+    bootstrap: Annotated[
+        str, typer.Option("--bootstrap", help="Brokers that are asked for the batches again, as HOST:PORT[,…].")
+    ] = "",
+    replace_header_names: Annotated[
+        bool, typer.Option("--replace-header-names", help="Land header names that are not UTF-8, with U+FFFD in them.")
+    ] = False,
+) -> None:
+    """Land what decodes now of the batches that did not decode.
+
+    Tries what the brokers still hold of them, and the batches as they were stored. What does not decode stays a dead
+    letter.
+    """
+    from pylog.ingest.retry import RetryConfig
+    from pylog.ingest.retry import retry as land_again
+
+    found = land_again(
+        RetryConfig(
+            lake=lake,
+            topic=topic,
+            bootstrap=bootstrap,
+            header_errors="replace" if replace_header_names else "strict",
+        )
+    )
+    typer.echo(f"landed records={found.records} dead_letters={found.after} of={found.before} lake={lake}")
 
 
 def _time(at_ms: int) -> str:

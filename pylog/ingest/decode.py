@@ -54,6 +54,7 @@ def decode(
     start: Offset = 0,
     end: Offset = (1 << 63) - 1,
     with_headers: bool = False,
+    header_errors: str = "strict",
     max_batch_bytes: int = compression.MAX_DECOMPRESSED_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of *batches* whose offset is in [start, end), some thousands at a time.
@@ -64,6 +65,7 @@ def decode(
         start: first offset wanted; a fetch begins with the whole batch that holds it.
         end: first offset not wanted.
         with_headers: whether to decode the record headers too.
+        header_errors: what becomes of header names that are not UTF-8, as `bytes.decode` has it.
         max_batch_bytes: cap of one batch unpacked.
 
     Raises:
@@ -84,9 +86,9 @@ def decode(
         except CorruptRecords as error:
             raise CorruptRecords(f"offsets {header.base_offset} to {header.last_offset}: {error}") from error
         if len(chunk.data) >= CHUNK_BYTES:
-            yield from chunk.rows(start, end, with_headers)
+            yield from chunk.rows(start, end, header_errors if with_headers else None)
             chunk = _Chunk()
-    yield from chunk.rows(start, end, with_headers)
+    yield from chunk.rows(start, end, header_errors if with_headers else None)
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ class _Chunk:
         _walk(self.data, at, header.record_count, self._positions)
         self._batches.append(header)
 
-    def rows(self, start: Offset, end: Offset, with_headers: bool) -> Iterator[pa.RecordBatch]:
+    def rows(self, start: Offset, end: Offset, header_errors: str | None) -> Iterator[pa.RecordBatch]:
         """Yield the records in [start, end) as one batch of rows, or nothing when there are none."""
         if not self._positions:
             return
@@ -134,7 +136,7 @@ class _Chunk:
             if not keep.all():
                 columns = columns.select(keep)
             if len(columns.offset):
-                yield self._arrow(columns, with_headers)
+                yield self._arrow(columns, header_errors)
         except CorruptRecords as error:
             first, last = self._batches[0].base_offset, self._batches[-1].last_offset
             raise CorruptRecords(f"offsets {first} to {last}: {error}") from error
@@ -161,7 +163,7 @@ class _Chunk:
             key, key_length, value, value_length, header_count, at, ends,
         )  # fmt: skip
 
-    def _arrow(self, c: _Columns, with_headers: bool) -> pa.RecordBatch:
+    def _arrow(self, c: _Columns, header_errors: str | None) -> pa.RecordBatch:
         buffer = pa.py_buffer(self.data)
         arrays = [
             gather(buffer, c.key, c.key_length),
@@ -171,8 +173,8 @@ class _Chunk:
             pa.array(c.timestamp_type),
         ]
         names = [name for name, _ in FIELDS]
-        if with_headers:
-            arrays.append(_headers(self.data, c))
+        if header_errors is not None:
+            arrays.append(_headers(self.data, c, header_errors))
             names.append("headers")
         return pa.RecordBatch.from_arrays(arrays, names)
 
@@ -242,7 +244,7 @@ def _timestamps(base: Int64s, delta: Int64s, appended_ms: Int64s, appended: Bool
     return np.where(valid, timestamp, 0), valid
 
 
-def _headers(data: bytearray, c: _Columns) -> pa.Array:
+def _headers(data: bytearray, c: _Columns, errors: str) -> pa.Array:
     if not c.header_count.any():
         bounds = pa.array(np.zeros(len(c.offset) + 1, np.int32))
         return pa.ListArray.from_arrays(bounds, pa.array([], HEADERS.value_type))
@@ -250,11 +252,11 @@ def _headers(data: bytearray, c: _Columns) -> pa.Array:
     rows: list[list[dict[str, object]]] = [[]] * len(c.offset)
     view = memoryview(data)
     for row in np.flatnonzero(c.header_count):
-        rows[row] = _read_headers(view, int(c.headers[row]), int(c.end[row]), int(c.header_count[row]))
+        rows[row] = _read_headers(view, int(c.headers[row]), int(c.end[row]), int(c.header_count[row]), errors)
     return pa.array(rows, type=HEADERS)
 
 
-def _read_headers(view: memoryview, at: int, end: int, count: int) -> list[dict[str, object]]:
+def _read_headers(view: memoryview, at: int, end: int, count: int, errors: str) -> list[dict[str, object]]:
     if count > end - at:  # each takes at least two bytes
         raise CorruptRecords(f"a record claims {count} headers in {end - at} bytes")
     headers: list[dict[str, object]] = []
@@ -262,7 +264,7 @@ def _read_headers(view: memoryview, at: int, end: int, count: int) -> list[dict[
         for _ in range(count):
             key, at = _read_bytes(view, at, end)
             value, at = _read_bytes(view, at, end)
-            headers.append({"key": (key or b"").decode(), "value": value})
+            headers.append({"key": (key or b"").decode(errors=errors), "value": value})
     except (ProtocolError, UnicodeDecodeError) as error:
         raise CorruptRecords(f"a record's headers do not decode: {error}") from error
     if at != end:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypedDict
 
 import pyarrow as pa
 
@@ -45,6 +45,11 @@ class DeadLetter(NamedTuple):
     last_offset: Offset
     reason: str
     batch: bytes
+
+
+class _Headers(TypedDict):
+    with_headers: bool
+    header_errors: str
 
 
 Topics: TypeAlias = Sequence[str] | re.Pattern[str]
@@ -237,11 +242,15 @@ def _ended(wanted: Range, position: Offset, where: str) -> DataLoss:
     )
 
 
-def decoded(fetched: Fetched, end: Offset, *, with_headers: bool) -> Iterator[pa.RecordBatch | DeadLetter]:
+def decoded(
+    fetched: Fetched, end: Offset, *, with_headers: bool, header_errors: str = "strict"
+) -> Iterator[pa.RecordBatch | DeadLetter]:
     """Yield the records of one fetch before *end*, and the batches that do not decode, in their order."""
     view, batches, position = fetched
     try:
-        for rows in decode(view, batches, start=position, end=end, with_headers=with_headers):
+        for rows in decode(
+            view, batches, start=position, end=end, with_headers=with_headers, header_errors=header_errors
+        ):
             yield rows
             position = rows["offset"][-1].as_py() + 1
     except CorruptRecords:
@@ -250,7 +259,16 @@ def decoded(fetched: Fetched, end: Offset, *, with_headers: bool) -> Iterator[pa
             if header.base_offset >= end or (header.last_offset < position and _is_sound(view, at)):
                 continue
             try:
-                yield from list(decode(view, [(at, header)], start=position, end=end, with_headers=with_headers))
+                yield from list(
+                    decode(
+                        view,
+                        [(at, header)],
+                        start=position,
+                        end=end,
+                        with_headers=with_headers,
+                        header_errors=header_errors,
+                    )
+                )
             except CorruptRecords as error:
                 # A damaged header may say any last offset; where another batch follows, that one says where it ended.
                 last = batches[number + 1][1].base_offset - 1 if number + 1 < len(batches) else header.last_offset

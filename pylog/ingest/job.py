@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +28,7 @@ from pylog.ingest import landing, plan
 from pylog.ingest.checkpoint import Checkpoint
 from pylog.ingest.fetch import epoch_ends, names_of, positions_of_present
 from pylog.ingest.lake import COMMITS_KEPT_S, Kind, Lake, State
-from pylog.ingest.landing import Landed, Landing
+from pylog.ingest.landing import WINDOW_MS, Landed, Landing, report
 from pylog.ingest.plan import Load, Position, PositionError, Range
 from pylog.ingest.spark import DEFAULT_MASTER, context, error_of
 from pylog.ingest.status import Status, StatusFiles, Stop, metrics_of, replace_text
@@ -45,8 +44,6 @@ DEFAULT_GROUP = "pylog-ingest"
 DEFAULT_GRACE_S = 3600
 DEFAULT_BELIEVED_DAYS = 3660
 _DAY_MS = 86_400_000
-WINDOW_MS = 600_000
-"""Length of the windows that a commit counts records by, from midnight on; divides an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +296,7 @@ class Loader:
             attempt,
             [file for one in landed for file in one.files],
             dead_letters=[file for one in landed for file in one.dead_letters],
-            more=report(landed, load.holes, load.position),
+            more={**report(landed, load.holes), "position": load.position.to_json()},
         )
         return landed, load, state
 
@@ -355,42 +352,6 @@ def _accepting(recreated: Iterable[str], start: Position, latest: Position) -> P
     return start.without(
         [t for t in recreated if t in latest.topic_ids and start.topic_ids.get(t) != latest.topic_ids[t]]
     )
-
-
-def report(landed: Sequence[Landed], holes: Iterable[Range], end: Position) -> dict[str, Any]:
-    """Return what a load adds to its commit.
-
-    commit => {"position", "ranges": [{"topic", "partition", "start", "end", "rows"}],
-               "holes": [{"topic", "partition", "start", "end"}], "dead_offsets": [{"topic", "partition", "offsets"}],
-               "windows": {"length_ms", "topics": {topic: {start in ms, or "none": records}}}}
-    """
-    rows = {r: count for one in landed for r, count in one.rows.items()}
-    all_holes = sorted([*holes, *(hole for one in landed for hole in one.holes)])
-    windows: dict[str, Counter[int | None]] = {}
-    dead: Counter[TopicPartition] = Counter()
-    for one in landed:
-        dead += one.dead_offsets
-        for topic, counts in one.windows.items():
-            windows.setdefault(topic, Counter()).update(counts)
-    return {
-        "position": end.to_json(),
-        "ranges": [{**_named(r), "rows": count} for r, count in sorted(rows.items())],
-        "holes": [_named(hole) for hole in all_holes],
-        "dead_offsets": [
-            {"topic": p.topic, "partition": p.partition, "offsets": count} for p, count in sorted(dead.items())
-        ],
-        "windows": {
-            "length_ms": WINDOW_MS,
-            "topics": {
-                topic: {"none" if start is None else str(start): count for start, count in counts.items()}
-                for topic, counts in sorted(windows.items())
-            },
-        },
-    }
-
-
-def _named(r: Range) -> dict[str, Any]:
-    return {"topic": r.partition.topic, "partition": r.partition.partition, "start": r.start, "end": r.end}
 
 
 def parse(arguments: Sequence[str] | None = None) -> JobConfig:

@@ -6,7 +6,7 @@ lake       => _lake.json                                                   {"kin
               _staging/<plan>-<kind>-<random>/<unique>.parquet             what one attempt is writing
               _commits/<number>.json                                       1, 2, 3, ...; created, never changed
               _snapshots/<number>.json                                     all commits up to there, added up
-commit     => {"version", "number", "kind": "load" | "compaction", "attempt": directory in _staging,
+commit     => {"version", "number", "kind": "load" | "compaction" | "retry", "attempt": directory in _staging,
                "files": [{"path", "rows", "size_bytes"}], "dead_letters": [the same],
                "replaces": [path], and what the kind adds, "position" for a load}
 
@@ -69,6 +69,7 @@ class Kind(StrEnum):
 
     LOAD = "load"
     COMPACTION = "compaction"
+    RETRY = "retry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,7 @@ class State:
                 position = Position.from_json(commit["position"])
             for path in commit["replaces"]:
                 files.pop(path, None)
+                dead_letters.pop(path, None)
             if commit["replaces"]:
                 replaced[number] = tuple(commit["replaces"])
             files.update(_files(commit["files"]))
@@ -177,7 +179,7 @@ class State:
         """Read what `to_json` wrote."""
         return cls(
             body["number"],
-            {Kind(kind): number for kind, number in body["last"].items()},
+            {**dict.fromkeys(Kind, 0), **{Kind(kind): number for kind, number in body["last"].items()}},
             Position.from_json(body["position"]),
             _files(body["files"]),
             _files(body["dead_letters"]),

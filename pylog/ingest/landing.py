@@ -10,10 +10,11 @@ dead letter => partition: int32, first_offset: int64, last_offset: int64, reason
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import gethostname
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -31,6 +32,9 @@ from pylog.ingest.plan import Range
 from pylog.model import Offset, TopicPartition
 
 HOUR_MS = 3_600_000
+
+WINDOW_MS = 600_000
+"""Length of the windows that a commit counts records by, from midnight on; divides an hour."""
 
 COLUMNS = pa.schema(
     [
@@ -72,6 +76,8 @@ class Landing:
         fail_on_data_loss: whether offsets that retention deletes under the task's hands end their topic's part of it.
         topic_ids: of the topics that the ranges were planned for; of one that is made again meanwhile nothing counts.
         accepted: topics of which offsets may be missing.
+        header_errors: what becomes of header names that are not UTF-8: ``strict`` makes dead letters of their batches,
+            ``replace`` puts U+FFFD in place of what is none.
         believed_ms: from when to when a record's own time gives it an hour.  A clock that is off by years would make a
             file of each record; what lies outside shares one directory with records without a usable time.
     """
@@ -83,6 +89,7 @@ class Landing:
     fail_on_data_loss: bool
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     accepted: frozenset[str] = frozenset()
+    header_errors: str = "strict"
     believed_ms: tuple[int, int] = (-(1 << 52), 1 << 52)
 
 
@@ -133,7 +140,7 @@ def land(ranges: Sequence[Range], landing: Landing) -> Landed:
     Raises:
         StorageError: the lake cannot be written from here.
     """
-    task = _Task(landing)
+    task = Task(landing)
     config = RawConfig()
     with RawClient(landing.bootstrap, config) as client:
         for wanted in ranges:
@@ -168,16 +175,20 @@ def _next(fetches: Iterator[Fetched], topic: str, landed: Landed) -> Fetched | N
     return None
 
 
-class _Task:
+class Task:
+    """Takes in fetches, range by range, and writes their records into files."""
+
     def __init__(self, landing: Landing) -> None:
         self.landed = Landed()
         self._windows_per_hour = HOUR_MS // landing.window_ms
         self._window_us = landing.window_ms * 1000
         self._believed_us = tuple(ms * 1000 for ms in landing.believed_ms)
         self._files = _Files(landing)
+        self._header_errors = landing.header_errors
         self._range: Range | None = None
 
     def begin(self, wanted: Range) -> None:
+        """Go on with another range."""
         self._range = wanted
         self.landed.rows[wanted] = 0
         self.landed.windows.setdefault(wanted.partition.topic, Counter())
@@ -190,11 +201,12 @@ class _Task:
             self._add(rows)
 
     def end(self) -> Landed:
+        """Close the files; return what was done."""
         self.landed.files, self.landed.dead_letters = self._files.close()
         return self.landed
 
     def _decoded(self, fetched: Fetched, end: Offset) -> Iterator[pa.RecordBatch]:
-        for found in decoded(fetched, end, with_headers=True):
+        for found in decoded(fetched, end, with_headers=True, header_errors=self._header_errors):
             if isinstance(found, DeadLetter):
                 self._bury(found)
             else:
@@ -347,3 +359,38 @@ class _Writer:
 
 def _unwritable(path: Path, error: OSError) -> StorageError:
     return StorageError(f"{path} cannot be written on {gethostname()}: {error}")
+
+
+def report(landed: Sequence[Landed], holes: Iterable[Range]) -> dict[str, Any]:
+    """Return what was landed, as a commit says it.
+
+    commit => {"ranges": [{"topic", "partition", "start", "end", "rows"}],
+               "holes": [{"topic", "partition", "start", "end"}], "dead_offsets": [{"topic", "partition", "offsets"}],
+               "windows": {"length_ms", "topics": {topic: {start in ms, or "none": records}}}}
+    """
+    rows = {r: count for one in landed for r, count in one.rows.items()}
+    all_holes = sorted([*holes, *(hole for one in landed for hole in one.holes)])
+    windows: dict[str, Counter[int | None]] = {}
+    dead: Counter[TopicPartition] = Counter()
+    for one in landed:
+        dead += one.dead_offsets
+        for topic, counts in one.windows.items():
+            windows.setdefault(topic, Counter()).update(counts)
+    return {
+        "ranges": [{**_named(r), "rows": count} for r, count in sorted(rows.items())],
+        "holes": [_named(hole) for hole in all_holes],
+        "dead_offsets": [
+            {"topic": p.topic, "partition": p.partition, "offsets": count} for p, count in sorted(dead.items())
+        ],
+        "windows": {
+            "length_ms": WINDOW_MS,
+            "topics": {
+                topic: {"none" if start is None else str(start): count for start, count in counts.items()}
+                for topic, counts in sorted(windows.items())
+            },
+        },
+    }
+
+
+def _named(r: Range) -> dict[str, Any]:
+    return {"topic": r.partition.topic, "partition": r.partition.partition, "start": r.start, "end": r.end}

@@ -291,14 +291,14 @@ def test_of_a_topic_deleted_between_two_fetches_nothing_counts(
     gone, stays = topics.create(partitions=1), topics.create(partitions=1)
     topics.send(gone, keys(0, 12), value=lambda key: bytes(900_000))  # more than one fetch holds
     topics.send(stays, keys(50, 60))
-    take, fetches = landing._Task.take, iter([gone])
+    take, fetches = landing.Task.take, iter([gone])
 
-    def late(task: landing._Task, fetched: Fetched) -> None:
+    def late(task: landing.Task, fetched: Fetched) -> None:
         take(task, fetched)
         for topic in fetches:
             topics.delete(topic)
 
-    monkeypatch.setattr(landing._Task, "take", late)
+    monkeypatch.setattr(landing.Task, "take", late)
     how = Landing(
         bootstrap=broker.bootstrap, directory=tmp_path, prefix="1", window_ms=60_000, fail_on_data_loss=True
     )  # fmt: skip

@@ -23,7 +23,7 @@ from pylog.config import load_mirror_config
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.errors import ApiError
-from pylog.ingest import job, landing, plan
+from pylog.ingest import landing, plan
 from pylog.ingest.fetch import positions
 from pylog.ingest.lake import Kind, Lake
 from pylog.mirror import instance
@@ -277,7 +277,8 @@ def load(bootstrap: str, directory: Path, *topics: str) -> None:
         plan.ranges_between(state.position, latest, starts),
         landing.Landing(bootstrap=bootstrap, directory=attempt.directory, prefix="00000001", window_ms=60_000,
                         fail_on_data_loss=True))  # fmt: skip
-    lake.commit(attempt, landed.files, dead_letters=landed.dead_letters, more=job.report([landed], [], latest))
+    more = {**landing.report([landed], []), "position": latest.to_json()}
+    lake.commit(attempt, landed.files, dead_letters=landed.dead_letters, more=more)
 
 
 def count_lake(live: Datacenter, lake: Path) -> str:

@@ -9,10 +9,10 @@ import pytest
 
 from pylog.errors import StorageError
 from pylog.ingest.checkpoint import Checkpoint
-from pylog.ingest.job import parse, report
+from pylog.ingest.job import parse
 from pylog.ingest.lake import Lake, LakeError, State
-from pylog.ingest.landing import Landed
-from pylog.ingest.plan import DataLoss, Position, Range
+from pylog.ingest.landing import Landed, report
+from pylog.ingest.plan import DataLoss, Range
 from pylog.ingest.spark import cause_of, error_of
 from pylog.model import TopicPartition
 
@@ -126,7 +126,7 @@ def test_a_commit_reports_ranges_holes_and_windows() -> None:
     one, other = Range(P, 5, 9), Range(P, 9, 12)
     first = Landed(rows={one: 4}, windows={"logins": Counter({0: 3, None: 1})}, holes=[Range(P, 2, 5)])
     second = Landed(rows={other: 2}, windows={"logins": Counter({0: 1, 600_000: 1})}, dead_offsets=Counter({P: 1}))
-    found = report([second, first], [Range(P, 0, 2)], Position({P: 12}, {"logins": "id-1"}))
+    found = report([second, first], [Range(P, 0, 2)])
     place = {"topic": "logins", "partition": 0}
     assert found["ranges"] == [
         {**place, "start": 5, "end": 9, "rows": 4}, {**place, "start": 9, "end": 12, "rows": 2},
@@ -134,7 +134,6 @@ def test_a_commit_reports_ranges_holes_and_windows() -> None:
     assert found["holes"] == [{**place, "start": 0, "end": 2}, {**place, "start": 2, "end": 5}]
     assert found["dead_offsets"] == [{**place, "offsets": 1}]
     assert found["windows"] == {"length_ms": 600_000, "topics": {"logins": {"0": 4, "none": 1, "600000": 1}}}
-    assert found["position"]["topics"]["logins"] == {"id": "id-1", "partitions": {"0": 12}}
 
 
 def test_our_own_error_is_found_in_sparks_message() -> None:

@@ -12,7 +12,7 @@ from pylog.errors import StorageError
 from pylog.ingest import landing
 from pylog.ingest.decode import whole_batches
 from pylog.ingest.fetch import DeadLetter, Fetched, decoded, read_range
-from pylog.ingest.landing import HOUR_MS, Landed, Landing, _Task
+from pylog.ingest.landing import HOUR_MS, Landed, Landing, Task
 from pylog.ingest.plan import Range
 from pylog.model import TopicPartition
 from pylog.wire import records as wire
@@ -37,7 +37,7 @@ def broken(offset: int, count: int) -> bytes:
 
 
 def land(directory: Path, *fetches: bytes, start: int = 0, end: int = 1 << 40) -> Landed:
-    task = _Task(
+    task = Task(
         Landing(bootstrap="", directory=directory, prefix="00000001", window_ms=WINDOW_MS, fail_on_data_loss=True)
     )
     task.begin(Range(P, start, end))
@@ -73,7 +73,7 @@ def test_a_time_beyond_all_calendars_has_a_place_too(tmp_path: Path) -> None:
 def test_times_that_are_not_believed_share_one_file(tmp_path: Path) -> None:
     now = 20_000 * DAY_MS
     times = [now, *(now + year * 365 * DAY_MS for year in range(1, 40)), 0, -DAY_MS]
-    task = _Task(
+    task = Task(
         Landing(
             bootstrap="",
             directory=tmp_path,
