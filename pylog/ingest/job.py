@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from pylog.errors import ApiError, ErrorCode, PylogError, StorageError
 from pylog.faults import code_of
 from pylog.ingest import landing, plan
 from pylog.ingest.checkpoint import Checkpoint
+from pylog.ingest.event_time import EventTime, with_schema
 from pylog.ingest.fetch import epoch_ends, names_of, positions_of_present
 from pylog.ingest.lake import COMMITS_KEPT_S, Kind, Lake, State
 from pylog.ingest.landing import WINDOW_MS, Landed, Landing, report
@@ -67,6 +68,8 @@ class JobConfig:
         table_format: ``parquet``, or ``iceberg`` to register the files in the lake's Iceberg tables too.
         grace_s: how long files that a compaction replaced stay for readers that have listed them.
         believed_days: records older than this, or more than a day ahead, have no hour of their own.
+        event_times: by topic, the field of its payload that says when a record happened.
+        registry: URLs of the registry whose schemas have these fields; empty for payloads in JSON.
         metrics_file: written after each run, in Prometheus's text format; None for none.
     """
 
@@ -87,6 +90,8 @@ class JobConfig:
     grace_s: float = DEFAULT_GRACE_S
     metrics_file: Path | None = None
     believed_days: int = DEFAULT_BELIEVED_DAYS
+    event_times: Mapping[str, str] = field(default_factory=dict)
+    registry: tuple[str, ...] = ()
 
 
 def run(config: JobConfig) -> int:
@@ -129,6 +134,11 @@ class Loader:
     def _spark(self) -> SparkContext:
         # At the first record: a timer finds nothing new most of the time, and starting Spark costs it seconds.
         return context(self._config.master)
+
+    @cached_property
+    def _event_times(self) -> dict[str, EventTime]:
+        config = self._config
+        return {topic: with_schema(topic, name, config.registry) for topic, name in config.event_times.items()}
 
     @cached_property
     def _groups(self) -> GroupAdmin:
@@ -274,7 +284,7 @@ class Loader:
         how = Landing(
             bootstrap=config.bootstrap, directory=attempt.directory, prefix=f"{attempt.plan:08}",
             window_ms=WINDOW_MS, fail_on_data_loss=config.fail_on_data_loss, topic_ids=load.latest.topic_ids,
-            accepted=accepted, believed_ms=_believed_ms(config, int(time.time() * 1000)),
+            accepted=accepted, event_times=self._event_times, believed_ms=_believed_ms(config, int(time.time() * 1000)),
         )  # fmt: skip
         shares = self._shares(load)
         try:
@@ -412,6 +422,11 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         "--believed-days", type=_count, default=DEFAULT_BELIEVED_DAYS, metavar="DAYS",
         help="records older than this, or more than a day ahead, share one directory (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--event-time", type=_fields, default={}, metavar="TOPIC=FIELD[,...]",
+        help="hours of these topics follow from a field of the payload: Avro with --schema-registry, JSON without",
+    )  # fmt: skip
+    parser.add_argument("--schema-registry", type=_names, default=(), metavar="URL[,...]", help="for --event-time")
     given = parser.parse_args(arguments)
     if not given.topics and given.topic_pattern is None:
         parser.error("--topics names no topic")
@@ -435,6 +450,8 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         grace_s=given.grace,
         metrics_file=given.metrics_file,
         believed_days=given.believed_days,
+        event_times=given.event_time,
+        registry=given.schema_registry,
     )
 
 
@@ -447,6 +464,13 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
+
+
+def _fields(text: str) -> dict[str, str]:
+    found = {topic: name for topic, _, name in (one.partition("=") for one in _names(text))}
+    if not all(found) or not all(found.values()):
+        raise argparse.ArgumentTypeError(f"{text!r} is given; TOPIC=FIELD, with commas between them, is wanted")
+    return found
 
 
 def _count(text: str) -> int:

@@ -22,10 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pylog.client.avro import RegistryUnreachable
 from pylog.client.raw import RawClient, RawConfig
 from pylog.errors import ApiError, ErrorCode, PylogError, StorageError
-from pylog.ingest.columns import Int64s
 from pylog.ingest.decode import HEADERS
+from pylog.ingest.event_time import EventTime
 from pylog.ingest.fetch import DeadLetter, Fetched, decoded, read_range
 from pylog.ingest.lake import File, dead_letter_path_of, path_of, sync
 from pylog.ingest.plan import Range
@@ -59,6 +60,8 @@ DEAD_LETTER_COLUMNS = pa.schema(
 _BUFFER_BYTES = 64 << 20
 # Rows a task holds back so that row groups are worth reading; the largest hour goes to its file when this is full.
 
+_NO_TIME_US = _NO_HOUR = -(1 << 63)
+
 _MAX_OPEN_FILES = 32
 # A backlog of years by hours would need thousands at once; the one longest unused is closed, and a late record opens
 # another file of its hour.
@@ -76,6 +79,7 @@ class Landing:
         fail_on_data_loss: whether offsets that retention deletes under the task's hands end their topic's part of it.
         topic_ids: of the topics that the ranges were planned for; of one that is made again meanwhile nothing counts.
         accepted: topics of which offsets may be missing.
+        event_times: topics whose hours follow from a field of the payload; where it is no time, from the record's own.
         header_errors: what becomes of header names that are not UTF-8: ``strict`` makes dead letters of their batches,
             ``replace`` puts U+FFFD in place of what is none.
         believed_ms: from when to when a record's own time gives it an hour.  A clock that is off by years would make a
@@ -89,6 +93,7 @@ class Landing:
     fail_on_data_loss: bool
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     accepted: frozenset[str] = frozenset()
+    event_times: Mapping[str, EventTime] = field(default_factory=dict)
     header_errors: str = "strict"
     believed_ms: tuple[int, int] = (-(1 << 52), 1 << 52)
 
@@ -151,8 +156,11 @@ def land(ranges: Sequence[Range], landing: Landing) -> Landed:
             on_hole = task.landed.holes.append if may_miss else None
             task.begin(wanted)
             fetches = read_range(client, wanted, config, on_hole, landing.topic_ids.get(topic))
-            while (fetched := _next(fetches, topic, task.landed)) is not None:
-                task.take(fetched)
+            try:
+                while (fetched := _next(fetches, topic, task.landed)) is not None:
+                    task.take(fetched)
+            except RegistryUnreachable as error:
+                task.landed.failed[topic] = quoted(error)
     return task.end()
 
 
@@ -180,10 +188,10 @@ class Task:
 
     def __init__(self, landing: Landing) -> None:
         self.landed = Landed()
-        self._windows_per_hour = HOUR_MS // landing.window_ms
         self._window_us = landing.window_ms * 1000
         self._believed_us = tuple(ms * 1000 for ms in landing.believed_ms)
         self._files = _Files(landing)
+        self._event_times = landing.event_times
         self._header_errors = landing.header_errors
         self._range: Range | None = None
 
@@ -223,32 +231,26 @@ class Task:
         partition = self._range.partition
         self.landed.rows[self._range] += rows.num_rows
         rows = _in_order(rows, partition.partition)
-        counts = self.landed.windows[partition.topic]
-        usable = rows["timestamp"].is_valid()
-        if rows["timestamp"].null_count:
-            unusable = rows.filter(pc.invert(usable))
-            counts[None] += unusable.num_rows
-            self._files.add(partition.topic, None, unusable)
-            rows = rows.filter(usable)
-        windows = rows["timestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False) // self._window_us
-        starts, sizes = np.unique(windows, return_counts=True)
-        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
-            counts[start * self._window_us // 1000] += size
-        rows, windows = self._believed(rows, windows)
-        hours = np.unique(windows // self._windows_per_hour).tolist()
-        for hour in hours:
-            own = rows if len(hours) == 1 else rows.filter(pa.array(windows // self._windows_per_hour == hour))
-            self._files.add(partition.topic, hour, own)
+        times = rows["timestamp"]
+        self._count(partition.topic, times)
+        if partition.topic in self._event_times:
+            times = pc.coalesce(self._event_times[partition.topic].times(rows["value"]), times)
+        times_us = times.cast(pa.int64()).fill_null(_NO_TIME_US).to_numpy(zero_copy_only=False)
+        is_believed = (times_us >= self._believed_us[0]) & (times_us <= self._believed_us[1])
+        hours = np.where(is_believed, times_us // (HOUR_MS * 1000), _NO_HOUR)
+        found = np.unique(hours).tolist()
+        for hour in found:
+            own = rows if len(found) == 1 else rows.filter(pa.array(hours == hour))
+            self._files.add(partition.topic, None if hour == _NO_HOUR else hour, own)
 
-    def _believed(self, rows: pa.RecordBatch, windows: Int64s) -> tuple[pa.RecordBatch, Int64s]:
-        """Put aside the rows whose time is not believed; return the others."""
-        assert self._range is not None, "begin() comes first"
-        times_us = rows["timestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False)
-        far = (times_us < self._believed_us[0]) | (times_us > self._believed_us[1])
-        if not far.any():
-            return rows, windows
-        self._files.add(self._range.partition.topic, None, rows.filter(pa.array(far)))
-        return rows.filter(pa.array(~far)), windows[~far]
+    def _count(self, topic: str, times: pa.Array) -> None:
+        """Count records by the window of their own time."""
+        counts = self.landed.windows[topic]
+        if times.null_count:
+            counts[None] += times.null_count
+        windows = times.drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False) // self._window_us
+        for start, size in zip(*(found.tolist() for found in np.unique(windows, return_counts=True)), strict=True):
+            counts[start * self._window_us // 1000] += size
 
 
 def _in_order(rows: pa.RecordBatch, partition: int) -> pa.RecordBatch:

@@ -1,0 +1,102 @@
+"""When a record happened, by a field of its payload instead of its own timestamp; on request.
+
+payload => framed Avro, whose field is a timestamp, a local timestamp (taken as UTC), a date or a long of milliseconds;
+           or JSON, whose field is a number of milliseconds or text as in ISO 8601 (UTC where it names no zone)
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pylog.client.avro import RegistryClient, SchemaError
+from pylog.errors import ConfigError
+from pylog.ingest.avro import AvroColumns, column_for, registry_of
+
+TIME = pa.timestamp("us", "UTC")
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """Where one topic's times are.
+
+    Attributes:
+        field: name of a field of the payload.
+        registry: URLs of the schema registry; empty for JSON.
+        texts: of a schema that has this field alone; see `with_schema`.
+    """
+
+    field: str
+    registry: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+    def times(self, values: pa.Array) -> pa.Array:
+        """Return the times of *values*, null where there is none.
+
+        Raises:
+            RegistryUnreachable: a schema was not met before and nobody answers.
+        """
+        if not self.texts:
+            return pa.array([_json_us(value, self.field) for value in values.to_pylist()], pa.int64()).view(TIME)
+        found, _ = AvroColumns(registry_of(self.registry), self.texts).decode(values)
+        field = pc.struct_field(found, self.field)
+        if pa.types.is_int64(field.type):
+            usable = pc.and_(pc.greater_equal(field, _FIRST_MS), pc.less_equal(field, _LAST_MS))
+            return pc.multiply(pc.if_else(usable, field, None), 1000).cast(pa.int64()).view(TIME)
+        if pa.types.is_date(field.type):
+            field = field.cast(pa.timestamp("us"))
+        return field.view(pa.int64()).view(TIME)
+
+
+def with_schema(topic: str, field: str, registry: tuple[str, ...]) -> EventTime:
+    """Return where *topic*'s times are, as its latest schema has the field.
+
+    Args:
+        topic: its name.
+        field: of the payload.
+        registry: URLs; empty for payloads in JSON.
+
+    Raises:
+        ConfigError: the schema has no such field, or one that is no time.
+        SchemaError: the registry has no schema.
+        RegistryUnreachable: nobody answers.
+    """
+    if not registry:
+        return EventTime(field)
+    texts = RegistryClient(registry).latest(f"{topic}-value")
+    found = _only(texts, field)
+    kind = None if found is None else column_for(found).kind.field(0).type
+    if found is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_int64(kind)):
+        raise ConfigError(
+            f"topic {topic!r} has no time in field {field!r}: {'no such field' if found is None else kind}; a field "
+            "with a timestamp, a date or a long of milliseconds is wanted"
+        )
+    return EventTime(field, registry, found)
+
+
+def _only(texts: Sequence[str], field: str) -> tuple[str, ...] | None:
+    """Return the last schema with one of its fields alone; None if it has none of that name."""
+    body: Any = json.loads(texts[-1])
+    if not isinstance(body, dict) or body.get("type") != "record":
+        raise SchemaError("a schema whose field gives the time must be a record")
+    own = [one for one in body["fields"] if one["name"] == field]
+    return (*texts[:-1], json.dumps({**body, "fields": own})) if own else None
+
+
+def _json_us(value: bytes | None, field: str) -> int | None:
+    try:
+        found = json.loads(value or b"null")[field]
+        if isinstance(found, str):
+            at = datetime.fromisoformat(found)
+            since = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+            return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        if isinstance(found, int | float) and not isinstance(found, bool) and _FIRST_MS <= found <= _LAST_MS:
+            return int(found * 1000)
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+        pass
+    return None
