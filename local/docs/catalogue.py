@@ -13,7 +13,7 @@ _PROGRAMS = {
     "registry": ["registry/*.py"],
     "audit": ["audit/*.py", "cli/audit.py"],
     "retention": ["cli/retention.py"],
-    "ingest": ["ingest/status.py"],
+    "lake": ["ingest/status.py"],
 }
 
 
