@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,6 +41,7 @@ _FIRST_ANSWER_MS = 15_000
 """How long brokers may take to answer before Spark is started at all: a restart's worth."""
 
 DEFAULT_OFFSETS_PER_COMMIT = 2_000_000
+DEFAULT_BYTES_PER_COMMIT = 4 << 30
 DEFAULT_OFFSETS_PER_TASK = 500_000
 DEFAULT_GROUP = "pylog-ingest"
 DEFAULT_GRACE_S = 3600
@@ -60,6 +62,7 @@ class JobConfig:
         master: Spark's master URL; None for that of ``spark-submit``.
         parallelism: tasks that a load is split into if it is large; None for as many as Spark says it runs at once.
         max_offsets_per_batch: bounds what one commit holds; between two of them the job may be stopped for free.
+        max_bytes_per_batch: bounds it too, by what offsets of each topic took in this driver's commits before.
         max_offsets_per_task: bounds what one task reads, so that one fat partition does not hold the job.
         fail_on_data_loss: whether offsets that retention deleted before they were read stop their topic.
         recreated: topics that may have been deleted and made again; they are read from their new beginning.
@@ -81,6 +84,7 @@ class JobConfig:
     master: str | None = None
     parallelism: int | None = None
     max_offsets_per_batch: int = DEFAULT_OFFSETS_PER_COMMIT
+    max_bytes_per_batch: int = DEFAULT_BYTES_PER_COMMIT
     max_offsets_per_task: int = DEFAULT_OFFSETS_PER_TASK
     fail_on_data_loss: bool = True
     recreated: frozenset[str] = frozenset()
@@ -122,6 +126,7 @@ class Loader:
         self._seen: set[str] = set()
         self._ended: set[str] = set()
         self._warned: set[tuple[str, str]] = set()
+        self._rates: dict[str, float] = {}
         self.stopped: dict[str, PylogError] = {}
 
     def __enter__(self) -> "Loader":
@@ -238,7 +243,8 @@ class Loader:
         )  # fmt: skip
         load = load.without_stopped(self.stopped)
         # Whatever may not be missing stopped its topic just now.
-        return load.up_to(config.max_offsets_per_batch, fail_on_data_loss=False)
+        most = min(config.max_offsets_per_batch, load.offsets_in(config.max_bytes_per_batch, self._rates))
+        return load.up_to(most, fail_on_data_loss=False)
 
     def _tell(self, files: StatusFiles, state: State, latest: Position, count: int) -> None:
         """Leave word of how the run went: what stopped, and how far behind the lake is."""
@@ -291,6 +297,7 @@ class Loader:
             landed = self._spark.parallelize(shares, len(shares)).map(_task(how)).collect() if shares else []
         except (Py4JError, PySparkException) as error:
             raise error_of(str(error)) from error
+        self._learn(landed)
         gone = {topic for one in landed for topic in one.gone}
         if gone:
             # Nothing of what was read of them either: by its name alone nobody can tell one topic from the next.
@@ -302,6 +309,9 @@ class Loader:
             self.stopped |= failed
             landed = [one.without(failed) for one in landed]
             load = load.without_stopped(failed)
+            if not (load.ranges or load.holes):
+                lake.abandon(attempt)
+                return [], load, state
         state = lake.commit(
             attempt,
             [file for one in landed for file in one.files],
@@ -309,6 +319,16 @@ class Loader:
             more={**report(landed, load.holes), "position": load.position.to_json()},
         )
         return landed, load, state
+
+    def _learn(self, landed: Iterable[Landed]) -> None:
+        """Note how many bytes an offset of each topic takes, for the limit in bytes of the next commit."""
+        sizes: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
+        for one in landed:
+            sizes += one.fetched_bytes
+            for r in one.rows:
+                counts[r.partition.topic] += r.offset_count
+        self._rates |= {topic: sizes[topic] / count for topic, count in counts.items() if sizes[topic]}
 
     def _shares(self, load: Load) -> list[list[Range]]:
         if not load.ranges:
@@ -389,6 +409,10 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         help="most offsets of one commit (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
+        "--max-bytes-per-batch", type=_count, default=DEFAULT_BYTES_PER_COMMIT, metavar="N",
+        help="about the most bytes of record batches of one commit (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
         "--max-offsets-per-task", type=_count, default=DEFAULT_OFFSETS_PER_TASK, metavar="N",
         help="most offsets of one Spark task (default: %(default)s)",
     )  # fmt: skip
@@ -441,6 +465,7 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         master=given.master,
         parallelism=given.parallelism,
         max_offsets_per_batch=given.max_offsets_per_batch,
+        max_bytes_per_batch=given.max_bytes_per_batch,
         max_offsets_per_task=given.max_offsets_per_task,
         fail_on_data_loss=not given.allow_data_loss,
         recreated=frozenset(given.recreated),

@@ -363,6 +363,10 @@ class Lake:
             return state
         raise LakeError(f"lake {self.root}: {_MAX_TRIES} other commits came between; run fewer drivers")
 
+    def abandon(self, attempt: Attempt) -> None:
+        """Delete what *attempt* wrote; it makes no commit."""
+        shutil.rmtree(attempt.directory, ignore_errors=True)
+
     def clean(self, state: State) -> None:
         """Delete what attempts left in staging that can no longer become a commit."""
         with _storage(self.root):

@@ -15,6 +15,9 @@ from pylog.model import Offset, TopicPartition
 
 VERSION = 1
 
+GUESSED_BYTES = 1024
+"""What an offset of a topic is thought to take that this driver has not read yet."""
+
 MIN_TASK_OFFSETS = 50_000
 """A smaller share is not worth a task and a file of its own: this many records take a tenth of a second."""
 
@@ -337,6 +340,20 @@ class Load:
             ranges=present(wanted, self.log_starts, fail_on_data_loss=fail_on_data_loss),
             holes=[*self.holes, *holes(wanted, self.log_starts)],
         )
+
+    def offsets_in(self, max_bytes: int, rates: Mapping[str, float]) -> int:
+        """Return about how many offsets *max_bytes* of record batches hold, if all partitions give their share.
+
+        Args:
+            max_bytes: as the batches are stored and fetched.
+            rates: by topic, bytes an offset took so far; of others `GUESSED_BYTES` are thought.
+        """
+        wanted = present(
+            ranges_between(self.start, self.latest, self.log_starts), self.log_starts, fail_on_data_loss=False
+        )
+        count = sum(r.offset_count for r in wanted)
+        size = sum(r.offset_count * rates.get(r.partition.topic, GUESSED_BYTES) for r in wanted)
+        return max(1, int(count * max_bytes / size)) if size else max_bytes
 
     def without_stopped(self, topics: Collection[str]) -> Self:
         """Return this without *topics*, which cannot be read now: the next run begins where this one did."""

@@ -4,7 +4,6 @@ A release may unpack what an earlier one refused, a broker may hold a good copy 
 may settle for header names that are no text.  One commit puts the records in and the dead letters out.
 """
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +93,7 @@ def retry(config: RetryConfig) -> Retried:
     records = sum(landed.rows.values())
     after = sum(file.rows for file in landed.dead_letters)
     if not records and after >= before:
-        shutil.rmtree(attempt.directory, ignore_errors=True)
+        lake.abandon(attempt)
         return Retried(0, before, before)
     lake.commit(
         attempt, landed.files, dead_letters=landed.dead_letters, replaces=paths, more=report([landed], [])

@@ -273,3 +273,13 @@ def test_a_position_keeps_leader_epochs() -> None:
     assert Position.from_json(position.to_json()) == position
     assert plan.limited(at(a=0, b=4), position, starts(), 1).epochs == {A: 7}
     assert position.without(["logins"]) == Position()
+
+
+def test_a_limit_in_bytes_counts_what_offsets_of_each_topic_took() -> None:
+    start, latest = Position({A: 0, GONE: 0}, BOTH), Position({A: 1000, GONE: 1000}, BOTH)
+    load = load_of(start, latest, {A: 0, GONE: 500})
+    assert load.offsets_in(1500 * 100, {"logins": 100.0, "gone": 100.0}) == 1500
+    assert load.offsets_in(15_000, {"logins": 100.0, "gone": 100.0}) == 150
+    assert load.offsets_in(105_000, {"logins": 100.0, "gone": 10.0}) == 1500
+    assert load.offsets_in(plan.GUESSED_BYTES * 150, {}) == 150
+    assert load.offsets_in(1, {"logins": 1e9, "gone": 1e9}) == 1
