@@ -162,7 +162,7 @@ def test_a_load_becomes_visible_with_its_commit(tmp_path: Path) -> None:
     load(tmp_path, 5)
     lake = Lake.open(tmp_path)
     state = lake.visible()
-    assert (state.number, state.last) == (2, {Kind.LOAD: 2, Kind.COMPACTION: 0})
+    assert (state.number, state.last) == (2, {Kind.LOAD: 2, Kind.COMPACTION: 0, Kind.RETRY: 0})
     assert state.position == Position({P: 5}, {"logins": "id-1"})
     assert all(path.startswith("topic=logins/date=2025-11-24/hour=16/0000") for path in state.files)
     assert all((tmp_path / file.path).stat().st_size == file.size_bytes for file in state.files.values())
