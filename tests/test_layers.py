@@ -52,7 +52,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"handlers"},
     ),
     "broker/control": (
-        {"cluster", "controller", "images"},
+        {"cluster", "controller", "images", "registration"},
         {"agent", "mutations"},
         {"api"},
         {

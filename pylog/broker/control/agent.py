@@ -8,22 +8,20 @@ does no harm.
 import logging
 import queue
 import threading
-import time
-import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pylog.broker.clock import wall_ms
 from pylog.broker.control.controller import ActiveController, Watches
-from pylog.cluster.formats import check_level
-from pylog.cluster.image import ClusterImage, topic_id_text
+from pylog.broker.control.registration import Registration
+from pylog.cluster.image import ClusterImage
 from pylog.cluster.topics import ClusterConfig
 from pylog.cluster.znodes import BrokerRegistration
-from pylog.errors import ApiError, ConfigError, ErrorCode, ProtocolError, PylogError
+from pylog.errors import ApiError, ErrorCode, ProtocolError, PylogError
 from pylog.model import NodeAddress
 from pylog.store.base import NodeExists, NotConnected, SessionLost, SessionState, Store, StoreError, Watch
 from pylog.store.tree import ClusterTree, Deposed
@@ -37,9 +35,6 @@ CONNECT_ATTEMPT_S = 10.0
 
 RETRY_S = 2.0
 """Pause after something in the store that cannot be read, before it is read again."""
-
-STALE_NODE_TIMEOUTS = 3
-"""Session time-outs after which a registration of ours that stays is another process: servers expire in ticks."""
 
 MAX_ATTEMPTS = 3
 """How often a request meets a store that is not what was read, before it is answered with an error."""
@@ -114,11 +109,8 @@ class ClusterAgent:
             on_session: CONNECTED once registered, SUSPENDED, LOST.
             on_failure: the agent cannot go on after `start` returned; the broker has to end.
         """
-        self.cluster_id = ""
-        self.broker_epoch = -1
         self._store = store
         self._tree = ClusterTree(store)
-        self._registration = registration
         self._config = config
         self._on_controller = on_controller
         self._on_image = on_image
@@ -134,14 +126,24 @@ class ClusterAgent:
         self._session_told = SessionState.LOST
         self._is_connected = False
         self._is_stopping = threading.Event()
-        self._stale_until_s = 0.0
         self._joined: Future[None] = Future()
         self._watch: dict[_Reading, Watch] = {reading: self._watch_for(reading) for reading in _Reading}
+        self._registration = Registration(store, self._tree, registration, self._watch[_Reading.REGISTRATION])
         self._thread = threading.Thread(target=self._run, name="cluster-agent", daemon=True)
 
     @property
     def _broker_id(self) -> int:
-        return self._registration.broker_id
+        return self._registration.broker.broker_id
+
+    @property
+    def cluster_id(self) -> str:
+        """See the class."""
+        return self._registration.cluster_id
+
+    @property
+    def broker_epoch(self) -> int:
+        """See the class."""
+        return self._registration.broker_epoch
 
     def start(self, timeout_s: float | None = None) -> None:
         """Join the cluster; return once registered.
@@ -189,7 +191,7 @@ class ClusterAgent:
 
     def register_as_clean(self) -> None:
         """Register as clean from now on: a controller has settled the unclean stop of this broker."""
-        self._registration = replace(self._registration, is_clean=True)
+        self._registration.mark_clean()
 
     def _run(self) -> None:
         failure: PylogError | None = None
@@ -232,7 +234,7 @@ class ClusterAgent:
         """Return how long the queue may be waited for: for ever, if nothing is due by itself."""
         if not self._is_connected:
             return None
-        if self._stale_until_s:
+        if self._registration.is_waiting:
             return 1.0
         return RETRY_S if self._due else None
 
@@ -266,7 +268,7 @@ class ClusterAgent:
         _logger.warning("session_%s broker=%d", state.value, self._broker_id)
         if state is SessionState.LOST:
             self._store.renew()
-            self.broker_epoch = -1
+            self._registration.lose()
             self._step_down(None)
         self._tell_session(state)
 
@@ -298,59 +300,17 @@ class ClusterAgent:
             self._queue.put(_Reading.CONTROLLER)
 
     def _register(self) -> bool:
-        """Make sure that this broker's node stands and is of this session; False while an older one stands."""
-        self._tree.prepare()
-        self._join_cluster()
-        found = self._tree.registered(self._broker_id)
-        if found is None:
-            try:
-                self.broker_epoch = self._tree.register(self._registration, wall_ms())
-            except NodeExists:
-                return self._register_later()
-        elif found[1].ephemeral_owner == self._store.session_id:
-            self.broker_epoch = found[1].czxid
-        else:
-            self._check_stale(found[0].client.host)
-            self._tree.registered(self._broker_id, self._watch[_Reading.REGISTRATION])
+        """Make sure that this broker is registered; return False while that has to wait."""
+        try:
+            if not self._registration.register():
+                return False
+        except NodeExists:
+            self._queue.put(_Reading.REGISTRATION)
             return False
-        # Armed only now: it is to tell of losing the node, not of making it.
-        self._tree.registered(self._broker_id, self._watch[_Reading.REGISTRATION])
-        self._stale_until_s = 0.0
-        _logger.info("registered broker=%d epoch=%d cluster=%s", self._broker_id, self.broker_epoch, self.cluster_id)
         if not self._joined.done():
             self._joined.set_result(None)
         self._tell_session(SessionState.CONNECTED)
         return True
-
-    def _register_later(self) -> bool:
-        self._queue.put(_Reading.REGISTRATION)
-        return False
-
-    def _join_cluster(self) -> None:
-        own, found = self._registration.cluster_id, self._tree.cluster_id()
-        if own is not None and own != found:
-            state = "names no cluster" if found is None else f"is of cluster {found}"
-            raise ConfigError(
-                f"the data of broker {self._broker_id} is of cluster {own}, but the store {state}; "
-                "correct `store`; if the store of a standalone broker is lost: pylog cluster adopt --data DIR"
-            )
-        self.cluster_id = found or self._tree.give_cluster_id(topic_id_text(uuid.uuid4()))
-        # From now on it is ours: a store that is wiped under a running broker must not look like a first start.
-        self._registration = replace(self._registration, cluster_id=self.cluster_id)
-        check_level(self._tree.level())
-
-    def _check_stale(self, host: str) -> None:
-        """Wait out a node that an earlier session of ours left; it is never deleted, it may still be alive."""
-        own = self._registration.client.host
-        if host != own:
-            raise ConfigError(f"broker id {self._broker_id} is registered by host {host}; this is {own}")
-        now_s = time.monotonic()
-        if not self._stale_until_s:
-            self._stale_until_s = now_s + STALE_NODE_TIMEOUTS * self._store.session_timeout_ms / 1000
-        left_s = self._stale_until_s - now_s
-        if left_s <= 0:
-            raise ConfigError(f"broker id {self._broker_id} is registered by another process on this host, {host}")
-        _logger.info("waiting_for_own_stale_registration broker=%d left_s=%.0f", self._broker_id, left_s)
 
     def _read_controller(self) -> None:
         if _Reading.CONTROLLER not in self._due:
@@ -427,7 +387,7 @@ class ClusterAgent:
             if image is not None:
                 self._on_image(image)
             if self._info is None and active.is_ready:
-                self._tell(ControllerInfo(self._broker_id, active.fence.epoch, self._registration.internal))
+                self._tell(ControllerInfo(self._broker_id, active.fence.epoch, self._registration.broker.internal))
         else:
             self._refuse_commands()
         answers, self._answers = self._answers, []

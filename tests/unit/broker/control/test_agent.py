@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from pylog.broker.control import agent as agent_module
-from pylog.broker.control import configs, formats, producer_ids, topics
+from pylog.broker.control import configs, formats, producer_ids, registration, topics
 from pylog.broker.control.agent import ClusterAgent, ControllerInfo
 from pylog.broker.control.controller import TopicResult
 from pylog.cluster import znodes
@@ -623,7 +623,7 @@ def test_a_stale_node_of_our_own_is_waited_out(cluster: Cluster) -> None:
 def test_a_node_of_our_own_that_never_goes_is_another_process(
     embedded: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_module, "STALE_NODE_TIMEOUTS", 0.1)
+    monkeypatch.setattr(registration, "STALE_NODE_TIMEOUTS", 0.1)
     embedded.lead(1)
     twin = embedded.member(1)
     with pytest.raises(ConfigError, match="broker id 1 is registered by another process on this host, h1"):
