@@ -63,7 +63,7 @@ def readable_variables(
 
 
 def judge_inventory(
-    hostvars: Mapping[str, Any], groups: Mapping[str, Iterable[str]], sources: Iterable[str]
+    hostvars: Mapping[str, Any], groups: Mapping[str, Iterable[str]], sources: Iterable[str], away: Iterable[str]
 ) -> dict[str, Any]:
     """Return what `pylog.ops.preflight.verdict` says of an inventory and of the hosts that were read.
 
@@ -72,7 +72,7 @@ def judge_inventory(
     """
     members = {name: list(hosts) for name, hosts in groups.items()}
     hosts = readable_variables(hostvars, [*members["all"], *({"localhost"} - {*members["all"]})])
-    question = {"groups": members, "hosts": hosts, "sources": list(sources)}
+    question = {"groups": members, "hosts": hosts, "sources": list(sources), "away": list(away)}
     # As JSON's own types, which are all that Ansible keeps.
     plain = json.loads(json.dumps(question, default=str))
     return dict(json.loads(json.dumps(verdict(plain, ROOT / "roles"))))

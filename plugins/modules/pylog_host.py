@@ -18,7 +18,7 @@ options:
     description: What to read.
     type: str
     required: true
-    choices: [facts, disks, units, brokers, zookeeper]
+    choices: [facts, disks, units, brokers, zookeeper, ensemble, steady]
   about:
     description: What the reading is about; its keys depend on I(read), see pylog/ops/host.py.
     type: dict
@@ -56,7 +56,8 @@ def main() -> None:
     )
     answer = VERBS[module.params["read"]](module.params["about"])
     if module.params["must_be_well"] and not answer.get("is_well", True):
-        module.fail_json(msg=f"not well: {answer['reason']}", answer=answer)
+        lines = "\n".join([f"not well: {answer['reason']}", *answer.get("journal", [])])
+        module.fail_json(msg=lines, answer=answer)
     module.exit_json(changed=False, answer=answer)
 
 

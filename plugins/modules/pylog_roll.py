@@ -19,9 +19,9 @@ options:
     description: The part of the step, see pylog/ops/swap.py.
     type: str
     required: true
-    choices: [keep, restart, back, leave, finish, ask, asked]
+    choices: [keep, restart, back, finish, ask, asked]
   about:
-    description: Which brokers, and what the verb needs beside them.
+    description: Which processes, and what the verb needs beside them.
     type: dict
     default: {}
 """
@@ -30,7 +30,7 @@ EXAMPLES = """
 - name: Restart broker 1 on a release
   pylog_roll:
     verb: restart
-    about: {broker: 1, release: 0.1.0-ab, reasons: [config]}
+    about: {name: broker-1, release: 0.1.0-ab, files: {}, reasons: [config]}
 """
 
 RETURN = """

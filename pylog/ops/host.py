@@ -7,9 +7,11 @@ checked before its first installation has nothing else::
     python3 - disks     '{"disks": ["/dev/vdb"]}'                    what is on these disks
     python3 - brokers   '{"brokers": [1, 2], "wait_s": 60}'          what each broker instance says of itself
     python3 - zookeeper '{"id": 1, "port": 2181, "members": 3, ...}' role, followers, what changed since its start
+    python3 - ensemble  '{"servers": {"zk1": "10.0.0.1:2181"}}'   whether all servers of an ensemble serve
     python3 - units     '{"units": {"pylog-ship": "/run/..."}}'      state, and the files changed since the start
+    python3 - steady    '{"units": ["pylog-ship.service"], ...}'     whether they run and go on running
 
-``brokers`` and ``zookeeper`` wait until all is well when told how long.
+``brokers``, ``zookeeper``, ``ensemble`` and ``steady`` wait until all is well when told how long.
 """
 
 import contextlib
@@ -78,6 +80,7 @@ OWN_PATHS = (
 )
 OWN_USERS = ("pylog", "pylog-zookeeper")
 CURRENT = Path("/opt/pylog/current")
+SYS = Path("/sys")
 # What `pylog.ops.swap` notes on the host: how each broker's last restart went, and what to put back.
 ROLLS = Path("/opt/pylog/rolls")
 # Starts by systemd after which a process counts as crashing.
@@ -196,6 +199,31 @@ def sysctls() -> dict[str, str]:
     return {name: Path("/proc/sys", name.replace(".", "/")).read_text().strip() for name in SYSCTLS}
 
 
+def kernel(devices: Sequence[str]) -> dict[str, Any]:
+    """Return the choice of huge pages, and read-ahead and I/O scheduler of each of *devices*, as they are in force."""
+    queues = {}
+    for device in devices:
+        block = SYS / "class" / "block" / Path(device).resolve().name
+        # A partition's queue is its disk's.
+        queue = next((path for path in (block / "queue", block.resolve().parent / "queue") if path.is_dir()), None)
+        if queue is not None:
+            queues[device] = {
+                "read_ahead_kib": setting(queue / "read_ahead_kb"),
+                "io_scheduler": setting(queue / "scheduler"),
+            }
+    return {"hugepages": setting(SYS / "kernel" / "mm" / "transparent_hugepage" / "enabled"), "queues": queues}
+
+
+def setting(path: Path) -> str:
+    """Return what is in force in a file of the kernel's, which may list all choices; empty where there is none."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return ""
+    chosen = re.search(r"\[([\w-]+)\]", text)
+    return chosen[1] if chosen else text
+
+
 def resolved(name: str) -> list[str]:
     """Return the addresses that this host knows for *name*; none if it cannot resolve it."""
     try:
@@ -232,9 +260,13 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "outdated_units": outdated(shown),
         "fstab": [" ".join(line.split()) for line in Path("/etc/fstab").read_text().splitlines()],
+        "mounts": [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()],
         "sysctls": sysctls(),
         "resolved": {name: resolved(name) for name in wanted.get("names", [])},
+        "kernel": kernel(wanted.get("disks", [])),
         "clock_ms": time.time_ns() // 1_000_000,
+        # The control machine's time when it asked: hosts are read one after the other, so the difference counts.
+        "asked_ms": wanted.get("asked_ms", 0),
     }
 
 
@@ -360,7 +392,7 @@ def broker(broker_id: int, data_dir: str = "") -> dict[str, Any]:
         "started_with": started_with(record) if is_active else {},
         "current": CURRENT.readlink().name if CURRENT.is_symlink() else "",
         "marker": read_json(ROLLS / f"broker-{broker_id}.json"),
-        "asked_ms": read_json(ROLLS / "asked") or 0,
+        "asked_ms": read_json(ROLLS / "asked-brokers") or 0,
         "free_percent": free_percent(data_dir),
         "status": {key: value for key, value in status.items() if key != "partitions"} if status else None,
         "is_ready": bool(ready and ready.get("ready")),
@@ -386,10 +418,10 @@ def brokers(wanted: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def four_letters(word: str, port: int) -> str:
-    """Return ZooKeeper's answer to a four-letter word, empty when it is silent."""
+def four_letters(word: str, port: int, host: str = "localhost") -> str:
+    """Return a ZooKeeper server's answer to a four-letter word, empty when it is silent."""
     try:
-        with socket.create_connection(("localhost", port), ANSWER_TIMEOUT_S) as connection:
+        with socket.create_connection((host, port), ANSWER_TIMEOUT_S) as connection:
             connection.sendall(word.encode())
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode(errors="replace")
     except OSError:
@@ -400,7 +432,7 @@ def zookeeper(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the role of this host's ZooKeeper server and whether its ensemble is complete as seen from here."""
     state = unit_state("pylog-zookeeper.service")
     is_active = state.get("ActiveState") == "active"
-    monitor = dict(line.split("\t", 1) for line in four_letters("mntr", wanted["port"]).splitlines() if "\t" in line)
+    monitor = monitored(four_letters("mntr", wanted["port"]))
     mode = monitor.get("zk_server_state", "")
     synced = int(float(monitor.get("zk_synced_followers", "0")))
     is_ready = mode in ("follower", "standalone") or (mode == "leader" and synced >= wanted["members"] // 2)
@@ -412,9 +444,60 @@ def zookeeper(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "synced_followers": synced,
         "changed_files": changed_since_start(wanted["started_file"]) if is_active else [],
         "started_with": started_with(wanted["started_file"]) if is_active else {},
+        "status": {"started_ms": modified_ms(wanted["started_file"])} if is_active else None,
+        "marker": read_json(ROLLS / "zookeeper.json"),
+        "asked_ms": read_json(ROLLS / "asked-zookeeper") or 0,
         "is_ready": is_ready,
         "reason": "" if is_ready else f"mode {mode or 'unknown'}, {synced} synced followers",
     }
+
+
+def monitored(answer: str) -> dict[str, str]:
+    """Return the values of an answer to ``mntr``; empty where a server has no leader and refuses."""
+    return dict(line.split("\t", 1) for line in answer.splitlines() if "\t" in line)
+
+
+def modified_ms(path: str) -> int:
+    """Return when the file at *path* was written; 0 where there is none."""
+    try:
+        return Path(path).stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return 0
+
+
+def ensemble(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Say whether every server of ``{"servers": {name: "HOST:PORT"}, "away": [name]}`` serves, one of them as leader.
+
+    Asked over the clients' port and not by SSH: it is about servers outside of a ``--limit`` too.
+    """
+    here = {name: address for name, address in wanted["servers"].items() if name not in wanted.get("away", [])}
+    places = {name: address.rpartition(":") for name, address in here.items()}
+    found = {
+        name: monitored(four_letters("mntr", int(port), host.strip("[]"))) for name, (host, _, port) in places.items()
+    }
+    return judge_ensemble(found, len(wanted["servers"]))
+
+
+def judge_ensemble(found: Mapping[str, Mapping[str, str]], size: int) -> dict[str, Any]:
+    """Say from what each server that is not away answered to ``mntr`` whether an ensemble of *size* servers is well."""
+    modes = {name: monitor.get("zk_server_state", "") for name, monitor in found.items()}
+    if size == 1:
+        reasons = [f"{name} does not serve" for name, mode in modes.items() if mode != "standalone"]
+    else:
+        reasons = [f"{name} {_not_serving(mode)}" for name, mode in modes.items() if mode not in ("leader", "follower")]
+        leaders = [name for name, mode in modes.items() if mode == "leader"]
+        if len(leaders) != 1:
+            reasons.append(f"{len(leaders)} leaders, wanted 1")
+        synced = sum(int(float(found[name].get("zk_synced_followers", "0"))) for name in leaders)
+        if leaders and synced < len(found) - 1:
+            reasons.append(f"{synced} synced followers, wanted {len(found) - 1}")
+        if 2 * len(found) <= size:
+            reasons.append(f"{len(found)} of {size} servers are there, which is no majority")
+    return {"modes": modes, "is_ready": not reasons, "reason": "; ".join(reasons)}
+
+
+def _not_serving(mode: str) -> str:
+    return f"is {mode}" if mode else "does not serve"
 
 
 def units(wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -430,6 +513,44 @@ def units(wanted: Mapping[str, Any]) -> dict[str, Any]:
             "is_settled": bool(settled(show_units(unit))),
         }
     return {"units": found}
+
+
+def steady(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Say whether every unit runs, and every address in ``answering`` accepts connections.
+
+    One reading says little of a program that crashes as it starts, which systemd starts again and again: several in a
+    row do, and its count of restarts.
+    """
+    reasons, is_hopeless = [], False
+    for unit in wanted["units"]:
+        state = unit_state(unit)
+        if (found := f"{state.get('ActiveState', '')}/{state.get('SubState', '')}") != "active/running":
+            again = int(state.get("NRestarts") or 0)
+            reasons.append(
+                f"{unit} is {found}" + (f", and systemd has started it again {again} times" if again else "")
+            )
+            is_hopeless = is_hopeless or state.get("ActiveState") == "failed"
+    reasons += [f"nothing answers at {address}" for address in wanted.get("answering", []) if not answers(address)]
+    return {"is_ready": not reasons, "is_hopeless": is_hopeless, "reason": "; ".join(reasons)}
+
+
+def answers(address: str) -> bool:
+    """Say whether something on this host accepts connections at HOST:PORT, where it may listen on every address."""
+    name, _, port = address.rpartition(":")
+    name = {"0.0.0.0": "127.0.0.1", "[::]": "::1"}.get(name, name.strip("[]"))
+    try:
+        socket.create_connection((name, int(port)), ANSWER_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def with_journal(reading: dict[str, Any], units: Sequence[str]) -> dict[str, Any]:
+    """Return the end of a wait for *units*, with the last lines of their journals if they did not get well."""
+    if reading["is_well"]:
+        return reading
+    _, lines = run("journalctl", "--no-pager", "--lines=20", *(f"--unit={unit}" for unit in units))
+    return {**reading, "journal": lines.splitlines()}
 
 
 def wait(read: Callable[[Mapping[str, Any]], dict[str, Any]], wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -467,6 +588,8 @@ VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "units": units,
     "brokers": lambda wanted: wait(brokers, wanted),
     "zookeeper": lambda wanted: wait(zookeeper, wanted),
+    "ensemble": lambda wanted: wait(ensemble, wanted),
+    "steady": lambda wanted: with_journal(wait(steady, wanted), wanted["units"]),
 }
 
 

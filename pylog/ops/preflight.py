@@ -8,7 +8,7 @@ import difflib
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -504,8 +504,14 @@ def _replaces(host: Host, entry: Mapping[str, Any]) -> bool:
 
 
 def clocks(hosts: Iterable[Host]) -> Iterator[Finding]:
-    """Find clocks far from the others': record timestamps and retention follow them."""
-    times = {host.name: int(host.facts["clock_ms"]) for host in hosts if host.facts}
+    """Find clocks far from the others': record timestamps and retention follow them.
+
+    Each is compared with the control machine's at the time when that host was asked: many hosts are read one after the
+    other, minutes apart.
+    """
+    times = {
+        host.name: int(host.facts["clock_ms"]) - int(host.facts.get("asked_ms", 0)) for host in hosts if host.facts
+    }
     middle = sorted(times.values())[len(times) // 2] if times else 0
     for name, time_ms in times.items():
         if abs(time_ms - middle) > MAX_CLOCK_SKEW_MS:
@@ -551,6 +557,27 @@ def table(findings: Iterable[Finding]) -> list[str]:
     return aligned(("host", "check", "found", "wanted", "remedy"), [astuple(finding) for finding in findings])
 
 
+def absent(away: Collection[str], hosts: Collection[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find hosts said to be away that are none of the inventory's, and ensembles that have no majority without them."""
+    names = {host.name for host in hosts}
+    for name in sorted(set(away) - names):
+        yield Finding("all", "away", name, "hosts of the inventory, with commas between them", "correct -e away")
+    places = {host.name: host.datacenter for host in hosts}
+    for place in sorted({places.get(name, "") for name in away} - {""}):
+        members = [name for name in groups.get("pylog_zookeeper", ()) if places.get(name) == place]
+        gone = [name for name in members if name in away]
+        if gone and 2 * len(gone) >= len(members):
+            found = f"{', '.join(gone)} of {len(members)} ZooKeeper servers"
+            yield Finding("all", "away", found, "a majority that is there", "bring one of them back")
+
+
+def notes(question: Mapping[str, Any]) -> list[Finding]:
+    """Return a row for each host that is away: nothing of it is judged but the inventory."""
+    remedy = "once it is back, run again without -e away"
+    known = set(question.get("away", ())) & question["hosts"].keys()
+    return [Finding(name, "away", "as -e away says", "not asked, counted as lost", remedy) for name in sorted(known)]
+
+
 def host_of(name: str, variables: Mapping[str, Any]) -> Host:
     """Return a host from Ansible's ``hostvars``, among which the role registered what the host said of itself."""
     reading = variables.get("__preflight_reading") or {}
@@ -572,7 +599,7 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
 
     Args:
         question: ``groups``: name -> hosts; ``hosts``: name -> variables, of the control machine as ``localhost`` too;
-            ``files``: names of its files of `group_vars`.
+            ``files``: names of its files of `group_vars`; ``away``: hosts that are in repair.
         roles: directory of the roles, for their specifications.
     """
     groups = question["groups"]
@@ -582,6 +609,7 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
     specs = load_specs(roles)
     around = [*control_machine(question["hosts"].get("localhost", {}), groups)]
     around += stray_files(question.get("files", ()), groups)
+    around += absent(question.get("away", ()), hosts, groups)
     return sorted(around) + check_inventory(hosts, groups, specs, names) + check_hosts(hosts, groups, specs)
 
 
@@ -595,6 +623,8 @@ def group_files(sources: Iterable[str]) -> list[str]:
 def verdict(question: Mapping[str, Any], roles: Path) -> dict[str, Any]:
     """Return the lines of the table of findings, none where all is well, and the addresses of all hosts.
 
+    Hosts that are away have a row of their own, which stops nobody.
+
     Args:
         question: as `judge` takes it, with ``sources``, the paths of the inventories, in the place of ``files``.
         roles: directory of the roles.
@@ -602,5 +632,6 @@ def verdict(question: Mapping[str, Any], roles: Path) -> dict[str, Any]:
     findings = judge({**question, "files": group_files(question["sources"])}, roles)
     return {
         "table": table(findings) if findings else [],
+        "notes": table(found) if (found := notes(question)) else [],
         "addresses": addresses(question["hosts"], load_specs(roles)),
     }

@@ -4,12 +4,14 @@ The decision compares what a process says it started with against what it should
 that died between writing a file and restarting loses no restart, and a second run restarts nothing.  Readings come from
 `pylog.ops.host`, what is wanted from the roles.
 
-    python -m pylog.ops.restart plan    {"readings", "desired", "datacenters"} on stdin: the steps and the blockers
-    python -m pylog.ops.restart next    {"steps", "finished", "controllers"} on stdin: the step whose turn it is
+The plays ask through the filters of `plugins/filter/rolls.py`::
+
+    plan      {"readings", "desired", "datacenters"}   the steps and the blockers
+    next      {"steps", "finished", "controllers"}     the step whose turn it is
+    verdict   {"id", "brokers", "evidence"}            whether a step passed, goes back, or holds
 """
 
-import json
-import sys
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -33,6 +35,18 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"
     STOPPED = "stopped"
     ASKED = "asked"
+
+
+class Outcome(StrEnum):
+    """How a step ends.
+
+    `HOLD` is for a broker that is not to blame, or about which nothing is known: it stays as it is, the roll stops, and
+    a later run gates it.  Going back would stop it, which others may not survive just then.
+    """
+
+    PASSED = "passed"
+    BACK = "back"
+    HOLD = "hold"
 
 
 class Action(StrEnum):
@@ -76,6 +90,33 @@ class Step:
     kinds: tuple[Kind, ...]
     is_well: bool
     expected_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a step ends, and why, for people."""
+
+    outcome: Outcome
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What was seen at the end of a step's waiting.
+
+    Attributes:
+        is_reached: whether every task of the step reached the host.
+        refused: why the restart was refused before anything was touched; empty if it was not.
+        is_passed: whether the gate was passed.
+        reading: what `pylog.ops.host` read of the broker at the end; None where it could not be read.
+        view: what ``pylog cluster health`` said, asked from another broker's host; empty where nobody said anything.
+    """
+
+    is_reached: bool
+    refused: str = ""
+    is_passed: bool = False
+    reading: Mapping[str, Any] | None = None
+    view: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +253,80 @@ def next_step(
     return (others or here)[0]
 
 
+CRASHES = 3
+"""Starts by systemd after which a broker that is not ready counts as one that cannot run."""
+
+
+def serves_nothing(reading: Mapping[str, Any]) -> str:
+    """Return why a broker cannot serve anybody; empty if it runs and answers."""
+    if not reading["is_active"] or reading.get("is_off"):
+        return f"its process does not run: {reading['reason']}"
+    if reading.get("restarts", 0) >= CRASHES and not reading["is_ready"]:
+        return f"systemd has started it again {reading['restarts']} times: {reading['reason']}"
+    if not reading.get("status"):
+        return f"its process does not answer: {reading['reason']}"
+    return ""
+
+
+def faults_of_others(broker_id: int, brokers: Iterable[int], view: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the cluster that restarting *broker_id* could not mend.
+
+    Args:
+        broker_id: the broker whose step it is.
+        brokers: ids of all brokers that should be there.
+        view: a report of ``pylog cluster health``.
+    """
+    others = {*brokers} - {broker_id}
+    if missing := sorted(others - {*view.get("brokers", ())}):
+        yield f"not registered: broker {', '.join(map(str, missing))}"
+    for problem in view.get("problems", ()):
+        said = f"{problem['subject']}: {problem['detail']}"
+        match problem["kind"]:
+            case "broker_silent" if problem["subject"] != f"broker {broker_id}":
+                yield said
+            case "no_controller" | "unreachable" | "refused":
+                yield said
+            case "no_leader" if numbers_after("replicas", problem["detail"]) - {broker_id}:
+                yield said
+            case "not_in_sync":
+                replicas, in_sync = (numbers_after(word, problem["detail"]) for word in ("replicas", "in sync"))
+                # Where it is in sync and others are not, it may be the only one that has what they lack.
+                if replicas - in_sync - {broker_id}:
+                    yield said
+
+
+def numbers_after(word: str, detail: str) -> set[int]:
+    """Return the broker ids that a problem's detail lists after *word*."""
+    found = re.search(rf"\b{word} ([\d,]+)", detail)
+    return {int(number) for number in found[1].split(",") if number} if found else set()
+
+
+def verdict(broker_id: int, brokers: Sequence[int], evidence: Evidence) -> Verdict:
+    """Decide how the step of *broker_id* ends.
+
+    A broker that serves nothing goes back whatever is wrong with others: nobody loses anything by it, and what ran
+    before may serve.  One that runs goes back only when nothing else is wrong.
+    """
+    if not evidence.is_reached:
+        return Verdict(Outcome.HOLD, "its host could not be reached any more")
+    if evidence.refused:
+        return Verdict(Outcome.BACK, evidence.refused)
+    if evidence.is_passed:
+        return Verdict(Outcome.PASSED, "")
+    if evidence.reading is None:
+        return Verdict(Outcome.HOLD, "it could not be read any more")
+    if dead := serves_nothing(evidence.reading):
+        return Verdict(Outcome.BACK, dead)
+    if len(brokers) > 1:
+        if not evidence.view:
+            return Verdict(Outcome.HOLD, "it runs, and no other broker could be asked what is wrong")
+        if found := list(faults_of_others(broker_id, brokers, evidence.view)):
+            return Verdict(Outcome.HOLD, f"it runs, and others are not well: {'; '.join(found[:3])}")
+    problems = evidence.view.get("problems", [])
+    reason = evidence.reading["reason"] or next((f"{one['subject']}: {one['detail']}" for one in problems), "")
+    return Verdict(Outcome.BACK, reason or "the gate was not passed in time")
+
+
 def answer_plan(question: Mapping[str, Any]) -> dict[str, Any]:
     """Answer `plan`: ``readings`` is host -> what `pylog.ops.host` printed."""
     pairs = [
@@ -229,14 +344,13 @@ def answer_next(question: Mapping[str, Any]) -> dict[str, Any]:
     return dict(next_step(question["steps"], question["finished"], question["controllers"]))
 
 
-VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"plan": answer_plan, "next": answer_next}
+def answer_verdict(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer `verdict`."""
+    return asdict(verdict(question["id"], question["brokers"], Evidence(**question["evidence"])))
 
 
-def main(verb: str) -> int:
-    """Answer one question from stdin as JSON."""
-    print(json.dumps(VERBS[verb](json.load(sys.stdin))))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "plan": answer_plan,
+    "next": answer_next,
+    "verdict": answer_verdict,
+}

@@ -1,20 +1,24 @@
-"""What a roll changes on a host: one program, sent over SSH to the host's own Python, that prints what it did as JSON.
+"""What a roll changes on a host: one program of the standard library that says what it did.
 
-It changes and never waits for a cluster; `pylog.ops.host` does the waiting, `pylog.ops.restart` the deciding.  The
-standard library is all it needs, and every verb may be repeated after it was killed half way::
+It changes and never waits for a cluster; `pylog.ops.host` does the waiting, `pylog.ops.restart` the deciding.  Ansible
+brings it as module `pylog_roll`, because it must take back a release that does not run.  Every verb may be repeated
+after it was killed half way::
 
-    python3 - keep    '{"brokers": [1]}'                                    copy what each process started with
-    python3 - restart '{"broker": 1, "release": "0.1.0-ab", "reasons": []}' point current at the release and restart
-    python3 - back    '{"brokers": [1], "why": "..."}'                      put the copies and their release back
-    python3 - leave   '{"brokers": [1]}'                                    put back where they still run with them
-    python3 - finish  '{"broker": 1}'                                       note that the gate was passed; prune
-    python3 - ask     '{}'                                                  ask for a restart of all that runs now
-    python3 - asked   '{}'                                                  forget that
+    keep    {"names": ["broker-1"], "paths": [...]}  copy what each process started with; say where new files go
+    restart {"name", "release", "files", "reasons", "token"}  put new files and release in place, and restart
+    back    {"names": [...], "why": "..."}           put the copies and their release back
+    finish  {"name"}                                 note that the gate was passed; prune
+    ask     {"of": "brokers"}                        ask for a restart of all that runs now
+    asked   {"of": "brokers"}                        forget that
 
-What it keeps lies under ``/opt/pylog/rolls``, for root alone: ``broker-<id>/`` holds copies of the files and
-``what.json``; ``broker-<id>.json`` is the marker of the last step::
+A name is that of a process: ``broker-<id>`` or ``zookeeper``.  What is kept lies under ``/opt/pylog/rolls``, for root
+alone: ``<name>/`` holds copies of its files and ``what.json``; ``<name>.json`` is the marker of the last step::
 
-    {"state": "restarting" | "done" | "rolled back", "release", "reasons", "files", "began_ms", "took_s", "why"}
+    {"state": "restarting" | "done" | "rolled back", "release", "reasons", "files", "began_ms", "took_s", "why",
+     "token"}
+
+``next/`` is laid out as the host is, and holds the files that a process gets in its own step.  Until then those that it
+runs with stay where they are: a crash, a reboot or a lost connection never starts what no gate has judged.
 """
 
 import contextlib
@@ -23,15 +27,15 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path("/opt/pylog")
-RUN = Path("/run/pylog")
-# Of every broker's files; a copy is found again by its path with dashes for slashes.
+RUN = Path("/run")
+ETC = Path("/etc")
+# Of the files that a process starts with, the one that belongs to a release and moves with its link.
 LOCK = "requirements.lock"
 
 
@@ -54,13 +58,20 @@ def systemctl(*arguments: str, check: bool = True) -> str:
 def rolls() -> Path:
     """Return the directory of what is kept, made if need be."""
     path = ROOT / "rolls"
+    ROOT.mkdir(mode=0o755, exist_ok=True)  # a host with ZooKeeper alone has no release
     path.mkdir(mode=0o700, exist_ok=True)
     return path
 
 
-def unit_of(broker_id: int) -> str:
-    """Return the unit of a broker."""
-    return f"pylog-broker@{broker_id}.service"
+def unit_of(name: str) -> str:
+    """Return the unit of a process."""
+    kind, _, number = name.partition("-")
+    return f"pylog-{kind}@{number}.service" if number else f"pylog-{kind}.service"
+
+
+def record_of(name: str) -> Path:
+    """Return where a process records what it starts with."""
+    return RUN / "pylog" / f"{name}.started" if "-" in name else RUN / f"pylog-{name}" / "started"
 
 
 def now_ms() -> int:
@@ -90,14 +101,24 @@ def sha256(path: Path) -> str:
     return ""
 
 
-def started_with(broker_id: int) -> dict[str, str]:
+def is_active(name: str) -> bool:
+    """Say whether a process runs, or is about to."""
+    return systemctl("is-active", unit_of(name), check=False) in ("active", "activating", "reloading")
+
+
+def started_with(name: str) -> dict[str, str]:
     """Return path -> SHA-256 of what the running process recorded when it started; empty if nothing runs."""
-    if systemctl("is-active", unit_of(broker_id), check=False) != "active":
+    if systemctl("is-active", unit_of(name), check=False) != "active":
         return {}
     with contextlib.suppress(OSError):
-        lines = (RUN / f"broker-{broker_id}.started").read_text().splitlines()
+        lines = record_of(name).read_text().splitlines()
         return {path: digest for digest, path in (line.split(maxsplit=1) for line in lines)}
     return {}
+
+
+def is_ours(path: str) -> bool:
+    """Say whether the deployment writes this file of a process; others come with a release or a Debian package."""
+    return Path(path).is_relative_to(ETC)
 
 
 def current_release() -> str:
@@ -106,11 +127,16 @@ def current_release() -> str:
     return link.readlink().name if link.is_symlink() else ""
 
 
-def point_at(release: str) -> bool:
-    """Make *release* the current one, in one step; say whether it was another."""
+def check_installed(release: str) -> None:
+    """Raise SwapError unless *release* is whole."""
     target = ROOT / "releases" / release
     if not (target / LOCK).exists():
         raise SwapError(f"{target} is not installed: {LOCK} is missing")
+
+
+def point_at(release: str) -> bool:
+    """Make *release* the current one, in one step; say whether it was another."""
+    check_installed(release)
     if current_release() == release:
         return False
     part = ROOT / "current.part"
@@ -121,28 +147,44 @@ def point_at(release: str) -> bool:
 
 
 def keep(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy what each broker's process started with, as long as that is what is installed.
+    """Copy what each process started with, and say below which directory its new files are to be written.
+
+    That is `next` while any of them runs, and nowhere, which is their place itself, while none does.
+    """
+    kept = [name for name in wanted["names"] if keep_one(name)]
+    target = rolls() / "next"
+    shutil.rmtree(target, ignore_errors=True)  # of a run that died, perhaps for another inventory
+    if not any(is_active(name) for name in wanted["names"]):
+        return {"kept": kept, "stage": ""}
+    for path in wanted.get("paths", []):
+        staged(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return {"kept": kept, "stage": str(target)}
+
+
+def staged(path: str) -> Path:
+    """Return where the next version of the file at *path* waits for its step."""
+    return rolls() / "next" / path.lstrip("/")
+
+
+def keep_one(name: str) -> bool:
+    """Copy one process's files, as long as they are what it started with; say whether there was something to copy.
 
     Where an interrupted run has replaced some of it already, the older copy is the right one and stays.
     """
-    return {"kept": [broker_id for broker_id in wanted["brokers"] if keep_one(broker_id)]}
-
-
-def keep_one(broker_id: int) -> bool:
-    """Copy one broker's files; say whether there was something to copy."""
-    started = started_with(broker_id)
-    if not started or any(sha256(Path(path)) != digest for path, digest in started.items()):
+    started = started_with(name)
+    judged = {path: digest for path, digest in started.items() if is_ours(path) or Path(path).name == LOCK}
+    if not started or any(sha256(Path(path)) != digest for path, digest in judged.items()):
         return False
-    target = rolls() / f"broker-{broker_id}"
-    if read(target / "what.json") == {"release": current_release(), "files": started}:
+    release = current_release() if any(Path(path).name == LOCK for path in started) else ""
+    target = rolls() / name
+    if read(target / "what.json") == {"release": release, "files": started}:
         return False
-    part = rolls() / f"broker-{broker_id}.part"
+    part = rolls() / f"{name}.part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
-    for path in map(Path, started):
-        if path.name != LOCK:
-            copy(path, part / path.name)
-    write(part / "what.json", {"release": current_release(), "files": started})
+    for path in map(Path, filter(is_ours, started)):
+        copy(path, part / path.name)
+    write(part / "what.json", {"release": release, "files": started})
     shutil.rmtree(target, ignore_errors=True)
     part.replace(target)
     return True
@@ -158,57 +200,84 @@ def copy(source: Path, target: Path) -> None:
 
 
 def restart(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Stop one broker, which hands over what it leads, and start it on the wanted release; do not wait for it."""
-    broker_id, began_ms = wanted["broker"], now_ms()
-    marker = rolls() / f"broker-{broker_id}.json"
-    release = wanted.get("release") or current_release()
-    note = {"state": "restarting", "release": release, "reasons": wanted["reasons"], "began_ms": began_ms}
+    """Give one process its new files and release, stop it, which hands over what it leads, and start it.
+
+    Does not wait for it.  A repetition with the same token, after a lost connection, leaves a process alone that this
+    step has already started.
+
+    Raises:
+        SwapError: a file or the release is not there; nothing was touched.
+    """
+    name, token, began_ms = wanted["name"], wanted.get("token", ""), now_ms()
+    marker = rolls() / f"{name}.json"
+    before = read(marker)
+    if token and (before.get("state"), before.get("token")) == ("restarting", token) and is_new(name, before):
+        return before
+    release = wanted.get("release") or ""
+    moves = list(prepared(name, wanted.get("files") or {}))
+    note = {"state": "restarting", "release": release or current_release(), "reasons": wanted["reasons"],
+            "began_ms": began_ms, "token": token}  # fmt: skip
+    if release:
+        check_installed(release)
     write(marker, note)
-    swapped = point_at(release)
+    swapped = bool(release) and point_at(release)
+    for source, target in moves:
+        copy(source, target)
     systemctl("daemon-reload")
     # Both halves apart: a restart that is awaited would wait as long as the unit allows, not as long as the gate does.
-    systemctl("stop", unit_of(broker_id))
+    systemctl("stop", unit_of(name))
     stopped_ms = now_ms()
-    systemctl("reset-failed", unit_of(broker_id), check=False)
-    systemctl("start", "--no-block", unit_of(broker_id))
+    systemctl("reset-failed", unit_of(name), check=False)
+    systemctl("start", "--no-block", unit_of(name))
     return {**note, "swapped": swapped, "stop_ms": stopped_ms - began_ms}
 
 
+def is_new(name: str, note: Mapping[str, Any]) -> bool:
+    """Say whether a process has been started since the step of *note* began."""
+    with contextlib.suppress(OSError):
+        return is_active(name) and record_of(name).stat().st_mtime * 1000 >= note["began_ms"]
+    return False
+
+
+def prepared(name: str, files: Mapping[str, str]) -> Iterator[tuple[Path, Path]]:
+    """Yield from where to where a process's new files are to be copied.
+
+    Args:
+        name: the process; files of other brokers on the host wait for their own step.
+        files: path -> SHA-256 of all that is wanted on the host.
+
+    Raises:
+        SwapError: a file that differs is not prepared.
+    """
+    for path, digest in files.items():
+        is_anothers = Path(path).name.startswith("broker-") and Path(path).stem != name
+        if not is_ours(path) or is_anothers or sha256(Path(path)) == digest:
+            continue
+        if sha256(staged(path)) != digest:
+            raise SwapError(f"{path} differs from what is wanted, and {staged(path)} is not that either; run again")
+        yield staged(path), Path(path)
+
+
 def back(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Put back what the host's brokers ran with before, and restart those that run anything else."""
+    """Put back what the host's processes ran with before, and restart those that run anything else."""
     restored: list[str] = []
-    restarted: list[int] = []
-    kept = {broker_id: rolls() / f"broker-{broker_id}" for broker_id in wanted["brokers"]}
+    restarted: list[str] = []
+    kept = {name: rolls() / name for name in wanted["names"]}
     for directory in kept.values():
         if what := read(directory / "what.json"):
             restored += restore(directory, what)
     systemctl("daemon-reload")
-    for broker_id, directory in kept.items():
+    for name, directory in kept.items():
         files = read(directory / "what.json").get("files", {})
-        if files and started_with(broker_id) == files:
+        if files and started_with(name) == files:
             continue
         note = {"state": "rolled back", "release": current_release(), "why": wanted["why"], "began_ms": now_ms()}
-        write(rolls() / f"broker-{broker_id}.json", note)
-        systemctl("stop", unit_of(broker_id), check=False)
-        systemctl("reset-failed", unit_of(broker_id), check=False)
-        systemctl("start", "--no-block", unit_of(broker_id))
-        restarted.append(broker_id)
+        write(rolls() / f"{name}.json", note)
+        systemctl("stop", unit_of(name), check=False)
+        systemctl("reset-failed", unit_of(name), check=False)
+        systemctl("start", "--no-block", unit_of(name))
+        restarted.append(name)
     return {"restored": restored, "restarted": restarted, "release": current_release()}
-
-
-def leave(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Put the copies back under brokers that still run with them; restart nothing.
-
-    After a roll that stopped elsewhere, a crash here must not start what did not pass there.
-    """
-    restored: list[str] = []
-    for directory in (rolls() / f"broker-{broker_id}" for broker_id in wanted["brokers"]):
-        what = read(directory / "what.json")
-        if what and started_with(int(directory.name.removeprefix("broker-"))) == what["files"]:
-            restored += restore(directory, what)
-    if restored:
-        systemctl("daemon-reload")
-    return {"restored": restored}
 
 
 def restore(directory: Path, what: Mapping[str, Any]) -> Iterator[str]:
@@ -216,17 +285,17 @@ def restore(directory: Path, what: Mapping[str, Any]) -> Iterator[str]:
     if what["release"] and point_at(what["release"]):
         yield f"release {what['release']}"
     for path, digest in what["files"].items():
-        if Path(path).name != LOCK and sha256(Path(path)) != digest:
+        if is_ours(path) and sha256(Path(path)) != digest:
             copy(directory / Path(path).name, Path(path))
             yield path
 
 
 def finish(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Note that a broker passed its gate, and remove releases that nothing runs or could go back to."""
-    marker = rolls() / f"broker-{wanted['broker']}.json"
+    """Note that a process passed its gate, and remove releases that nothing runs or could go back to."""
+    marker = rolls() / f"{wanted['name']}.json"
     note = read(marker)
     took_s = round((now_ms() - note.get("began_ms", now_ms())) / 1000)
-    note |= {"state": "done", "files": started_with(wanted["broker"]), "took_s": took_s}
+    note |= {"state": "done", "files": started_with(wanted["name"]), "took_s": took_s}
     write(marker, note)
     pruned = list(prune())
     return {"took_s": took_s, "pruned": pruned, "changed": bool(pruned)}
@@ -234,6 +303,8 @@ def finish(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 def prune() -> Iterator[str]:
     """Remove releases, and bases below them, that are neither current nor kept nor newer than current."""
+    if not current_release():
+        return
     what = [read(path) for path in rolls().glob("broker-*/what.json")]
     wanted = {current_release(), *(one.get("release", "") for one in what)}
     installed = sorted(path for path in (ROOT / "releases").iterdir() if path.is_dir())
@@ -257,37 +328,29 @@ def base_lines() -> Iterator[str]:
 
 
 def ask(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask for a restart of every broker that runs now, unless an earlier roll still asks."""
-    path = rolls() / "asked"
+    """Ask for a restart of all that runs now, unless an earlier roll still asks."""
+    path = rolls() / f"asked-{wanted['of']}"
     if not path.exists():
         write(path, now_ms())
-    return {"asked_ms": json.loads(path.read_text())}
+    return {"asked_ms": json.loads(path.read_text()), "changed": True}
 
 
 def asked(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Forget that a restart was asked for: every broker has had it."""
-    (rolls() / "asked").unlink(missing_ok=True)
-    return {}
+    """Forget that a restart was asked for: everything has had it."""
+    path = rolls() / f"asked-{wanted['of']}"
+    was_there = path.exists()
+    path.unlink(missing_ok=True)
+    return {"changed": was_there}
 
 
-CHANGING = ("restart", "back", "leave")
-"""Verbs that change what runs or what would run; the others keep notes, and say ``changed`` where that matters."""
+CHANGING = ("restart", "back")
+"""Verbs that change what runs; the others keep notes, and say ``changed`` where that matters."""
 
 VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "keep": keep, "restart": restart, "back": back, "leave": leave, "finish": finish, "ask": ask, "asked": asked,
-}  # fmt: skip
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Carry out one verb; exit 1 with a message when the host is not as it must be."""
-    verb, wanted = arguments
-    try:
-        print(json.dumps(VERBS[verb](json.loads(wanted)), sort_keys=True))
-    except (SwapError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    "keep": keep,
+    "restart": restart,
+    "back": back,
+    "finish": finish,
+    "ask": ask,
+    "asked": asked,
+}

@@ -171,6 +171,37 @@ def interrupt(name: str, extra: Mapping[str, Any], at: str) -> None:
     raise AssertionError(f"{name} ended without saying {at!r}:\n{''.join(said[-60:])}")
 
 
+def during(name: str, extra: Mapping[str, Any], at: str, act: Callable[[str], None]) -> tuple[int, str]:
+    """Run a playbook to its end, call *act* once with the first line that matches *at*; return exit code and output."""
+    run = subprocess.Popen(
+        command(name, extra), cwd=ROOT, env=environment(), start_new_session=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert run.stdout is not None
+    said, has_acted = [], False
+    try:
+        for line in run.stdout:
+            said.append(line)
+            if not has_acted and re.search(at, line):
+                has_acted = True
+                act(line)
+        code = run.wait()
+    finally:
+        kill_tree(run)
+        run.stdout.close()
+        print(f"{name}:\n{''.join(said[-80:])}")
+    assert has_acted, f"{name} ended with {code} without saying {at!r}"
+    assert leaked("".join(said)) == []
+    return code, "".join(said)
+
+
+def inside(host: str, script: str) -> str:
+    """Run *script* on a host without SSH, which it may cut or bring back."""
+    container = json.loads(HOSTS_FILE.read_text())["hosts"][host]["container"]
+    done = subprocess.run(["podman", "exec", container, "sh", "-c", script], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
 def fill(topic: str, mib: int) -> None:
     """Unless it is there, make a topic of 12 partitions with the usual replicas, and put so much into it."""
     if topic in {row["name"] for row in said("topic", "list")}:

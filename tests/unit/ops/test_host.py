@@ -3,6 +3,7 @@
 import hashlib
 import http.server
 import json
+import socket
 import socketserver
 import threading
 import time
@@ -212,3 +213,83 @@ def test_addresses_are_those_of_every_link() -> None:
 def test_ports_of_ssh_are_what_sshd_says_or_its_default() -> None:
     assert host.ssh_ports("usepam yes\nport 2222\nport 22\n") == [22, 2222]
     assert host.ssh_ports("") == [22]
+
+
+def server(mode: str, synced: int = 0) -> dict[str, str]:
+    return {"zk_server_state": mode} | ({"zk_synced_followers": str(synced)} if mode == "leader" else {})
+
+
+THREE = {"zk1": server("follower"), "zk2": server("leader", 2), "zk3": server("follower")}
+
+
+@pytest.mark.parametrize(
+    ("found", "size", "reason"),
+    [
+        (THREE, 3, ""),
+        (THREE | {"zk3": {}}, 3, "zk3 does not serve"),
+        (THREE | {"zk2": server("leader", 1)}, 3, "1 synced followers, wanted 2"),
+        (THREE | {"zk1": server("standalone")}, 3, "zk1 is standalone"),
+        (THREE | {"zk1": server("leader", 1)}, 3, "2 leaders, wanted 1"),
+        ({"zk1": server("follower"), "zk2": server("leader", 1)}, 3, ""),
+        ({"zk2": server("leader", 0)}, 3, "1 of 3 servers are there, which is no majority"),
+        ({"zk1": server("standalone")}, 1, ""),
+        ({"zk1": {}}, 1, "zk1 does not serve"),
+    ],
+)
+def test_an_ensemble_is_well_when_every_server_that_is_not_away_follows_one_leader(
+    found: dict[str, dict[str, str]], size: int, reason: str
+) -> None:
+    judged = host.judge_ensemble(found, size)
+    assert judged["is_ready"] == (not reason)
+    assert reason in judged["reason"]
+
+
+def test_a_server_outside_of_the_limit_is_asked_over_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def answer(word: str, port: int, name: str = "localhost") -> str:
+        asked.append((word, name, port))
+        return "zk_server_state\tleader\nzk_synced_followers\t1\n" if name == "a" else "zk_server_state\tfollower\n"
+
+    monkeypatch.setattr(host, "four_letters", answer)
+    servers = {"zk1": "a:2181", "zk2": "[fd00::2]:2181", "zk3": "c:2181"}
+    assert host.ensemble({"servers": servers, "away": ["zk3"]})["is_ready"]
+    assert asked == [("mntr", "a", 2181), ("mntr", "fd00::2", 2181)]
+
+
+def test_a_unit_that_crashes_as_it_starts_is_not_steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {
+        "pylog-mirror.service": {"ActiveState": "activating", "SubState": "auto-restart", "NRestarts": "3"},
+        "pylog-ship.service": {"ActiveState": "active", "SubState": "running", "NRestarts": "0"},
+    }
+    monkeypatch.setattr(host, "unit_state", states.__getitem__)
+    assert host.steady({"units": ["pylog-ship.service"]}) == {"is_ready": True, "is_hopeless": False, "reason": ""}
+    found = host.steady({"units": list(states)})
+    assert (found["is_ready"], found["is_hopeless"]) == (False, False), "what it needs may come yet"
+    assert found["reason"] == (
+        "pylog-mirror.service is activating/auto-restart, and systemd has started it again 3 times"
+    )
+
+
+def test_a_unit_is_steady_only_when_its_port_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "unit_state", lambda _: {"ActiveState": "active", "SubState": "running"})
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"0.0.0.0:{listener.getsockname()[1]}"
+        assert host.steady({"units": ["a"], "answering": [address]})["is_ready"]
+    assert host.steady({"units": ["a"], "answering": [address]})["reason"] == f"nothing answers at {address}"
+
+
+def test_the_kernel_says_what_is_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = tmp_path / "kernel" / "mm" / "transparent_hugepage"
+    disk = tmp_path / "devices" / "vdb"
+    for directory in (pages, disk / "queue", disk / "vdb1", tmp_path / "class" / "block"):
+        directory.mkdir(parents=True)
+    (pages / "enabled").write_text("always [madvise] never\n")
+    (disk / "queue" / "read_ahead_kb").write_text("128\n")
+    (disk / "queue" / "scheduler").write_text("none [mq-deadline]\n")
+    for name, target in (("vdb", disk), ("vdb1", disk / "vdb1")):
+        (tmp_path / "class" / "block" / name).symlink_to(target)
+    monkeypatch.setattr(host, "SYS", tmp_path)
+    queue = {"read_ahead_kib": "128", "io_scheduler": "mq-deadline"}
+    found = host.kernel(["/dev/vdb", "/dev/vdb1", "/dev/nothing"])
+    assert found == {"hugepages": "madvise", "queues": {"/dev/vdb": queue, "/dev/vdb1": queue}}

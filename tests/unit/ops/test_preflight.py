@@ -10,8 +10,10 @@ from pylog.ops.preflight import (
     DEFAULT_FACTOR,
     Finding,
     Host,
+    absent,
     check_hosts,
     check_inventory,
+    clocks,
     group_files,
     load_specs,
     table,
@@ -242,3 +244,29 @@ def test_the_verdict_has_the_table_or_the_addresses() -> None:
 
 def test_a_file_of_group_vars_is_taken_with_its_ending_or_as_a_directory() -> None:
     assert group_files([str(ROOT / "inventories/example/hosts.yml")]) == ["all", "live", "offline", "servers"]
+
+
+def test_a_host_that_is_away_has_a_row_and_stops_nobody() -> None:
+    hosts = {f"h{n}": variables(n) | ({"__preflight_reading": {"answer": facts()}} if n < 3 else {}) for n in (1, 2, 3)}
+    question = {"groups": GROUPS | {"all": list(hosts)}, "hosts": hosts, "sources": ["/no/hosts.yml"], "away": ["h3"]}
+    found = verdict(question, ROOT / "roles")
+    assert found["table"] == []
+    assert found["notes"][1].split()[:2] == ["h3", "away"]
+
+
+def test_away_names_hosts_of_the_inventory_and_leaves_a_majority() -> None:
+    hosts = [Host(name=f"h{n}", variables=variables(n)) for n in (1, 2, 3)]
+    assert list(absent(["h3"], hosts, GROUPS)) == []
+    assert [found.found for found in absent(["h9"], hosts, GROUPS)] == ["h9"]
+    assert [found.found for found in absent(["h1", "h3"], hosts, GROUPS)] == ["h1, h3 of 3 ZooKeeper servers"]
+
+
+def test_hosts_that_are_read_minutes_apart_have_the_same_clock() -> None:
+    def host(number: int, clock_ms: int, asked_ms: int) -> Host:
+        return Host(name=f"h{number}", variables={}, facts=facts(clock_ms=clock_ms, asked_ms=asked_ms))
+
+    minute_ms = 60_000
+    hosts = [host(n, 1_000_000 + n * minute_ms + 700, 1_000_000 + n * minute_ms) for n in range(60)]
+    assert list(clocks(hosts)) == []
+    [found] = clocks([*hosts, host(99, 1_000_000 + 40_000, 1_000_000)])
+    assert (found.host, found.found) == ("h99", "+39 s from the others")

@@ -1,16 +1,12 @@
 """The restart decision: a table of what runs against what is wanted."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pylog.ops.restart import Action, Desired, Kind, Plan, next_step, plan
+from pylog.ops.restart import VERBS, Action, Desired, Evidence, Kind, Plan, next_step, plan, verdict
 
-ROOT = Path(__file__).resolve().parents[3]
 CONFIG, UNIT = "/etc/pylog/broker-1.yml", "/etc/systemd/system/pylog-broker@.service"
 LOCK, SECRET = "/opt/pylog/current/requirements.lock", "/etc/pylog/cluster.secret"
 STARTED = {CONFIG: "c0", UNIT: "u0", LOCK: "l0", SECRET: "s0"}
@@ -188,13 +184,88 @@ def test_an_unwell_controller_still_goes_before_those_that_are_well() -> None:
     assert next_step(steps, [], {"a": 1})["host"] == "h1"
 
 
-def test_the_program_answers_in_json() -> None:
+WELL = {"brokers": [1, 2, 3], "controller_id": 3, "problems": []}
+
+
+def view(*problems: tuple[str, str, str], brokers: tuple[int, ...] = (1, 2, 3)) -> dict[str, Any]:
+    keys = ("kind", "subject", "detail")
+    return {"brokers": list(brokers), "problems": [dict(zip(keys, problem, strict=True)) for problem in problems]}
+
+
+BEHIND = ("not_in_sync", "t-0", "in sync 2,3, replicas 1,2,3")
+RUNS = broker(1, is_ready=False, reason="1 partitions not in sync, first t-0")
+CRASHES = RUNS | {"restarts": 3, "reason": "the admin socket does not answer"}
+OFF = RUNS | {"is_active": False, "is_off": True, "reason": "it is failed, and nothing starts it"}
+SILENT = RUNS | {"status": None, "reason": "the admin socket does not answer"}
+OTHER_DEAD = view(BEHIND, ("no_leader", "u-0", "no leader; replicas 2"), brokers=(1, 3))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "outcome", "why"),
+    [
+        pytest.param(Evidence(is_reached=True, is_passed=True), "passed", "", id="gate passed"),
+        pytest.param(Evidence(is_reached=True, reading=RUNS, view=view(BEHIND)), "back", "t-0", id="only it lacks"),
+        pytest.param(Evidence(is_reached=True, reading=RUNS, view=OTHER_DEAD), "hold", "broker 2", id="one is dead"),
+        pytest.param(
+            Evidence(is_reached=True, reading=broker(1), view=view(brokers=(1, 3))), "hold", "broker 2",
+            id="it is well and another is dead",
+        ),
+        pytest.param(
+            Evidence(is_reached=True, reading=RUNS, view=view(("broker_silent", "broker 2", "does not answer"))),
+            "hold", "broker 2", id="another hangs",
+        ),
+        pytest.param(
+            Evidence(is_reached=True, reading=RUNS, view=view(("broker_silent", "broker 1", "does not answer"))),
+            "back", "", id="it hangs",
+        ),
+        pytest.param(
+            Evidence(is_reached=True, reading=RUNS, view=view(("not_in_sync", "t-0", "in sync 1, replicas 1,2,3"))),
+            "hold", "t-0", id="it has what others lack",
+        ),
+        pytest.param(
+            Evidence(is_reached=True, reading=RUNS, view=view(("no_leader", "t-0", "no leader; replicas 1"))),
+            "back", "", id="its only copy",
+        ),
+        pytest.param(
+            Evidence(is_reached=True, reading=RUNS, view=view(("no_controller", "cluster", "controller is -1"))),
+            "hold", "controller", id="no controller",
+        ),
+        pytest.param(
+            Evidence(is_reached=True, reading=RUNS, view=view(("unreachable", "cluster", "x"), brokers=())),
+            "hold", "not registered", id="nobody answers",
+        ),
+        pytest.param(Evidence(is_reached=True, reading=RUNS), "hold", "no other broker", id="nobody could be asked"),
+        pytest.param(Evidence(is_reached=False, reading=CRASHES), "hold", "reached", id="its host is lost"),
+        pytest.param(Evidence(is_reached=True), "hold", "read", id="it cannot be read"),
+        pytest.param(Evidence(is_reached=True, refused="1-c is not installed"), "back", "1-c", id="restart refused"),
+        pytest.param(Evidence(is_reached=True, reading=CRASHES, view=WELL), "back", "3 times", id="it crashes"),
+        pytest.param(
+            Evidence(is_reached=True, reading=CRASHES, view=OTHER_DEAD), "back", "3 times",
+            id="it crashes and another is dead: nobody loses anything",
+        ),
+        pytest.param(Evidence(is_reached=True, reading=OFF, view=OTHER_DEAD), "back", "does not run", id="it is off"),
+        pytest.param(Evidence(is_reached=True, reading=SILENT, view=WELL), "back", "answer", id="it never answered"),
+    ],
+)  # fmt: skip
+def test_a_step_goes_back_only_where_nobody_loses_by_it(evidence: Evidence, outcome: str, why: str) -> None:
+    found = verdict(1, [1, 2, 3], evidence)
+    assert (found.outcome, why in found.why) == (outcome, True), found
+
+
+def test_a_cluster_of_one_broker_has_nobody_else_to_blame() -> None:
+    assert verdict(1, [1], Evidence(is_reached=True, reading=RUNS)).outcome == "back"
+
+
+def test_a_broker_that_is_away_is_not_missed() -> None:
+    found = verdict(1, [1, 3], Evidence(is_reached=True, reading=RUNS, view=view(BEHIND, brokers=(1, 3))))
+    assert found.outcome == "back"
+
+
+def test_an_answer_is_json() -> None:
     question = {
         "readings": {"h1": {"brokers": [broker(current="x")]}, "h2": zookeeper(1, "leader")},
         "desired": {"h1": {"files": STARTED, "release": "0.1.0-a"}},
         "datacenters": {"h1": "live"},
     }
-    command = [sys.executable, "-m", "pylog.ops.restart", "plan"]
-    done = subprocess.run(command, cwd=ROOT, input=json.dumps(question), capture_output=True, text=True, check=True)
-    answer = json.loads(done.stdout)
+    answer = json.loads(json.dumps(VERBS["plan"](question)))
     assert (answer["expected_s"], answer["steps"][0]["kinds"]) == (20, ["release"])

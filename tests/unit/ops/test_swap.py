@@ -29,7 +29,7 @@ class Machine:
         self.lock = path / "opt" / "current" / "requirements.lock"
         self.log = path / "systemctl.log"
         self.state = path / "state"
-        for directory in ("etc", "opt/releases", "opt/bases", "run", "state", "bin"):
+        for directory in ("etc", "opt/releases", "opt/bases", "run/pylog", "state", "bin"):
             (path / directory).mkdir(parents=True)
         program = path / "bin" / "systemctl"
         program.write_text(SYSTEMCTL.format(log=self.log, state=self.state))
@@ -59,8 +59,14 @@ class Machine:
     def start(self) -> None:
         """Be systemd: run the broker and record what it starts with."""
         lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}" for path in (self.config, self.lock)]
-        (self.path / "run" / "broker-1.started").write_text("\n".join(lines) + "\n")
+        (self.path / "run" / "pylog" / "broker-1.started").write_text("\n".join(lines) + "\n")
         (self.state / "pylog-broker@1.service").write_text("active\n")
+
+    def stage(self, text: str) -> dict[str, str]:
+        """Be the role: write the broker's next configuration where `keep` says, and return what is wanted."""
+        target = Path(swap.keep(ALL | {"paths": [str(self.config)]})["stage"] + str(self.config))
+        target.write_text(text)
+        return {str(self.config): hashlib.sha256(text.encode()).hexdigest()}
 
     def marker(self) -> dict[str, object]:
         found: dict[str, object] = json.loads((self.path / "opt" / "rolls" / "broker-1.json").read_text())
@@ -75,12 +81,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine(tmp_path)
     monkeypatch.setattr(swap, "ROOT", tmp_path / "opt")
     monkeypatch.setattr(swap, "RUN", tmp_path / "run")
+    monkeypatch.setattr(swap, "ETC", tmp_path / "etc")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     return found
 
 
-ALL = {"brokers": [1]}
-WANTED = {"broker": 1, "release": "1-b", "reasons": ["because"]}
+ALL = {"names": ["broker-1"]}
+WANTED = {"name": "broker-1", "release": "1-b", "reasons": ["because"]}
 
 
 def test_a_restart_moves_the_link_and_starts_without_waiting(machine: Machine) -> None:
@@ -101,13 +108,67 @@ def test_a_release_that_is_not_whole_is_refused_before_anything_stops(machine: M
     assert not machine.log.exists()
 
 
+def test_new_files_come_with_the_restart_and_not_before(machine: Machine) -> None:
+    files = machine.stage("a: 2\n")
+    assert machine.config.read_text() == "a: 1\n", "a crash now must start what ran before"
+    swap.restart(WANTED | {"files": files})
+    assert machine.config.read_text() == "a: 2\n"
+
+
+def test_a_broker_that_does_not_run_gets_its_files_at_once(machine: Machine) -> None:
+    (machine.state / "pylog-broker@1.service").unlink()
+    assert swap.keep(ALL | {"paths": [str(machine.config)]}) == {"kept": [], "stage": ""}
+
+
+def test_a_file_that_nobody_prepared_is_refused_before_anything_stops(machine: Machine) -> None:
+    files = machine.stage("a: 2\n")
+    with pytest.raises(swap.SwapError, match=r"broker-1.yml differs from what is wanted"):
+        swap.restart(WANTED | {"files": dict.fromkeys(files, "0" * 64)})
+    assert (machine.config.read_text(), swap.current_release()) == ("a: 1\n", "1-a")
+    assert not any(line.startswith("stop") for line in machine.log.read_text().splitlines())
+
+
+def test_what_another_run_prepared_is_forgotten(machine: Machine) -> None:
+    files = machine.stage("a: 2\n")
+    machine.stage("a: 3\n")
+    swap.keep(ALL)
+    with pytest.raises(swap.SwapError):
+        swap.restart(WANTED | {"files": files})
+
+
+def test_files_of_another_broker_on_the_host_wait_for_its_step(machine: Machine) -> None:
+    other = machine.config.with_name("broker-2.yml")
+    other.write_text("b: 1\n")
+    swap.restart(WANTED | {"files": machine.stage("a: 2\n") | {str(other): "0" * 64}})
+    assert other.read_text() == "b: 1\n"
+
+
+def test_a_step_that_is_repeated_after_a_lost_connection_does_not_restart_again(machine: Machine) -> None:
+    swap.restart(WANTED | {"token": "t1"})
+    machine.start()
+    stops = machine.log.read_text().count("stop ")
+    swap.restart(WANTED | {"token": "t1"})
+    assert machine.log.read_text().count("stop ") == stops
+    swap.restart(WANTED | {"token": "t2"})
+    assert machine.log.read_text().count("stop ") == stops + 1
+
+
+def test_a_step_that_was_cut_before_the_stop_is_repeated_whole(machine: Machine) -> None:
+    started = machine.path / "run" / "pylog" / "broker-1.started"
+    os.utime(started, (time.time() - 60, time.time() - 60))
+    swap.write(swap.rolls() / "broker-1.json", {"state": "restarting", "token": "t1", "began_ms": swap.now_ms()})
+    swap.restart(WANTED | {"token": "t1"})
+    assert "stop pylog-broker@1.service" in machine.log.read_text()
+
+
 def test_what_ran_before_comes_back(machine: Machine) -> None:
-    assert swap.keep(ALL) == {"kept": [1]}
-    machine.config.write_text("a: 2\n")
-    swap.restart(WANTED)
+    files = machine.stage("a: 2\n")
+    assert swap.keep(ALL)["kept"] == [], "the copies are there already"
+    files = machine.stage("a: 2\n")
+    swap.restart(WANTED | {"files": files})
     machine.start()
     done = swap.back(ALL | {"why": "gate"})
-    assert done == {"restored": ["release 1-a", str(machine.config)], "restarted": [1], "release": "1-a"}
+    assert done == {"restored": ["release 1-a", str(machine.config)], "restarted": ["broker-1"], "release": "1-a"}
     assert machine.config.read_text() == "a: 1\n"
     assert (machine.marker()["state"], machine.marker()["why"]) == ("rolled back", "gate")
 
@@ -116,7 +177,7 @@ def test_a_broker_that_never_started_is_started_with_what_came_back(machine: Mac
     swap.keep(ALL)
     swap.restart(WANTED)
     (machine.state / "pylog-broker@1.service").write_text("activating\n")
-    assert swap.back(ALL | {"why": "gate"})["restarted"] == [1]
+    assert swap.back(ALL | {"why": "gate"})["restarted"] == ["broker-1"]
 
 
 def test_a_broker_that_runs_what_it_ran_before_is_left_alone(machine: Machine) -> None:
@@ -124,26 +185,10 @@ def test_a_broker_that_runs_what_it_ran_before_is_left_alone(machine: Machine) -
     assert swap.back(ALL | {"why": "gate"}) == {"restored": [], "restarted": [], "release": "1-a"}
 
 
-def test_files_go_back_under_a_broker_whose_turn_had_not_come(machine: Machine) -> None:
-    swap.keep(ALL)
-    machine.config.write_text("a: 2\n")
-    assert swap.leave(ALL) == {"restored": [str(machine.config)]}
-    assert machine.config.read_text() == "a: 1\n"
-    assert machine.log.read_text().splitlines()[-1] == "daemon-reload"
-
-
-def test_nothing_goes_back_under_a_broker_that_runs_something_newer(machine: Machine) -> None:
-    swap.keep(ALL)
-    machine.config.write_text("a: 2\n")
-    machine.start()
-    assert swap.leave(ALL) == {"restored": []}
-    assert machine.config.read_text() == "a: 2\n"
-
-
 def test_an_interrupted_run_does_not_overwrite_what_is_kept(machine: Machine) -> None:
     swap.keep(ALL)
     machine.config.write_text("a: 2\n")
-    assert swap.keep(ALL) == {"kept": []}
+    assert swap.keep(ALL)["kept"] == []
     swap.back(ALL | {"why": "gate"})
     assert machine.config.read_text() == "a: 1\n"
 
@@ -157,7 +202,7 @@ def test_a_finished_step_keeps_the_previous_release_and_removes_older_ones(machi
     swap.keep(ALL)
     swap.restart(WANTED)
     machine.start()
-    done = swap.finish({"broker": 1})
+    done = swap.finish({"name": "broker-1"})
     assert done["pruned"] == ["1-old", "base-of-1-old"]
     assert machine.releases() == {"1-a", "1-b"}
     assert machine.marker()["state"] == "done"
@@ -168,16 +213,30 @@ def test_a_release_on_its_way_in_is_not_pruned(machine: Machine) -> None:
     swap.keep(ALL)
     machine.install("1-c")
     swap.restart(WANTED)
-    assert swap.finish({"broker": 1})["pruned"] == ["1-old", "base-of-1-old"]
+    assert swap.finish({"name": "broker-1"})["pruned"] == ["1-old", "base-of-1-old"]
 
 
 def test_a_restart_asked_for_twice_is_asked_for_once(machine: Machine) -> None:
-    first = swap.ask({})
-    assert swap.ask({}) == first
-    swap.asked({})
-    assert swap.ask({})["asked_ms"] >= first["asked_ms"]
+    first = swap.ask({"of": "brokers"})
+    assert swap.ask({"of": "brokers"}) == first
+    assert swap.asked({"of": "brokers"}) == {"changed": True}
+    assert swap.ask({"of": "brokers"})["asked_ms"] >= first["asked_ms"]
 
 
-def test_the_program_says_what_is_wrong_and_exits_with_1(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    assert swap.main(["restart", json.dumps(WANTED | {"release": "1-c"})]) == 1
-    assert "1-c is not installed" in capsys.readouterr().err
+def test_a_process_of_a_debian_package_moves_no_release(machine: Machine) -> None:
+    config = machine.path / "etc" / "zoo.cfg"
+    config.write_text("clientPort=1\n")
+    jar = machine.path / "zookeeper.jar"
+    jar.write_bytes(b"jar")
+    (machine.path / "run" / "pylog-zookeeper").mkdir()
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}" for path in (config, jar)]
+    (machine.path / "run" / "pylog-zookeeper" / "started").write_text("\n".join(lines) + "\n")
+    (machine.state / "pylog-zookeeper.service").write_text("active\n")
+    stage = swap.keep({"names": ["zookeeper"], "paths": [str(config)]})["stage"]
+    Path(stage + str(config)).write_text("clientPort=2\n")
+    digest = hashlib.sha256(b"clientPort=2\n").hexdigest()
+    swap.restart({"name": "zookeeper", "files": {str(config): digest}, "reasons": []})
+    assert (config.read_text(), swap.current_release()) == ("clientPort=2\n", "1-a")
+    machine.point("1-b")
+    assert swap.back({"names": ["zookeeper"], "why": "gate"})["restored"] == [str(config)]
+    assert (config.read_text(), swap.current_release()) == ("clientPort=1\n", "1-b")
