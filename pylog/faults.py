@@ -307,13 +307,15 @@ DATA_LOSS = Fault(
     307,
     "records are gone before they were read",
     "Retention deleted what a query or job had still to read, or the topic was made anew.",
-    "Lengthen the topic's retention; to go on without them, start again from what is kept.",
+    "Lengthen the topic's retention. To go on without them: `pylog lake accept LAKE TOPIC` for the load job, "
+    "failOnDataLoss=false for a query.",
 )
 POSITION_WRONG = Fault(
     310,
     "a checkpoint does not belong to these topics",
-    "It was written for other topics or another cluster.",
-    "Name a new checkpoint, or the cluster it belongs to.",
+    "It was written for other topics or another cluster, or a topic was made again or cut since.",
+    "Name the cluster it belongs to. `pylog lake accept LAKE TOPIC` has the load job go on with a topic that was made "
+    "again or cut; a query takes a new checkpoint.",
 )
 LAKE_DAMAGED = Fault(
     308,
