@@ -76,6 +76,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"handlers"},
         {"peers"},
         {"replication"},
+        {"path"},
     ),
 }
 ABOVE_EVERYTHING = {"cli", "testing", "__main__", "__init__", "config"}

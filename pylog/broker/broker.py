@@ -11,22 +11,16 @@ from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.config import BrokerConfig
 from pylog.broker.control.cluster import TopicPolicy
 from pylog.broker.control.membership import Membership
-from pylog.broker.data.acks import Acknowledgements
-from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.path import DataPath
 from pylog.broker.data.peers import PeerRequests
-from pylog.broker.data.produce import ProduceHandler
-from pylog.broker.data.reading import NearReplicas
-from pylog.broker.data.replication import Replication, ReplicationConfig
-from pylog.broker.data.throttles import Throttles
-from pylog.broker.flusher import Flusher
 from pylog.broker.groups.coordinator import CoordinatorConfig, GroupCoordinator
 from pylog.broker.lifecycle import BrokerState, Lifecycle
 from pylog.broker.listeners import ListenerLimits, Listeners
 from pylog.broker.maintenance import Maintenance, MaintenanceConfig
 from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
-from pylog.broker.settings import RACK_AWARE_SELECTOR, Value, broker_setting, typed
+from pylog.broker.settings import Value, broker_setting, typed
 from pylog.broker.status import Status
 from pylog.broker.watchdog import Watchdog, notify
 from pylog.errors import PylogError
@@ -45,14 +39,7 @@ DEFAULT_HANG_LIMIT_S = 6.0
 class BrokerSettings:
     """The settings that belong to no single part; see `pylog.broker.settings`."""
 
-    fetch_max_bytes: int
-    replica_selector_class: str
     controlled_shutdown_max_wait_ms: int
-
-    @property
-    def is_rack_aware(self) -> bool:
-        """Whether consumers may read from a replica in their rack."""
-        return self.replica_selector_class == RACK_AWARE_SELECTOR
 
 
 class Broker:
@@ -90,36 +77,14 @@ class Broker:
         )
         partitions.registered_epoch = lambda: membership.broker_epoch
 
-        self.acknowledgements = Acknowledgements(steady_ms)
-        partitions.subscribe(self.acknowledgements.moved)
-        self._flusher = Flusher(now_ms=steady_ms, synced=partitions.synced)
-        partitions.on_unsynced = self._flusher.unsynced
-        self._throttles = Throttles(broker_id, settings, partitions, steady_ms)
-        self._fetch = FetchHandler(
-            partitions,
-            metrics,
-            max_bytes=self._settings.fetch_max_bytes,
-            now_ms=steady_ms,
-            throttles=self._throttles,
-            near=NearReplicas(broker_id, partitions) if self._settings.is_rack_aware else None,
-        )
-        self._produce = ProduceHandler(
-            partitions,
-            metrics,
-            now_ms=wall_ms,
-            acknowledgements=self.acknowledgements,
-        )
-        self._replication = Replication(
+        self._data = data = DataPath(
             broker_id,
+            config.cluster_secret,
+            settings,
             partitions,
-            typed(ReplicationConfig, settings),
             metrics,
-            now_ms=steady_ms,
-            secret=config.cluster_secret,
             broker_epoch=lambda: membership.broker_epoch,
             ask_isr=membership.alter_isr,
-            sync=self._flusher.sync,
-            throttles=self._throttles,
         )
         self.groups = GroupCoordinator(
             partitions,
@@ -127,13 +92,13 @@ class Broker:
             metrics,
             now_ms=steady_ms,
             wall_ms=wall_ms,
-            acknowledgements=self.acknowledgements,
+            acknowledgements=data.acknowledgements,
             is_used_elsewhere=membership.has_consumers if config.store.kind == "zookeeper" else None,
         )
 
         self._quotas = Quotas(metrics, steady_ms)
-        self._requests = Requests(self, self._produce, self._fetch, self._quotas, metrics)
-        self._peer_requests = PeerRequests(config.cluster_secret, self._fetch, membership.answer)
+        self._requests = Requests(self, data.produce, data.fetch, self._quotas, metrics)
+        self._peer_requests = PeerRequests(config.cluster_secret, data.fetch, membership.answer)
         self._listeners = Listeners(
             config,
             typed(ListenerLimits, settings),
@@ -145,7 +110,7 @@ class Broker:
         self._maintenance = Maintenance(
             directory,
             partitions,
-            self._produce,
+            data.produce,
             typed(MaintenanceConfig, settings),
             metrics,
             compact_interval_s=self._compact_interval_s,
@@ -173,7 +138,7 @@ class Broker:
         self.lifecycle.become(BrokerState.RECOVERING)
         await self.membership.wait_accepted()
         self._maintenance.start()
-        self._replication.start()
+        self._data.replication.start()
         self.groups.start()
         self._listeners.serve_clients()
         self.lifecycle.become(BrokerState.RUNNING)
@@ -190,13 +155,13 @@ class Broker:
         self._listeners.close_clients()
         await self.membership.leave()
         self._listeners.close_internal()
-        await self._replication.stop()
+        await self._data.replication.stop()
         await self.groups.stop()
         await self._requests.close()
         await self._peer_requests.close()
         await self.membership.stop()
         await self._maintenance.stop()
-        await self._flusher.stop()
+        await self._data.flusher.stop()
         await asyncio.to_thread(self._admin.close)
         await asyncio.to_thread(self._directory.close)
         self._watchdog.stop()
@@ -229,8 +194,7 @@ class Broker:
         self._stop.set()
 
     def _leadership_changed(self, changed: list[Partition]) -> None:
-        self._throttles.image_applied()
-        self._replication.image_applied()
+        self._data.image_applied()
         self.groups.image_applied(changed)
 
     def _image_applied(self, changed: list[Partition]) -> None:

@@ -10,6 +10,7 @@ from pylog.broker.apis import APIS
 from pylog.broker.broker import BrokerSettings
 from pylog.broker.control.cluster import TopicPolicy
 from pylog.broker.control.membership import ControllerConfig
+from pylog.broker.data.path import FetchConfig
 from pylog.broker.data.replication import ReplicationConfig
 from pylog.broker.groups.coordinator import CoordinatorConfig
 from pylog.broker.listeners import ListenerLimits
@@ -113,6 +114,7 @@ def test_only_what_topics_inherit_and_what_comes_with_a_task_is_set_while_runnin
 
 PART_CONFIGS = [
     BrokerSettings,
+    FetchConfig,
     ControllerConfig,
     CoordinatorConfig,
     ListenerLimits,

@@ -1,0 +1,97 @@
+"""The data path of one broker: its parts, wired."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from pylog.broker.clock import steady_ms, wall_ms
+from pylog.broker.data.acks import Acknowledgements
+from pylog.broker.data.fetch import FetchHandler
+from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.produce import ProduceHandler
+from pylog.broker.data.reading import NearReplicas
+from pylog.broker.data.replication import Replication, ReplicationConfig
+from pylog.broker.data.throttles import Throttles
+from pylog.broker.flusher import Flusher
+from pylog.broker.settings import RACK_AWARE_SELECTOR, Value, typed
+from pylog.cluster.controller import IsrRequest, IsrResult
+from pylog.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchConfig:
+    """The settings of fetches; see `pylog.broker.settings`."""
+
+    fetch_max_bytes: int
+    replica_selector_class: str
+
+    @property
+    def is_rack_aware(self) -> bool:
+        """Whether consumers may read from a replica in their rack."""
+        return self.replica_selector_class == RACK_AWARE_SELECTOR
+
+
+class DataPath:
+    """What records pass between producers, replicas and consumers.
+
+    Attributes:
+        acknowledgements: wait until every in-sync replica has what was appended.
+        produce: answers Produce.
+        fetch: answers Fetch, of consumers and of followers.
+        flusher: syncs logs with `flush.messages` or `flush.ms`.
+        replication: follows other leaders, and watches the in-sync replicas of the partitions led here.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        secret: bytes,
+        settings: Mapping[str, Value],
+        partitions: Partitions,
+        metrics: Metrics,
+        *,
+        broker_epoch: Callable[[], int],
+        ask_isr: Callable[[list[IsrRequest]], Awaitable[list[IsrResult]]],
+    ) -> None:
+        """Wire the parts; nothing runs before `replication` starts.
+
+        Args:
+            broker_id: of this broker.
+            secret: by which brokers know each other.
+            settings: of this broker.
+            partitions: hosted here.
+            metrics: where to count.
+            broker_epoch: epoch of this broker's registration; -1 without one.
+            ask_isr: brings changes of in-sync replicas to the controller.
+        """
+        config = typed(FetchConfig, settings)
+        self.acknowledgements = Acknowledgements(steady_ms)
+        partitions.subscribe(self.acknowledgements.moved)
+        self.flusher = Flusher(now_ms=steady_ms, synced=partitions.synced)
+        partitions.on_unsynced = self.flusher.unsynced
+        self._throttles = Throttles(broker_id, settings, partitions, steady_ms)
+        self.fetch = FetchHandler(
+            partitions,
+            metrics,
+            max_bytes=config.fetch_max_bytes,
+            now_ms=steady_ms,
+            throttles=self._throttles,
+            near=NearReplicas(broker_id, partitions) if config.is_rack_aware else None,
+        )
+        self.produce = ProduceHandler(partitions, metrics, now_ms=wall_ms, acknowledgements=self.acknowledgements)
+        self.replication = Replication(
+            broker_id,
+            partitions,
+            typed(ReplicationConfig, settings),
+            metrics,
+            now_ms=steady_ms,
+            secret=secret,
+            broker_epoch=broker_epoch,
+            ask_isr=ask_isr,
+            sync=self.flusher.sync,
+            throttles=self._throttles,
+        )
+
+    def image_applied(self) -> None:
+        """Follow the leaders of the image in force, under its throttles."""
+        self._throttles.image_applied()
+        self.replication.image_applied()
