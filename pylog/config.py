@@ -92,6 +92,7 @@ def load_mirror_config(path: Path) -> "MirrorConfig":
         metrics_listen=_split_address(metrics, reader, "metrics_listen") if metrics else None,
         refresh_s=reader.integer("refresh_ms", 100, 3_600_000, 30_000) / 1000,
         commit_s=reader.integer("commit_ms", 100, 600_000, 5_000) / 1000,
+        groups_s=reader.integer("groups_ms", 100, 3_600_000, 10_000) / 1000,
         buffered_bytes=reader.integer("buffered_bytes", 1 << 20, 1 << 32, 64 << 20),
         flush_s=reader.integer("flush_ms", 1_000, 3_600_000, 120_000) / 1000,
         audit_topic=reader.text("audit_topic", "_audit") if reader.text("audit", "true") == "true" else None,

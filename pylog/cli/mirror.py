@@ -89,6 +89,10 @@ def move(
     prove: Annotated[
         bool, typer.Option("--prove", help="Read in both clusters what is unread; fail if something is skipped.")
     ] = False,
+    source_lost: Annotated[
+        bool,
+        typer.Option("--source-lost", help="Ask the target alone, for what the mirror last carried over of the group."),
+    ] = False,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; else it only shows what would be.")] = False,
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="--prove waits for the mirror until none came for so long.")
@@ -100,11 +104,13 @@ def move(
     from pylog.mirror import move as moving
     from pylog.mirror import proof
 
+    if source_lost and (back or prove):
+        raise typer.BadParameter("--source-lost goes with neither --back nor --prove: both ask the source")
     loaded = load_mirror_config(config)
     way = moving.Way.BACK if back else moving.Way.OVER
     leaves, enters = way.ends(loaded)
     with told_to_the_user(enters.connection.bootstrap):
-        found = moving.plan_move(loaded, group, way)
+        found = moving.plan_move_without_source(loaded, group) if source_lost else moving.plan_move(loaded, group, way)
         proofs = proof.prove(loaded, found, way, wait) if prove else {}
         lost = sum(one.lost for one in proofs.values())
         if execute and not lost:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from pylog.client.connection import Connection
 from pylog.mirror.offsets import MAP_TOPIC_PREFIX
+from pylog.mirror.plan import GROUPS_TOPIC_PREFIX, PARKED_TOPIC_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class MirrorConfig:
         metrics_listen: where ``/metrics`` is answered.
         refresh_s: between two looks for new topics, partitions and settings.
         commit_s: between two commits, so at most so much is sent again after a crash.
+        groups_s: between two looks at what the source's groups committed, which is carried to the target.
         buffered_bytes: records in memory at most.
         flush_s: how long a partition that is taken away may still wait for its acknowledgements.
         audit_topic: of the target, told up to when everything has arrived; None tells nobody.
@@ -44,6 +46,7 @@ class MirrorConfig:
     metrics_listen: tuple[str, int] | None = None
     refresh_s: float = 30.0
     commit_s: float = 5.0
+    groups_s: float = 10.0
     buffered_bytes: int = 64 << 20
     flush_s: float = 120.0
     audit_topic: str | None = "_audit"
@@ -53,3 +56,13 @@ class MirrorConfig:
     def map_topic(self) -> str:
         """Where the offset maps are."""
         return MAP_TOPIC_PREFIX + self.source.name
+
+    @property
+    def groups_topic(self) -> str:
+        """Where it is written down what the source's groups committed."""
+        return GROUPS_TOPIC_PREFIX + self.source.name
+
+    @property
+    def parked_topic(self) -> str:
+        """Where the records are that the target refused in their own topics."""
+        return PARKED_TOPIC_PREFIX + self.source.name

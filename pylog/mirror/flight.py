@@ -10,20 +10,25 @@ class Flight:
 
     Args:
         start: the source offset of the first record to come.
+        epoch: the source's leader epoch of the record before it; None if it is not known.
 
     Attributes:
+        epoch: of the last record below `next_source`; None if it is not known.
         next_source: every record below it has arrived, or was not to go.
         next_target: behind the last that arrived; None before the first.
 
     Invariant: acknowledgements of one partition come in the order of sending, as an idempotent producer keeps it.
     """
 
-    def __init__(self, start: Offset) -> None:
+    def __init__(self, start: Offset, epoch: int | None = None) -> None:
+        self.epoch = epoch
+        self._epochs: deque[tuple[Offset, int]] = deque()
         self.next_source = start
         self.next_target: Offset | None = None
         self._arrived = 0
         self._last = start
         self._under_way: deque[tuple[Offset, bool]] = deque()
+        self._has_failed = False
 
     def __len__(self) -> int:
         """Return how many records have not arrived yet."""
@@ -40,6 +45,12 @@ class Flight:
         self._under_way.append((offset, False))
         self._settle()
 
+    def note_epoch(self, offset: Offset, epoch: int | None) -> None:
+        """Note the leader epoch of the record at *offset*, before it is sent or skipped."""
+        last = self._epochs[-1][1] if self._epochs else self.epoch
+        if epoch is not None and epoch != last:
+            self._epochs.append((offset, epoch))
+
     def reach_end(self, end: Offset) -> None:
         """Note that no record is left below *end*."""
         if end > self._last:
@@ -49,9 +60,22 @@ class Flight:
         """Note that the first record that was sent and has not arrived is at *target* now."""
         offset, is_sent = self._under_way.popleft()
         assert is_sent, f"offset {offset} was skipped and arrived at {target}"
+        if self._has_failed:
+            self._settle()
+            return
         self.next_source, self.next_target = offset + 1, target + 1
         self._arrived += 1
         self._settle()
+
+    def fail(self) -> Offset:
+        """Return the source offset of the first record that was sent and has not arrived: it never will.
+
+        Whatever arrives after it counts for nothing, or what is committed would pass over it.
+        """
+        self._has_failed = True
+        offset, _ = self._under_way.popleft()
+        self._settle()
+        return offset
 
     def take_arrived(self) -> int:
         """Return how many records arrived since the last call."""
@@ -64,4 +88,9 @@ class Flight:
 
     def _settle(self) -> None:
         while self._under_way and not self._under_way[0][1]:
+            if self._has_failed:
+                self._under_way.popleft()
+                continue
             self.next_source = self._under_way.popleft()[0] + 1
+        while self._epochs and self._epochs[0][0] < self.next_source:
+            self.epoch = self._epochs.popleft()[1]

@@ -9,9 +9,11 @@ from pylog.daemon.web import WebServer, metrics_app
 from pylog.errors import PylogError
 from pylog.metrics import Metrics
 from pylog.mirror.config import MirrorConfig
+from pylog.mirror.groups import Carrier
 from pylog.mirror.meters import Meters
+from pylog.mirror.parking import Suspects
 from pylog.mirror.scout import Scout
-from pylog.mirror.session import Relay, Session
+from pylog.mirror.session import RecordRefused, Relay, Session
 
 _FIRST_BACKOFF_S = 0.5
 _LAST_BACKOFF_S = 30.0
@@ -35,6 +37,7 @@ def run(config: MirrorConfig, stop: Stop, notices: Notices, relay: Relay | None 
     meters = Meters(metrics)
     sessions = metrics.counter("pylog_mirror_sessions_total", "Sessions begun; each but the first repeats records.")
     backoff_s = _FIRST_BACKOFF_S
+    suspects = Suspects()
     with ExitStack() as stack:
         if config.metrics_listen is not None:
             server = stack.enter_context(WebServer(*config.metrics_listen, metrics_app(metrics)))
@@ -42,15 +45,20 @@ def run(config: MirrorConfig, stop: Stop, notices: Notices, relay: Relay | None 
         scout = Scout(config, meters, notices)
         scout.start()
         stack.callback(scout.close)
+        carrier = Carrier(config, meters, notices)
+        carrier.start()
+        stack.callback(carrier.close)
         while not (scout.is_ready or stop.wait(_WAIT_S)):
             pass
         while not stop.is_wanted:
             sessions.add()
             begun_s = time.monotonic()
             try:
-                Session(config, relay or Relay(config.source.name, config.target.name), scout, meters, notices).run(
-                    stop
-                )
+                relay = relay or Relay(config.source.name, config.target.name)
+                Session(config, relay, scout, meters, notices, suspects).run(stop)
+            except RecordRefused as error:
+                # The next session knows which records to send by themselves: nothing is to be waited for.
+                notices.tell(time.monotonic(), "warning", "batch_refused", reason=error)
             except PylogError as error:
                 if time.monotonic() - begun_s > _GOOD_SESSION_S:
                     backoff_s = _FIRST_BACKOFF_S

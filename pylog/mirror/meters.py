@@ -32,9 +32,23 @@ class Meters:
             "Topics that the target does not take, or not with all partitions or settings.",
             lambda: float(self.refused),
         )
+        self._carried_s = math.nan
+        metrics.gauge(
+            "pylog_mirror_groups_age_seconds",
+            "Since the groups' offsets were last carried to the target; NaN on instances that do not carry them.",
+            lambda: time.monotonic() - self._carried_s,
+        )
         self._lags: dict[TopicPartition, Lag] = {}
         self._heard_s: dict[str, float] = {}
         self._lock = threading.Lock()
+
+    def carried(self) -> None:
+        """Note that what the source's groups committed is in the target."""
+        self._carried_s = time.monotonic()
+
+    def forget_carried(self) -> None:
+        """Note that another instance carries it."""
+        self._carried_s = math.nan
 
     def hear(self, cluster: str) -> None:
         """Note that a cluster answered, or begin to listen to it."""
@@ -109,6 +123,14 @@ class Meters:
         self._metrics.counter(
             "pylog_mirror_forgotten_total", "Offsets that the source deleted before they were mirrored.", topic=topic
         ).add(count)
+
+    def parked(self, topic: str) -> None:
+        """Note a record that the target refused in its topic."""
+        self._metrics.counter(
+            "pylog_mirror_parked_total",
+            "Records that the target refused in their own topic.",
+            topic=topic,
+        ).add()
 
     def saw_end(self, partition: TopicPartition, end: Offset, at_ms: int) -> None:
         """Note the source's end of a partition."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pylog.client.admin.cluster import OffsetRange
 from pylog.client.admin.groups import GroupAdmin
 from pylog.errors import PylogError
-from pylog.mirror import follow
+from pylog.mirror import follow, groups
 from pylog.mirror.config import Cluster, MirrorConfig
 from pylog.mirror.offsets import MapKey, OffsetMap
 from pylog.model import Offset, TopicPartition
@@ -92,6 +92,34 @@ def moves(
         entered = min(max(there.start if translated is None else translated, there.start), there.end)
         found.append(Move(partition, offset, entered, translated is not None, there.end - entered))
     return found
+
+
+def plan_move_without_source(config: MirrorConfig, group: str) -> list[Move]:
+    """Return where *group* would go on in the target, asking the target alone: the source is lost.
+
+    What the group committed is what the mirror last carried over, so it reads a little more again.
+
+    Raises:
+        MoveRefused: it has members in the target, or the mirror carried nothing of it.
+    """
+    there = GroupAdmin(config.target.connection)
+    state = there.group(group).state
+    if state not in MOVABLE:
+        raise MoveRefused(f"group {group} is {state} in {config.target.name}; stop its consumers first")
+    topics = {key.topic: one for key, one in groups.load(config).items() if key.group == group}
+    if not topics:
+        raise MoveRefused(f"group {group} has no checkpoint in {config.target.name}, topic {config.groups_topic}")
+    committed = {TopicPartition(name, p): offset for name, one in topics.items() for p, offset in one.offsets.items()}
+    held = _held(there, committed)
+    maps, target_ids = follow.load_maps(config), follow.topic_ids(config.target, {one.topic for one in held})
+
+    def translate(partition: TopicPartition, offset: Offset) -> Offset | None:
+        known = maps.get(MapKey(topics[partition.topic].topic_id, partition.partition))
+        if known is None or known.target_id != target_ids.get(partition.topic):
+            return None
+        return known.translate(offset)
+
+    return moves(committed, held, translate)
 
 
 def plan_move(config: MirrorConfig, group: str, way: Way = Way.OVER) -> list[Move]:

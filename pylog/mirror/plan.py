@@ -9,8 +9,22 @@ from pylog.mirror.offsets import MAP_TOPIC_PREFIX
 ORIGIN_HEADER = "pylog.origin"
 """Names the cluster that a record was first written to; it never goes back there."""
 
-NEVER = re.compile(rf"__.*|_audit|{re.escape(MAP_TOPIC_PREFIX)}.*")
-"""Each cluster's own: what they say is true there only."""
+ORIGIN_ID_HEADER = "pylog.origin.id"
+"""The id of the topic there.  A program that reads a copy and writes what it makes of it to another topic often keeps
+the headers: the id then says that the record is not one of this topic's, and it is mirrored."""
+
+PARKED_TOPIC_PREFIX = "pylog.parked."
+"""Of the topic in the target with the records that it refused in their own; the source cluster's name follows."""
+
+GROUPS_TOPIC_PREFIX = "pylog.groups."
+"""Of the topic in the target with what the source's groups committed; the source cluster's name follows."""
+
+PARKED_HEADER = "pylog.parked"
+"""Of a parked record: topic, partition, offset and reason, as JSON."""
+
+_OWN_PREFIXES = "|".join(map(re.escape, (MAP_TOPIC_PREFIX, PARKED_TOPIC_PREFIX, GROUPS_TOPIC_PREFIX)))
+NEVER = re.compile(rf"__.*|_audit|_schemas|(?:{_OWN_PREFIXES}).*")
+"""Each cluster's own: what they say is true there only.  Of two registries each gives ids in its own topic."""
 
 LOCAL_SETTINGS = frozenset(
     {

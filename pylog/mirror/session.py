@@ -9,7 +9,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
@@ -28,7 +28,9 @@ from pylog.mirror.config import MirrorConfig
 from pylog.mirror.flight import Flight
 from pylog.mirror.meters import Meters
 from pylog.mirror.offsets import MapKey, OffsetMap
-from pylog.mirror.plan import ORIGIN_HEADER
+from pylog.mirror.parking import REFUSALS, Suspects, parked_mark
+from pylog.mirror.plan import ORIGIN_HEADER, ORIGIN_ID_HEADER, PARKED_HEADER
+from pylog.mirror.resume import Resume, resume
 from pylog.mirror.scout import Scout
 from pylog.model import TopicPartition
 
@@ -39,6 +41,7 @@ _READ_S = 0.1
 _ANSWER_S = 20.0
 _CLOSE_S = 10.0
 _TRIED_FLUSH_S = 0.2
+_MARKS = (ORIGIN_HEADER, ORIGIN_ID_HEADER)
 _NO_COMMIT = (
     KafkaError._NO_OFFSET,
     KafkaError.REBALANCE_IN_PROGRESS,
@@ -52,6 +55,10 @@ class SessionFailed(PylogError):
     """Records cannot be delivered as things are; begin again from what was committed."""
 
 
+class RecordRefused(SessionFailed):
+    """The target refused a batch for what is in it; the next session sends its records one by one."""
+
+
 class Relay:
     """What becomes of a record on its way: which copies go out, with which headers.
 
@@ -62,16 +69,34 @@ class Relay:
 
     def __init__(self, source: str, target: str) -> None:
         self._origin = (ORIGIN_HEADER, source.encode())
-        self._target = target.encode()
+        self._source, self._target = source.encode(), target.encode()
+        self._ids: dict[str, dict[bytes, bytes]] = {}
+
+    def learn(self, topic: str, source_id: str, target_id: str) -> None:
+        """Take the ids that a topic has in both clusters, before its first record."""
+        self._ids[topic] = {self._source: source_id.encode(), self._target: target_id.encode()}
 
     def outgoing(self, record: Message) -> Sequence[Headers]:
         """Return the headers of each copy that goes out: one, or none for a record that was first written there."""
         headers: Headers = record.headers() or []  # type: ignore[assignment]  # the stub says what `produce` takes
-        for name, value in headers:
-            if name == ORIGIN_HEADER:
-                return () if value == self._target else (headers,)
-        headers.append(self._origin)
+        ids = self._ids[str(record.topic())]
+        if headers:
+            marks = {name: value for name, value in headers if name in _MARKS}
+            if marks and self._is_true(marks, ids):
+                return () if marks.get(ORIGIN_HEADER) == self._target else (headers,)
+            if marks:
+                # Whoever wrote this record kept the headers of the one that it was made of.
+                headers = [one for one in headers if one[0] not in _MARKS]
+        headers += [self._origin, (ORIGIN_ID_HEADER, ids[self._source])]
         return (headers,)
+
+    def _is_true(self, marks: Mapping[str, str | bytes | None], ids: Mapping[bytes, bytes]) -> bool:
+        """Return whether a record was first written where its headers say; only of these two clusters that is known."""
+        origin, topic_id = marks.get(ORIGIN_HEADER), marks.get(ORIGIN_ID_HEADER)
+        if not isinstance(origin, bytes):
+            return False
+        # The release before wrote no id.
+        return topic_id is None or origin not in ids or topic_id == ids[origin]
 
 
 class Session:
@@ -83,14 +108,24 @@ class Session:
         scout: knows which topics there are.
         meters: told of everything.
         notices: told what an operator should know.
+        suspects: records of batches that an earlier session saw refused.
     """
 
-    def __init__(self, config: MirrorConfig, relay: Relay, scout: Scout, meters: Meters, notices: Notices) -> None:
+    def __init__(
+        self,
+        config: MirrorConfig,
+        relay: Relay,
+        scout: Scout,
+        meters: Meters,
+        notices: Notices,
+        suspects: Suspects | None = None,
+    ) -> None:
         self._config, self._relay, self._meters, self._notices = config, relay, meters, notices
         self._flights: dict[TopicPartition, Flight] = {}
         self._maps: dict[TopicPartition, tuple[MapKey, OffsetMap]] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._ids: dict[str, str] = {}
+        self._suspects = Suspects() if suspects is None else suspects
         self._waiting: deque[tuple[Message, Headers | None]] = deque()
         self._failure: PylogError | None = None
         self._topics: list[str] = []
@@ -120,7 +155,9 @@ class Session:
                 auto__offset__reset="error",
                 enable__partition__eof=True,
                 fetch__queue__backoff__ms=QUEUE_BACKOFF_MS,
-                partition__assignment__strategy="range",
+                # Range gives every topic's first partition to the same instance.  It is named so that instances of a
+                # release that knew only it can be in the group; the coordinator takes what all of them know.
+                partition__assignment__strategy="roundrobin,range",
                 session__timeout__ms=15_000,
                 # Its only use is a rebalance while the target is away: waiting for acknowledgements is worth it.
                 max__poll__interval__ms=int(config.flush_s * 1000) + 180_000,
@@ -163,6 +200,8 @@ class Session:
     def _pump(self) -> None:
         """Move some records, or wait a moment for them."""
         self._producer.poll(0)
+        if isinstance(self._failure, RecordRefused):
+            raise self._failure
         if self._failure is not None:
             raise SessionFailed(str(self._failure))
         self._tell()
@@ -175,7 +214,7 @@ class Session:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._reach_end(record)
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                self._jump()
+                self._jump(TopicPartition(str(record.topic()), int(record.partition() or 0)))
             elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 pass  # deleted at the source; the scout tells when the list changes
             elif error.fatal() or not error.retriable():
@@ -186,6 +225,7 @@ class Session:
         flight = self._flights.get(partition)
         if flight is None:
             return  # given away since it was fetched
+        flight.note_epoch(int(record.offset() or 0), record.leader_epoch())
         copies = self._relay.outgoing(record)
         if not copies:
             self._meters.skipped(partition.topic)
@@ -211,6 +251,8 @@ class Session:
             else:
                 flight.reach_end(offset)
             return True
+        if self._suspects and (TopicPartition(topic, partition), offset) in self._suspects:
+            return self._send_alone(record, headers)
         try:
             self._producer.produce(
                 topic, record.value(), record.key(), partition, headers=headers, timestamp=max(0, record.timestamp()[1])
@@ -225,6 +267,67 @@ class Session:
             ) from None
         self._flights[TopicPartition(topic, partition)].send(offset)
         return True
+
+    def _send_alone(self, record: Message, headers: Headers) -> bool:
+        """Send a record of a refused batch by itself and wait for the answer; park it if it is refused again."""
+        partition, offset = TopicPartition(str(record.topic()), int(record.partition() or 0)), int(record.offset() or 0)
+        flight = self._flights[partition]
+        if len(flight):
+            return False
+        error, target = self._produce_alone(partition, record, headers)
+        if error is None:
+            flight.send(offset)
+            flight.acknowledge(target)
+        else:
+            follow.ensure_parked_topic(self._config)
+            mark: Headers = [(PARKED_HEADER, parked_mark(partition, offset, error.str()))]
+            parked, _ = self._produce_alone(TopicPartition(self._config.parked_topic, 0), record, [*headers, *mark])
+            if parked is not None:
+                raise SessionFailed(f"{partition} offset {offset} is refused, and cannot be parked: {parked.str()}")
+            self._meters.parked(partition.topic)
+            self._notices.tell(
+                time.monotonic(),
+                "error",
+                "parked",
+                about=partition.topic,
+                partition=partition,
+                offset=offset,
+                reason=error.str(),
+                topic=self._config.parked_topic,
+            )
+            flight.skip(offset)
+        self._suspects.discard(partition, offset)
+        return True
+
+    def _produce_alone(self, place: TopicPartition, record: Message, headers: Headers) -> tuple[KafkaError | None, int]:
+        """Send one record and wait; return why it is refused, or the offset that it has.
+
+        Raises:
+            PylogError: the target did not say, or something else than the record is the cause.
+        """
+        answers: list[tuple[KafkaError | None, int]] = []
+        is_sent = False
+        deadline = time.monotonic() + self._config.flush_s
+        while not answers and time.monotonic() < deadline:
+            with contextlib.suppress(BufferError):  # until those of other partitions have made room
+                if not is_sent:
+                    self._producer.produce(
+                        place.topic,
+                        record.value(),
+                        record.key(),
+                        place.partition,
+                        headers=headers,
+                        timestamp=max(0, record.timestamp()[1]),
+                        on_delivery=lambda error, sent: answers.append((error, int(sent.offset() or 0))),
+                    )
+                    is_sent = True
+            self._producer.flush(_TRIED_FLUSH_S)
+        if not answers:
+            raise SessionFailed(f"the target took nothing for {self._config.flush_s:g} s")
+        error, offset = answers[0]
+        if error is not None and error.code() not in REFUSALS:
+            raise translate(error, self._config.target.connection)
+        return error, offset
 
     def _tell(self) -> None:
         """Tell the meters what has arrived since the last time: a thousand records at once, not one by one."""
@@ -244,44 +347,61 @@ class Session:
         (self._consumer.pause if is_wanted else self._consumer.resume)(assignment)
 
     def _delivered(self, error: KafkaError | None, record: Message) -> None:
-        if error is not None:
-            if error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-                self._failure = self._failure or translate(error, self._config.target.connection)
-            return
         partition = TopicPartition(str(record.topic()), int(record.partition() or 0))
         flight = self._flights.get(partition)
-        if flight is not None:
-            flight.acknowledge(int(record.offset() or 0))
+        if error is None:
+            if flight is not None:
+                flight.acknowledge(int(record.offset() or 0))
+            return
+        if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            return
+        offset = None if flight is None else flight.fail()
+        if error.code() in REFUSALS and offset is not None and self._suspects.add(partition, offset):
+            self._failure = self._failure or RecordRefused(f"{partition} offset {offset}: {error.str()}")
+        else:
+            self._failure = self._failure or translate(error, self._config.target.connection)
 
-    def _jump(self) -> None:
-        """Have the next session go on at the log start wherever the source forgot what comes next: said and counted."""
+    def _jump(self, refused: TopicPartition) -> None:
+        """Have the next session go on wherever the source forgot or lost what comes next: said and counted.
+
+        Args:
+            refused: what the source does not have at the wanted offset; others may be like it.
+        """
         self._flush(list(self._flights), self._config.flush_s)
         self._tell()
         self._checkpoint(asynchronous=False)
         admin = Admin(self._config.source.connection)
         begun = admin.offsets(admin.led(self._flights.keys()))
+        epochs = {p: epoch for p in begun if (epoch := self._flights[p].epoch) is not None}
+        cuts = follow.epoch_ends(self._config.source, epochs)
         goes_on = []
         for partition, held in sorted(begun.items()):
             wanted = self._flights[partition].next_source
-            if held.start <= wanted <= held.end:
+            # A leader that was just elected may not know yet that what its log holds can be read.
+            is_ahead = wanted > held.end and partition not in cuts and partition != refused
+            at = resume(wanted, held, cuts.get(partition))
+            if at.offset == wanted or is_ahead:
                 continue
-            missing = max(0, held.start - wanted) if wanted >= 0 else 0
-            self._meters.lost(partition.topic, missing)
-            self._notices.tell(
-                time.monotonic(),
-                "error",
-                "source_forgot",
-                about=str(partition),
-                partition=partition,
-                wanted=wanted,
-                missing=missing,
-                goes_on_at=held.start,
-                end=held.end,
-            )
-            goes_on.append(_TopicPartition(*partition, held.start, self._ids[partition.topic]))
+            self._meters.lost(partition.topic, at.forgotten)
+            self._tell_gap(partition, wanted, at)
+            goes_on.append(_TopicPartition(*partition, at.offset, self._ids[partition.topic]))
         if goes_on:
             self._consumer.commit(offsets=goes_on, asynchronous=False)
         raise SessionFailed(f"{len(goes_on)} partitions are to go on outside what the source holds")
+
+    def _tell_gap(self, partition: TopicPartition, wanted: int, at: Resume) -> None:
+        event = "source_lost_its_end" if at.cut else "source_forgot"
+        self._notices.tell(
+            time.monotonic(),
+            "error",
+            event,
+            about=str(partition),
+            partition=partition,
+            wanted=wanted,
+            missing=at.forgotten,
+            lost=at.cut,
+            goes_on_at=at.offset,
+        )
 
     # --- partitions ---------------------------------------------------------------------------------------------
 
@@ -310,16 +430,27 @@ class Session:
         names = sorted({one.topic for one in partitions})
         if not names:
             return
-        follow.follow(self._config)  # partitions that were added a moment ago
+        follow.follow(self._config, names)  # partitions that were added a moment ago
         self._ids |= follow.topic_ids(self._config.source, names)
         # The scout's last look may be of before a topic was made again: it must not end this session for it.
         self._scout.ids = {**self._scout.ids, **self._ids}
         target_ids = follow.topic_ids(self._config.target, names)
         if missing := [name for name in names if name not in self._ids or name not in target_ids]:
             raise SessionFailed(f"topic {', '.join(missing)} is not in both clusters any more")
+        for name in names:
+            self._relay.learn(name, self._ids[name], target_ids[name])
         maps = follow.load_maps(self._config)
+        committed = consumer.committed(partitions, timeout=_ANSWER_S)
+        epochs = {
+            TopicPartition(one.topic, one.partition): one.leader_epoch
+            for one in committed
+            if one.offset >= 0 and one.leader_epoch is not None and one.leader_epoch >= 0
+        }
+        # One without a leader begins where it stood, and holds up no other.
+        led = Admin(self._config.source.connection).led(epochs.keys()) if epochs else ()
+        cuts = follow.epoch_ends(self._config.source, {one: epochs[one] for one in led})
         starts = []
-        for one in consumer.committed(partitions, timeout=_ANSWER_S):
+        for one in committed:
             partition, topic_id = TopicPartition(one.topic, one.partition), self._ids[one.topic]
             is_same = one.offset >= 0 and one.metadata in (None, "", topic_id)
             key = MapKey(topic_id, one.partition)
@@ -327,8 +458,15 @@ class Session:
             if found is None or found.target_id != target_ids[one.topic]:
                 found = OffsetMap(one.topic, target_ids[one.topic])
             self._maps[partition] = key, found
-            start = one.offset if is_same else self._log_start(consumer, partition)
-            self._begin(partition, start, found.complete_ms if is_same else None)
+            start: int = one.offset
+            epoch: int | None = one.leader_epoch
+            if not is_same:
+                epoch = None
+                start = self._log_start(consumer, partition)
+            elif (cut := cuts.get(partition, start)) < start:
+                self._tell_gap(partition, start, Resume(cut, cut=start - cut))
+                start = cut
+            self._begin(partition, start, found.complete_ms if is_same else None, epoch)
             starts.append(_TopicPartition(one.topic, one.partition, start))
         consumer.assign(starts)
         self._notices.tell(time.monotonic(), "info", "assigned", partitions=len(starts))
@@ -337,8 +475,8 @@ class Session:
         found = consumer.get_watermark_offsets(_TopicPartition(*partition), timeout=_ANSWER_S)
         return int(found[0]) if found is not None and found[0] >= 0 else OFFSET_BEGINNING
 
-    def _begin(self, partition: TopicPartition, start: int, complete_ms: int | None) -> None:
-        self._flights[partition] = Flight(start)
+    def _begin(self, partition: TopicPartition, start: int, complete_ms: int | None, epoch: int | None = None) -> None:
+        self._flights[partition] = Flight(start, epoch)
         self._committed[partition] = start
         self._meters.begin(partition, start, complete_ms)
 
@@ -399,7 +537,7 @@ class Session:
                 self._note(self._config.map_topic, key.encode(), found.encode())
             if has_moved:
                 self._committed[partition] = flight.next_source
-                offsets.append(_TopicPartition(*partition, flight.next_source, self._ids[partition.topic]))
+                offsets.append(self._position(partition, flight))
         if self._config.audit_topic is not None and self._scout.has_audit:
             for key_, value in self._meters.progress(self._config.source.name):
                 self._note(self._config.audit_topic, key_, value)
@@ -412,6 +550,11 @@ class Session:
             except KafkaException as exception:
                 if error_of(exception).code() not in _NO_COMMIT:
                     raise
+
+    def _position(self, partition: TopicPartition, flight: Flight) -> _TopicPartition:
+        """Return what is committed of a partition: the topic's id and leader epoch say what the offset belongs to."""
+        epoch = -1 if flight.epoch is None else flight.epoch
+        return _TopicPartition(*partition, flight.next_source, self._ids[partition.topic], epoch)
 
     def _note(self, topic: str, key: bytes, value: bytes) -> None:
         with contextlib.suppress(BufferError):  # the next checkpoint says more

@@ -32,6 +32,7 @@ NOT_RAISED = {
     "PylogMirrorHearsNothing": "it takes minutes without a link, which tests/programs/test_link_cut.py shows",
     "PylogMirrorTopicRefused": "it takes a target that refuses, which tests/programs/test_mirror.py shows",
     "PylogMirrorForgot": "it takes retention at the source, which tests/programs/test_mirror.py shows",
+    "PylogMirrorParked": "it takes a target that refuses a record, which tests/programs/test_mirror.py shows",
     "PylogRegistryPrimaryMissing": "it takes two registries",
     "PylogAuditFindings": "it takes a record that is lost, which tests/programs/test_audit.py shows",
     "PylogAuditLate": "it takes a quarter of an hour",

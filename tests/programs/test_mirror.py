@@ -8,12 +8,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as _TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from pylog.client.admin.configs import ConfigAdmin, Holder
 from pylog.client.admin.groups import GroupAdmin
 from pylog.client.admin.partitions import PartitionAdmin
+from pylog.client.connection import Connection
+from pylog.client.producer import Producer
+from pylog.mirror import follow
+from pylog.mirror.config import Cluster
 from pylog.model import TopicPartition
 from tests.programs.conftest import Datacenter, first_copies
 from tests.programs.program import Program, scrape, wait_until
@@ -101,7 +106,9 @@ def test_records_arrive_in_order_with_everything_about_them(
             (one.key, one.value, one.timestamp_ms) for one in expected
         ]
         assert [one.offset for one in expected] == [one.offset + HISTORY for one in found]
-        assert all(one.headers == [("pylog.origin", b"live")] for one in found)
+        [topic_id] = follow.topic_ids(Cluster("live", Connection(bootstrap=live.bootstrap)), [topic]).values()
+        origin = [("pylog.origin", b"live"), ("pylog.origin.id", topic_id.encode())]
+        assert all(one.headers == origin for one in found)
     assert offline.admin.topic_config(topic)["compression.type"].value == "zstd"
 
 
@@ -228,6 +235,43 @@ def test_a_group_moves_over_and_back_and_each_way_is_proven(
         assert GroupAdmin(live.bootstrap).committed("travellers") == committed
 
 
+def test_a_group_goes_on_although_the_source_is_lost(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    live.create(topic)
+    start_above_zero(live, topic)
+    live.send(topic, numbered(0, 200))
+    partitions = [TopicPartition(topic, one) for one in (0, 1)]
+    with Mirror(tmp_path, live, offline, topic, groups_ms=200) as mirror:
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        GroupAdmin(live.bootstrap).commit("survivors", dict.fromkeys(partitions, HISTORY + 60))
+        move = ["mirror", "move", "survivors", f"--config={mirror.config_path}", "--source-lost", "--format=json"]
+
+        def is_carried() -> bool:
+            asked = subprocess.run([sys.executable, "-m", "pylog", *move], capture_output=True, text=True, check=False)
+            return asked.returncode == 0
+
+        wait_until(is_carried, lambda: mirror.log)
+        live.broker_signal(signal.SIGSTOP)
+        try:
+            rows = json.loads(pylog(*move, "--execute"))
+        finally:
+            live.broker_signal(signal.SIGCONT)
+        entered = GroupAdmin(offline.bootstrap).committed("survivors")
+        refused = subprocess.run(
+            [sys.executable, "-m", "pylog", *move, "--prove"], capture_output=True, text=True, check=False
+        )
+    assert refused.returncode == 2
+    assert "--source-lost goes with neither --back nor --prove" in refused.stderr
+    assert [row["source_offset"] for row in rows] == [HISTORY + 60] * 2
+    sources, copies = live.records(topic), offline.records(topic)
+    for partition in partitions:
+        unread = [one.value for one in sources[partition.partition] if one.offset >= HISTORY + 60]
+        reread = [one.value for one in copies[partition.partition] if one.offset >= entered[partition]]
+        assert len(unread) == 40
+        assert set(unread) <= set(reread)
+
+
 def test_new_topics_partitions_and_settings_follow(
     tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
 ) -> None:
@@ -268,6 +312,102 @@ def test_nothing_returns_to_where_it_came_from(
             wait_until(lambda mirror=mirror: mirror.has_caught_up(topic), lambda mirror=mirror: mirror.log)
             assert mirror.sample("pylog_mirror_returned_total", topic) == 20
     assert sum(live.ends(topic)) == sum(offline.ends(topic)) == 40
+
+
+def test_what_was_made_of_copies_goes_back(tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str) -> None:
+    """A program in the target that keeps the headers of what it reads, as many frameworks do."""
+    made = f"{topic}-made"
+    for one in (live, offline):
+        one.create(topic)
+        one.create(made)
+    with (
+        Mirror(tmp_path / "there", live, offline, topic, made) as there,
+        Mirror(tmp_path / "back", offline, live, topic, made) as back,
+    ):
+        live.send(topic, numbered(0, 20))
+        wait_until(lambda: sum(offline.ends(topic)) == 20, lambda: there.log)
+        with Producer(offline.bootstrap) as producer:
+            for records in offline.records(topic).values():
+                for record in records:
+                    producer.send(made, record.value, headers=record.headers, partition=record.partition)
+        wait_until(lambda: sum(live.ends(made)) == 20, lambda: back.log)
+        for mirror in (there, back):
+            for name in (topic, made):
+                wait_until(
+                    lambda mirror=mirror, name=name: mirror.has_caught_up(name), lambda mirror=mirror: mirror.log
+                )
+    assert [sum(one.ends(name)) for one in (live, offline) for name in (topic, made)] == [20, 20, 20, 20]
+
+
+def test_a_source_that_lost_its_end_is_not_mirrored_once_more(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    live.create(topic)
+    live.send(topic, numbered(0, 40))
+    mirror = Mirror(tmp_path, live, offline, topic)
+    with mirror:
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        assert mirror.stop() == 0
+    # As if each partition had held ten records more, which a power cut took.
+    group = Consumer({"bootstrap.servers": live.bootstrap, "group.id": f"mirror-{topic}"})
+    stood = group.committed([_TopicPartition(topic, one) for one in (0, 1)], timeout=20)
+    assert all(one.offset == 20 and one.leader_epoch is not None for one in stood)
+    lost = [_TopicPartition(topic, one.partition, 30, one.metadata, one.leader_epoch) for one in stood]
+    group.commit(offsets=lost, asynchronous=False)
+    group.close()
+    with mirror:
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        live.send(topic, numbered(40, 60))  # where the lost ones were
+        wait_until(lambda: sum(offline.ends(topic)) >= 60, lambda: mirror.log)
+        assert mirror.stop() == 0
+    assert "source_lost_its_end" in mirror.log
+    assert offline.values(topic) == live.values(topic)
+
+
+def test_a_record_that_the_target_refuses_is_parked_and_the_others_go_on(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    """A topic that became compacted while it held records without a key."""
+    live.create(topic, min__compaction__lag__ms="3600000")
+    live.send(topic, numbered(0, 20), keys=5)
+    live.send(topic, numbered(900, 904))
+    live.send(topic, numbered(20, 40), keys=5)
+    ConfigAdmin(live.bootstrap).alter(Holder.TOPIC, topic, {"cleanup.policy": "compact"})
+    offline.create(topic, cleanup__policy="compact", min__compaction__lag__ms="3600000")
+    with Mirror(tmp_path, live, offline, topic) as mirror:
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        assert mirror.sample("pylog_mirror_parked_total", topic) == 4
+        live.send(topic, numbered(40, 60), keys=5)
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        assert mirror.stop() == 0
+    expected = {
+        partition: [one for one in values if one is None or not one.startswith(b"0009")]
+        for partition, values in live.values(topic).items()
+    }
+    assert {one: first_copies(values) for one, values in offline.values(topic).items()} == expected
+    kept = offline.records("pylog.parked.live")[0]
+    marks = [json.loads(dict(one.headers)["pylog.parked"] or b"") for one in kept]
+    assert sorted(one.value or b"" for one in kept) == numbered(900, 904)
+    assert {mark["topic"] for mark in marks} == {topic}
+    assert sorted((mark["partition"], mark["offset"]) for mark in marks) == [(0, 10), (0, 11), (1, 10), (1, 11)]
+
+
+def test_topics_of_one_partition_are_shared_too(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    names = [f"{topic}-{number}" for number in range(4)]
+    for name in names:
+        live.create(name, partitions=1)
+    with (
+        Mirror(tmp_path / "1", live, offline, f"{topic}-.*") as one,
+        Mirror(tmp_path / "2", live, offline, f"{topic}-.*") as two,
+    ):
+
+        def share(mirror: Mirror) -> int:
+            return sum(not math.isnan(mirror.sample("pylog_mirror_lag_seconds", name, 0)) for name in names)
+
+        wait_until(lambda: share(one) + share(two) == 4 and share(one) and share(two), lambda: one.log + two.log)
+        assert share(one) == share(two) == 2
 
 
 def test_instances_share_the_work_and_hand_over_without_a_copy(

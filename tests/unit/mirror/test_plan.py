@@ -6,7 +6,8 @@ from pylog.mirror.plan import HEADROOM_BYTES, Alter, Create, Grow, Topic, change
 def test_patterns_match_whole_names_and_a_cluster_s_own_topics_stay() -> None:
     names = ["clicks", "clicks-old", "views", "__consumer_offsets", "_audit", "pylog.offsets.live", "_schemas"]
     assert chosen(names, ["clicks", "v.*"], []) == ["clicks", "views"]
-    assert chosen(names, [".*"], [".*-old"]) == ["_schemas", "clicks", "views"]
+    assert chosen(names, [".*"], [".*-old"]) == ["clicks", "views"]
+    assert chosen(["_schemas", "pylog.parked.live"], [".*", "_schemas"], []) == [], "ids would stand for two schemas"
 
 
 LIMIT = {"max.message.bytes": str(1048588 + HEADROOM_BYTES)}

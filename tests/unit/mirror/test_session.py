@@ -12,7 +12,7 @@ from pylog.mirror.config import Cluster, MirrorConfig
 from pylog.mirror.meters import Meters
 from pylog.mirror.plan import ORIGIN_HEADER
 from pylog.mirror.scout import Scout
-from pylog.mirror.session import Relay, Session, SessionFailed
+from pylog.mirror.session import RecordRefused, Relay, Session, SessionFailed
 from pylog.model import TopicPartition
 
 NOBODY = "127.0.0.1:1"
@@ -30,7 +30,9 @@ def session() -> Iterator[Session]:
         buffered_bytes=BUFFER_BYTES,
     )
     meters, notices = Meters(Metrics()), Notices()
-    found = Session(config, Relay("live", "offline"), Scout(config, meters, notices), meters, notices)
+    relay = Relay("live", "offline")
+    relay.learn("clicks", "clicks-live", "clicks-offline")
+    found = Session(config, relay, Scout(config, meters, notices), meters, notices)
     for partition in (FULL, OTHER):
         found._begin(partition, 0, None)
     yield found
@@ -74,6 +76,25 @@ def test_the_end_of_a_partition_is_reached_though_its_last_offset_holds_no_recor
 def test_a_record_that_never_fits_is_named_instead_of_waited_for(session: Session) -> None:
     with pytest.raises(SessionFailed, match=f"clicks-1 offset 7: {2 * BUFFER_BYTES} bytes do not fit"):
         session._take(record(OTHER, 7, 2 * BUFFER_BYTES))
+
+
+def test_a_batch_that_is_refused_leaves_its_records_to_be_sent_one_by_one(session: Session) -> None:
+    for offset in range(2):
+        session._take(record(OTHER, offset))
+    refused = KafkaError(KafkaError.INVALID_RECORD)
+    for offset in range(2):
+        session._delivered(refused, record(OTHER, offset))
+    assert all((OTHER, offset) in session._suspects for offset in range(2))
+    with pytest.raises(RecordRefused, match="clicks-1 offset 0"):
+        session._pump()
+
+
+def test_what_is_not_the_record_s_fault_suspects_none(session: Session) -> None:
+    session._take(record(OTHER, 0))
+    session._delivered(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), record(OTHER, 0))
+    assert not len(session._suspects)
+    with pytest.raises(SessionFailed):
+        session._pump()
 
 
 def test_partitions_that_were_given_away_end_the_session(session: Session) -> None:
