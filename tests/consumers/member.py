@@ -80,6 +80,7 @@ def run_confluent(bootstrap: str, group: str, topic: str, options: Mapping[str, 
 def run_kafka_python(bootstrap: str, group: str, topic: str, options: Mapping[str, str]) -> None:
     """Be a member with kafka-python."""
     from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.errors import KafkaConnectionError
 
     class Listener(ConsumerRebalanceListener):
         def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
@@ -101,7 +102,12 @@ def run_kafka_python(bootstrap: str, group: str, topic: str, options: Mapping[st
     )
     consumer.subscribe([topic], listener=Listener())
     while not _is_ended:
-        for messages in consumer.poll(KAFKA_PYTHON_POLL_MS).values():
+        try:
+            polled = consumer.poll(KAFKA_PYTHON_POLL_MS)
+        except KafkaConnectionError:
+            # Its poll looks for the coordinator while the only broker restarts; an application polls again.
+            continue
+        for messages in polled.values():
             for message in messages:
                 emit(partition=message.partition, offset=message.offset, value=_text(message.value))
     consumer.close()
