@@ -93,7 +93,7 @@ MUTANTS: Sequence[Mutant] = (
         "broker/data/progress.py",
         "if part.current_leader_epoch != partition.leader_epoch or divergence(log, part):",
         "if part.fetch_offset < 0:",
-        seed=3,
+        seed=38,
     ),
     Mutant(
         "count-progress-of-a-diverging-log",
