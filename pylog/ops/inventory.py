@@ -11,12 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pylog.ops.addresses import joined
+
 TIMEOUT_S = 10
 """A host that does not let us in in this time, where the inventory has no `ansible_timeout`, is unreachable."""
 
 
 # What the filter puts in the place of a variable that cannot be filled in.
 UNREADABLE = "__preflight_unreadable"
+
+
+PROMPT = "[password for pylog] "
+"""What sudo asks with, so that nothing else is taken for its question."""
 
 
 class InventoryError(Exception):
@@ -52,10 +58,10 @@ class Target:
 
     @property
     def sudo(self) -> str:
-        """What a command begins with that root has to run; the password, if there is one, comes on standard input."""
+        """What a command begins with that root has to run; where sudo asks for a password, it does so with `PROMPT`."""
         if self.is_root:
             return ""
-        return "sudo -n " if self.sudo_password is None else "sudo -S -p '' "
+        return "sudo -n " if self.sudo_password is None else f"sudo -S -p {shlex.quote(PROMPT)} "
 
     @property
     def broker_ids(self) -> list[int]:
@@ -96,17 +102,21 @@ def ssh_options(text: str) -> tuple[dict[str, str], list[str]]:
     return found, kept
 
 
-def _proxy(options: Mapping[str, str], kept: list[str]) -> str | None:
-    """Return the command that leads to a host through the bastions of *options*."""
+def _proxy(options: Mapping[str, str], kept: list[str], address: str, port: int, user: str) -> str | None:
+    """Return the command that leads to *address* through the bastions of *options*, with what stands for it filled in.
+
+    Here, because Fabric takes the port for 22 when it fills in a command.
+    """
     if command := options.get("proxycommand"):
-        return command if command.lower() != "none" else None
+        known = {"%h": address, "%p": str(port), "%r": user, "%%": "%"}
+        return None if command.lower() == "none" else re.sub("%[hpr%]", lambda found: known[found[0]], command)
     jump = options.get("proxyjump", "none")
     if jump.lower() == "none":
         return None
     *before, last = jump.split(",")
     way = ["-J", ",".join(before)] if before else []
-    host, _, port = last.rpartition(":") if re.search(r":\d+$", last) else (last, "", "")
-    return shlex.join(["ssh", *kept, *way, *(["-p", port] if port else []), "-W", "%h:%p", host])
+    host, _, door = last.rpartition(":") if re.search(r":\d+$", last) else (last, "", "")
+    return shlex.join(["ssh", *kept, *way, *(["-p", door] if door else []), "-W", joined(address, port), host])
 
 
 def _first(variables: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401  a variable holds anything
@@ -123,18 +133,21 @@ def target(name: str, variables: Mapping[str, Any], groups: set[str]) -> Target:
     sudo_password = _first(variables, "ansible_become_password", "ansible_become_pass", "ansible_sudo_pass")
     if sudo_password is None and (file := os.environ.get("ANSIBLE_BECOME_PASSWORD_FILE")):
         sudo_password = Path(file).read_text().rstrip("\n")
+    address = str(variables.get("ansible_host", name))
+    port = int(_first(variables, "ansible_port", "ansible_ssh_port") or options.get("port", 22))
+    kept += ["-i", str(key)] if key and "identityfile" not in options else []
     return Target(
         name=name,
-        address=str(variables.get("ansible_host", name)),
+        address=address,
         user=user,
-        port=int(_first(variables, "ansible_port", "ansible_ssh_port") or options.get("port", 22)),
+        port=port,
         key_file=key and str(Path(key).expanduser()),
         known_hosts=known_hosts and str(Path(known_hosts).expanduser()),
         is_root=user == "root",
         timeout_s=int(variables.get("ansible_timeout", TIMEOUT_S)),
         groups=frozenset(groups),
         variables=variables,
-        proxy=_proxy(options, kept + (["-i", str(key)] if key and "identityfile" not in options else [])),
+        proxy=_proxy(options, kept, address, port, user),
         password=None if password is None else str(password),
         sudo_password=None if sudo_password is None else str(sudo_password),
     )

@@ -1,7 +1,7 @@
 """Fabric tasks: the day-2 verbs, over the inventories that deploy the hosts."""
 
-import io
 import json
+import re
 import shlex
 import sys
 import time
@@ -15,13 +15,14 @@ import paramiko
 from fabric import Connection
 from invoke.context import Context
 from invoke.exceptions import Exit
+from invoke.watchers import Responder
 
 from pylog import __version__, faults
 from pylog.ops import bundle as bundles
 from pylog.ops import masking
 from pylog.ops import status as questions
 from pylog.ops.drills import DRILLS, REASONS
-from pylog.ops.inventory import InventoryError, Target, load
+from pylog.ops.inventory import PROMPT, InventoryError, Target, load
 from pylog.ops.rehearsal import Cluster, DrillRefused, hosts_of, rehearse
 from pylog.ops.table import aligned
 
@@ -56,9 +57,11 @@ def connect(target: Target) -> Connection:
     return connection
 
 
-def stdin_of(target: Target) -> io.StringIO | bool:
-    """Return what a command that begins with the host's `sudo` reads: its password, or nothing."""
-    return False if target.sudo_password is None else io.StringIO(f"{target.sudo_password}\n")
+def watchers_of(target: Target) -> list[Responder]:
+    """Return what answers the `sudo` of the host: its password, once it is asked for; a host may not ask."""
+    if target.sudo_password is None:
+        return []
+    return [Responder(pattern=re.escape(PROMPT), response=f"{target.sudo_password}\n")]
 
 
 def targets(inventory: str, host: str = "") -> list[Target]:
@@ -80,7 +83,7 @@ def ask(target: Target) -> dict[str, Any] | str:
     try:
         with connect(target) as connection:
             for verb, command in questions.questions(target).items():
-                done = connection.run(command, in_stream=stdin_of(target), hide=True, warn=True)
+                done = connection.run(command, in_stream=False, watchers=watchers_of(target), hide=True, warn=True)
                 if not done.stdout:
                     return done.stderr.strip().splitlines()[-1] if done.stderr else f"exit code {done.exited}"
                 answers[verb] = json.loads(done.stdout)
@@ -127,7 +130,7 @@ def logs(
     command = ["journalctl", "--no-pager", "--unit", unit, "--lines", str(lines), *(["--follow"] if follow else [])]
     try:
         with connect(target) as connection:
-            connection.run(target.sudo + shlex.join(command), in_stream=stdin_of(target), out_stream=sys.stdout)
+            connection.run(target.sudo + shlex.join(command), watchers=watchers_of(target), out_stream=sys.stdout)
     except (OSError, paramiko.SSHException) as error:
         raise Exit(f"error: {host} is unreachable [{faults.HOST_UNREACHABLE.code}]: {error}", code=1) from error
 
@@ -138,7 +141,7 @@ def collect(target: Target) -> dict[str, str]:
     try:
         with connect(target) as connection:
             for name, command in bundles.questions(target).items():
-                done = connection.run(command, in_stream=stdin_of(target), hide=True, warn=True)
+                done = connection.run(command, in_stream=False, watchers=watchers_of(target), hide=True, warn=True)
                 found[name] = done.stdout + (f"\n[exit code {done.exited}]\n{done.stderr}" if done.failed else "")
     except (OSError, paramiko.SSHException) as error:
         found["unreachable"] = str(error)
@@ -203,7 +206,7 @@ def run_script(target: Target, script: str) -> tuple[int, str]:
     words = f"{target.sudo}sh -c {shlex.quote(script)}"
     try:
         with connect(target) as connection:
-            done = connection.run(words, in_stream=stdin_of(target), hide=True, warn=True)
+            done = connection.run(words, in_stream=False, watchers=watchers_of(target), hide=True, warn=True)
     except (OSError, paramiko.SSHException) as error:
         return 255, f"{target.name} is unreachable: {error}"
-    return done.exited, (done.stdout + done.stderr).strip()
+    return done.exited, (done.stdout + done.stderr).replace(PROMPT, "").strip()

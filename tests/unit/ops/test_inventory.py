@@ -1,14 +1,13 @@
 """From Ansible's own listing to hosts that Fabric can reach, and from their answers to the table of `fab status`."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pylog.ops.inventory import TIMEOUT_S, InventoryError, Target, load, target
+from pylog.ops.inventory import PROMPT, TIMEOUT_S, InventoryError, Target, load, target
 from pylog.ops.status import is_well, questions, rows, units
-from pylog.ops.tasks import report, stdin_of
+from pylog.ops.tasks import report, watchers_of
 
 VARIABLES = {
     "ansible_host": "192.0.2.7",
@@ -64,13 +63,13 @@ def test_a_password_that_cannot_be_filled_in_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "proxy"),
     [
-        ("-J ops@bastion", "ssh -i /k -W %h:%p ops@bastion"),
+        ("-J ops@bastion", "ssh -i /k -W h:22 ops@bastion"),
         (
             "-o ProxyJump=bastion:2222 -o UserKnownHostsFile=/h",
-            "ssh -o UserKnownHostsFile=/h -i /k -p 2222 -W %h:%p bastion",
+            "ssh -o UserKnownHostsFile=/h -i /k -p 2222 -W h:22 bastion",
         ),
-        ("-o 'ProxyJump first,last'", "ssh -i /k -J first -W %h:%p last"),
-        ("-o ProxyCommand='ssh -W %h:%p -q bastion'", "ssh -W %h:%p -q bastion"),
+        ("-o 'ProxyJump first,last'", "ssh -i /k -J first -W h:22 last"),
+        ("-o ProxyCommand='ssh -W %h:%p -q bastion'", "ssh -W h:22 -q bastion"),
         ("-oProxyJump=none", None),
         ("", None),
     ],
@@ -88,13 +87,12 @@ def test_what_ssh_is_told_holds_for_the_login() -> None:
     assert target("h", {"ansible_ssh_common_args": "-p 2200", "ansible_port": 2300}, set()).port == 2300
 
 
-def test_a_password_of_sudo_comes_on_standard_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_sudo_is_answered_where_it_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = target("h", {**VARIABLES, "ansible_become_password": "p w"}, GROUPS)
-    assert found.sudo == "sudo -S -p '' "
-    read = stdin_of(found)
-    assert isinstance(read, io.StringIO)
-    assert read.read() == "p w\n"
-    assert stdin_of(target("h", VARIABLES, GROUPS)) is False
+    assert found.sudo == f"sudo -S -p '{PROMPT}' "
+    [answer] = watchers_of(found)
+    assert list(answer.submit(PROMPT)) == ["p w\n"]
+    assert watchers_of(target("h", VARIABLES, GROUPS)) == []
     (tmp_path / "file").write_text("from a file\n")
     monkeypatch.setenv("ANSIBLE_BECOME_PASSWORD_FILE", str(tmp_path / "file"))
     assert target("h", VARIABLES, GROUPS).sudo_password == "from a file"
