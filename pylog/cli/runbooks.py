@@ -266,6 +266,16 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "TOPIC --set retention.ms=604800000`.",
         verify="The alert does not come again; the report of new windows is complete.",
     ),
+    "PylogMirrorParked": Runbook(
+        what="the target of the mirror on HOST refused records of TOPIC, which are parked",
+        look="`pylog consume pylog.parked.live --bootstrap TARGET --exit --format json`: the header `pylog.parked` "
+        "of each record says its topic, partition, offset and the target's reason.",
+        decide="No key, and TOPIC is compacted: the producer is at fault, or TOPIC was not meant to be compacted. Too "
+        "long: the limit of TOPIC was lowered after the record was written.",
+        act="Mend the producer or the setting at the source. Parked records stay until somebody deletes the topic; "
+        "write those that should be in TOPIC there again.",
+        verify="The metric `pylog_mirror_parked_total` stands still.",
+    ),
     "PylogRegistryPrimaryMissing": Runbook(
         what="DATACENTER has no registry that writes, or more than one",
         look="`fab status`; `fab logs --host HOST --unit pylog-registry` on each of its hosts.",
