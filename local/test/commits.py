@@ -26,8 +26,16 @@ CODE = frozenset({".py", ".sh", ".c", ".yml", ".j2", ".toml", ".cfg"})
 NOT_IMPERATIVE = frozenset({"a", "an", "the", "what", "where"})
 """First words that begin a description instead of an instruction."""
 
+LEFT_ALONE = frozenset(
+    {
+        "6b059bb22a4a708971470193d3a9be85b0f72511",  # its subject begins with "a"
+        "247a8df224628f0ead457ca8955861404ccaa369",  # 113 lines without a body
+    }
+)
+"""Commits that others had built on before anybody ran this check over them; history is not rewritten for them."""
+
 # A record begins with a byte that no message holds; the numbers of lines follow the message.
-_FORMAT = "%x1e%h%x1f%s%x1f%b%x1f"
+_FORMAT = "%x1e%H%x1f%s%x1f%b%x1f"
 _SUBJECT = re.compile(r"(?P<area>[^\s:][^:]*): (?P<deed>\S.*)")
 _SHA = re.compile(r"[0-9a-f]{40}")
 
@@ -107,7 +115,8 @@ def main(root: Path = ROOT) -> int:
     if commits is None:
         print(f"no commit checked: {sha or 'the first commit to check'} is not in the history of this clone")
         return 0
-    found = [f"{commit.sha} {commit.subject}\n    {fault}" for commit in commits for fault in faults(commit)]
+    judged = [commit for commit in commits if commit.sha not in LEFT_ALONE]
+    found = [f"{commit.sha[:10]} {commit.subject}\n    {fault}" for commit in judged for fault in faults(commit)]
     for fault in found:
         print(fault)
     return 1 if found else 0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from local.test import commits
 from local.test.commits import MAX_SUBJECT, Commit, commits_since, faults, first_sha, main, parse
 
 
@@ -113,7 +114,7 @@ def test_a_wrong_commit_is_named_with_its_reason(repository: Repository, capsys:
     sha = repository.commit("log: the cut", lines=100)
     assert main(repository.path) == 1
     said = capsys.readouterr().out
-    assert f"{sha[:7]} log: the cut" in said
+    assert f"{sha[:10]} log: the cut" in said
     assert "begins with 'the'" in said
     assert "200 lines of code" in said
 
@@ -134,3 +135,10 @@ def test_a_source_archive_is_not_judged(repository: Repository, tmp_path: Path) 
     (archive / ".git-blame-ignore-revs").write_text((repository.path / ".git-blame-ignore-revs").read_text())
     assert commits_since("a" * 40, archive) is None
     assert main(archive) == 0
+
+
+def test_a_commit_that_others_built_on_is_left_alone(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    sha = repository.commit("log: the cut")
+    assert main(repository.path) == 1
+    monkeypatch.setattr(commits, "LEFT_ALONE", frozenset({sha}))
+    assert main(repository.path) == 0
