@@ -71,13 +71,17 @@ def run(config: CompactConfig) -> tuple[int, int]:
     lake = Lake.open(config.lake)
     closed_before_s = time.time() - config.lateness_s
     before = after = 0
+    # What is loaded meanwhile waits for the next run: one that never ends would write late records' hours again and
+    # again.
+    present = frozenset(lake.finish().files)
     while True:
         state = lake.finish()
         lake.clean(state)
         lake.purge(state, config.grace_s)
         if (config.lake / "_iceberg").exists():
             raise LakeError(f"lake {config.lake} has Iceberg tables, which name its files: it is not compacted")
-        sets = plan_compaction(state.files.values(), closed_before_s, config.target_bytes)[:_MAX_SETS]
+        files_left = [file for path, file in state.files.items() if path in present]
+        sets = plan_compaction(files_left, closed_before_s, config.target_bytes)[:_MAX_SETS]
         if not sets:
             return before, after
         files = _commit(lake, lake.begin(Kind.COMPACTION, state), sets, config)
