@@ -53,6 +53,9 @@ def load_registry_config(path: Path) -> "RegistryConfig":
     if level not in list(Level):
         raise reader.fault("compatibility", f"{level}: wanted one of {', '.join(Level)}")
     zookeeper = reader.text("zookeeper", "") or None
+    follow = tuple(reader.text("follow", "").replace(",", " ").split())
+    if wrong := [url for url in follow if not url.startswith("http://")]:
+        raise reader.fault("follow", f"{wrong[0]}: wanted URLs as http://HOST:PORT, separated by commas")
     config = RegistryConfig(
         listen=listen,
         advertised_url=reader.text("advertised_url", f"http://{_advertised(listen[0])}:{listen[1]}"),
@@ -62,6 +65,7 @@ def load_registry_config(path: Path) -> "RegistryConfig":
         zookeeper=zookeeper,
         session_timeout_ms=reader.integer("session_timeout_ms", 1000, 600_000, 6000),
         level=Level(level),
+        follow=follow,
     )
     reader.finish()
     return config

@@ -284,6 +284,24 @@ RUNBOOKS: Mapping[str, Runbook] = {
         act="Mend ZooKeeper or the topic's replicas; then restart one registry after the other.",
         verify="`curl http://HOST:8081/subjects` answers on each, and a schema can be registered.",
     ),
+    "PylogRegistryFollowsLate": Runbook(
+        what="the registry on HOST has not heard of the one that it follows for minutes",
+        look="On HOST: `journalctl -u pylog-registry -n 50`: `event=cannot_follow` has the reason.",
+        decide="The link between the datacenters is cut: nothing is lost, new schemas come later. The other datacenter "
+        "is gone for good: nobody can register schemas.",
+        act="Mend the link. If the other is gone for good, empty `registry_source` of this datacenter and run "
+        "`playbooks/registry.yml`: this registry takes changes from then on, with ids above all that it has seen.",
+        verify="The metric `pylog_registry_followed_age_seconds` is below 10.",
+    ),
+    "PylogRegistryConflict": Runbook(
+        what="ids of the registry that HOST follows stand for other schemas there",
+        look="On HOST: `journalctl -u pylog-registry`: each `event=id_conflict` has subject, version and id.",
+        decide="Somebody registered schemas here before this registry followed the other, so both gave the same ids.",
+        act="Keep the two apart: set `registry_topic` of this datacenter to a new topic and run "
+        "`playbooks/registry.yml`, so that it takes everything over anew. Records that were written here with the old "
+        "ids must be read with the old topic's registry.",
+        verify="The metric `pylog_registry_conflicts` is 0.",
+    ),
     "PylogAuditFindings": Runbook(
         what="the audit found records of TOPIC KIND",
         look="`pylog audit report --ledger LIVE --ledger OFFLINE --topic TOPIC --format wide`: tier, window, "

@@ -72,8 +72,10 @@ class _PathAsSent:
 def _reader(service: Service, read: Read, metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         ask = _ask(request, await read_body(request))
-        found = await to_thread.run_sync(lambda: _as_json(service.read(lambda registry: read(registry, ask))))
-        return _answer(metrics, 200, found)
+        found, offset = await to_thread.run_sync(service.read_at, lambda registry: read(registry, ask))
+        answer = _answer(metrics, 200, _as_json(found))
+        answer.headers[OFFSET_HEADER] = str(offset)
+        return answer
 
     return endpoint
 

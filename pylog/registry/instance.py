@@ -1,5 +1,6 @@
 """Starts and stops one instance of the registry."""
 
+import math
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from pylog.errors import ApiError, Unreachable
 from pylog.metrics import Metrics
 from pylog.registry.api import new_app
 from pylog.registry.avro import Level
+from pylog.registry.following import Follower, Source
 from pylog.registry.replica import Replica, TopicConfig, ensure_topic
 from pylog.registry.service import Service
 from pylog.registry.state import Registry
@@ -35,6 +37,7 @@ class RegistryConfig:
         zookeeper: ``host:port,host:port/path`` for the election; None for an instance that is alone.
         session_timeout_ms: after which a silent primary is replaced.
         level: compatibility wanted where nothing else is set.
+        follow: instances of another registry whose schemas come here; empty for a registry of its own.
     """
 
     listen: tuple[str, int]
@@ -45,6 +48,7 @@ class RegistryConfig:
     zookeeper: str | None = None
     session_timeout_ms: int = 6_000
     level: Level = field(default=Level.BACKWARD)
+    follow: tuple[str, ...] = ()
 
 
 def run(config: RegistryConfig, stop: Stop, notices: Notices) -> None:
@@ -63,17 +67,24 @@ def run(config: RegistryConfig, stop: Stop, notices: Notices) -> None:
     if config.zookeeper is not None:
         store = ZooKeeperStore(config.zookeeper, session_timeout_ms=config.session_timeout_ms)
     metrics = Metrics()
-    service = Service(config.cluster, config.topic, replica, store, writer, config.advertised_url, notices)
+    follows = ", ".join(config.follow) or None
+    service = Service(config.cluster, config.topic, replica, store, writer, config.advertised_url, notices, follows)
     _measure(metrics, service)
+    follower = Follower(service, Source(config.follow), notices) if config.follow else None
     try:
         while not replica.wait_loaded(_LOOK_S):
             if stop.is_wanted:
                 return
         with WebServer(*config.listen, new_app(service, metrics)) as server:
             service.election.start()
+            if follower is not None:
+                _measure_following(metrics, follower)
+                follower.start()
             notices.tell(time.monotonic(), "info", "ready", port=server.port)
             while not stop.wait(_LOOK_S):
                 replica.wait_loaded(0)  # raises what ended the reader
+            if follower is not None:
+                follower.close()
             service.election.close()
     finally:
         replica.close()
@@ -89,6 +100,19 @@ def _wait_topic(topic: TopicConfig, stop: Stop, notices: Notices) -> bool:
             notices.tell(time.monotonic(), "warning", "waits_for_brokers", topic=topic.topic, reason=error)
             stop.wait(_RETRY_S)
     return False
+
+
+def _measure_following(metrics: Metrics, follower: Follower) -> None:
+    metrics.gauge(
+        "pylog_registry_followed_age_seconds",
+        "Since everything of the followed registry was here; NaN on instances that do not write.",
+        lambda: math.nan if follower.followed_s is None else time.monotonic() - follower.followed_s,
+    )
+    metrics.gauge(
+        "pylog_registry_conflicts",
+        "Versions of the followed registry whose ids stand for other schemas here.",
+        lambda: float(follower.conflicts),
+    )
 
 
 def _measure(metrics: Metrics, service: Service) -> None:

@@ -20,7 +20,8 @@ from pylog.model import Offset
 from pylog.registry import faults
 from pylog.registry.changes import Change
 from pylog.registry.election import Election
-from pylog.registry.records import CLAIM, WRITER_HEADER, Claim, Key, Stamp, Value, encode_key, encode_value
+from pylog.registry.news import Snapshot, news
+from pylog.registry.records import CLAIM, WRITER_HEADER, Claim, Key, Stamp, Value, Version, encode_key, encode_value
 from pylog.registry.replica import Replica
 from pylog.registry.state import Registry
 from pylog.store.base import Store
@@ -66,6 +67,7 @@ class Service:
         writer: names this life of this instance.
         url: where other instances reach it.
         notices: told what matters.
+        follows: where the registry is that this one follows; clients then change nothing here.
     """
 
     def __init__(
@@ -77,7 +79,9 @@ class Service:
         writer: str,
         url: str,
         notices: Notices,
+        follows: str | None = None,
     ) -> None:
+        self._follows = follows
         self.replica = replica
         self.election = Election(store, writer, url, self._claim, notices)
         self._cluster, self._topic, self._writer, self._url = cluster, topic, writer, url
@@ -93,6 +97,11 @@ class Service:
         with self.replica.changed:
             return ask(self.replica.registry)
 
+    def read_at(self, ask: Callable[[Registry], _T]) -> tuple[_T, Offset]:
+        """Return what *ask* finds in the state, and the offset up to which the state is that of the log."""
+        with self.replica.changed:
+            return ask(self.replica.registry), self.replica.next_offset
+
     def change(self, decide: Callable[[Registry], Change]) -> tuple[object, Offset]:
         """Carry a change out; return its answer and the offset behind it.
 
@@ -100,15 +109,36 @@ class Service:
             RegistryError: it is refused; or 50002, 50004: it may or may not have happened.
         """
         with self._writing:
-            if not self.election.is_primary:
-                raise faults.no_primary()
-            if self._is_in_doubt:
-                self._claim_now()
-            self._repair()
+            self._begin_write()
             change = self.read(decide)
+            if change.writes and self._follows is not None:
+                raise faults.not_permitted(f"this registry follows {self._follows}; change it there")
             if change.writes:
                 self._append(change.writes)
             return change.answer, self.replica.next_offset
+
+    def take_over(self, source: Snapshot) -> list[Version]:
+        """Write what the followed registry has and this one lacks.
+
+        Returns:
+            What cannot be taken over: versions whose ids stand for other schemas here.
+
+        Raises:
+            RegistryError: as of `change`.
+        """
+        with self._writing:
+            self._begin_write()
+            found = self.read(lambda registry: news(registry, source))
+            if found.writes:
+                self._append(found.writes)
+            return found.conflicts
+
+    def _begin_write(self) -> None:
+        if not self.election.is_primary:
+            raise faults.no_primary()
+        if self._is_in_doubt:
+            self._claim_now()
+        self._repair()
 
     def forward(self, request: PrimaryRequest) -> PrimaryAnswer:
         """Have the primary answer, and wait until this copy has what it did.

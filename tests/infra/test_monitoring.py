@@ -34,6 +34,8 @@ NOT_RAISED = {
     "PylogMirrorForgot": "it takes retention at the source, which tests/programs/test_mirror.py shows",
     "PylogMirrorParked": "it takes a target that refuses a record, which tests/programs/test_mirror.py shows",
     "PylogRegistryPrimaryMissing": "it takes two registries",
+    "PylogRegistryFollowsLate": "it takes ten minutes without a link",
+    "PylogRegistryConflict": "it takes two registries that gave ids apart",
     "PylogAuditFindings": "it takes a record that is lost, which tests/programs/test_audit.py shows",
     "PylogAuditLate": "it takes a quarter of an hour",
 }

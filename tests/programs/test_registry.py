@@ -147,6 +147,31 @@ def test_a_topic_that_forgets_is_refused(tmp_path: Path, broker: BrokerProcess) 
     assert "cleanup.policy=delete" in instance.log
 
 
+def test_a_registry_that_follows_another_has_its_schemas_and_takes_over_from_it(
+    tmp_path: Path, broker: BrokerProcess
+) -> None:
+    with Instance(tmp_path / "live", broker, topic="_schemas_live") as live:
+        live.wait_log("event=primary")
+        first = live.client().register_schema("moves-value", Schema(RECORD, "AVRO"))
+        with Instance(tmp_path / "offline", broker, topic="_schemas_offline", follow=live.url) as offline:
+            offline.wait_log("event=primary")
+            wait_until(lambda: offline.client().get_subjects() == ["moves-value"], lambda: offline.log)
+            assert offline.client().get_schema(first).schema_str == RECORD
+            assert offline.client().register_schema("moves-value", Schema(RECORD, "AVRO")) == first
+            assert refusal(offline.client().register_schema, "moves-value", Schema(WIDER, "AVRO")) == (422, 42205)
+            second = live.client().register_schema("moves-value", Schema(WIDER, "AVRO"))
+            wait_until(lambda: offline.client().get_versions("moves-value") == [1, 2], lambda: offline.log)
+            live.kill()
+            wait_until(lambda: "event=cannot_follow" in offline.log, lambda: offline.log)
+            assert offline.client().get_schema(second).schema_str == WIDER
+            assert offline.stop() == 0
+    # The other datacenter is gone for good: the operator lets this one write.
+    with Instance(tmp_path / "offline", broker, topic="_schemas_offline") as alone:
+        alone.wait_log("event=primary")
+        wait_until(lambda: alone.is_primary, lambda: alone.log)
+        assert alone.client().register_schema("new-value", Schema(OTHER, "AVRO")) == second + 1
+
+
 def test_t37_schema_registry_double_failure(tmp_path: Path, broker: BrokerProcess, zookeeper: ZooKeeper) -> None:
     """Kill the primary, then its successor, then stop one through a whole term: no id is ever given twice."""
     more = {"zookeeper": zookeeper.hosts, "session_timeout_ms": 2000, "topic": "_schemas_shared"}

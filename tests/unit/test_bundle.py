@@ -252,6 +252,7 @@ def test_the_broker_reads_the_configuration_that_the_role_writes(tmp_path: Path)
 
 COMPUTED = {
     "registry_bootstrap": "192.0.2.1:9092,", "registry_zookeeper": "192.0.2.1:2181",
+    "registry_follow": "http://192.0.2.1:8081,http://192.0.2.2:8081",
     "registry_advertised_url": "http://192.0.2.1:8081", "mirror_source": "live", "mirror_target": "offline",
     "mirror_source_bootstrap": "192.0.2.1:9092,192.0.2.2:9092,", "mirror_target_bootstrap": "198.51.100.1:9092,",
     "mirror_group": "pylog-mirror-offline", "mirror_metrics_listen": "127.0.0.1:9181",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.config import load_broker_config, standalone_config
+from pylog.config import load_broker_config, load_registry_config, standalone_config
 from pylog.errors import ConfigError
 
 GOOD = """\
@@ -90,3 +90,15 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_standalone_refuses_unknown_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no such|unknown"):
         standalone_config(tmp_path, overrides={"log.segments.bytes": "1"})
+
+
+def test_a_registry_follows_urls(tmp_path: Path) -> None:
+    path = tmp_path / "registry.yml"
+    text = "version: 1\nlisten: 127.0.0.1:8081\nbootstrap: h:1\nfollow: {}\n"
+    path.write_text(text.format('"http://a:8081, http://b:8081"'))
+    assert load_registry_config(path).follow == ("http://a:8081", "http://b:8081")
+    path.write_text("version: 1\nlisten: 127.0.0.1:8081\nbootstrap: h:1\n")
+    assert load_registry_config(path).follow == ()
+    path.write_text(text.format("None"))
+    with pytest.raises(ConfigError, match=r"follow.*None: wanted URLs as http://HOST:PORT"):
+        load_registry_config(path)

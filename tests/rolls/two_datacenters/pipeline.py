@@ -68,7 +68,7 @@ def address(host: str) -> str:
 
 def registry() -> str:
     """Return where the schema registry answers."""
-    [host] = [one for one in _targets().values() if "pylog_registry" in one.groups]
+    [host] = [one for one in _targets().values() if {"pylog_registry", "live"} <= set(one.groups)]
     return f"http://{host.address}:8081"
 
 

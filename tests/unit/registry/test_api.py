@@ -41,6 +41,9 @@ class InMemory(Service):
     def read(self, ask: Callable[[Registry], _T]) -> _T:
         return ask(self.subjects.registry)
 
+    def read_at(self, ask: Callable[[Registry], _T]) -> tuple[_T, Offset]:
+        return self.read(ask), 7
+
     def change(self, decide: Callable[[Registry], Change]) -> tuple[object, Offset]:
         return self.subjects.do(decide(self.subjects.registry)), 7
 

@@ -1,0 +1,161 @@
+"""Follows another registry: its schemas come here by the protocol that clients speak, with their ids.
+
+So both datacenters of a mirror have a registry, and a record means the same in each.  The log of one must not be
+copied into the other's: each registry counts only what its own primary wrote.  While a registry follows, clients
+change nothing in it, because an id that it gave could be given by the other to another schema.
+"""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from pylog.daemon.notices import Notices
+from pylog.errors import PylogError
+from pylog.registry.avro import Level
+from pylog.registry.news import Snapshot
+from pylog.registry.records import Key, Kind, Version, decode_value
+from pylog.registry.service import OFFSET_HEADER, Service
+
+FOLLOW_S = 5.0
+"""Between two looks at the other registry."""
+
+_ASK_S = 20.0
+
+
+class FollowFailed(PylogError):
+    """The other registry does not answer, or not as registries do."""
+
+
+class Source:
+    """Reads another registry.
+
+    Args:
+        urls: its instances; each is asked until one answers.
+    """
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._urls = urls
+
+    def offset(self) -> str | None:
+        """Return how far it is; the same text means that nothing changed, None that it does not tell."""
+        return self._ask("/")[1]
+
+    def snapshot(self) -> Snapshot:
+        """Return what it has.
+
+        Raises:
+            FollowFailed: it does not answer.
+        """
+        # In this order: what is registered in between is in the second answer, what is deleted only in the first.
+        everything, live = self._versions("?deleted=true"), self._versions("")
+        versions = {(one.subject, one.version): replace(one, is_deleted=True) for one in everything}
+        versions |= {(one.subject, one.version): one for one in live}
+        levels: dict[str | None, Level] = {None: Level(self._ask("/config")[0]["compatibilityLevel"])}
+        for subject in sorted({one.subject for one in versions.values()}):
+            body = self._ask(f"/config/{quote(subject, safe='')}", missing={})[0]
+            if "compatibilityLevel" in body:
+                levels[subject] = Level(body["compatibilityLevel"])
+        max_id = 0
+        if versions:
+            known = next(iter(versions.values())).schema_id
+            max_id = int(self._ask(f"/schemas/ids/{known}?fetchMaxId=true")[0].get("maxId", 0))
+        return Snapshot(list(versions.values()), levels, max_id)
+
+    def _versions(self, query: str) -> list[Version]:
+        found = []
+        for body in self._ask(f"/schemas{query}")[0]:
+            key = Key(Kind.SCHEMA, str(body["subject"]), int(body["version"]))
+            value = decode_value(key, json.dumps(body).encode())
+            assert isinstance(value, Version), value
+            found.append(value)
+        return found
+
+    def _ask(self, target: str, *, missing: object = None) -> tuple[Any, str | None]:
+        failures = []
+        for url in self._urls:
+            where = urlsplit(url)
+            connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=_ASK_S)
+            try:
+                connection.request("GET", target)
+                answer = connection.getresponse()
+                body = json.loads(answer.read())
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                failures.append(f"{url}: {error}")
+                continue
+            finally:
+                connection.close()
+            if answer.status == http.client.OK:
+                return body, answer.headers.get(OFFSET_HEADER)
+            if answer.status == http.client.NOT_FOUND and missing is not None:
+                return missing, None
+            failures.append(f"{url}{target}: {body}")
+        raise FollowFailed("; ".join(failures))
+
+
+class Follower:
+    """Keeps a registry like another one, from a thread of its own on each instance; only the primary's writes.
+
+    Args:
+        service: of this instance.
+        source: the other registry.
+        notices: told what an operator should know.
+
+    Attributes:
+        conflicts: versions that cannot come because their ids stand for other schemas here.
+        followed_s: when all that the other had was here; of a clock that does not go back, None until then.
+    """
+
+    def __init__(self, service: Service, source: Source, notices: Notices) -> None:
+        self.conflicts = 0
+        self.followed_s: float | None = None
+        self._service, self._source, self._notices = service, source, notices
+        self._offset: str | None = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Follow no more."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(FOLLOW_S):
+            if not self._service.election.is_primary:
+                self._offset = self.followed_s = None
+                continue
+            try:
+                self.look()
+            except (PylogError, KeyError, TypeError, ValueError) as error:
+                self._offset = None
+                self._notices.tell(time.monotonic(), "warning", "cannot_follow", reason=error)
+
+    def look(self) -> None:
+        """Take over what is new.
+
+        Raises:
+            PylogError: the other does not answer, or this one cannot write; try again.
+        """
+        offset = self._source.offset()
+        if offset is None or offset != self._offset:
+            found = self._service.take_over(self._source.snapshot())
+            self.conflicts = len(found)
+            for one in found:
+                self._notices.tell(
+                    time.monotonic(),
+                    "error",
+                    "id_conflict",
+                    about=f"{one.subject} {one.version}",
+                    subject=one.subject,
+                    version=one.version,
+                    id=one.schema_id,
+                )
+        self._offset, self.followed_s = offset, time.monotonic()
