@@ -1,7 +1,7 @@
 """Appends that wait until every in-sync replica has them: acks=all, and the brokers' own topics.
 
-An append is acknowledged when the high watermark has passed it in the leader epoch that wrote it.  When leadership is
-lost first, nobody can say any more whether it will last, so its writer is told to try again.
+An append is acknowledged when the high watermark has passed it and this broker has led ever since it was written.  When
+the leadership is lost first, nobody can say any more whether it will last, so its writer is told to try again.
 """
 
 import asyncio

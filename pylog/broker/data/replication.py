@@ -44,8 +44,8 @@ ISR_REST_MS = 1_000
 
 AskIsr = Callable[[list[IsrRequest]], Awaitable[list[IsrResult]]]
 _Wish = tuple[Partition, Leader | None, IsrRequest]
-_Answered = tuple[Partition, FetchPartition, FetchResult[memoryview]]
 """For other in-sync replicas; without `Leader` it is a follower's, to be none of them."""
+_Answered = tuple[Partition, FetchPartition, FetchResult[memoryview]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,8 +89,8 @@ class WaitingFetches:
     def moved(self, key: Key, what: Moved) -> None:
         """Look again at the fetches that wait for a partition to which something happened.
 
-        Where only its end or high watermark moved, whoever gains nothing is not looked at: followers gain nothing from
-        the one and consumers nothing from the other, and with acks=all each comes with every batch.
+        Followers read up to the log end and consumers up to the high watermark, and with acks=all both move with every
+        batch: a fetch that gains nothing from what moved is not looked at.
         """
         is_fed, is_awaited = key in self.feeds.by_key, key in self._delayed.waiting_keys
         if not is_fed and not is_awaited:
