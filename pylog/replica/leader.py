@@ -1,8 +1,8 @@
 """What the leader of a partition knows of its followers, and what follows from it.
 
-The high watermark is the first offset that some replica of the maximal ISR still lacks: everything below survives as long
-as one of them is left.  The maximal ISR is the committed one and whoever is about to join it: between asking the controller
-and its answer nobody can say which of the two holds, so both must (rule 4).
+The high watermark is the first offset that some replica of the maximal ISR still lacks: everything below survives as
+long as one of them is left.  The maximal ISR is the committed one and whoever is about to join it: between asking the
+controller and its answer nobody can say which of the two holds, so both must (rule 4).
 
 Source: KIP-101, KIP-497; Kafka's Partition.maybeIncrementLeaderHW, isFollowerInSync, isFollowerOutOfSync.
 """
