@@ -107,6 +107,8 @@ def download() -> None:
                 "--requirement",
                 requirements.name,
             )
+    # A file of its own: copies of this directory share its files by hard links, and one must not vouch for another.
+    stamp.unlink(missing_ok=True)
     stamp.write_text(wanted)
 
 

@@ -105,7 +105,12 @@ def move(
     from pylog.mirror import proof
 
     if source_lost and (back or prove):
-        raise typer.BadParameter("--source-lost goes with neither --back nor --prove: both ask the source")
+        raise Failure(
+            faults.OPTIONS_CONFLICT,
+            where="--source-lost",
+            found="--back" if back else "--prove",
+            wanted="neither --back nor --prove with it: both ask the source",
+        )
     loaded = load_mirror_config(config)
     way = moving.Way.BACK if back else moving.Way.OVER
     leaves, enters = way.ends(loaded)
