@@ -11,7 +11,8 @@ empty_plays=(
   "Serve schemas"
   "Mirror another datacenter's topics"
   "Count what passes each tier"
-  "Run the standalone cluster of Spark"
+  "Install Spark on the hosts of its standalone cluster"
+  "Run the standalone cluster of Spark, its master first"
 )
 # Runs before the hosts are created.
 before() { :; }

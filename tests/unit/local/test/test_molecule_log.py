@@ -1,5 +1,6 @@
 """The guard against a green Molecule run that tested nothing."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,14 @@ def test_skipped_tests_do_not_count_as_run(tmp_path: Path) -> None:
     assert molecule_log.count_tests(report) == 4
     assert molecule_log.count_tests(tmp_path / "absent.xml") == 0
     assert molecule_log.problems(log(), tests=4, min_tests=5) == ["verify ran 4 tests, the scenario wants at least 5"]
+
+
+def test_plays_that_may_be_empty_are_plays_of_the_playbooks() -> None:
+    root = Path(__file__).parents[4]
+    scripts = sorted((root / "molecule").glob("*/scenario.sh"))
+    lists = [found for path in scripts for found in re.findall(r"empty_plays\+?=\(([^)]*)\)", path.read_text())]
+    named = {double or single for text in lists for double, single in re.findall(r"\"(.*?)\"|'(.*?)'", text)}
+    playbooks = [*(root / "playbooks").glob("*.yml"), *(root / "molecule" / "shared").glob("*.yml")]
+    plays = {name for path in playbooks for name in re.findall(r"(?m)^- name: (.*)$", path.read_text())}
+    assert len(named) > 4
+    assert named <= plays
