@@ -298,6 +298,27 @@ async def remake_beside_a_deaf_coordinator(stage: Stage) -> None:
     await stage.settle()
 
 
+async def remake_after_a_trim_and_kill_all(stage: Stage) -> None:
+    """A topic whose log began late is made again, and all brokers are killed when the first writes are acknowledged."""
+    await stage.write(20)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    await stage.delete_records(-1)
+    hosts = list(stage.cluster.hosts.values())
+    await stage.until(lambda: all(_start_on_disk(host) == 20 for host in hosts), "every start is on disk", 100.0)
+    await stage.delete()
+    await stage.until(lambda: all(stage.partition(one) is None for one in (1, 2, 3)), "all know of the deletion")
+    for host in hosts:
+        assert host.broker is not None
+        host.broker.partitions.checkpoint_soon = lambda: None  # type: ignore[method-assign]  # queued, and too late
+    await stage.create()
+    await stage.write(1, "after")
+    for broker_id in (LEADER, FOLLOWER, CONTROLLER):
+        stage.kill(broker_id)
+    await stage.settle()
+    await stage.write(3, "later")
+    await stage.settle()
+
+
 # -- logs that begin late --------------------------------------------------------------------------------------------
 
 
@@ -464,6 +485,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         remake_beside_a_deaf_leader,
         remake_while_a_producer_waits,
         remake_beside_a_deaf_coordinator,
+        remake_after_a_trim_and_kill_all,
         trim_before_the_followers_know,
         trim_beside_a_killed_follower,
         lose_power_after_a_trim,

@@ -101,6 +101,7 @@ class Images:
             gone += self._partitions.retire(image)
             try:
                 opened = await asyncio.to_thread(self._partitions.prepare, image)
+                await self._partitions.checkpoint_new(opened)
             except (OSError, StorageError) as error:
                 # The image in force stays, whole; nobody may offer this one again.
                 _logger.error("image not applied epoch=%d version=%d reason=%s", *image.order, error)

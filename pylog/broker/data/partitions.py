@@ -1,7 +1,8 @@
 """The partitions this broker hosts, and how a new cluster image changes them.
 
-An image is applied in three steps, so that nothing on the event loop waits for the disk: `retire` stops serving what
-the image no longer has, `prepare` moves directories and opens logs in a thread, `switch` lets the image hold.
+An image is applied in four steps, so that nothing on the event loop waits for the disk: `retire` stops serving what
+the image no longer has, `prepare` moves directories and opens logs in a thread, `checkpoint_new` writes down where new
+logs begin, `switch` lets the image hold.
 """
 
 import asyncio
@@ -185,6 +186,25 @@ class Partitions:
         job = self._directory.checkpoint_job()
         await asyncio.to_thread(job.run)
         return job.error is None
+
+    async def checkpoint_new(self, opened: Mapping[TopicPartition, Log | str]) -> None:
+        """Write the offset checkpoints before new logs are used.
+
+        The files are keyed by name and number.  They may still have the offsets of a deleted topic of the same name;
+        after a kill, recovery would cut the new log by them.
+
+        Args:
+            opened: what `prepare` returned.  A log with records is not new and needs no checkpoint.
+
+        Raises:
+            StorageError: the disk refuses; the logs must not be used yet.
+        """
+        if not any(isinstance(log, Log) and log.log_end_offset == 0 for log in opened.values()):
+            return
+        job = self._directory.checkpoint_job()
+        await asyncio.to_thread(job.run)
+        if job.error is not None:
+            raise job.error
 
     def checkpoint_soon(self) -> None:
         """Write the offset checkpoints as they are now, in a thread."""
