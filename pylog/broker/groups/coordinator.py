@@ -135,22 +135,29 @@ class GroupCoordinator:
 
     def image_applied(self, changed: Iterable[Partition]) -> None:
         """Load what this broker leads from now on, drop what it does not lead, forget offsets of deleted topics."""
-        for partition in changed:
-            if partition.key.topic == group_records.TOPIC:
-                self._leadership_changed(partition)
+        shards_changed = [one for one in changed if one.key.topic == group_records.TOPIC]
+        for partition in shards_changed:
+            self._drop_shard(partition)
         topics = {name: topic.topic_id for name, topic in self._partitions.image.topics.items()}
         # By id: only the newest of several images is applied, so a topic may be another one and was never missing.
         gone = {name for name, topic_id in self._known_topics.items() if topics.get(name) != topic_id}
         self._known_topics = topics
+        # Only shards that this broker led before and still leads: a former coordinator may have heard of the topic's
+        # next incarnation earlier than this one, and then a new shard loads commits for that incarnation.
         for shard in self._shards.values() if gone else ():
             shard.topics_gone(gone)
+        for partition in shards_changed:
+            self._load_shard(partition)
 
-    def _leadership_changed(self, partition: Partition) -> None:
+    def _drop_shard(self, partition: Partition) -> None:
         number = partition.key.partition
         old = self._shards.get(number)
         if old is not None and (not partition.is_leader or old.leading_since != partition.leading_since):
             del self._shards[number]
             old.kill()
+
+    def _load_shard(self, partition: Partition) -> None:
+        number = partition.key.partition
         if partition.is_leader and partition.log is not None and number not in self._shards:
             shard = self._shards[number] = Shard(number, partition.leading_since, self._context)
             self._tasks.spawn(self._load(number, shard, partition.log))

@@ -75,11 +75,17 @@ class Coordinating:
 
     async def lead(self, isr: tuple[int, ...], min_isr: int = 2) -> None:
         await self.apply(2, 0, (1, 2))
+        self.copy_commit()
+        await self.apply(1, 1, isr, min_isr)
+
+    def copy_commit(self, leader_epoch: int = 0) -> None:
+        """Copy a batch in which the group commits 5 from the leader."""
         row = encode_offset(OffsetKey("g", *COMMITTED), CommittedOffset(5, 0, ""), 1)
         log = self.partition.log
         assert log is not None
-        log.append_as_follower(memoryview(bytearray(records.encode_batch([row]))))
-        await self.apply(1, 1, isr, min_isr)
+        batch = memoryview(bytearray(records.encode_batch([row])))
+        records.patch(batch, log.log_end_offset, leader_epoch)
+        log.append_as_follower(batch)
 
     def fetched(self, broker_id: int, offset: int) -> None:
         assert self.partition.leading is not None
@@ -205,6 +211,35 @@ def test_offsets_of_a_topic_that_was_gone_before_they_were_loaded_are_forgotten(
         coordinating.read_id = None
         await coordinating.lead(isr=(1,), min_isr=1)
         assert coordinating.offset() == -1
+
+    asyncio.run(story())
+
+
+def test_a_commit_for_a_topic_made_again_outlives_the_former_coordinator(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        # The former coordinator, broker 2, took it for the topic's next incarnation, of which we have not heard.
+        await coordinating.apply(2, 0, (1, 2), 1)
+        coordinating.copy_commit()
+        coordinating.read_id = UUID(int=7)
+        await coordinating.apply(1, 1, (1,), 1)
+        assert coordinating.offset() == 5
+        assert records_of(coordinating) == [(OffsetKey("g", *COMMITTED), False)]
+
+    asyncio.run(story())
+
+
+def test_a_coordinator_that_leads_again_deletes_no_commit_of_the_one_between(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        await coordinating.lead(isr=(1,), min_isr=1)
+        assert coordinating.offset() == 5
+        # Broker 2 coordinated in epoch 2 and took a commit for the next incarnation; one image brings all of it.
+        coordinating.copy_commit(2)
+        coordinating.read_id = UUID(int=7)
+        await coordinating.apply(1, 3, (1,), 1)
+        assert coordinating.offset() == 5
+        assert [is_deleted for _, is_deleted in records_of(coordinating)] == [False, False]
 
     asyncio.run(story())
 
