@@ -399,8 +399,8 @@ class Session:
             partition=partition,
             wanted=wanted,
             missing=at.forgotten,
-            lost=at.cut,
             goes_on_at=at.offset,
+            lost=at.cut,
         )
 
     # --- partitions ---------------------------------------------------------------------------------------------

@@ -262,7 +262,7 @@ def test_a_group_goes_on_although_the_source_is_lost(
             [sys.executable, "-m", "pylog", *move, "--prove"], capture_output=True, text=True, check=False
         )
     assert refused.returncode == 2
-    assert "--source-lost goes with neither --back nor --prove" in refused.stderr
+    assert "neither --back nor --prove" in refused.stderr
     assert [row["source_offset"] for row in rows] == [HISTORY + 60] * 2
     sources, copies = live.records(topic), offline.records(topic)
     for partition in partitions:
