@@ -94,4 +94,5 @@ class DataPath:
     def image_applied(self) -> None:
         """Follow the leaders of the image in force, under its throttles."""
         self._throttles.image_applied()
+        self.fetch.reader.image_applied()
         self.replication.image_applied()

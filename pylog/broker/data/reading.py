@@ -53,6 +53,11 @@ class Reader:
         # Topic ids that followers asked for in vain, by follower and partition: each is logged once.
         self._mistaken: dict[tuple[int, Key], bytes] = {}
 
+    def image_applied(self) -> None:
+        """Drop what is kept of partitions that are not hosted any more."""
+        hosted = self._partitions.get
+        self._mistaken = {place: one for place, one in self._mistaken.items() if hosted(*place[1]) is not None}
+
     def read(self, request: FetchRequest) -> Reading:
         """Return what *request* finds now."""
         budget = min(request.max_bytes, self.max_bytes)

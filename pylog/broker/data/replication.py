@@ -126,6 +126,8 @@ class Replication:
     def image_applied(self) -> None:
         """Fetch from the leaders that the image in force names."""
         image = self._partitions.image
+        hosted = self._partitions.get
+        self._isr_rests_ms = {key: until for key, until in self._isr_rests_ms.items() if hosted(*key) is not None}
         wanted: dict[int, dict[Key, Partition]] = {}
         for partition in self._partitions:
             is_followed = partition.leading is None and partition.leader in image.brokers and not partition.is_offline
@@ -459,6 +461,12 @@ class _Fetcher:
 
     async def run(self) -> None:
         """Fetch; a leader that cannot be reached is tried again after a pause."""
+        try:
+            await self._fetch_until_stopped()
+        finally:
+            self._client.close()  # `stop` closes no connection that is still being opened
+
+    async def _fetch_until_stopped(self) -> None:
         loop = asyncio.get_running_loop()
         while not self._is_stopped:
             self._wake.clear()

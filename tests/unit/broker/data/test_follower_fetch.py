@@ -1,6 +1,8 @@
 """What a follower answers a consumer (KIP-392), and which images a broker takes."""
 
 import asyncio
+import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,9 +13,9 @@ from pylog.broker.control.images import Images
 from pylog.broker.data import replication
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Partitions
-from pylog.broker.data.peers import PeerClient
+from pylog.broker.data.peers import PeerClient, PeerRequests
 from pylog.broker.data.throttles import Throttles
-from pylog.broker.settings import parse_broker_settings, typed
+from pylog.broker.settings import Value, parse_broker_settings, typed
 from pylog.cluster.image import ClusterImage
 from pylog.errors import ApiError, ErrorCode
 from pylog.metrics import Metrics
@@ -48,6 +50,29 @@ def fetch(partitions: Partitions, offset: int, *, epoch: int = 0) -> FetchResult
         return result
 
     return asyncio.run(run())
+
+
+def replication_of(
+    partitions: Partitions, settings: Mapping[str, Value], *, secret: bytes = b""
+) -> replication.Replication:
+    """Return broker 1's replication, whose logs want no sync."""
+    unused: Any = None
+
+    async def sync(_: object) -> None:
+        """Nothing wants one."""
+
+    return replication.Replication(
+        1,
+        partitions,
+        typed(replication.ReplicationConfig, settings),
+        Metrics(),
+        now_ms=lambda: 0,
+        secret=secret,
+        broker_epoch=lambda: 7,
+        ask_isr=unused,
+        sync=sync,
+        throttles=Throttles(1, settings, partitions, lambda: 0),
+    )
 
 
 def test_a_follower_shows_records_up_to_the_high_watermark_that_it_knows(tmp_path: Path) -> None:
@@ -171,10 +196,6 @@ def test_a_pull_that_a_former_controller_does_not_answer_ends_when_another_is_el
 def test_a_follower_waits_for_as_long_as_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partitions = follower(tmp_path)
     settings = parse_broker_settings({"replica.fetch.wait.max.ms": 40, "replica.socket.timeout.ms": 70_000})
-    unused: Any = None
-
-    async def unsynced(_: object) -> None:
-        """Nothing wants a sync."""
 
     async def run() -> None:
         asked: asyncio.Queue[tuple[float, int, float]] = asyncio.Queue()
@@ -197,20 +218,59 @@ def test_a_follower_waits_for_as_long_as_it_is_told_to(tmp_path: Path, monkeypat
                 """Nothing is open."""
 
         monkeypatch.setattr(replication, "PeerClient", Leader)
-        following = replication.Replication(
-            1,
-            partitions,
-            typed(replication.ReplicationConfig, settings),
-            Metrics(),
-            now_ms=lambda: 0,
-            secret=b"",
-            broker_epoch=lambda: 7,
-            ask_isr=unused,
-            sync=unsynced,
-            throttles=Throttles(1, settings, partitions, lambda: 0),
-        )
+        following = replication_of(partitions, settings)
         following.image_applied()
         assert await asyncio.wait_for(asked.get(), 10) == (70.0, 40, 70.0)
         await following.stop()
 
     asyncio.run(run())
+
+
+def test_a_fetcher_stopped_while_it_connects_closes_the_connection(tmp_path: Path) -> None:
+    partitions = follower(tmp_path)
+    secret = b"s" * 32
+    unused: Any = None
+
+    async def run() -> None:
+        closed = asyncio.Event()
+        requests = PeerRequests(secret, unused, unused)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection: Any = SimpleNamespace(state=None)
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                while True:
+                    size = int.from_bytes(await reader.readexactly(4), "big")
+                    parts = requests.on_frame(connection, memoryview(await reader.readexactly(size)))
+                    assert parts is not None
+                    writer.writelines(cast(list[bytes], parts))
+            writer.close()
+            closed.set()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        following = replication_of(partitions, parse_broker_settings({}), secret=secret)
+        fetcher = replication._Fetcher(following, PeerClient(1, secret, lambda: 1))
+        found = list(partitions)
+        fetcher.assign(NodeAddress(2, *server.sockets[0].getsockname()), {one.key: one for one in found})
+        running = asyncio.create_task(fetcher.run())
+        while fetcher._fetch is None:
+            await asyncio.sleep(0)
+        fetcher.stop()
+        await running
+        async with server:
+            await asyncio.wait_for(closed.wait(), 10)
+
+    asyncio.run(run())
+
+
+def test_a_deleted_topic_leaves_no_rest_behind(tmp_path: Path) -> None:
+    partitions = follower(tmp_path)
+    following = replication_of(partitions, parse_broker_settings({}))
+    [partition] = partitions
+    following._isr_rests_ms = {partition.key: 1_000, ("deleted", 0): 1_000}
+
+    async def run() -> None:
+        following.image_applied()
+        await following.stop()
+
+    asyncio.run(run())
+    assert list(following._isr_rests_ms) == [partition.key]

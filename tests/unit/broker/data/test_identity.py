@@ -136,6 +136,21 @@ def test_a_follower_of_another_topic_is_refused_and_not_counted(
     run(story())
 
 
+def test_a_deleted_topic_leaves_no_refused_follower_behind(tmp_path: Path) -> None:
+    async def story() -> None:
+        leading = Leading(tmp_path, records=3)
+        leading.ask(3, UNHEARD)
+        leading.handler.reader.image_applied()
+        assert len(leading.handler.reader._mistaken) == 1
+        image = ClusterImage(1, 2, "c", LEADER)
+        gone = leading.partitions.retire(image)
+        leading.partitions.switch(image, leading.partitions.prepare(image), gone)
+        leading.handler.reader.image_applied()
+        assert not leading.handler.reader._mistaken
+
+    run(story())
+
+
 @pytest.mark.parametrize("offset", [4, 1], ids=["beyond the end", "below the start"])
 def test_a_fetch_outside_the_log_is_out_of_range_and_not_counted(tmp_path: Path, offset: int) -> None:
     async def story() -> None:
