@@ -142,11 +142,14 @@ class Maintenance:
             log = partition.log
             if log is None or partition.is_offline:
                 continue
+            start_before = log.log_start_offset
             try:
                 found = log.delete_expired(now_ms, dry_run)
             except StorageError as error:
                 _logger.error("retention failed partition=%s reason=%s", partition.key, error)
                 continue
+            if log.log_start_offset > start_before:
+                self._partitions.started_later(partition.key)
             freed += sum(segment.size_bytes for segment in found)
             deleted += [
                 {

@@ -14,7 +14,7 @@ from itertools import islice
 
 from pylog.broker.data.sessions import FetchSession
 from pylog.errors import ApiError, ErrorCode
-from pylog.model import Key
+from pylog.model import Key, Offset
 from pylog.replica.leader import Alive
 from pylog.wire.fetch import Feeding, FetchPartition, FetchRequest
 
@@ -61,6 +61,11 @@ class Feed(FetchSession):
             self.due[key] = None
             self.told.pop(key, None)
         return [self.partitions[key] for key in keys]
+
+    def starts_later(self, part: FetchPartition, log_start_offset: Offset) -> bool:
+        """Whether the leader's log begins above the follower's, and the follower has not been told."""
+        _, told_start = self.told.get((part.topic, part.partition), (-1, -1))
+        return log_start_offset > max(part.log_start_offset, told_start)
 
     def done(self, keys: Iterable[Key]) -> None:
         """Look at these no more until something happens to them, or the follower names them again."""

@@ -160,6 +160,7 @@ class FetchHandler:
         for part, result in zip(request.partitions, results, strict=True):
             key, has_more = (part.topic, part.partition), self.reader.has_more(part)
             is_fault = result.error is not _NONE
+            is_final |= feed.starts_later(part, result.log_start_offset)
             if not has_more and not is_fault and result.diverging is None:
                 feed.idle.add(key)
             if result.records_bytes or is_fault or not has_more:

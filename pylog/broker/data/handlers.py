@@ -132,7 +132,7 @@ def _check_is_caught_up(partition: Partition, log: Log) -> None:
 
 
 def delete_records(cluster: Cluster, request: DeleteRecordsRequest, caller: Caller) -> Answer:
-    """Let logs begin later; followers learn it from their next fetch."""
+    """Let logs begin later, and tell followers and waiting consumers at once."""
     partitions = cluster.partitions
     response = DeleteRecordsResponse(
         topics=[
@@ -155,7 +155,10 @@ def _delete_records(partitions: Partitions, topic: str, wanted: DeleteRecordsPar
         _, log = partitions.leader(topic, wanted.partition_index)
         if not log.config.is_deleting:
             raise ApiError(ErrorCode.POLICY_VIOLATION, f"{topic} has cleanup.policy={log.config.cleanup_policy}")
+        start_before = log.log_start_offset
         row.low_watermark = log.delete_records_before(wanted.offset)
+        if row.low_watermark > start_before:
+            partitions.started_later((topic, wanted.partition_index))
     except ApiError as error:
         row.error_code = error.code
     except StorageError:

@@ -78,6 +78,8 @@ class Moved(Enum):
     """It moved, or the synced end did that counts for it; records may have been appended too."""
     LEADER = 3
     """Its leader, its in-sync replicas, or whether it is here at all."""
+    START = 4
+    """Its log begins later than before."""
 
 
 # Looked up for every batch: a member of an enum costs twice the name of a module.
@@ -478,6 +480,10 @@ class Partitions:
     def failed(self, topic: str, partition: int) -> None:
         """Tell that the disk has failed under a partition."""
         self._tell((topic, partition), Moved.LEADER)
+
+    def started_later(self, key: Key) -> None:
+        """Tell that a log begins later: followers and waiting consumers learn of it at once."""
+        self._tell(key, Moved.START)
 
     def isr_answered(self, partition: Partition) -> None:
         """Go by what a controller has answered to a leader's wish."""

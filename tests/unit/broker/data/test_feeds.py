@@ -10,8 +10,10 @@ import pytest
 
 from pylog.broker.data.feeds import SWEEP_COUNT, SWEEP_MS
 from pylog.broker.data.fetch import FetchHandler
+from pylog.broker.data.handlers import delete_records
 from pylog.broker.data.partitions import Moved, Partitions
 from pylog.broker.data.throttles import Throttles
+from pylog.broker.maintenance import Maintenance
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ErrorCode, ProtocolError
@@ -19,6 +21,7 @@ from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.wire.api import parse_request_header
+from pylog.wire.api.partitions import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from pylog.wire.fetch import (
     Feeding,
     FetchPartition,
@@ -314,3 +317,52 @@ def test_a_new_registration_is_learned_of_all_partitions(tmp_path: Path) -> None
             assert partition.leading.progress(FOLLOWER).broker_epoch == 11
 
     asyncio.run(story())
+
+
+def test_a_start_moved_by_delete_records_is_told_at_once_among_idle_partitions(tmp_path: Path) -> None:
+    async def story() -> None:
+        wire = await idle_feed(tmp_path, with_records=150)
+        wish = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=150, offset=2)])
+        cluster: Any = SimpleNamespace(partitions=wire.partitions)
+        caller: Any = None
+        assert wire.answer is None
+        delete_records(cluster, DeleteRecordsRequest(topics=[wish]), caller)
+        await asyncio.sleep(0)
+        assert {one.partition: one.log_start_offset for one in wire.told() if one.log_start_offset} == {150: 2}
+        wire.ask(Feeding.CHANGE, {})
+        assert wire.answer is None, "a follower that did not take it is not answered over and over"
+
+    asyncio.run(story())
+
+
+def test_a_start_moved_by_retention_is_told_at_once_among_idle_partitions(tmp_path: Path) -> None:
+    async def story() -> None:
+        wire = await idle_feed(tmp_path, with_records=150)
+        unused: Any = None
+        maintenance = Maintenance(
+            wire.partitions._directory, wire.partitions, unused, unused, Metrics(),
+            compact_interval_s=lambda: 1.0, now_ms=lambda: 1 << 40, is_retention_ours=False,
+        )  # fmt: skip
+        await maintenance.retain(dry_run=True)
+        assert wire.answer is None
+        await maintenance.retain(dry_run=False)
+        await asyncio.sleep(0)
+        assert {one.partition: one.log_start_offset for one in wire.told() if one.log_start_offset} == {150: 3}
+
+    asyncio.run(story())
+
+
+async def idle_feed(directory: Path, *, with_records: int) -> Wire:
+    """Return the connection of a follower of 200 partitions that has three records of one of them, and waits."""
+    wire = Wire(directory, count=200)
+    wire.ask(Feeding.BEGIN, dict.fromkeys(range(200), 0))
+    for count in range(3):
+        await wire.grow(with_records)
+        wire.told()
+        wire.ask(Feeding.CHANGE, {with_records: count + 1})
+    wire.now_ms = 500
+    wire.handler.waiting.time_is_up()
+    wire.told()
+    assert wire.log(with_records).high_watermark == 3
+    wire.ask(Feeding.CHANGE, {})
+    return wire
