@@ -302,8 +302,7 @@ class Log:
         for header in headers:
             if header.partition_leader_epoch > self._leader_epoch:
                 self._begin_epoch(header.partition_leader_epoch, header.base_offset)
-        if not self.epochs.is_saved:
-            self.epochs.save()  # refused at a truncation; a start would take the old ones for the truth
+        self._save_epochs()  # if refused at a truncation; a start would take the old ones for the truth
         self._write_rest(segment, batches, 0)
         for header in headers:
             if not segment.size_bytes:
@@ -324,16 +323,24 @@ class Log:
         self.epochs.assign(leader_epoch, self.log_end_offset, save=False)
 
     def remember_epoch(self, epoch: int) -> None:
-        """Let an empty log keep the epoch of the record before it: without one it would lose every comparison."""
+        """Let an empty log keep the epoch of the record before it: without one it would lose every comparison.
+
+        Raises:
+            StorageError: the disk refuses the file; the log keeps the epoch, and the next append writes it.
+        """
         if epoch >= 0 and self.log_start_offset == self.log_end_offset and not self.epochs.entries():
-            with self._going_offline():
-                self.epochs.assign(epoch, self.log_end_offset)
+            self.epochs.assign(epoch, self.log_end_offset, save=False)
+            self._save_epochs()
 
     def _begin_epoch(self, leader_epoch: int, start_offset: Offset | None = None) -> None:
         self.epochs.assign(leader_epoch, self.log_end_offset if start_offset is None else start_offset, save=False)
+        self._save_epochs()
+        self._leader_epoch = leader_epoch
+
+    def _save_epochs(self) -> None:
+        """Write the file of epochs if it is behind; whatever the disk says, what is in memory is right (rule 7)."""
         if not self.epochs.is_saved:
             self.epochs.save()
-        self._leader_epoch = leader_epoch
 
     def _make_room(self, base_offset: Offset, size_bytes: int = 0) -> Segment:
         """Begin a segment at *base_offset*, unless the active one does and is empty."""
@@ -576,7 +583,8 @@ class Log:
         if first > self.log_start_offset:
             self.log_start_offset = first
             self.epochs.truncate_start(first)
-        self.producers.delete_snapshots(before=first)
+        with self._going_offline():
+            self.producers.delete_snapshots(before=first)
 
     def _remove(self, paths: Sequence[Path]) -> None:
         if paths:
@@ -601,22 +609,25 @@ class Log:
         """Drop everything at or above *offset*; a batch that reaches across goes whole.
 
         Raises:
-            StorageError: the disk fails, and the partition is offline.
+            OutOfDescriptors: nothing has been cut.
+            StorageError: the disk refuses a checkpoint, or it fails, and the partition is offline.
         """
         if self.offline is not None:
             raise self.offline
         if offset >= self.log_end_offset:
             # An epoch that this broker led without writing may stand at the end.  The new leader knows nothing of it,
             # and would send us here again and again.
-            with self._going_offline():
-                self.epochs.truncate_end(self.log_end_offset)
+            self.epochs.truncate_end(self.log_end_offset, save=False)
             self._leader_epoch = self.epochs.latest
+            self._save_epochs()
             return
         if offset < self._segments.base_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        self._begin_truncation(offset)
         with self._going_offline():
+            offset = self._segments.cut_offset(offset)
+        with self._truncating(offset):
+            self.producers.delete_snapshots(after=offset)
             self._remove(self._segments.cut(offset, self._config.index_interval_bytes))
         self._end_truncation()
 
@@ -624,23 +635,33 @@ class Log:
         """Drop everything and begin again, empty, at *offset*.
 
         Raises:
-            StorageError: the disk fails, and the partition is offline.
+            OutOfDescriptors: nothing has been dropped.
+            StorageError: the disk refuses a checkpoint, or it fails, and the partition is offline.
         """
         if self.offline is not None:
             raise self.offline
-        self._begin_truncation(offset)
-        with self._going_offline():
+        with self._truncating(offset):
+            self.producers.delete_snapshots()
             self._remove(self._segments.begin_anew(offset))
         self.log_start_offset = offset
         self.epochs.clear(save=False)
         self.producers.clear()
         self._end_truncation()
 
-    def _begin_truncation(self, offset: Offset) -> None:
+    @contextmanager
+    def _truncating(self, offset: Offset) -> Iterator[None]:
         # Syncs and compactions that are under way cover bytes that are about to change.
         self.truncation_count += 1
         self.compacted_offset = min(self.compacted_offset, offset)
-        self.recovery.begin_truncation(offset)
+        try:
+            self.recovery.begin_truncation(offset)
+            with self._going_offline():
+                yield
+        except (ApiError, StorageError):
+            # Nothing was cut, but the job of an earlier truncation no longer counts, and its producers wait for it.
+            if self.offline is None:
+                self._replay_unsure()
+            raise
 
     def _end_truncation(self) -> None:
         self._activate()
@@ -650,10 +671,12 @@ class Log:
         self.high_watermark = min(max(self.high_watermark, self.log_start_offset), end_offset)
         self.epochs.truncate_end(end_offset, save=False)
         self._leader_epoch = self.epochs.latest
-        if self.producers.truncate(end_offset):
+        self._replay_unsure()
+        self._save_epochs()  # last: the disk may refuse
+
+    def _replay_unsure(self) -> None:
+        if self.producers.truncate(self.log_end_offset):
             self.jobs.append(self._replay_job())
-        if not self.epochs.is_saved:
-            self.epochs.save()  # last: whatever the disk says, what is in memory is right
 
     def _replay_job(self) -> ReplayJob:
         count = self.truncation_count
@@ -670,6 +693,7 @@ class Log:
             self.segments,
             self.log_end_offset,
             is_current=is_current,
+            retry=self.jobs.append,
             on_error=fail,
         )
 
@@ -684,8 +708,7 @@ class Log:
             if self.offline is not None:
                 raise self.offline
             self._segments.close_indexes()
-            if not self.epochs.is_saved:
-                self.epochs.save()
+            self._save_epochs()
             self.producers.snapshot(self.log_end_offset)
         except OSError as error:
             raise self.go_offline(f"{error.filename}: {error.strerror}") from error

@@ -12,6 +12,7 @@ a restart would forget four of the five batches that a producer may send again.
 Source: KIP-98; Kafka's ProducerStateManager.
 """
 
+import logging
 import os
 import struct
 from collections import deque
@@ -22,8 +23,11 @@ from crc32c import crc32c
 
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log import checkpoint
+from pylog.log.batch_file import NO_DESCRIPTORS
 from pylog.model import Offset
 from pylog.wire.records import BatchHeader
+
+_logger = logging.getLogger(__name__)
 
 WINDOW_BATCH_COUNT = 5
 """Batches a producer may have in flight, and so may send again; the protocol's number."""
@@ -178,6 +182,8 @@ class Producers:
         A producer that keeps a batch below the cut needs no reading: it sends its next batch only with at most
         `WINDOW_BATCH_COUNT` of them unanswered, so it repeats none that left the window.  Nor does one that began above
         the cut, with the first sequence of its first epoch: the log held nothing of it before.
+
+        Snapshots above the cut are the caller's to delete: that may be refused, and comes before the cut.
         """
         unsure = set(self._unsure)
         late = [(key, found) for key, found in self._producers.items() if found.last_offset >= log_end_offset]
@@ -194,7 +200,6 @@ class Producers:
                 unsure.add(producer_id)
         for producer_id in self._unsure:
             self._producers.pop(producer_id, None)  # what it wrote since the last cut will be read with the rest
-        self.delete_snapshots(after=log_end_offset)
         self._unsure = frozenset(unsure)
         return self._unsure
 
@@ -211,10 +216,9 @@ class Producers:
         self._unsure = frozenset()
 
     def clear(self) -> None:
-        """Forget everyone, also on disk."""
+        """Forget everyone; snapshots stay, see `delete_snapshots`."""
         self._producers.clear()
         self._unsure = frozenset()
-        self.delete_snapshots(after=-1)
 
     def snapshot(self, log_end_offset: Offset) -> None:
         """Write what holds at *log_end_offset*; a power cut may tear the file, and the CRC shows it.
@@ -257,6 +261,9 @@ class Producers:
 
         Returns:
             The offset from which batches must be noted again; -1 if there is no snapshot.
+
+        Raises:
+            OSError: there is no descriptor now, or the directory cannot be read.
         """
         self._producers.clear()
         for offset in reversed(self.snapshot_offsets()):
@@ -265,8 +272,14 @@ class Producers:
             path = self._directory / f"{offset:020d}{SUFFIX}"
             try:
                 self._producers = _parse(path.read_bytes())
-            except (ValueError, struct.error, OSError):
+            except (ValueError, struct.error):
                 path.unlink(missing_ok=True)
+                continue
+            except OSError as error:
+                if error.errno in NO_DESCRIPTORS:
+                    raise
+                # What it says stands in the batches too.  It stays: it may be as good as ever at the next start.
+                _logger.warning("cannot read snapshot file=%s reason=%s", path, error.strerror)
                 continue
             return offset
         return -1
@@ -277,10 +290,11 @@ class Producers:
         return sorted(int(name) for name in names if name.isdigit())
 
     def delete_snapshots(self, *, after: Offset = -1, before: Offset | None = None) -> None:
-        """Remove snapshots above *after*, or with *before* those below it.
+        """Remove snapshots above *after*, or with *before* those below it; without either all of them.
 
         Raises:
-            StorageError: the disk refuses.
+            OSError: the directory cannot be read.
+            StorageError: the disk refuses to remove one.
         """
         for offset in self.snapshot_offsets():
             if offset < before if before is not None else offset > after:

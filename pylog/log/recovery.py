@@ -81,7 +81,9 @@ def load_log(
         loaded = _load_segments(directory, config, clean, recovery_point)
         segments = loaded.segments
         if segments and segments[-1].next_offset < log_start_offset:
-            # Nothing that may be read is left, as after a power cut that followed DeleteRecords.
+            # Nothing that may be read is left, as after a power cut that followed DeleteRecords.  The checkpoint names
+            # no topic id (Kafka's format), and the files do not tell whether its row is of a deleted topic of the same
+            # name.  So the broker writes the checkpoints before it uses a new log.
             for segment in segments:
                 _remove(segment)
                 segment.release()

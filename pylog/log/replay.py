@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from pylog.errors import ApiError, StorageError
+from pylog.log.batch_file import NO_DESCRIPTORS, OutOfDescriptors
 from pylog.log.jobs import Breath, patiently
 from pylog.log.producers import UNKNOWN, Producers
 from pylog.log.segment import Segment
@@ -48,9 +49,10 @@ class ReplayJob:
         until: Offset,
         *,
         is_current: Callable[[], bool],
+        retry: Callable[["ReplayJob"], None],
         on_error: Callable[[StorageError], None],
     ) -> None:
-        """Hold *segments* open until `finish`.
+        """Hold *segments* open until `finish`, or the one of the last retry.
 
         Args:
             producers: those of the log, which `finish` completes.
@@ -58,6 +60,7 @@ class ReplayJob:
             segments: of the log, oldest first.
             until: offset at which the log was cut.
             is_current: whether nothing was cut off since, and the log is still in use; asked in any thread.
+            retry: called by `finish` where `run` found no descriptor for a minute; puts the job into the queue again.
             on_error: called by `finish` where a file cannot be read.
         """
         self.is_cancelled = False
@@ -67,14 +70,16 @@ class ReplayJob:
         self._segments = list(segments)
         self._until = until
         self._is_current = is_current
+        self._retry = retry
         self._on_error = on_error
         self._error: StorageError | None = None
-        self._is_run = False
+        self._is_run = self._is_out_of_descriptors = False
         for segment in self._segments:
             segment.acquire()
 
     def run(self) -> None:
         """Read the headers of all batches since the newest snapshot, at a pace that leaves the loop its turns."""
+        self._is_out_of_descriptors = False
         try:
             start, breath = patiently(partial(self._earlier.read, self._until)), Breath()
             for header in self._headers(start):
@@ -84,7 +89,12 @@ class ReplayJob:
                 if self.is_cancelled or not self._is_current():
                     return
             self._is_run = True
+        except OutOfDescriptors:
+            self._is_out_of_descriptors = True
         except OSError as error:
+            if error.errno in NO_DESCRIPTORS:
+                self._is_out_of_descriptors = True
+                return
             self._error = StorageError(f"{error.filename}: {error.strerror}")
         except (ApiError, StorageError) as error:
             self._error = error if isinstance(error, StorageError) else StorageError(str(error))
@@ -102,7 +112,15 @@ class ReplayJob:
                     yield header
 
     def finish(self) -> None:
-        """Tell the log's producers, unless another truncation has overtaken this."""
+        """Tell the log's producers, unless another truncation has overtaken this.
+
+        Without descriptors the job is tried again, for as long as its producers wait: that passes (rule 7), and `run`
+        waits a minute for it each time.
+        """
+        if self._is_out_of_descriptors and not self.is_cancelled and self._is_current():
+            _logger.warning("replay tried again reason=%r segments=%d", "no descriptors", len(self._segments))
+            self._retry(self)
+            return
         for segment in self._segments:
             segment.release()
         self._segments = []

@@ -152,6 +152,14 @@ class Segments:
         row = self._rows.index(segments[0])
         return self._rows[row : row + len(segments)] == list(segments)
 
+    def cut_offset(self, offset: Offset) -> Offset:
+        """Return where `cut` at *offset* leaves the end: a batch that reaches across goes whole."""
+        segment = self._rows[bisect_right(self._rows, offset, key=_base_offset_of) - 1]
+        boundary = segment.find(offset)
+        for _, header in segment.batches(boundary.position) if boundary else ():
+            return min(offset, header.base_offset)
+        return offset
+
     def cut(self, offset: Offset, interval_bytes: int) -> list[Path]:
         """Drop everything at or above *offset*, which lies in a segment; return the files left to be removed.
 

@@ -1,7 +1,9 @@
 """Batches and logs for the tests of this directory."""
 
 import os
-from collections.abc import Iterable
+import resource
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,17 @@ def read_all(log: Log) -> bytes:
 def crash(log: Log) -> None:
     """Stop as a killed process does: what was written is in the files, nothing else is."""
     log.abandon()
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Let the kernel refuse every `open` of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def segment_files(directory: Path, suffix: str = ".log") -> list[Path]:

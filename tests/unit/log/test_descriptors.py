@@ -10,24 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pylog.errors import ApiError, ErrorCode
+from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log import jobs
 from pylog.log.directory import LogDirectory
 
-from .batches import PARTITION, SMALL, append, content, fill, open_log, read_all
+from .batches import PARTITION, SMALL, append, batch, content, crash, fill, no_descriptors, open_log, read_all
 
 TOPIC_ID = uuid.UUID(int=7)
-
-
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """Let the kernel refuse every `open` of this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextmanager
@@ -73,6 +62,29 @@ def test_a_truncation_is_refused_whole_and_succeeds_later(tmp_path: Path, offset
     assert read_all(log) == b"".join(stored)
     log.truncate_to(offset)
     assert read_all(log) == b"".join(stored[:offset])
+
+
+def test_rule_7_epochs_that_cannot_be_written_are_written_later(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log)
+    log.begin_leader_epoch(5)
+    with pytest.raises(StorageError, match="Too many open files"), no_descriptors():
+        log.truncate_to(1)
+    assert (log.offline, log.epochs.latest, log.epochs.is_saved) == (None, 0, False)
+    log.truncate_to(1)
+    assert log.epochs.is_saved
+
+
+def test_rule_7_an_epoch_that_an_empty_log_keeps_is_written_with_the_next_batch(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    with pytest.raises(StorageError, match="Too many open files"), no_descriptors():
+        log.remember_epoch(3)
+    assert (log.offline, log.epochs.entries(), log.epochs.is_saved) == (None, [(3, 0)], False)
+    view = batch(leader_epoch=3)
+    log.append_as_follower(view)
+    crash(log)
+    assert log.epochs.is_saved
+    assert open_log(tmp_path).epochs.entries() == [(3, 0)]
 
 
 def test_a_log_that_begins_anew_is_there_in_any_case(tmp_path: Path) -> None:

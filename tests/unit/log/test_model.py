@@ -160,6 +160,7 @@ class LogMachine(RuleBasedStateMachine):
         else:
             self.sequence = 0
             self.log.producers.clear()  # what a producer may know of deleted batches is not the matter here
+            self.log.producers.delete_snapshots()
 
     @rule()
     def stop_and_start(self) -> None:

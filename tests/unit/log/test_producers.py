@@ -1,18 +1,22 @@
+import errno
 import os
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pylog.errors import ApiError, ErrorCode
+from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.compaction import plan
+from pylog.log.jobs import DESCRIPTOR_ATTEMPTS
 from pylog.log.log import Log
 from pylog.log.producers import MAX_PRODUCER_COUNT, SEQUENCE_MASK, UNKNOWN, Producers
 from pylog.log.replay import ReplayJob
 from pylog.wire.records import parse_header
 
-from .batches import SMALL, append, batch, crash, fill, open_log, read_all, segment_files
+from .batches import SMALL, append, batch, crash, fill, no_descriptors, open_log, read_all, segment_files
 
 
 @pytest.fixture
@@ -202,6 +206,83 @@ def test_a_second_truncation_takes_the_reading_over(log: Log) -> None:
     assert run_jobs(log) == 2
     assert send(log, 8) == (8, True)
     assert send(log, 10) == (10, False)
+
+
+@pytest.mark.parametrize("refusal", ["checkpoint", "descriptors"])
+def test_a_second_truncation_that_is_refused_leaves_the_reading_to_be_done(log: Log, refusal: str) -> None:
+    for number in range(20):
+        send(log, 2 * number)
+    log.flush()
+    log.truncate_to(20)
+    log.append_as_follower(batch(2, base_offset=20, producer_id=9, producer_epoch=0, base_sequence=20))
+    log.flush()
+
+    def refuse() -> None:
+        raise StorageError("recovery-point-offset-checkpoint: No space left on device")
+
+    if refusal == "checkpoint":
+        log.recovery.on_lowered = refuse
+        with pytest.raises(StorageError, match="No space left"):
+            log.truncate_to(10)
+    else:
+        with pytest.raises(OutOfDescriptors), no_descriptors():
+            log.truncate_to(10)
+    assert (log.offline, log.log_end_offset) == (None, 22)
+    assert run_jobs(log) == 2
+    assert [send(log, sequence) for sequence in (12, 14, 20, 22)] == [(12, True), (14, True), (20, True), (22, False)]
+
+
+def test_a_cut_of_the_active_segment_is_refused_before_it_when_snapshots_cannot_be_listed(log: Log) -> None:
+    for number in range(5):
+        send(log, 2 * number)
+    assert len(log.segments) == 1
+    end_offset = log.log_end_offset
+    with pytest.raises(OutOfDescriptors), no_descriptors():
+        log.truncate_to(2)
+    assert (log.offline, log.log_end_offset) == (None, end_offset)
+    log.truncate_to(2)
+    assert run_jobs(log) == 0
+    assert [send(log, sequence) for sequence in (0, 2)] == [(0, True), (2, False)]
+
+
+def test_a_reading_without_descriptors_is_tried_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("pylog.log.jobs.time.sleep", waits.append)
+    for number in range(20):
+        send(log, 2 * number)
+    log.truncate_to(20)
+    assert any(isinstance(job, ReplayJob) for job in log.jobs)
+    with no_descriptors():
+        for _ in range(len(log.jobs)):
+            job = log.jobs.popleft()
+            if isinstance(job, ReplayJob):
+                job.run()
+                job.finish()
+    assert (log.offline, len(log.jobs)) == (None, 1)
+    assert len(waits) == DESCRIPTOR_ATTEMPTS - 1, "a minute in the thread for each attempt"
+    refused(log, ErrorCode.NOT_LEADER_OR_FOLLOWER, 20)
+    assert run_jobs(log) == 1
+    assert [send(log, sequence) for sequence in (18, 20)] == [(18, True), (20, False)]
+
+
+@pytest.mark.parametrize(("number", "is_kept"), [(errno.EMFILE, True), (errno.EIO, True), (0, False)])
+def test_only_a_damaged_snapshot_is_removed(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_kept: bool
+) -> None:
+    send(log, 0)
+    log.close()
+    (file,) = segment_files(tmp_path, ".snapshot")
+
+    def read(path: Path) -> bytes:
+        if number:
+            raise OSError(number, os.strerror(number), path)
+        return b"\0"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", read)
+        with pytest.raises(OSError, match="Too many") if number == errno.EMFILE else nullcontext():
+            assert Producers(tmp_path).read(2) == -1
+    assert file.exists() is is_kept
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -316,6 +316,23 @@ def test_a_recovery_point_that_the_disk_did_not_take_is_told_before_the_cut(tmp_
     assert told == [4]
 
 
+def test_rule_8_a_cut_inside_a_batch_lowers_the_recovery_point_to_the_end_that_is_left(tmp_path: Path) -> None:
+    log = open_log(tmp_path, ONE_SEGMENT)
+    fill(log, 3, count=4)
+    log.flush()
+    told: list[int] = []
+    log.recovery.on_lowered = lambda: told.append(log.recovery_point)
+    log.truncate_to(10)
+    assert (told, log.recovery_point, log.log_end_offset) == ([8], 8, 8)
+
+
+def test_a_cut_in_a_gap_that_compaction_left_is_where_it_was_asked_for(tmp_path: Path) -> None:
+    log = open_log(tmp_path, ONE_SEGMENT)
+    for base_offset in (0, 4, 9):
+        log.append_as_follower(batch(2, base_offset=base_offset))
+    assert [log._segments.cut_offset(offset) for offset in (4, 5, 7, 9, 10)] == [4, 4, 7, 9, 9]
+
+
 def test_rule_8_a_sync_that_overlaps_a_lowering_moves_nothing(tmp_path: Path) -> None:
     log = open_log(tmp_path, ONE_SEGMENT)
     fill(log, 5)
