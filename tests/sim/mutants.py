@@ -148,8 +148,8 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "keep-an-epoch-without-records",
         "log/log.py",
-        "                self.epochs.truncate_end(self.log_end_offset)\n",
-        "                pass\n",
+        "            self.epochs.truncate_end(self.log_end_offset, save=False)\n            self._leader_epoch",
+        "            self._leader_epoch",
         seed=16,
     ),
     Mutant(
