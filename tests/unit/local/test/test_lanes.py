@@ -133,5 +133,7 @@ def ends(pid: int) -> bool:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
+    poll = select.poll()  # select() takes no descriptor from 1,024 on
+    poll.register(process, select.POLLIN)
     with os.fdopen(process):
-        return bool(select.select([process], [], [], 30)[0])
+        return bool(poll.poll(30_000))
