@@ -22,7 +22,8 @@ from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
 from pylog.broker.settings import Value, broker_setting, typed
 from pylog.broker.status import Status
-from pylog.broker.watchdog import Watchdog, notify
+from pylog.broker.tasks import Tasks
+from pylog.broker.watchdog import StartProgress, Watchdog, notify
 from pylog.errors import PylogError
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
@@ -120,6 +121,7 @@ class Broker:
         status = Status(config, self.lifecycle, directory, partitions, membership, self._maintenance, metrics)
         self._admin = AdminServer(status.routes(), asyncio.get_running_loop())
         self._watchdog = Watchdog(_hang_limit_s(config))
+        self._start_progress = Tasks()
 
     async def start(self) -> None:
         """Open the logs, listen, join the cluster; return once registered and under a first image.
@@ -134,6 +136,7 @@ class Broker:
         # Bound before registering: the address that is told to the cluster must already be ours.
         client, internal = self._listeners.open()
         self._watchdog.start()
+        self._start_progress.spawn(StartProgress(self._start_measure, self._is_waiting_for_store).run())
         await self.membership.join(client, internal)
         self.lifecycle.become(BrokerState.RECOVERING)
         await self.membership.wait_accepted()
@@ -142,12 +145,14 @@ class Broker:
         self.groups.start()
         self._listeners.serve_clients()
         self.lifecycle.become(BrokerState.RUNNING)
+        self._start_progress.cancel()
         notify("READY=1")
         took_ms = wall_ms() - self.lifecycle.started_ms
         _logger.info("ready port=%d broker=%d release=%s took_ms=%d", client.port, self.broker_id, __version__, took_ms)
 
     async def stop(self) -> None:
         """Let others take over, stop serving, leave the cluster, close the logs cleanly."""
+        self._start_progress.cancel()
         notify("STOPPING=1")
         if self.lifecycle.is_running:
             await self.membership.hand_over(self._settings.controlled_shutdown_max_wait_ms / 1000)
@@ -181,6 +186,12 @@ class Broker:
     async def new_producer_id(self) -> int:
         """See `pylog.broker.control.cluster.Cluster`."""
         return await self.membership.new_producer_id()
+
+    def _start_measure(self) -> tuple[BrokerState, int, int]:
+        return self.lifecycle.state, self._directory.loaded_count, self._directory.checked_segment_count
+
+    def _is_waiting_for_store(self) -> bool:
+        return self.lifecycle.state is BrokerState.STARTING
 
     def _compact_interval_s(self) -> float:
         dynamic = self.partitions.image.broker_configs

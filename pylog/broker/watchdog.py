@@ -14,12 +14,18 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 
 from pylog.broker.tasks import Tasks
 
 _logger = logging.getLogger(__name__)
 
 STAMP_INTERVAL_S = 0.1
+
+PROGRESS_INTERVAL_S = 5.0
+
+STALL_LIMIT_S = 300
+"""How long a start may do nothing; a segment of 1 GiB is checked within this time at 4 MiB/s."""
 
 
 def notify(state: str) -> None:
@@ -35,6 +41,38 @@ def notify(state: str) -> None:
             sock.send(state.encode())
     except OSError as error:
         _logger.warning("systemd not notified state=%s reason=%s", state, error)
+
+
+class StartProgress:
+    """Asks systemd for more time as long as a start makes progress.
+
+    The unit's TimeoutStartSec is for a start that hangs.  A start that reads its logs after a crash, or waits for
+    ZooKeeper, would begin again from the front each time it is killed.
+    """
+
+    def __init__(self, measure: Callable[[], object], is_waiting: Callable[[], bool]) -> None:
+        """Watch a start.
+
+        Args:
+            measure: returns what changes whenever the start has done some of its work.
+            is_waiting: whether it waits for somebody else, which ends by itself and which no new start would shorten.
+        """
+        self._measure = measure
+        self._is_waiting = is_waiting
+        self._seen: object = None
+
+    def poll(self) -> None:
+        """Ask for `STALL_LIMIT_S` more from now on if anything was done since the last call."""
+        measured = self._measure()
+        if measured != self._seen or self._is_waiting():
+            self._seen = measured
+            notify(f"EXTEND_TIMEOUT_USEC={STALL_LIMIT_S * 1_000_000}")
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        while True:
+            self.poll()
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
 
 
 class Watchdog:

@@ -1,6 +1,7 @@
 """`pylog cluster`: is it healthy, and what is it made of?"""
 
 import time
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +26,7 @@ from pylog.cli.options import (
 from pylog.cli.output import Column, emit, note, table
 from pylog.client.admin.broker_socket import ask, socket_of
 from pylog.client.admin.cluster import Admin, ClusterView
-from pylog.client.admin.health import Problem, Wanted, judge
+from pylog.client.admin.health import Problem, Wanted, judge, outages
 from pylog.client.admin.partitions import PartitionAdmin
 from pylog.errors import ApiError, PylogError, Unreachable
 from pylog.model import NodeAddress, TopicPartition
@@ -116,6 +117,33 @@ def info(
             + table(rows, columns, is_wide)
         ),
     )
+
+
+@app.command(epilog="Example: pylog cluster impact --broker 1 --broker 2")
+def impact(
+    broker: Annotated[list[int], typer.Option(metavar="ID", help="A broker that will stop; repeatable.")],
+    bootstrap: Bootstrap = None,
+    timeout: Timeout = None,
+    property: Properties = None,
+    format: FormatOption = None,
+) -> None:
+    """Say which partitions clients cannot use while a broker is stopped, one broker at a time."""
+    found = settings(bootstrap, timeout, property)
+    with told_to_the_user(found.bootstrap):
+        admin = Admin(connection(found))
+        view = admin.cluster()
+        configs = admin.topic_configs(list(view.topics))
+    known = {one.node_id for one in view.brokers} | {
+        replica for topic in view.topics.values() for one in topic.partitions for replica in one.replicas
+    }
+    if unknown := sorted({*broker} - known):
+        wanted = f"of {', '.join(map(str, sorted(known)))}"
+        raise Failure(faults.OPTION_WRONG, where="--broker", found=", ".join(map(str, unknown)), wanted=wanted)
+    min_isr = {name: int(config["min.insync.replicas"].value or 1) for name, config in configs.items()}
+    rows = [asdict(one) for one in outages(view, broker, min_isr)]
+    columns = [Column("broker"), Column("partition"), Column("effect"), Column("detail")]
+    text = table(rows, columns, is_wide=False) if rows else "every partition stays usable, one broker at a time\n"
+    emit(format_of(format), {"outages": rows}, lambda is_wide: text)
 
 
 class _Probe:

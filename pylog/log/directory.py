@@ -60,6 +60,7 @@ class LogDirectory:
         is_settled: nobody waits to hear what an unclean stop has cost; until then no stop is clean.
         loaded_count: partitions found at the start that have been opened or set aside since.
         total_count: partitions found at the start.
+        checked_segment_count: segments that recovery has checked so far.
     """
 
     def __init__(self, path: Path, lock_fd: int, *, was_clean: bool, broker_id: int, cluster_id: str | None) -> None:
@@ -74,6 +75,7 @@ class LogDirectory:
         self._unopened = set(self.on_disk())
         self._failed: dict[TopicPartition, StorageError] = {}
         self.total_count = len(self._unopened)
+        self.checked_segment_count = 0
         self._recovery_points = checkpoint.read_offsets(path / checkpoint.RECOVERY_POINTS)
         # A log that the file does not name was never compacted here; without the file nobody knows.
         self._default_recovery_point = 0 if (path / checkpoint.RECOVERY_POINTS).exists() else NOWHERE
@@ -214,11 +216,15 @@ class LogDirectory:
             log_start_offset=0 if is_new else self._log_start_offsets.get(key, 0),
             high_watermark=0 if is_new else self._high_watermarks.get(key, 0),
             jobs=self.jobs,
+            on_segment=self._count_segment,
         )
         log.recovery.on_lowered = self.checkpoint
         if not is_new:
             log.compacted_offset = min(self._compacted_offsets.get(key, 0), log.log_end_offset)
         return log
+
+    def _count_segment(self) -> None:
+        self.checked_segment_count += 1
 
     def set_aside(self, key: TopicPartition) -> Path:
         """Close a log and rename its directory to `…-stray`, where it stays until somebody purges it.

@@ -9,7 +9,7 @@ import errno
 import os
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -120,6 +120,7 @@ class Log:
         log_start_offset: Offset = 0,
         high_watermark: Offset = 0,
         jobs: deque[Job] | None = None,
+        on_segment: Callable[[], None] = lambda: None,
     ) -> "Log":
         """Open the log in *directory*, which is made if missing.
 
@@ -133,12 +134,18 @@ class Log:
             log_start_offset: from the checkpoint.
             high_watermark: from the checkpoint; brought into the log's bounds.
             jobs: where work for other threads goes; without it, whoever opened the log takes it from `jobs`.
+            on_segment: called after each segment whose batches were checked.
 
         Raises:
             StorageError: the partition is offline: the disk fails, or synced data is damaged.
         """
         loaded = load_log(
-            directory, config, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset
+            directory,
+            config,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            on_segment=on_segment,
         )
         log = cls(directory, topic_partition, config, loaded, deque() if jobs is None else jobs)
         log.log_start_offset = max(log.log_start_offset, log_start_offset)

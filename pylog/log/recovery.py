@@ -5,7 +5,7 @@ Source: design rule 3 and 7; the same promise as Kafka's LogLoader.
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -62,7 +62,13 @@ class LoadedLog:
 
 
 def load_log(
-    directory: Path, config: LogConfig, *, clean: bool, recovery_point: Offset, log_start_offset: Offset
+    directory: Path,
+    config: LogConfig,
+    *,
+    clean: bool,
+    recovery_point: Offset,
+    log_start_offset: Offset,
+    on_segment: Callable[[], None] = lambda: None,
 ) -> LoadedLog:
     """Open all segments of *directory*, oldest first; where there are none, begin one.
 
@@ -72,13 +78,14 @@ def load_log(
         clean: the last stop was clean, so that every file is whole.
         recovery_point: everything below survived a sync; NOWHERE if nobody knows any more.
         log_start_offset: from the checkpoint; nothing below may be read.
+        on_segment: called after each segment whose batches were checked.
 
     Raises:
         StorageError: something below the recovery point is damaged, or the disk fails.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        loaded = _load_segments(directory, config, clean, recovery_point)
+        loaded = _load_segments(directory, config, clean, recovery_point, on_segment)
         segments = loaded.segments
         if segments and segments[-1].next_offset < log_start_offset:
             # Nothing that may be read is left, as after a power cut that followed DeleteRecords.  The checkpoint names
@@ -101,12 +108,14 @@ def load_log(
     return loaded
 
 
-def _load_segments(directory: Path, config: LogConfig, clean: bool, recovery_point: Offset) -> LoadedLog:
+def _load_segments(
+    directory: Path, config: LogConfig, clean: bool, recovery_point: Offset, on_segment: Callable[[], None]
+) -> LoadedLog:
     segments = _find_segments(directory)
     loaded = LoadedLog(segments, LeaderEpochs(directory), Producers(directory))
     if segments:
         try:
-            _load_all(loaded, config, clean, recovery_point)
+            _load_all(loaded, config, clean, recovery_point, on_segment)
         except (OSError, StorageError):
             for segment in segments:
                 segment.release()
@@ -114,7 +123,9 @@ def _load_segments(directory: Path, config: LogConfig, clean: bool, recovery_poi
     return loaded
 
 
-def _load_all(loaded: LoadedLog, config: LogConfig, clean: bool, recovery_point: Offset) -> None:
+def _load_all(
+    loaded: LoadedLog, config: LogConfig, clean: bool, recovery_point: Offset, on_segment: Callable[[], None]
+) -> None:
     segments = loaded.segments
     is_epochs_known = loaded.epochs.load()
     saved_epochs = loaded.epochs.entries()
@@ -132,7 +143,9 @@ def _load_all(loaded: LoadedLog, config: LogConfig, clean: bool, recovery_point:
         # synced tells its epochs itself.
         loaded.epochs.truncate_end(known[-1].next_offset, save=False)
     for segment in unchecked:
-        if not _check(loaded, segment, config, recovery_point):
+        is_whole = _check(loaded, segment, config, recovery_point)
+        on_segment()
+        if not is_whole:
             break
     if not is_epochs_known:
         walk_epochs(loaded.epochs, segments)

@@ -81,6 +81,8 @@ OWN_PATHS = (
 OWN_USERS = ("pylog", "pylog-zookeeper")
 CURRENT = Path("/opt/pylog/current")
 SYS = Path("/sys")
+# What `pylog-firewall.service` notes of the table that it loaded.
+FILTER_LOADED = Path("/run/pylog-firewall/loaded")
 # What `pylog.ops.swap` notes on the host: how each broker's last restart went, and what to put back.
 ROLLS = Path("/opt/pylog/rolls")
 # Starts by systemd after which a process counts as crashing.
@@ -194,9 +196,23 @@ def users() -> dict[str, list[str]]:
     return {name: [group.gr_name for group in grp.getgrall() if name in group.gr_mem] for name in names & {*OWN_USERS}}
 
 
-def sysctls() -> dict[str, str]:
-    """Return the running values of the settings in `SYSCTLS`."""
-    return {name: Path("/proc/sys", name.replace(".", "/")).read_text().strip() for name in SYSCTLS}
+def sysctls(more: Sequence[str] = ()) -> dict[str, str]:
+    """Return the running values of the settings in `SYSCTLS` and *more*; empty for one that this kernel lacks."""
+    paths = {name: Path("/proc/sys", name.replace(".", "/")) for name in (*SYSCTLS, *more)}
+    # The kernel puts tabs between numbers, and people spaces.
+    return {name: " ".join(setting(path).split()) for name, path in paths.items()}
+
+
+def packet_filter() -> str:
+    """Return what is loaded of pylog's own table of nftables: empty, ``loaded``, or ``changed`` since it was loaded."""
+    code, text = run("/usr/sbin/nft", "list", "table", "inet", "pylog")
+    if code:
+        return ""
+    try:
+        noted = FILTER_LOADED.read_text().split()[0]
+    except (OSError, IndexError):
+        return "changed"
+    return "loaded" if noted == hashlib.sha256(text.encode()).hexdigest() else "changed"
 
 
 def kernel(devices: Sequence[str]) -> dict[str, Any]:
@@ -259,9 +275,12 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
             unit for unit in settled(shown) if unit.endswith(".timer") or not changed_since_start(record_of(unit))
         ],
         "outdated_units": outdated(shown),
+        "enabled_units": enabled(shown),
+        "started_with": {unit: sorted(started_with(record_of(unit))) for unit in enabled(shown)},
         "fstab": [" ".join(line.split()) for line in Path("/etc/fstab").read_text().splitlines()],
         "mounts": [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()],
-        "sysctls": sysctls(),
+        "sysctls": sysctls(wanted.get("sysctls", [])),
+        "packet_filter": packet_filter(),
         "resolved": {name: resolved(name) for name in wanted.get("names", [])},
         "kernel": kernel(wanted.get("disks", [])),
         "clock_ms": time.time_ns() // 1_000_000,
@@ -305,6 +324,13 @@ def unit_state(unit: str) -> dict[str, str]:
 def settled(shown: str) -> list[str]:
     """Return the units of ``systemctl show`` that run, start at boot, and are known to systemd as their files are."""
     return [unit["Id"] for unit in _shown(shown) if unit.items() >= _SETTLED.items()]
+
+
+def enabled(shown: str) -> list[str]:
+    """Return the units of ``systemctl show`` that run now and will at the next boot."""
+    return [
+        unit["Id"] for unit in _shown(shown) if unit["ActiveState"] == "active" and unit["UnitFileState"] == "enabled"
+    ]
 
 
 def outdated(shown: str) -> list[str]:

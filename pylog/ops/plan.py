@@ -5,7 +5,11 @@
 Changes nothing.  Prints the changes of each host, which instances would restart with the named reason and in which
 order, and how long that should take; ``--json`` writes the same for programs::
 
-    {"hosts": {name: [{"task", "subject", "added", "removed"}]}, "restarts": [step], "blockers": [...], "expected_s"}
+    {"hosts": {name: [{"task", "subject", "added", "removed"}]}, "restarts": [step], "blockers": [...], "expected_s",
+     "outages": [{"broker", "partition", "effect", "detail"}]}
+
+Programs that have no gate restart where what they started with changes: that follows from the files that would change
+and from what each running unit of the host recorded.  Outages are partitions that clients cannot use during a step.
 
 ``--against`` compares with a plan that somebody approved earlier.
 
@@ -17,9 +21,10 @@ import argparse
 import difflib
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +35,12 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTHING, FAILED, CHANGES, BLOCKED, STALE = 0, 1, 2, 3, 4
 # The task of the roles whose answer is the plan of restarts.
 _DECISION = "Decide which"
+_OUTAGES = "what each restart takes from clients"
+_READING = "Read the host"
 _MAX_SUBJECT = 60
+_MAX_OUTAGES = 20
+UNREACHABLE = 3
+"""Exit code of `pylog` when no broker answers."""
 
 
 class PlanError(Exception):
@@ -93,7 +103,8 @@ def changes_of(task: str, result: Mapping[str, Any]) -> Iterator[Change]:
 def summary(run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plan that follows from what a run in check mode reported as JSON."""
     hosts: dict[str, list[dict[str, Any]]] = {}
-    found: dict[str, Any] = {"hosts": hosts, "restarts": [], "blockers": [], "expected_s": 0}
+    found: dict[str, Any] = {"hosts": hosts, "restarts": [], "blockers": [], "expected_s": 0, "outages": []}
+    readings: dict[str, Mapping[str, Any]] = {}
     for play in run["plays"]:
         for task in play["tasks"]:
             name = task["task"]["name"]
@@ -103,9 +114,67 @@ def summary(run: Mapping[str, Any]) -> dict[str, Any]:
                     found["restarts"] += decided.get("steps", [])
                     found["blockers"] += decided.get("blockers", [])
                     found["expected_s"] += decided.get("expected_s", 0)
+                elif _OUTAGES in name:
+                    found["outages"] += outages_of(result, host)
+                elif name == _READING:
+                    readings[host] = result.get("answer", {})
                 elif changes := [asdict(change) for change in changes_of(name, result)]:
                     hosts.setdefault(host, []).extend(changes)
+    for host, reading in readings.items():
+        if programs := [asdict(change) for change in programs_of(host, reading, found)]:
+            hosts.setdefault(host, []).extend(programs)
     return found
+
+
+def programs_of(host: str, reading: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Change]:
+    """Yield the programs that would start, or start again, because of what else changes on *host*.
+
+    A unit's own task cannot say so in check mode, where the file that it reads was not written.
+
+    Args:
+        host: name.
+        reading: what preflight read of it.
+        found: the plan so far.
+    """
+    changed = {change["subject"] for change in found["hosts"].get(host, [])}
+    mine = [step for step in found["restarts"] if step["host"] == host]
+    if any("release" in step.get("kinds", ()) for step in mine):
+        changed.add("/opt/pylog/current")  # moves in the step
+    gated = {step["unit"] for step in mine}
+    for unit, paths in reading.get("started_with", {}).items():
+        causes = [path for path in paths if any(path == one or path.startswith(f"{one}/") for one in changed)]
+        if causes and unit not in gated | changed:
+            yield Change(task=f"Start again: {', '.join(causes)}", subject=unit)
+    for path in sorted(changed - reading.get("files", {}).keys()):
+        if unit := unit_started_by(path, changed):
+            yield Change(task="Start", subject=unit)
+
+
+def unit_started_by(path: str, changed: Collection[str]) -> str:
+    """Return the unit that starts once the new file at *path* is there; empty where none does.
+
+    Args:
+        path: of a file that does not exist yet.
+        changed: all files that would be written; a service beside its timer is started by that.
+    """
+    if found := re.fullmatch(r"/etc/pylog/broker-(\d+)\.yml", path):
+        return f"pylog-broker@{found[1]}.service"
+    unit = path.removeprefix("/etc/systemd/system/")
+    is_unit = unit != path and unit.endswith((".service", ".timer")) and "@" not in unit
+    return unit if is_unit and path.replace(".service", ".timer") not in {*changed} - {path} else ""
+
+
+def outages_of(result: Mapping[str, Any], host: str) -> Iterator[dict[str, Any]]:
+    """Yield what ``pylog cluster impact`` said on a host, which may be of a release that does not know it."""
+    if result.get("skipped"):
+        return
+    try:
+        answer = json.loads(result.get("stdout") or "")
+    except ValueError:
+        reason = "no broker answered" if result.get("rc") == UNREACHABLE else "the installed release cannot say"
+        yield {"broker": None, "partition": "", "effect": "unknown", "detail": f"{host}: {reason}"}
+        return
+    yield from answer["outages"]
 
 
 def differences(approved: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -153,6 +222,14 @@ def lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield from aligned(("turn", "host", "unit", "action", "reason"), steps) if steps else ["nothing would restart"]
     if steps:
         yield f"the restarts should take {plan['expected_s']} s; the controller, read anew before each turn, goes last"
+    if plan["outages"]:
+        outages = [
+            (str(one["broker"] or ""), one["partition"], one["effect"], one["detail"])
+            for one in plan["outages"][:_MAX_OUTAGES]
+        ]
+        yield from ["", *aligned(("step of", "partition", "meanwhile", "reason"), outages)]
+        if (more := len(plan["outages"]) - len(outages)) > 0:
+            yield f"and {more} more"
     for blocker in plan["blockers"]:
         yield f"blocked: {blocker}"
 

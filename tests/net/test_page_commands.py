@@ -22,7 +22,7 @@ ORDER = (
 """Commands whose example needs a broker at most, in an order in which each finds what it names."""
 
 ELSEWHERE = {
-    "needs more than one broker": ("cluster health", "partition reassign"),
+    "needs more than one broker": ("cluster health", "cluster impact", "partition reassign"),
     "needs a cluster, its hosts or ZooKeeper": (
         "cluster adopt", "cluster backup", "cluster finalize", "cluster restore", "zk show", "retention",
         "config check",

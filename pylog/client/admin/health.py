@@ -1,6 +1,6 @@
 """Is the cluster healthy?  A judgement over what was seen, without asking anybody itself."""
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from pylog.client.admin.cluster import ClusterView, PartitionView
@@ -38,6 +38,48 @@ class Wanted:
     broker: int | None = None
     is_leading: bool = False
     away: Set[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What clients cannot do with a partition while a broker is down.
+
+    Attributes:
+        broker: id of the broker.
+        partition: topic and number.
+        effect: ``offline``, or ``read-only`` for producers with ``acks=all``.
+        detail: why, for people.
+    """
+
+    broker: int
+    partition: str
+    effect: str
+    detail: str
+
+
+def outages(view: ClusterView, brokers: Collection[int], min_isr: Mapping[str, int]) -> Iterator[Outage]:
+    """Yield what the stop of each of *brokers*, one at a time, takes from clients.
+
+    Args:
+        view: the cluster's own metadata.
+        brokers: ids of brokers that will stop.
+        min_isr: topic -> min.insync.replicas; a topic with fewer replicas needs all of them.
+    """
+    for broker in sorted({*brokers}):
+        for topic in view.topics.values():
+            for partition in topic.partitions:
+                if broker not in partition.isr:
+                    continue
+                name = str(TopicPartition(topic.name, partition.partition))
+                left = [one for one in partition.isr if one != broker]
+                needed = min(min_isr.get(topic.name, 1), len(partition.replicas))
+                if not left:
+                    yield Outage(broker, name, "offline", f"in sync on {broker} alone")
+                elif len(left) < needed:
+                    detail = (
+                        f"{len(left)} of {len(partition.replicas)} replicas in sync, min.insync.replicas is {needed}"
+                    )
+                    yield Outage(broker, name, "read-only", detail)
 
 
 def judge(

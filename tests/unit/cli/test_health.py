@@ -1,7 +1,9 @@
 """What counts as healthy."""
 
+import pytest
+
 from pylog.client.admin.cluster import ClusterView, PartitionView, TopicView
-from pylog.client.admin.health import Wanted, judge
+from pylog.client.admin.health import Wanted, judge, outages
 from pylog.model import NO_LEADER, NodeAddress, TopicPartition
 
 BROKERS = (NodeAddress(1, "a", 9092), NodeAddress(2, "b", 9092), NodeAddress(3, "c", 9092))
@@ -87,3 +89,24 @@ def test_what_only_brokers_have_that_may_be_lost_is_a_problem() -> None:
     assert kinds(cluster(alone), Wanted(away=frozenset({2}))) == ["nowhere_else"]
     assert kinds(cluster(PartitionView(0, 1, (1, 2, 3), (2, 1))), Wanted(away=frozenset({1, 2}))) == ["nowhere_else"]
     assert kinds(cluster(PartitionView(0, NO_LEADER, (2,), ())), Wanted(away=frozenset({2}))) == ["no_leader"]
+
+
+@pytest.mark.parametrize(
+    ("partition", "min_isr", "lost"),
+    [
+        (GOOD, 2, []),
+        (GOOD, 3, [(1, "read-only"), (2, "read-only"), (3, "read-only")]),
+        (PartitionView(0, 1, (1,), (1,)), 1, [(1, "offline")]),
+        (PartitionView(0, 1, (1,), (1,)), 2, [(1, "offline")]),
+        (PartitionView(0, 1, (1, 2), (1, 2)), 2, [(1, "read-only"), (2, "read-only")]),
+        (PartitionView(0, 1, (1, 2), (1, 2)), 1, []),
+        (PartitionView(0, 1, (1, 2, 3), (1, 2)), 2, [(1, "read-only"), (2, "read-only")]),
+        (PartitionView(0, 3, (1, 2, 3), (3,)), 1, [(3, "offline")]),
+        (PartitionView(0, NO_LEADER, (1,), ()), 1, []),
+    ],
+)
+def test_f13_what_each_stop_takes_from_clients(
+    partition: PartitionView, min_isr: int, lost: list[tuple[int, str]]
+) -> None:
+    found = outages(cluster(partition), [1, 2, 3], {"t": min_isr})
+    assert [(one.broker, one.effect) for one in found] == lost

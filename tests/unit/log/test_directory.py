@@ -54,6 +54,21 @@ def test_a_log_is_named_and_described_as_kafka_does(tmp_path: Path) -> None:
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
+def test_f11_recovery_counts_the_segments_that_it_has_checked(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    fill(log, 30)
+    segment_count = len(list((tmp_path / "clicks-0").glob("*.log")))
+    assert segment_count > 2
+    (tmp_path / checkpoint.RECOVERY_POINTS).unlink(missing_ok=True)
+    kill(directory)
+    again = opened(tmp_path)
+    assert again.checked_segment_count == 0
+    log_of(again)
+    assert again.checked_segment_count == segment_count
+    again.close()
+
+
 def test_a_clean_restart_finds_all_records(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     stored = fill(log_of(directory), 30)

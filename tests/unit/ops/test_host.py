@@ -3,6 +3,7 @@
 import hashlib
 import http.server
 import json
+import re
 import socket
 import socketserver
 import threading
@@ -202,6 +203,40 @@ def test_the_program_answers_on_this_machine(capsys: pytest.CaptureFixture[str])
     assert all(facts["resolved"].values())
     assert facts["memory_bytes"] > 0
     assert set(facts["sysctls"]) == set(host.SYSCTLS)
+
+
+def test_f13_any_kernel_setting_is_read_as_people_write_it() -> None:
+    found = host.sysctls(["net.ipv4.ip_local_port_range", "no.such.setting"])
+    assert re.fullmatch(r"\d+ \d+", found["net.ipv4.ip_local_port_range"])
+    assert found["no.such.setting"] == ""
+
+
+@pytest.mark.parametrize(
+    ("noted", "now", "said"),
+    [
+        ("table a", (0, "table a"), "loaded"),
+        ("table a", (0, "table b"), "changed"),
+        (None, (0, "table a"), "changed"),
+        ("table a", (1, ""), ""),
+    ],
+)
+def test_f13_a_packet_filter_that_is_not_as_loaded_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noted: str | None, now: tuple[int, str], said: str
+) -> None:
+    if noted is not None:
+        (tmp_path / "loaded").write_text(f"{hashlib.sha256(noted.encode()).hexdigest()}  -\n")
+    monkeypatch.setattr(host, "FILTER_LOADED", tmp_path / "loaded")
+    monkeypatch.setattr(host, "run", lambda *_: now)
+    assert host.packet_filter() == said
+
+
+def test_units_that_run_and_start_at_boot_are_told_from_those_that_a_timer_starts() -> None:
+    shown = (
+        "Id=pylog-ship.service\nActiveState=active\nUnitFileState=enabled\n\n"
+        "Id=pylog-ingest.service\nActiveState=activating\nUnitFileState=disabled\n\n"
+        "Id=pylog-audit.service\nActiveState=inactive\nUnitFileState=enabled\n"
+    )
+    assert host.enabled(shown) == ["pylog-ship.service"]
 
 
 def test_addresses_are_those_of_every_link() -> None:

@@ -30,7 +30,7 @@ def decided(*steps: dict[str, Any], blockers: tuple[str, ...] = ()) -> dict[str,
 
 def test_nothing_changed_is_an_empty_plan() -> None:
     found = summary(run(Write={"h1": {"changed": False}}, Decide_which_brokers_restart={"h1": decided()}))
-    assert found == {"hosts": {}, "restarts": [], "blockers": [], "expected_s": 0}
+    assert found == {"hosts": {}, "restarts": [], "blockers": [], "expected_s": 0, "outages": []}
     assert list(lines(found)) == ["no file, package or unit would change", "", "nothing would restart"]
 
 
@@ -86,3 +86,55 @@ def test_a_stale_plan_is_named_with_what_differs(now: dict[str, Any], said: list
 @pytest.mark.parametrize("result", [{"failed": True, "msg": "no"}, {"unreachable": True, "msg": "no"}])
 def test_a_failed_check_names_host_and_task(result: dict[str, Any]) -> None:
     assert list(failures(run(Write={"h1": result}))) == ["h1: Write: no"]
+
+
+SHIP = "pylog-ship.service"
+READING = {
+    "files": {"/etc/systemd/system/pylog-ship.service": "a", "/etc/pylog/audit.yml": "b", "/opt/pylog/current": "c"},
+    "started_with": {
+        SHIP: ["/etc/systemd/system/pylog-ship.service", "/opt/pylog/current/requirements.lock"],
+        "pylog-audit.service": ["/etc/pylog/audit.yml", "/opt/pylog/current/requirements.lock"],
+        "pylog-broker@1.service": [CONFIG, "/opt/pylog/current/requirements.lock"],
+    },
+}
+
+
+def planned(*changes: str, step: dict[str, Any] | None = None) -> list[str]:
+    """Return the programs that start, when these files change on a host."""
+    tasks: dict[str, dict[str, Any]] = {"Read_the_host": {"h1": {"answer": READING}}}
+    tasks["Write"] = {"h1": {"changed": True, "results": [{"changed": True, "dest": one} for one in changes]}}
+    tasks["Decide_which_brokers_restart"] = {"h1": decided(*([step] if step else []))}
+    return [change["subject"] for change in summary(run(**tasks))["hosts"].get("h1", [])][len(changes) :]
+
+
+def test_f13_a_program_whose_files_change_is_planned_to_start_again() -> None:
+    assert planned("/etc/pylog/audit.yml") == ["pylog-audit.service"]
+    assert planned("/etc/cron.d/pylog-retention") == []
+    assert planned("/opt/pylog/current") == [SHIP, "pylog-audit.service", "pylog-broker@1.service"]
+    assert planned("/etc/pylog/audit.yml", "pylog-audit.service") == [], "its own task says so already"
+
+
+def test_f13_a_release_that_moves_in_a_brokers_step_restarts_the_programs_beside_it() -> None:
+    assert planned(step=STEP | {"kinds": ["release"]}) == [SHIP, "pylog-audit.service"], "the broker has its turn"
+    assert planned(step=STEP | {"kinds": ["config"]}) == []
+
+
+def test_f13_services_of_a_clean_host_are_planned_to_start() -> None:
+    units = [f"/etc/systemd/system/pylog-{name}" for name in ("registry.service", "ingest.service", "ingest.timer")]
+    assert planned(*units, "/etc/systemd/system/pylog-broker@.service", "/etc/pylog/broker-7.yml") == [
+        "pylog-broker@7.service", "pylog-ingest.timer", "pylog-registry.service",
+    ]  # fmt: skip
+
+
+def test_f13_partitions_that_a_step_makes_unavailable_are_part_of_the_plan() -> None:
+    outage = {"broker": 1, "partition": "t-0", "effect": "offline", "detail": "in sync on 1 alone"}
+    asked = {"rc": 0, "stdout": json.dumps({"outages": [outage]})}
+    found = summary(run(Ask_what_each_restart_takes_from_clients={"h1": asked, "h2": {"skipped": True}}))
+    assert (found["outages"], found["hosts"]) == ([outage], {})
+    assert any("t-0" in line and "offline" in line for line in lines(found))
+
+
+@pytest.mark.parametrize(("code", "said"), [(2, "the installed release cannot say"), (3, "no broker answered")])
+def test_f13_nobody_who_could_say_what_a_step_takes_is_said_too(code: int, said: str) -> None:
+    found = summary(run(Ask_what_each_restart_takes_from_clients={"h1": {"rc": code, "stdout": ""}}))
+    assert [(one["effect"], one["detail"]) for one in found["outages"]] == [("unknown", f"h1: {said}")]
