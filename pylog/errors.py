@@ -6,7 +6,9 @@ and is answered; a `StorageError` is the disk's fault and takes the partition of
 Source: error codes of the Kafka protocol guide.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class ErrorCode(IntEnum):
@@ -92,6 +94,7 @@ class ErrorCode(IntEnum):
     FEATURE_UPDATE_FAILED = 96
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
 
 
 # Errors after which the same request may succeed: metadata was stale or something is still on its way.
@@ -123,6 +126,7 @@ _RETRIABLE = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
 
@@ -195,8 +199,28 @@ class CorruptRecords(ApiError):
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
-class InvalidRecords(ApiError):
-    """Record batches that are whole but not allowed here: counts, attributes, timestamps."""
+class RecordError(NamedTuple):
+    """Why one record makes its batch invalid.
 
-    def __init__(self, message: str) -> None:
+    Attributes:
+        number: of the record in its batch, from 0.
+        message: why.
+    """
+
+    number: int
+    message: str
+
+
+class InvalidRecords(ApiError):
+    """Record batches that are whole but not allowed here: counts, attributes, timestamps.
+
+    Attributes:
+        record_errors: the records to blame, the first `MAX_RECORD_ERRORS` of them; empty if it is the batch as a whole.
+    """
+
+    MAX_RECORD_ERRORS = 1_000
+    """A batch may hold 100,000 records, and each that is named costs 50 bytes of the answer."""
+
+    def __init__(self, message: str, record_errors: Sequence[RecordError] = ()) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
+        self.record_errors = record_errors[: self.MAX_RECORD_ERRORS]

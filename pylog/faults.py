@@ -559,6 +559,7 @@ _ANSWERS: Mapping[ErrorCode, tuple[str, str]] = {
     ),
     ErrorCode.UNKNOWN_TOPIC_ID: ("The topic was deleted, or made anew under the same name.", _AGAIN),
     ErrorCode.INCONSISTENT_TOPIC_ID: ("The topic was made anew under the same name.", _AGAIN),
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: ("The client's fetch session names topics in another way.", _AGAIN),
 }
 
 

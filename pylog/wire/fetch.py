@@ -1,27 +1,31 @@
 """Fetch, API key 1: the read half of the hot path.  A reply is a head and file slices; records are never touched.
 
-request  => replica_id: int32, max_wait_ms: int32, min_bytes: int32, max_bytes: int32, isolation_level: int8,
+request  => replica_id: int32 (v14-), max_wait_ms: int32, min_bytes: int32, max_bytes: int32, isolation_level: int8,
             session_id: int32 (v7+), session_epoch: int32 (v7+),
-            topics: [topic: string, partitions: [partition: int32, current_leader_epoch: int32 (v9+),
-              fetch_offset: int64, last_fetched_epoch: int32 (v12+), log_start_offset: int64 (v5+),
-              partition_max_bytes: int32]],
-            forgotten_topics_data: [topic, partitions: [int32]] (v7+), rack_id: string (v11+)
+            topics: [topic: string (v12-), topic_id: uuid (v13+), partitions: [partition: int32,
+              current_leader_epoch: int32 (v9+), fetch_offset: int64, last_fetched_epoch: int32 (v12+),
+              log_start_offset: int64 (v5+), partition_max_bytes: int32]],
+            forgotten_topics_data: [topic or topic_id, partitions: [int32]] (v7+), rack_id: string (v11+)
 response => throttle_time_ms: int32, error_code: int16 (v7+), session_id: int32 (v7+),
-            responses: [topic, partitions: [partition_index: int32, error_code: int16, high_watermark: int64,
-              last_stable_offset: int64, log_start_offset: int64 (v5+), aborted_transactions: nullable [],
-              preferred_read_replica: int32 (v11+), records: nullable bytes]]
+            responses: [topic or topic_id, partitions: [partition_index: int32, error_code: int16,
+              high_watermark: int64, last_stable_offset: int64, log_start_offset: int64 (v5+),
+              aborted_transactions: nullable [], preferred_read_replica: int32 (v11+), records: nullable bytes]]
 
-Versions 4 to 12 are served; 12 is compact with tagged fields: a partition's answer may carry its diverging epoch
-(tag 0: epoch: int32, end_offset: int64, tags), and a follower's request its broker epoch (tag 1000, ours: int64) and
-whether its list begins a feed or changes the one of its connection (tag 1001, ours: int8; see `Feeding`).  Behind the
-partitions of a topic a follower names the topic's id (tag 1002, ours: 16 bytes), and so does the answer to it: a topic
-that is deleted and made again has other records under the same name, offsets and leader epochs.
+Versions 4 to 17 are served.  From 12 on they are compact with tagged fields: a partition's answer may carry its
+diverging epoch (tag 0: epoch: int32, end_offset: int64, tags).  From 13 on topics are named by their ids alone.  From
+15 on a replica says who it is in tag 1 (replica_id: int32, replica_epoch: int64, tags).
+
+Our followers speak version 12, with fields of our own: the broker epoch (tag 1000: int64), and whether the list begins
+a feed or changes the one of its connection (tag 1001: int8; see `Feeding`).  Behind the partitions of a topic a
+follower names the topic's id (tag 1002: 16 bytes), and so does the answer to it: a topic that is deleted and made again
+has other records under the same name, offsets and leader epochs.
 
 Source: Kafka protocol guide; FetchRequest.json and FetchResponse.json.
 """
 
 import struct
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Generic, TypeVar
 
@@ -38,12 +42,17 @@ from pylog.wire.primitives import (
 FIRST_FLEXIBLE_VERSION = 12
 REPLICA_VERSION = 12
 """What our followers speak: the first version with diverging epochs, the last without topic ids."""
+FIRST_VERSION_BY_ID = 13
+"""From here on a topic has no name, only its id."""
+_REPLICA_STATE_VERSION = 15
 
 _DIVERGING_EPOCH_TAG = 0
 _BROKER_EPOCH_TAG = 1000
 _FEED_TAG = 1001
 _TOPIC_ID_TAG = 1002
 _TOPIC_ID_BYTES = 16
+_REPLICA_STATE_TAG = 1
+_CONSUMER = -1
 
 SliceT = TypeVar("SliceT")
 
@@ -53,6 +62,8 @@ _INT64 = struct.Struct(">q")
 _DIVERGING = struct.Struct(">iq")
 _HEAD_V4 = struct.Struct(">iiiib")
 _HEAD_V7 = struct.Struct(">iiiibii")
+_HEAD_V15 = struct.Struct(">iiibii")
+_REPLICA_STATE = struct.Struct(">iq")
 _ONE_TOPIC = struct.Struct(">iiiibiiih")
 _ONE_PARTITION = struct.Struct(">iiiqqii")  # a count of one, the partition, and nothing forgotten
 _PARTITION_V4 = struct.Struct(">iqi")
@@ -86,7 +97,8 @@ class FetchPartition:
     """What is asked of one partition.
 
     Attributes:
-        topic_id: the 16 bytes of the topic that a follower means; empty if it names none.
+        topic: "" in a request by topic ids, until the name is looked up.
+        topic_id: the 16 bytes of the topic that a follower means, or a consumer from version 13 on; else empty.
     """
 
     topic: str
@@ -105,9 +117,9 @@ class FetchRequest:
 
     Attributes:
         replica_id: -1 for consumers, -2 for a debugging consumer, else the broker that follows.
+        forgotten: partitions that leave the fetch session, each with the key that `session_key` gives.
         broker_epoch: of that broker's process; -1 if not told.
-        may_read_followers: a consumer that can be sent to another replica, and may be here because it was (KIP-392).
-        knows_zstd: whether this version of the request came after zstd.
+        version: of the request.
         feeding: what the list of a follower is about.
     """
 
@@ -119,11 +131,10 @@ class FetchRequest:
     session_id: int
     session_epoch: int
     partitions: list[FetchPartition]
-    forgotten: list[tuple[str, int]] = field(default_factory=list)
+    forgotten: Sequence[tuple[str, int]] = ()
     rack_id: str = ""
     broker_epoch: int = -1
-    may_read_followers: bool = False
-    knows_zstd: bool = True
+    version: int = REPLICA_VERSION
     feeding: Feeding = Feeding.NO
 
 
@@ -133,7 +144,7 @@ class FetchResult(Generic[SliceT]):
 
     Attributes:
         diverging: (epoch, end offset) of our log, for a follower whose log is not a prefix of it.
-        topic_id: the 16 bytes of the topic that the answer is about; empty if it names none.
+        topic_id: the 16 bytes of the topic that the answer is about; empty if the request named none.
     """
 
     topic: str
@@ -147,6 +158,11 @@ class FetchResult(Generic[SliceT]):
     records_bytes: int = 0
     diverging: tuple[int, int] | None = None
     topic_id: bytes = b""
+
+
+def session_key(row: FetchPartition | FetchResult[SliceT], *, is_by_id: bool) -> tuple[str, int]:
+    """Return what a fetch session knows a partition by: its topic's name, or the id in hex."""
+    return (row.topic_id.hex() if is_by_id else row.topic), row.partition
 
 
 def parse_request(frame: memoryview, version: int, position: int) -> FetchRequest:
@@ -167,29 +183,35 @@ def _parse(frame: memoryview, version: int, at: int) -> FetchRequest:
         if request is not None:
             return request
     reader = _Reader(frame, version >= FIRST_FLEXIBLE_VERSION)
-    if version >= 7:
+    if version >= _REPLICA_STATE_VERSION:
+        replica = _CONSUMER
+        wait, low, high, isolation, session_id, session_epoch = _HEAD_V15.unpack_from(frame, at)
+        at += _HEAD_V15.size
+    elif version >= 7:
         replica, wait, low, high, isolation, session_id, session_epoch = _HEAD_V7.unpack_from(frame, at)
         at += _HEAD_V7.size
     else:
         replica, wait, low, high, isolation = _HEAD_V4.unpack_from(frame, at)
         session_id, session_epoch = 0, -1
         at += _HEAD_V4.size
-    request = FetchRequest(replica, wait, low, high, isolation, session_id, session_epoch, [])
-    request.knows_zstd = version >= 10
+    request = FetchRequest(replica, wait, low, high, isolation, session_id, session_epoch, [], version=version)
     count, at = reader.count(at)
     for _ in range(count):
         at = _parse_topic(reader, version, at, request.partitions)
     if version >= 7:
         count, at = reader.count(at)
+        forgotten: list[tuple[str, int]] = []
         for _ in range(count):
-            at = _parse_forgotten(reader, at, request.forgotten)
+            at = _parse_forgotten(reader, version, at, forgotten)
+        request.forgotten = forgotten
     if version >= 11:
         request.rack_id, at = reader.string(at)
-        request.may_read_followers = replica < 0
     if reader.is_flexible:
         tags, at = read_tags(frame, at)
         if len(epoch := tags.get(_BROKER_EPOCH_TAG, b"")) == _INT64.size:
             (request.broker_epoch,) = _INT64.unpack(epoch)
+        if version >= _REPLICA_STATE_VERSION and _REPLICA_STATE_TAG in tags:
+            request.replica_id, _ = _REPLICA_STATE.unpack_from(tags[_REPLICA_STATE_TAG])
         if replica >= 0 and _FEED_TAG in tags:
             request.feeding = Feeding.CHANGE if bytes(tags[_FEED_TAG]) == b"\x01" else Feeding.BEGIN
     if at != len(frame):
@@ -230,15 +252,19 @@ def _parse_one(frame: memoryview, version: int, at: int) -> FetchRequest | None:
         epoch,
         [part],
         rack_id=rack_id,
-        may_read_followers=version >= 11 and replica < 0,
-        knows_zstd=version >= 10,
+        version=version,
     )
 
 
 def _parse_topic(reader: "_Reader", version: int, at: int, out: list[FetchPartition]) -> int:
-    topic, at = reader.string(at)
-    count, at = reader.count(at)
     frame = reader.frame
+    topic, topic_id = "", b""
+    if version >= FIRST_VERSION_BY_ID:
+        topic_id = bytes(take(frame, at, _TOPIC_ID_BYTES))
+        at += _TOPIC_ID_BYTES
+    else:
+        topic, at = reader.string(at)
+    count, at = reader.count(at)
     for _ in range(count):
         leader_epoch = last_epoch = log_start = -1
         if version >= 12:
@@ -257,7 +283,8 @@ def _parse_topic(reader: "_Reader", version: int, at: int, out: list[FetchPartit
         out.append(FetchPartition(topic, partition, leader_epoch, offset, last_epoch, log_start, size))
     if not reader.is_flexible:
         return at
-    topic_id, at = _read_topic_id(frame, at)
+    named_id, at = _read_topic_id(frame, at)
+    topic_id = topic_id or named_id
     if topic_id:
         for part in out[len(out) - count :]:
             part.topic_id = topic_id
@@ -286,8 +313,12 @@ def _write_topic_id(out: bytearray, topic_id: bytes) -> None:
     out += topic_id
 
 
-def _parse_forgotten(reader: "_Reader", at: int, out: list[tuple[str, int]]) -> int:
-    topic, at = reader.string(at)
+def _parse_forgotten(reader: "_Reader", version: int, at: int, out: list[tuple[str, int]]) -> int:
+    if version >= FIRST_VERSION_BY_ID:
+        topic = take(reader.frame, at, _TOPIC_ID_BYTES).hex()
+        at += _TOPIC_ID_BYTES
+    else:
+        topic, at = reader.string(at)
     count, at = reader.count(at)
     for _ in range(count):
         (partition,) = _INT32.unpack_from(reader.frame, at)
@@ -344,7 +375,7 @@ def encode_response(
     """
     if len(results) == 1 and 7 <= version < FIRST_FLEXIBLE_VERSION:
         return _encode_one(version, correlation_id, results[0], error, session_id, throttle_time_ms)
-    is_flexible = version >= FIRST_FLEXIBLE_VERSION
+    is_flexible, is_by_id = version >= FIRST_FLEXIBLE_VERSION, version >= FIRST_VERSION_BY_ID
     head = bytearray(4) + _INT32.pack(correlation_id)
     if is_flexible:
         head.append(0)
@@ -356,7 +387,10 @@ def encode_response(
     parts: list[bytes | SliceT] = []
     size = 0
     for topic, rows in topics:
-        _write_name(head, topic, is_flexible)
+        if is_by_id:
+            head += rows[0].topic_id
+        else:
+            _write_name(head, topic, is_flexible)
         _write_count(head, len(rows), is_flexible)
         for row in rows:
             _write_row(head, row, version)
@@ -369,7 +403,9 @@ def encode_response(
                 head += _DIVERGING.pack(*row.diverging) + b"\x00"
             elif is_flexible:
                 head.append(0)
-        if is_flexible:
+        if is_by_id:
+            head.append(0)
+        elif is_flexible:
             _write_topic_id(head, rows[0].topic_id)
     if is_flexible:
         head.append(0)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from pylog.errors import CorruptRecords, InvalidRecords, ProtocolError
+from pylog.errors import CorruptRecords, InvalidRecords, ProtocolError, RecordError
 from pylog.wire import compression
 from pylog.wire.primitives import read_varint, write_varint
 
@@ -267,10 +267,11 @@ def check_records(data: memoryview, header: BatchHeader, *, are_keys_wanted: boo
 
     Raises:
         CorruptRecords: their sizes and count contradict each other.
-        InvalidRecords: an offset is not the next one, or a key is missing.
+        InvalidRecords: an offset is not the next one, or keys are missing; names the records to blame.
     """
     raw = bytes(data)  # its bytes are read twice as fast as those of a view
     number = at = 0
+    keyless: list[RecordError] = []
     try:
         while number < header.record_count:
             length, at = read_varint(raw, at)
@@ -289,14 +290,19 @@ def check_records(data: memoryview, header: BatchHeader, *, are_keys_wanted: boo
             if at != end:
                 raise ProtocolError(f"is {at - end:+d} bytes off its length")
             if delta != number:
-                raise InvalidRecords(f"record {number} has offset delta {delta}")
+                message = f"record {number} has offset delta {delta}"
+                raise InvalidRecords(message, [RecordError(number, message)])
             if key_size < 0 and are_keys_wanted:
-                raise InvalidRecords(f"record {number} has no key; the topic is compacted by keys")
+                keyless.append(RecordError(number, "no key; the topic is compacted by keys"))
             number += 1
     except (ProtocolError, IndexError, UnicodeDecodeError) as error:
         raise CorruptRecords(f"record {number} of {header.record_count}: {error}") from error
     if at != len(raw):
         raise CorruptRecords(f"{len(raw) - at} bytes follow the last of {header.record_count} records")
+    if keyless:
+        first, reason = keyless[0]
+        more = f" (and {len(keyless) - 1} more records)" if len(keyless) > 1 else ""
+        raise InvalidRecords(f"record {first} has {reason}{more}", keyless)
 
 
 def _behind(at: int, size: int, end: int) -> int:

@@ -116,6 +116,25 @@ def test_a_record_without_key_is_refused_to_a_client(broker: Broker, compacted: 
     assert error.code() == KafkaError.INVALID_RECORD
 
 
+def test_a_client_tells_records_to_blame_from_those_beside_them(broker: Broker, compacted: str) -> None:
+    """Produce names them from version 8 on; librdkafka blames the whole batch if there is only one such record."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 500})
+    codes: dict[int, int] = {}
+
+    def delivered(number: int, error: object) -> None:
+        assert isinstance(error, KafkaError)
+        codes[number] = error.code()
+
+    for number in range(6):
+        key = None if number in (2, 4) else b"key"
+        producer.produce(
+            compacted, b"v", key, partition=0, on_delivery=lambda error, _, number=number: delivered(number, error)
+        )
+    assert producer.flush(30) == 0
+    blamed, others = KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD
+    assert codes == {0: others, 1: others, 2: blamed, 3: others, 4: blamed, 5: others}
+
+
 def test_a_killed_broker_serves_the_same_table(tmp_path: Path) -> None:
     with run_broker(tmp_path, {"log.cleaner.backoff.ms": 50}) as broker:
         create_topic(broker.bootstrap, "kept", cleanup_policy="compact", segment_bytes="4096")

@@ -59,6 +59,12 @@ class TestEnds:
         output = java_tool(GET_OFFSETS, "--bootstrap-server", broker.bootstrap, "--topic", timed, "--time", "-1")
         assert output.decode().split() == [f"{timed}:0:{COUNT}"]
 
+    @pytest.mark.parametrize(("time", "offset"), [("earliest-local", "0"), ("latest-tiered", "")])
+    def test_places_of_tiered_storage(self, broker: Broker, timed: str, time: str, offset: str) -> None:
+        """Versions 8 and 9 ask for them with -4 and -5; all is local here, and nothing in remote storage."""
+        output = java_tool(GET_OFFSETS, "--bootstrap-server", broker.bootstrap, "--topic", timed, "--time", time)
+        assert output.decode().split() == ([f"{timed}:0:{offset}"] if offset else [])
+
     def test_record_with_the_latest_timestamp(self, broker: Broker, timed: str) -> None:
         """Version 7 asks for it with -3 (KIP-734)."""
         partition = TopicPartition(timed, 0)

@@ -3,16 +3,23 @@
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AclOperation, AdminClient
+from kio.index import load_response_schema
+from kio.serial import entity_reader
 
 from tests.interop import frames
 from tests.interop.admins import ADMINS, Admin, ConfluentAdmin
 from tests.interop.batches import Batch
 from tests.interop.clients import CLIENTS, Client, Record
 from tests.interop.clients.kcat import metadata
-from tests.interop.conftest import Broker, create_topic, run_broker, wait_until
+from tests.interop.conftest import PEER, Broker, create_topic, run_broker, wait_until
 from tests.interop.frames import Connection
+
+UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID = 100, 103
 
 by_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 by_admin = pytest.mark.parametrize("admin", ADMINS, ids=lambda admin: admin.name)
@@ -132,3 +139,57 @@ class TestAutoCreation:
             error = frames.metadata_error(connection.ask(frames.metadata(b"not-made")))
             assert error == frames.UNKNOWN_TOPIC_OR_PARTITION
             assert ConfluentAdmin().topics(broker.bootstrap) == set()
+
+
+class TestAuthorizedOperations:
+    """What a client may do is told where it asks for it: everything, while there is no access control."""
+
+    def test_of_cluster_topics_and_groups(self, broker: Broker, topic: str) -> None:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        operation = AclOperation
+        cluster = admin.describe_cluster(include_authorized_operations=True).result(30)
+        assert set(cluster.authorized_operations or ()) == {
+            operation.CREATE, operation.ALTER, operation.DESCRIBE, operation.CLUSTER_ACTION, operation.DESCRIBE_CONFIGS,
+            operation.ALTER_CONFIGS, operation.IDEMPOTENT_WRITE,
+        }  # fmt: skip
+        wanted = TopicCollection([topic])
+        described = admin.describe_topics(wanted, include_authorized_operations=True)[topic].result(30)
+        assert set(described.authorized_operations or ()) == {
+            operation.READ, operation.WRITE, operation.CREATE, operation.DELETE, operation.ALTER, operation.DESCRIBE,
+            operation.DESCRIBE_CONFIGS, operation.ALTER_CONFIGS,
+        }  # fmt: skip
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "allowed"})
+        consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+        consumer.close()
+        groups = admin.describe_consumer_groups(["allowed"], include_authorized_operations=True)
+        found = groups["allowed"].result(30)
+        assert {operation.READ, operation.DELETE, operation.DESCRIBE} <= set(found.authorized_operations or ())
+
+    def test_is_not_told_unasked(self, broker: Broker, topic: str) -> None:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        assert admin.describe_cluster().result(30).authorized_operations is None
+        assert admin.describe_topics(TopicCollection([topic]))[topic].result(30).authorized_operations is None
+
+
+class TestTopicIds:
+    def test_a_name_and_an_id_that_contradict_each_other(self, broker: Broker, topic: str) -> None:
+        create_topic(broker.bootstrap, "contradicted")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        found = admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+        high, low = found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits()
+        topic_id = struct.pack(">qq", high, low)
+        with Connection(broker.bootstrap) as connection:
+            assert _metadata_error(connection, topic_id, topic.encode()) == frames.NONE
+            if PEER == "pylog":  # Apache Kafka goes by the id and does not look at the name
+                assert _metadata_error(connection, topic_id, b"contradicted") == INCONSISTENT_TOPIC_ID
+            assert _metadata_error(connection, b"\x07" * 16, topic.encode()) == UNKNOWN_TOPIC_ID
+
+
+def _metadata_error(connection: Connection, topic_id: bytes, name: bytes) -> int:
+    """Ask about one topic by id and name (Metadata v12), and return its error code."""
+    body = b"\x02" + topic_id + bytes((len(name) + 1,)) + name + b"\x00" + b"\x00\x00\x00"
+    payload = struct.pack(">hhihB", frames.METADATA, 12, 1, -1, 0) + body
+    answer = connection.ask(struct.pack(">i", len(payload)) + payload)
+    found: Any = entity_reader(load_response_schema(frames.METADATA, 12))(answer[1:], 0)[0]
+    [row] = found.topics
+    return int(row.error_code.value)

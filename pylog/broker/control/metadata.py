@@ -23,6 +23,8 @@ from pylog.wire.api.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from pylog.wire.api.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from pylog.wire.api.schema import NO_TOPIC_ID
 from pylog.wire.api.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 _logger = logging.getLogger(__name__)
@@ -41,6 +43,10 @@ def handle_metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) 
         topics = [_describe_topic(image, topic) for topic in image.topics.values()]
     else:
         topics = [_describe_requested(image, requested, missing, caller.version) for requested in request.topics]
+    if request.include_topic_authorized_operations:
+        for row in topics:
+            if row.error_code == ErrorCode.NONE:
+                row.topic_authorized_operations = TOPIC_OPERATIONS
     may_create = request.allow_auto_topic_creation and cluster.topic_policy.auto_create_topics_enable
     if missing and may_create:
         _create_missing(cluster, missing)
@@ -57,6 +63,9 @@ def handle_metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) 
         cluster_id=image.cluster_id,
         controller_id=cluster.controller_id,
         topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
     )
 
 
@@ -66,10 +75,15 @@ def _describe_requested(
     if requested.name is None and version < _KNOWS_TOPIC_IDS:
         # Older requests can name a topic by id, but their responses have no place for a topic without name.
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=requested.topic_id)
-    if requested.name is None:
+    if requested.name is None or requested.topic_id != NO_TOPIC_ID:
         topic = image.topic_by_id(requested.topic_id)
+        if topic is not None and requested.name not in (None, topic.name):
+            error = ErrorCode.INCONSISTENT_TOPIC_ID
+            return MetadataResponseTopic(error_code=error, name=requested.name, topic_id=requested.topic_id)
         if topic is None:
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=requested.topic_id)
+            return MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=requested.name, topic_id=requested.topic_id
+            )
         return _describe_topic(image, topic)
     topic = image.topics.get(requested.name)
     if topic is not None:
@@ -140,4 +154,7 @@ def handle_describe_cluster(cluster: Cluster, request: DescribeClusterRequest, c
             DescribeClusterBroker(broker_id=one.broker_id, host=one.client.host, port=one.client.port, rack=one.rack)
             for one in image.brokers.values()
         ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
     )

@@ -301,6 +301,9 @@ def handle_delete(cluster: Cluster, request: DeleteTopicsRequest, caller: Caller
     """Let the controller delete topics, as far as the client's quota allows."""
     if not cluster.topic_policy.delete_topic_enable:
         raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+    if any(state.name is not None and state.topic_id != NO_TOPIC_ID for state in request.topics):
+        # One of the two may mean a topic that was made again since, and what is deleted does not come back.
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is deleted by name or by topic id, not by both")
     image = cluster.partitions.image
 
     def partition_count(state: DeleteTopicState) -> int:

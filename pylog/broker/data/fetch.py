@@ -84,7 +84,9 @@ class FetchHandler:
         request = parse_request(frame, version, header.body_offset)
         if request.replica_id not in (follower, _CONSUMER, _DEBUGGING_CONSUMER):
             refused = [
-                FetchResult[FileSlice](part.topic, part.partition, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+                FetchResult[FileSlice](
+                    part.topic, part.partition, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, topic_id=part.topic_id
+                )
                 for part in request.partitions
             ]
             return encode_response(version, header.correlation_id, refused)

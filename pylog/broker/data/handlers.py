@@ -24,9 +24,12 @@ from pylog.wire.api.cluster import (
 )
 from pylog.wire.api.message import Request
 from pylog.wire.api.offsets import (
+    EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    SPECIAL_TIMESTAMPS,
     EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -57,6 +60,7 @@ _logger = logging.getLogger(__name__)
 
 _KNOWS_OFFSET_NOT_AVAILABLE = 5
 """First version of ListOffsets whose clients know that error."""
+_NEVER = 32767
 
 
 class Cluster(Protocol):
@@ -91,19 +95,21 @@ def _list_offset(
     try:
         partition, log = partitions.leader(topic, number)
         check_leader_epoch(wanted.current_leader_epoch, partition.leader_epoch)
+        if wanted.timestamp < 0 and version < SPECIAL_TIMESTAMPS.get(wanted.timestamp, _NEVER):
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"unsupported special timestamp {wanted.timestamp}")
         timestamp, offset = -1, -1
-        if wanted.timestamp != EARLIEST_TIMESTAMP:
+        if wanted.timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            offset = log.log_start_offset
+        elif wanted.timestamp == LATEST_TIERED_TIMESTAMP:
+            return ListOffsetsPartitionResponse(partition_index=number)  # no record, so it has no leader epoch either
+        else:
             _check_is_caught_up(partition, log)
         if wanted.timestamp == LATEST_TIMESTAMP:
             offset = log.high_watermark
-        elif wanted.timestamp == EARLIEST_TIMESTAMP:
-            offset = log.log_start_offset
         elif wanted.timestamp == MAX_TIMESTAMP:
             timestamp, offset = log.offset_of_max_timestamp() or (-1, -1)
         elif wanted.timestamp >= 0:
             timestamp, offset = log.offset_for_timestamp(wanted.timestamp) or (-1, -1)
-        else:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"unsupported special timestamp {wanted.timestamp}")
         if offset >= log.high_watermark and wanted.timestamp != LATEST_TIMESTAMP and timestamp >= 0:
             timestamp, offset = -1, -1  # not everywhere yet, so not to be seen yet
         return ListOffsetsPartitionResponse(

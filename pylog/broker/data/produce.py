@@ -19,7 +19,7 @@ from pylog.net.connection import Connection, Part, Slot
 from pylog.wire import records
 from pylog.wire.api import RequestHeader
 from pylog.wire.compression import CODECS
-from pylog.wire.produce import ProduceResult, encode_reply, parse_request
+from pylog.wire.produce import ProduceResult, RefusedBatch, encode_reply, parse_request
 
 _logger = logging.getLogger(__name__)
 
@@ -109,7 +109,8 @@ class ProduceHandler:
             # Somebody's clock is wrong, and whoever reads the topic wants to know whose records are missing.
             name, doc = "pylog_produce_bad_timestamps_total", "Record batches refused for their time, by topic."
             self._metrics.counter(name, doc, topic=topic).value += 1
-        return ProduceResult(topic, partition, error.code, message=str(error))
+        record_errors = error.record_errors if isinstance(error, InvalidRecords) else ()
+        return RefusedBatch(topic, partition, error.code, message=str(error), record_errors=record_errors)
 
     def _append(
         self,

@@ -14,11 +14,18 @@ from pylog.log.segment import FileSlice
 from pylog.model import Key
 from pylog.replica.leader import Leader
 from pylog.replica.selector import Candidate, nearer_replica
-from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult
+from pylog.wire.fetch import FIRST_VERSION_BY_ID, FetchPartition, FetchRequest, FetchResult
 
 _logger = logging.getLogger(__name__)
 
 _NONE = ErrorCode.NONE
+_KNOWS_ZSTD = 10
+"""First version of Fetch that came after zstd."""
+_READS_FOLLOWERS = 11
+"""First version whose consumers can be sent to another replica, and may be here because they were (KIP-392)."""
+
+MAX_UNKNOWN_IDS = 1_000
+"""How many topic ids that consumers asked for in vain are remembered, so that each is logged once."""
 
 
 class Reading(NamedTuple):
@@ -52,6 +59,7 @@ class Reader:
         self.near = near
         # Topic ids that followers asked for in vain, by follower and partition: each is logged once.
         self._mistaken: dict[tuple[int, Key], bytes] = {}
+        self._unknown_ids: set[bytes] = set()
 
     def image_applied(self) -> None:
         """Drop what is kept of partitions that are not hosted any more."""
@@ -60,6 +68,8 @@ class Reader:
 
     def read(self, request: FetchRequest) -> Reading:
         """Return what *request* finds now."""
+        if request.version >= FIRST_VERSION_BY_ID:
+            self._find_names(request.partitions)
         budget = min(request.max_bytes, self.max_bytes)
         share = self._throttles.share() if request.replica_id >= 0 else None
         results: list[FetchResult[FileSlice]] = []
@@ -115,18 +125,19 @@ class Reader:
         """Return what there is of one partition, at most *budget* bytes unless it *is_first* and its batch larger."""
         result: FetchResult[FileSlice] = FetchResult(part.topic, part.partition)
         try:
-            find = self._partitions.replica if request.may_read_followers else self._partitions.leader
+            is_follower = request.replica_id >= 0
+            may_follow = request.version >= _READS_FOLLOWERS and not is_follower
+            find = self._partitions.replica if may_follow else self._partitions.leader
             partition, log = find(part.topic, part.partition)
             if part.topic_id:
                 self._check_topic_id(request.replica_id, part, partition)
                 result.topic_id = part.topic_id
             check_leader_epoch(part.current_leader_epoch, partition.leader_epoch)
-            if not request.knows_zstd and log.config.compression_type == "zstd":
+            if request.version < _KNOWS_ZSTD and log.config.compression_type == "zstd":
                 # Asked of the topic, not of its batches, as Apache Kafka does: nothing of the segment is read for it.
                 raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{part.topic} is kept in zstd; fetch by v10")
             result.high_watermark = result.last_stable_offset = log.high_watermark
             result.log_start_offset = log.log_start_offset
-            is_follower = request.replica_id >= 0
             if is_follower:
                 result.diverging = divergence(log, part)
                 if share is not None and not _is_out_of(share, request.replica_id, partition):
@@ -159,14 +170,41 @@ class Reader:
                 result.records_bytes = found.size_bytes
         except ApiError as error:
             result.error = error.code
+            if request.version >= FIRST_VERSION_BY_ID:
+                result.topic_id = part.topic_id
+                result.error = self._fault_by_id(part, error.code)
         except StorageError as error:
             _logger.error("read failed partition=%s-%d reason=%s", part.topic, part.partition, error)
-            result.error = ErrorCode.KAFKA_STORAGE_ERROR
+            result.error, result.topic_id = ErrorCode.KAFKA_STORAGE_ERROR, part.topic_id
             self._partitions.failed(part.topic, part.partition)
         return result
 
+    def _find_names(self, parts: list[FetchPartition]) -> None:
+        """Look up the names of topics that are known by id alone; "" stays where there is no such topic."""
+        names: dict[bytes, str] = {}
+        for part in parts:
+            if part.topic:
+                continue
+            name = names.get(part.topic_id)
+            if name is None:
+                found = self._partitions.image.topic_by_id(UUID(bytes=part.topic_id))
+                name = names[part.topic_id] = "" if found is None else found.name
+            part.topic = name
+
+    def _fault_by_id(self, part: FetchPartition, code: ErrorCode) -> ErrorCode:
+        """Return why a topic that is named by its id is not read: the id is unknown, or what was found by its name."""
+        topic_id = UUID(bytes=part.topic_id)
+        if self._partitions.image.topic_by_id(topic_id) is not None:
+            return code
+        if part.topic_id not in self._unknown_ids:
+            if len(self._unknown_ids) >= MAX_UNKNOWN_IDS:
+                self._unknown_ids.clear()
+            self._unknown_ids.add(part.topic_id)  # the client asks again and again until it has new metadata
+            _logger.warning("fetch refused reason=unknown topic id topic_id=%s", topic_id_text(topic_id))
+        return ErrorCode.UNKNOWN_TOPIC_ID
+
     def _check_topic_id(self, replica_id: int, part: FetchPartition, partition: Partition) -> None:
-        """Refuse a follower that means another topic of this name.
+        """Refuse a reader that means another topic of this name.
 
         Raises:
             ApiError: INCONSISTENT_TOPIC_ID if the topic that it means has another name, else UNKNOWN_TOPIC_ID: one of
@@ -177,6 +215,8 @@ class Reader:
             if self._mistaken:
                 self._mistaken.pop(place, None)
             return
+        if replica_id < 0:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{partition.key} was made again")
         meant = UUID(bytes=part.topic_id)
         message = f"{partition.key} has topic id {topic_id_text(partition.topic_id)}, not {topic_id_text(meant)}"
         if self._mistaken.get(place) != part.topic_id:

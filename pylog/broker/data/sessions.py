@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pylog.errors import ApiError, ErrorCode
 from pylog.log.segment import FileSlice
 from pylog.model import Key
-from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult
+from pylog.wire.fetch import FIRST_VERSION_BY_ID, FetchPartition, FetchRequest, FetchResult, session_key
 
 MAX_SESSIONS = 1_000
 """Kafka's number.  Clients beyond it send full requests."""
@@ -36,6 +36,7 @@ class FetchSession:
     """One client's list.
 
     Attributes:
+        is_by_id: its requests name topics by their ids, as those from version 13 on do.
         next_epoch: of the request that must come next.
         partitions: as last asked, in the order in which they are read.
         told: high watermark and log start offset as last answered.
@@ -43,6 +44,7 @@ class FetchSession:
 
     session_id: int
     used_ms: int
+    is_by_id: bool = False
     next_epoch: int = 1
     partitions: dict[Key, FetchPartition] = field(default_factory=dict)
     told: dict[Key, tuple[int, int]] = field(default_factory=dict)
@@ -53,13 +55,14 @@ class FetchSession:
             self.partitions.pop(key, None)
             self.told.pop(key, None)
         for part in wanted:
-            self.partitions[part.topic, part.partition] = part
+            self.partitions[session_key(part, is_by_id=self.is_by_id)] = part
 
     def news(self, results: Iterable[FetchResult[FileSlice]]) -> list[FetchResult[FileSlice]]:
         """Return the results that the client does not know yet, and take note that it does now."""
         found: list[FetchResult[FileSlice]] = []
         for result in results:
-            key, offsets = (result.topic, result.partition), (result.high_watermark, result.log_start_offset)
+            key = session_key(result, is_by_id=self.is_by_id)
+            offsets = (result.high_watermark, result.log_start_offset)
             is_fault = (
                 result.error is not ErrorCode.NONE or result.diverging is not None or result.preferred_read_replica >= 0
             )
@@ -91,7 +94,7 @@ class FetchSessions:
         """Let *request* name all partitions it is about; return its session, or None if it has none.
 
         Raises:
-            ApiError: the session is not known, or this is not the request that comes next in it.
+            ApiError: the session is not known or names topics otherwise, or another request comes next in it.
         """
         if request.session_epoch <= 0:
             self._sessions.pop(request.session_id, None)
@@ -101,6 +104,10 @@ class FetchSessions:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
         self._sessions[session.session_id] = session
         session.used_ms = now_ms
+        if session.is_by_id != (request.version >= FIRST_VERSION_BY_ID):
+            # The client heard of topic ids, or of a broker without them; it begins another session.
+            message = f"fetch session {request.session_id} began {'with' if session.is_by_id else 'without'} topic ids"
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
         if request.session_epoch != session.next_epoch:
             message = f"request {request.session_epoch} of fetch session {request.session_id}, not {session.next_epoch}"
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
@@ -124,7 +131,8 @@ class FetchSessions:
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        session = self._sessions[session_id] = FetchSession(session_id, now_ms)
+        is_by_id = request.version >= FIRST_VERSION_BY_ID
+        session = self._sessions[session_id] = FetchSession(session_id, now_ms, is_by_id)
         session.change(request.partitions, ())
         return session
 

@@ -53,6 +53,7 @@ from pylog.wire.api.groups import (
     SyncGroupRequest,
 )
 from pylog.wire.api.message import Message, Request
+from pylog.wire.api.operations import GROUP_OPERATIONS
 
 
 class Cluster(Protocol):
@@ -235,6 +236,8 @@ def describe_groups(cluster: Cluster, request: DescribeGroupsRequest, caller: Ca
             row.group_state = State.DEAD.value
             continue
         row.group_state, row.protocol_type = group.state.value, group.protocol_type or ""
+        if request.include_authorized_operations:
+            row.authorized_operations = GROUP_OPERATIONS
         is_stable = group.state is State.STABLE  # before that, what members had says nothing about what they will have
         row.protocol_data = group.protocol or "" if is_stable else ""
         row.members = [

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from pylog.errors import ErrorCode
 from pylog.wire.api.message import Message, Request
-from pylog.wire.api.metadata import OPERATIONS_NOT_ASKED
+from pylog.wire.api.operations import NOT_ASKED
 from pylog.wire.api.schema import Int8, Int16, Int32, Int64, Versions
 from pylog.wire.api.table import ApiKey
 
@@ -36,7 +36,7 @@ class DescribeClusterResponse(Message):
     cluster_id: str = ""
     controller_id: Int32 = -1
     brokers: list[DescribeClusterBroker] = field(default_factory=list)
-    cluster_authorized_operations: Int32 = OPERATIONS_NOT_ASKED
+    cluster_authorized_operations: Int32 = NOT_ASKED
 
 
 @dataclass(slots=True, kw_only=True)

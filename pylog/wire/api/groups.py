@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Self
 
 from pylog.errors import ErrorCode
 from pylog.wire.api.message import Message, Request
-from pylog.wire.api.metadata import OPERATIONS_NOT_ASKED
+from pylog.wire.api.operations import NOT_ASKED
 from pylog.wire.api.schema import Int16, Int32, Versions
 from pylog.wire.api.table import ApiKey
 
@@ -226,7 +226,7 @@ class DescribedGroup:
     protocol_type: str = ""
     protocol_data: str = ""
     members: list[DescribedGroupMember] = field(default_factory=list)
-    authorized_operations: Annotated[Int32, Versions(3)] = OPERATIONS_NOT_ASKED
+    authorized_operations: Annotated[Int32, Versions(3)] = NOT_ASKED
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,11 +6,9 @@ from uuid import UUID
 
 from pylog.errors import ErrorCode
 from pylog.wire.api.message import Message, Request
+from pylog.wire.api.operations import NOT_ASKED
 from pylog.wire.api.schema import NO_TOPIC_ID, Int16, Int32, Versions
 from pylog.wire.api.table import ApiKey
-
-OPERATIONS_NOT_ASKED = -(1 << 31)
-"""Bit field of authorized operations when the client did not ask for them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +43,7 @@ class MetadataResponseTopic:
     topic_id: Annotated[UUID, Versions(10)] = NO_TOPIC_ID
     is_internal: Annotated[bool, Versions(1)] = False
     partitions: list[MetadataResponsePartition] = field(default_factory=list)
-    topic_authorized_operations: Annotated[Int32, Versions(8)] = OPERATIONS_NOT_ASKED
+    topic_authorized_operations: Annotated[Int32, Versions(8)] = NOT_ASKED
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,7 +57,7 @@ class MetadataResponse(Message):
     cluster_id: Annotated[str | None, Versions(2)] = None
     controller_id: Annotated[Int32, Versions(1)] = -1
     topics: list[MetadataResponseTopic]
-    cluster_authorized_operations: Annotated[Int32, Versions(8, 10)] = OPERATIONS_NOT_ASKED
+    cluster_authorized_operations: Annotated[Int32, Versions(8, 10)] = NOT_ASKED
 
 
 @dataclass(slots=True, kw_only=True)

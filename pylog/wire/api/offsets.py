@@ -1,5 +1,6 @@
 """ListOffsets and OffsetForLeaderEpoch: where in a partition something stands."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -14,6 +15,19 @@ EARLIEST_TIMESTAMP = -2
 """Asks for the log start offset."""
 MAX_TIMESTAMP = -3
 """Asks for the record with the greatest timestamp (from version 7 on)."""
+EARLIEST_LOCAL_TIMESTAMP = -4
+"""Asks for the first offset on the broker's own disks (from version 8 on): the log start offset, as all is there."""
+LATEST_TIERED_TIMESTAMP = -5
+"""Asks for the last offset in remote storage (from version 9 on): none, as there is no such storage."""
+
+SPECIAL_TIMESTAMPS: Mapping[int, int] = {
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+}
+"""Timestamps that stand for a place in the log, and the first version that has each."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -66,9 +66,9 @@ class ApiVersionRange(NamedTuple):
 
 SERVED: Mapping[ApiKey, ApiVersionRange] = {
     # librdkafka before 2.11.1 silently stops compressing unless Produce is advertised from version 0.
-    ApiKey.PRODUCE: ApiVersionRange(0, 9, 3, flexible_from=9),
-    ApiKey.FETCH: ApiVersionRange(4, 12, 4, flexible_from=12),
-    ApiKey.LIST_OFFSETS: ApiVersionRange(1, 7, 1, flexible_from=6),
+    ApiKey.PRODUCE: ApiVersionRange(0, 11, 3, flexible_from=9),
+    ApiKey.FETCH: ApiVersionRange(4, 17, 4, flexible_from=12),
+    ApiKey.LIST_OFFSETS: ApiVersionRange(1, 9, 1, flexible_from=6),
     ApiKey.METADATA: ApiVersionRange(0, 12, 0, flexible_from=9),
     ApiKey.OFFSET_COMMIT: ApiVersionRange(2, 8, 2, flexible_from=8),
     ApiKey.OFFSET_FETCH: ApiVersionRange(1, 8, 1, flexible_from=6),

@@ -85,8 +85,16 @@ class TestBombs:
 class TestRecords:
     def test_trap_17_a_compacted_topic_wants_keys(self) -> None:
         view, header = sent(*rows(2), Record(2, 1, None, b"v"))
-        with pytest.raises(InvalidRecords, match="record 2 has no key"):
+        with pytest.raises(InvalidRecords, match="record 2 has no key") as caught:
             take_in(view, header, LogConfig(cleanup_policy="compact"))
+        assert [one.number for one in caught.value.record_errors] == [2]
+
+    def test_each_record_without_a_key_is_named_up_to_a_limit(self) -> None:
+        keyless = [Record(number, 1, None, b"v") for number in range(2, 2_000)]
+        view, header = sent(*rows(2), *keyless)
+        with pytest.raises(InvalidRecords, match=r"record 2 has no key.* \(and 1997 more records\)") as caught:
+            take_in(view, header, LogConfig(cleanup_policy="compact"))
+        assert [one.number for one in caught.value.record_errors] == list(range(2, 1_002))
 
     @pytest.mark.parametrize("codec", sorted(CODECS))
     def test_trap_14_offsets_out_of_turn_are_refused_where_records_are_looked_at(self, codec: str) -> None:

@@ -5,6 +5,7 @@ import datetime
 import importlib
 import io
 import struct
+import uuid
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
-from pylog.errors import ErrorCode, ProtocolError
+from pylog.errors import ErrorCode, ProtocolError, RecordError
 from pylog.wire import fetch, produce
 
 
@@ -39,7 +40,7 @@ partitions = st.integers(0, 2**31 - 1)
 offsets = st.integers(-1, 2**63 - 1)
 
 
-@pytest.mark.parametrize("version", range(3, 10))
+@pytest.mark.parametrize("version", range(3, 12))
 @given(rows=st.lists(st.tuples(topics, partitions, st.one_of(st.none(), st.binary(max_size=99))), max_size=5))
 @settings(max_examples=25)
 def test_produce_request_is_read_as_kio_wrote_it(version: int, rows: list[tuple[str, int, bytes | None]]) -> None:
@@ -61,7 +62,7 @@ def test_produce_request_is_read_as_kio_wrote_it(version: int, rows: list[tuple[
     assert [(t, p, None if r is None else bytes(r)) for t, p, r in found.parts] == rows
 
 
-@pytest.mark.parametrize("version", range(3, 10))
+@pytest.mark.parametrize("version", range(3, 12))
 @given(rows=st.lists(st.tuples(topics, partitions, offsets, offsets), max_size=5, unique_by=lambda row: row[0]))
 @settings(max_examples=25)
 def test_produce_response_is_read_back_by_kio(version: int, rows: list[tuple[str, int, int, int]]) -> None:
@@ -79,7 +80,23 @@ def test_produce_response_is_read_back_by_kio(version: int, rows: list[tuple[str
         assert starts == [row[3] for row in rows]
 
 
-@pytest.mark.parametrize("version", range(4, 13))
+def topic_id(name: str) -> uuid.UUID:
+    return uuid.uuid5(uuid.NAMESPACE_URL, name)
+
+
+@pytest.mark.parametrize("version", range(8, 12))
+def test_kio_reads_which_records_of_a_batch_are_to_blame(version: int) -> None:
+    blamed = [RecordError(2, "no key"), RecordError(4, "no key either")]
+    row = produce.RefusedBatch("t", 3, ErrorCode.INVALID_RECORD, message="two of five", record_errors=blamed)
+    found = decode_with_kio(
+        schema("produce", version, "response").ProduceResponse, produce.encode_response(version, [row])
+    )
+    [part] = found.responses[0].partition_responses
+    assert (part.index, part.error_message) == (3, "two of five")
+    assert [(one.batch_index, one.batch_index_error_message) for one in part.record_errors] == blamed
+
+
+@pytest.mark.parametrize("version", range(4, 18))
 @given(rows=st.lists(st.tuples(topics, partitions, offsets), max_size=5))
 @settings(max_examples=25)
 def test_fetch_request_is_read_as_kio_wrote_it(version: int, rows: list[tuple[str, int, int]]) -> None:
@@ -89,15 +106,20 @@ def test_fetch_request_is_read_as_kio_wrote_it(version: int, rows: list[tuple[st
         more = {"session_id": 3, "session_epoch": 4, "forgotten_topics_data": ()}
     if version >= 11:
         more["rack_id"] = "a"
+    if version < 15:
+        more["replica_id"] = -1
+    is_by_id = version >= fetch.FIRST_VERSION_BY_ID
+    if is_by_id:
+        gone = kio.ForgottenTopic(topic_id=topic_id("gone"), partitions=(7, 8))
+        more["forgotten_topics_data"] = (gone,)
     request = kio.FetchRequest(
-        replica_id=-1,
         max_wait=datetime.timedelta(milliseconds=500),
         min_bytes=1,
         max_bytes=1000,
         isolation_level=0,
         topics=tuple(
             kio.FetchTopic(
-                topic=topic,
+                **({"topic_id": topic_id(topic)} if is_by_id else {"topic": topic}),
                 partitions=(kio.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=99),),
             )
             for topic, partition, offset in rows
@@ -106,10 +128,31 @@ def test_fetch_request_is_read_as_kio_wrote_it(version: int, rows: list[tuple[st
     )
     found = fetch.parse_request(memoryview(encode_with_kio(request)), version, 0)
     assert (found.max_wait_ms, found.min_bytes, found.max_bytes) == (500, 1, 1000)
-    assert [(p.topic, p.partition, p.fetch_offset, p.max_bytes) for p in found.partitions] == [(*r, 99) for r in rows]
+    assert (found.version, found.replica_id) == (version, -1)
+    assert [(p.partition, p.fetch_offset, p.max_bytes) for p in found.partitions] == [(*r[1:], 99) for r in rows]
+    if is_by_id:
+        assert [(p.topic, p.topic_id) for p in found.partitions] == [("", topic_id(r[0]).bytes) for r in rows]
+        assert list(found.forgotten) == [(topic_id("gone").hex, 7), (topic_id("gone").hex, 8)]
+    else:
+        assert [p.topic for p in found.partitions] == [r[0] for r in rows]
 
 
-@pytest.mark.parametrize("version", range(4, 13))
+@pytest.mark.parametrize("version", range(15, 18))
+def test_a_replica_says_who_it_is_in_a_tagged_field(version: int) -> None:
+    kio = schema("fetch", version, "request")
+    request = kio.FetchRequest(
+        replica_state=kio.ReplicaState(replica_id=-2, replica_epoch=5),
+        max_wait=datetime.timedelta(0),
+        min_bytes=0,
+        topics=(),
+        forgotten_topics_data=(),
+        rack_id="",
+    )
+    found = fetch.parse_request(memoryview(encode_with_kio(request)), version, 0)
+    assert (found.replica_id, found.partitions) == (-2, [])
+
+
+@pytest.mark.parametrize("version", range(4, 18))
 @given(
     rows=st.lists(st.tuples(topics, partitions, offsets, st.binary(max_size=50)), max_size=4, unique_by=lambda r: r[0])
 )
@@ -120,28 +163,32 @@ def test_fetch_response_is_read_back_by_kio(version: int, rows: list[tuple[str, 
         version,
         9,
         [
-            fetch.FetchResult(t, p, ErrorCode.NONE, high, high, 0, -1, data or None, len(data))
+            fetch.FetchResult(
+                t, p, ErrorCode.NONE, high, high, 0, -1, data or None, len(data),
+                topic_id=topic_id(t).bytes if version >= fetch.FIRST_VERSION_BY_ID else b"",
+            )
             for t, p, high, data in rows
         ],
-    )
+    )  # fmt: skip
     reply = b"".join(parts)
     assert struct.unpack_from(">ii", reply) == (len(reply) - 4, 9)
     found = decode_with_kio(kio.FetchResponse, reply[9 if version >= 12 else 8 :])
+    by_id = {topic_id(row[0]): row[0] for row in rows}
     got = [
-        (t.topic, p.partition_index, p.high_watermark, bytes(p.records or b""))
+        (t.topic if version < 13 else by_id[t.topic_id], p.partition_index, p.high_watermark, bytes(p.records or b""))
         for t in found.responses
         for p in t.partitions
     ]
     assert got == rows
 
 
-@given(st.binary(max_size=200), st.integers(3, 9))
+@given(st.binary(max_size=200), st.integers(3, 11))
 def test_noise_as_produce_raises_protocol_error_only(noise: bytes, version: int) -> None:
     with contextlib.suppress(ProtocolError):
         produce.parse_request(memoryview(noise), version, 0)
 
 
-@given(st.binary(max_size=200), st.integers(4, 12))
+@given(st.binary(max_size=200), st.integers(4, 17))
 def test_noise_as_fetch_raises_protocol_error_only(noise: bytes, version: int) -> None:
     with contextlib.suppress(ProtocolError):
         fetch.parse_request(memoryview(noise), version, 0)
@@ -197,7 +244,7 @@ def test_noise_as_a_leaders_answer_raises_protocol_error_only(noise: bytes) -> N
         fetch.parse_replica_response(memoryview(noise), 0)
 
 
-@pytest.mark.parametrize("version", range(3, 10))
+@pytest.mark.parametrize("version", range(3, 12))
 @given(
     rows=st.lists(st.tuples(topics, partitions, offsets, st.one_of(st.none(), topics)), min_size=1, max_size=3),
     throttle_ms=st.integers(0, 2**31 - 1),

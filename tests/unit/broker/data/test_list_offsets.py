@@ -21,8 +21,11 @@ from pylog.log.directory import LogDirectory
 from pylog.model import NodeAddress
 from pylog.wire import records
 from pylog.wire.api.offsets import (
+    EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
@@ -63,6 +66,20 @@ def ask(partitions: Partitions, timestamp: int, version: int = 7) -> tuple[int, 
     answer: Any = list_offsets(cluster, ListOffsetsRequest(topics=[wanted]), Caller("c", "h", version))
     [row] = answer.topics[0].partitions
     return row.error_code, row.offset
+
+
+def test_places_in_tiered_storage_are_known_from_their_versions_on(tmp_path: Path) -> None:
+    partitions = follower(tmp_path)
+    apply(partitions, image(2, leader=1, leader_epoch=1))
+    assert ask(partitions, EARLIEST_LOCAL_TIMESTAMP, version=8) == (ErrorCode.NONE, 0)
+    assert ask(partitions, LATEST_TIERED_TIMESTAMP, version=9) == (ErrorCode.NONE, -1)
+    for timestamp, version in (
+        (EARLIEST_LOCAL_TIMESTAMP, 7),
+        (LATEST_TIERED_TIMESTAMP, 8),
+        (MAX_TIMESTAMP, 6),
+        (-6, 9),
+    ):
+        assert ask(partitions, timestamp, version)[0] == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_trap_36_a_new_leader_does_not_say_where_the_log_ends_before_it_knows(tmp_path: Path) -> None:

@@ -16,9 +16,13 @@ def part(number: int, offset: int = 0) -> FetchPartition:
 
 
 def request(
-    session_id: int, epoch: int, parts: Sequence[FetchPartition] = (), forgotten: Sequence[tuple[str, int]] = ()
+    session_id: int,
+    epoch: int,
+    parts: Sequence[FetchPartition] = (),
+    forgotten: Sequence[tuple[str, int]] = (),
+    version: int = 12,
 ) -> FetchRequest:
-    return FetchRequest(-1, 500, 1, 1 << 20, 0, session_id, epoch, list(parts), list(forgotten))
+    return FetchRequest(-1, 500, 1, 1 << 20, 0, session_id, epoch, list(parts), list(forgotten), version=version)
 
 
 def begin(found: FetchSessions, count: int = 3, now_ms: int = 0) -> FetchSession:
@@ -148,3 +152,31 @@ def test_epochs_begin_again_after_the_last() -> None:
     begin(found).next_epoch = 2**31 - 1
     assert found.apply(request(7, 2**31 - 1), 0) is not None
     assert found.apply(request(7, 1), 0) is not None
+
+
+def test_a_session_by_topic_ids_keeps_incarnations_apart_and_forgets_by_id() -> None:
+    old, new = b"\x01" * 16, b"\x02" * 16
+
+    def of(topic_id: bytes) -> FetchPartition:
+        return FetchPartition("", 0, -1, 5, -1, -1, 1 << 20, topic_id)
+
+    found = counting()
+    session = found.apply(request(0, 0, [of(old)], version=13), 0)
+    assert session is not None
+    [known] = session.partitions.values()
+    known.topic = "t"  # as the reader looks it up
+    assert len(session.news([FetchResult("t", 0, topic_id=old)])) == 1
+    asked = request(7, 1, [of(new)], [(old.hex(), 0)], version=13)
+    found.apply(asked, 0)
+    assert [one.topic_id for one in asked.partitions] == [new]
+    assert len(session.news([FetchResult("t", 0, topic_id=new)])) == 1, "nothing was told of this one"
+
+
+@pytest.mark.parametrize(("first", "then"), [(12, 13), (13, 12)])
+def test_a_session_goes_on_as_it_began_by_name_or_by_id(first: int, then: int) -> None:
+    found = counting()
+    found.apply(request(0, 0, [FetchPartition("t", 0, -1, 0, -1, -1, 1, b"i" * 16)], version=first), 0)
+    with pytest.raises(ApiError) as caught:
+        found.apply(request(7, 1, version=then), 0)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert found.apply(request(7, 1, version=first), 0) is not None

@@ -41,9 +41,9 @@ def test_rows_are_ordered_and_in_one_table_only() -> None:
 
 def test_this_release_serves_what_its_notes_say() -> None:
     assert {(int(key), row.min_advertised, row.max_advertised, row.min_served) for key, row in SERVED.items()} == {
-        (0, 0, 9, 3),
-        (1, 4, 12, 4),
-        (2, 1, 7, 1),
+        (0, 0, 11, 3),
+        (1, 4, 17, 4),
+        (2, 1, 9, 1),
         (3, 0, 12, 0),
         (10, 0, 4, 0),
         (18, 0, 4, 0),
@@ -91,8 +91,8 @@ def test_api_versions_says_the_table(version: int) -> None:
     [
         (0, 2, False),
         (0, 3, True),
-        (0, 9, True),
-        (0, 10, False),
+        (0, 11, True),
+        (0, 12, False),
         (3, 0, True),
         (3, -1, False),
         (9_999, 0, False),
