@@ -87,6 +87,7 @@ class Broker:
             broker_epoch=lambda: membership.broker_epoch,
             ask_isr=membership.alter_isr,
         )
+        self.deletions = data.deletions
         self.groups = GroupCoordinator(
             partitions,
             typed(CoordinatorConfig, settings),

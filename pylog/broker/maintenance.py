@@ -164,6 +164,7 @@ class Maintenance:
         if not dry_run and deleted:
             self._deleted_bytes.value += freed
             _logger.info("retention deleted segments=%d bytes=%d", len(deleted), freed)
+            self._partitions.checkpoint_soon()
         return {"dry_run": dry_run, "deleted": deleted, "freed_bytes": freed}
 
     async def _repeat(self, duty: Callable[[], Any], interval_s: Callable[[], float]) -> None:

@@ -15,7 +15,7 @@ import shutil
 import threading
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -101,7 +101,7 @@ class LogDirectory:
             StorageError: another broker has it open, or the disk fails.
         """
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            _make_lasting(path)
             _check_space(path)
             lock_fd = lock(path)
             try:
@@ -285,6 +285,7 @@ class LogDirectory:
         return CheckpointJob(
             self,
             self._taken_count,
+            [(log, log.log_start_offset) for _, log in logs],
             self._retained(),
             {
                 checkpoint.RECOVERY_POINTS: self._merge(
@@ -315,9 +316,19 @@ class LogDirectory:
         return known | {str(key): log.config for key, log in self.logs.items()}
 
     def write_checkpoints(
-        self, number: int, policies: Mapping[str, LogConfig], files: Mapping[str, Mapping[TopicPartition, Offset]]
+        self,
+        number: int,
+        starts: Iterable[tuple[Log, Offset]],
+        policies: Mapping[str, LogConfig],
+        files: Mapping[str, Mapping[TopicPartition, Offset]],
     ) -> None:
         """Write checkpoint files, unless newer ones were written meanwhile; in any thread.
+
+        Args:
+            number: orders the checkpoints.
+            starts: logs with the log start offset that *files* has of them.
+            policies: what retention goes by, by directory.
+            files: offsets by file name.
 
         Raises:
             StorageError: the disk refuses.
@@ -330,6 +341,8 @@ class LogDirectory:
                 for name, offsets in files.items():
                     checkpoint.write_offsets(self.path / name, offsets)
                 self._written_count = number
+                for log, start in starts:
+                    log.start_on_disk = start
 
     def run_jobs(self) -> None:
         """Run everything that waits for another thread in this one.
@@ -411,11 +424,13 @@ class CheckpointJob:
         self,
         directory: LogDirectory,
         number: int,
+        starts: Sequence[tuple[Log, Offset]],
         policies: Mapping[str, LogConfig],
         files: Mapping[str, Mapping[TopicPartition, Offset]],
     ) -> None:
         self._directory = directory
         self._number = number
+        self._starts = starts
         self._policies = policies
         self._files = files
         self.error: StorageError | None = None
@@ -423,7 +438,7 @@ class CheckpointJob:
     def run(self) -> None:
         """Write, unless newer checkpoints were written meanwhile."""
         try:
-            self._directory.write_checkpoints(self._number, self._policies, self._files)
+            self._directory.write_checkpoints(self._number, self._starts, self._policies, self._files)
         except StorageError as error:
             self.error = error
 
@@ -472,6 +487,15 @@ class _RemoveJob:
     def finish(self) -> None:
         if self._path.exists():
             _logger.warning("cannot remove directory=%s", self._path)
+
+
+def _make_lasting(path: Path) -> None:
+    """Make a directory, and all above it that are missing, so that their names survive a power cut."""
+    if path.is_dir():
+        return
+    _make_lasting(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_path(path.parent)
 
 
 def _check_space(path: Path) -> None:

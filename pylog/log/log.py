@@ -65,6 +65,7 @@ class Log:
 
     Attributes:
         log_start_offset: first offset that may be read.
+        start_on_disk: log start offset in the checkpoint file; a start after a power cut begins there or later.
         high_watermark: first offset consumers may not read yet; set by whoever knows the replicas.
         log_end_offset: offset the next record gets.
             Invariant: log_start_offset <= high_watermark <= log_end_offset.
@@ -84,7 +85,7 @@ class Log:
         "_active", "_config", "_is_plain", "_leader_epoch", "_segments", "compacted_offset",
         "directory", "epochs", "high_watermark", "is_compacted", "is_flushing", "is_looking_inside", "jobs",
         "log_end_offset", "log_start_offset", "offline", "producers", "recovery",
-        "topic_partition", "truncation_count",
+        "start_on_disk", "topic_partition", "truncation_count",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +104,7 @@ class Log:
         self.compacted_offset: Offset = 0
         self.log_end_offset: Offset = self._active.next_offset
         self.log_start_offset: Offset = self._segments.base_offset
+        self.start_on_disk: Offset = 0
         self.high_watermark: Offset = self.log_start_offset
         self.recovery = RecoveryPoint(self.log_start_offset)
         self.configure(config)
@@ -149,6 +151,7 @@ class Log:
         )
         log = cls(directory, topic_partition, config, loaded, deque() if jobs is None else jobs)
         log.log_start_offset = max(log.log_start_offset, log_start_offset)
+        log.start_on_disk = log_start_offset
         log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         # Recovery checked what is above the old recovery point, but synced nothing; a clean stop synced everything.
         checked = max(min(recovery_point, log.log_end_offset), log._segments.base_offset)
@@ -171,6 +174,11 @@ class Log:
     def recovery_point(self) -> Offset:
         """Everything below survives a power cut."""
         return self.recovery.offset
+
+    @property
+    def lasting_start_offset(self) -> Offset:
+        """The log start offset that survives a power cut: records below it are not shown again."""
+        return min(self.log_start_offset, self.start_on_disk)
 
     @property
     def countable_end_offset(self) -> Offset:
@@ -310,6 +318,7 @@ class Log:
             if header.partition_leader_epoch > self._leader_epoch:
                 self._begin_epoch(header.partition_leader_epoch, header.base_offset)
         self._save_epochs()  # if refused at a truncation; a start would take the old ones for the truth
+        self._save_lower_start()
         self._write_rest(segment, batches, 0)
         for header in headers:
             if not segment.size_bytes:
@@ -348,6 +357,15 @@ class Log:
         """Write the file of epochs if it is behind; whatever the disk says, what is in memory is right (rule 7)."""
         if not self.epochs.is_saved:
             self.epochs.save()
+
+    def _save_lower_start(self) -> None:
+        """Write the checkpoint if the log begins earlier than it says: a start would hide the records between.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        if self.start_on_disk > self.log_start_offset and self.recovery.on_lowered is not None:
+            self.recovery.on_lowered()
 
     def _make_room(self, base_offset: Offset, size_bytes: int = 0) -> Segment:
         """Begin a segment at *base_offset*, unless the active one does and is empty."""
@@ -654,6 +672,7 @@ class Log:
         self.epochs.clear(save=False)
         self.producers.clear()
         self._end_truncation()
+        self._save_lower_start()  # last: the disk may refuse, and then the next append writes it
 
     @contextmanager
     def _truncating(self, offset: Offset) -> Iterator[None]:

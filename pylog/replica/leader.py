@@ -7,7 +7,7 @@ controller and its answer nobody can say which of the two holds, so both must (r
 Source: KIP-101, KIP-497; Kafka's Partition.maybeIncrementLeaderHW, isFollowerInSync, isFollowerOutOfSync.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from pylog.model import Offset
@@ -37,6 +37,7 @@ class Progress:
         broker_epoch: of the process that fetched; an ISR change names it, so that a bounced one is refused.
         caught_up_ms: when it last had everything that the leader had.
         high_watermark_told: as our last answer to it said; kept only where consumers read from followers.
+        log_start_offset: its log begins there, also after a power cut; known only from a fetch in this leader epoch.
     """
 
     caught_up_ms: int
@@ -45,6 +46,7 @@ class Progress:
     fetched_ms: int = 0
     end_offset_at_fetch: Offset = 0
     high_watermark_told: Offset = UNKNOWN
+    log_start_offset: Offset = UNKNOWN
     alive: Alive | None = None
 
     @property
@@ -191,6 +193,18 @@ class Leader:
         follower.end_offset_at_fetch = log_end_offset
         follower.fetched_ms = now_ms
         follower.alive = alive
+
+    def low_watermark(self, log_start_offset: Offset, live: Container[int]) -> Offset:
+        """Return the first offset that some replica may still show after a change of leader; UNKNOWN at first.
+
+        Args:
+            log_start_offset: ours.
+            live: registered brokers; a replica on another one deletes what is due when it is back.
+
+        Source: Kafka's Partition.lowWatermarkIfLeader.
+        """
+        starts = (self._followers[one].log_start_offset for one in self._followers if one in live)
+        return min((log_start_offset, *starts))
 
     def fell_behind(self, broker_id: int) -> None:
         """Count a follower as having had everything when it asked last: something has come since that it lacks."""

@@ -134,8 +134,8 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "fetch-without-the-last-epoch",
         "broker/data/replication.py",
-        "            log.epochs.latest,\n            log.log_start_offset,\n",
-        "            -1,\n            log.log_start_offset,\n",
+        "            log.epochs.latest,\n            log.lasting_start_offset,\n",
+        "            -1,\n            log.lasting_start_offset,\n",
         seed=1,
     ),
     Mutant(
@@ -355,6 +355,20 @@ MUTANTS: Sequence[Mutant] = (
         "        log.truncate_fully_and_start_at(result.log_start_offset)\n",
         "        log.truncate_fully_and_start_at(max(result.log_start_offset, result.high_watermark))\n",
         story="meet-an-empty-log-beyond-the-end",
+    ),
+    Mutant(
+        "answer-a-deletion-before-the-followers-know",
+        "broker/data/partitions.py",
+        "return _NONE if self.low_watermark() >= self.offset else None",
+        "return _NONE",
+        story="trim-and-kill-the-leader",
+    ),
+    Mutant(
+        "tell-a-start-that-is-not-written-down",
+        "broker/data/replication.py",
+        "            log.lasting_start_offset,\n",
+        "            log.log_start_offset,\n",
+        story="trim-and-lose-power-everywhere",
     ),
     Mutant(
         "forget-the-epoch-of-an-emptied-log",

@@ -16,7 +16,7 @@ from pylog.errors import ErrorCode
 from pylog.log import checkpoint
 from pylog.replica.leader import Leader
 from pylog.wire.records import Record, encode_batch, iter_batches
-from tests.sim import groups
+from tests.sim import groups, trims
 from tests.sim.clients import Client, Unanswered
 from tests.sim.cluster import Host
 from tests.sim.run import Result
@@ -320,6 +320,9 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         lose_power_after_a_trim,
         meet_an_empty_log_beyond_the_end,
         die_beside_an_empty_log_beyond_the_end,
+        trims.trim_and_kill_the_leader,
+        trims.trim_and_lose_power_everywhere,
+        trims.trim_beside_a_follower_that_hears_nothing,
     )
 }
 

@@ -8,12 +8,13 @@ import os
 from collections.abc import Mapping
 from typing import Protocol
 
-from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.acks import Acknowledgements
+from pylog.broker.data.partitions import Partition, Partitions, Trimmed
 from pylog.broker.data.reading import check_leader_epoch
 from pylog.broker.handler import Answer, Caller, Handler
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.log import Log
-from pylog.model import INTERNAL_TOPICS
+from pylog.model import INTERNAL_TOPICS, Key
 from pylog.wire.api import ApiKey
 from pylog.wire.api.cluster import (
     DescribeLogDirsPartition,
@@ -22,7 +23,7 @@ from pylog.wire.api.cluster import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from pylog.wire.api.message import Request
+from pylog.wire.api.message import Message, Request
 from pylog.wire.api.offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -68,9 +69,11 @@ class Cluster(Protocol):
 
     Attributes:
         partitions: hosted here, under the newest image.
+        deletions: wait until every live replica has deleted records.
     """
 
     partitions: Partitions
+    deletions: Acknowledgements
 
 
 def list_offsets(cluster: Cluster, request: ListOffsetsRequest, caller: Caller) -> Answer:
@@ -137,34 +140,54 @@ def _check_is_caught_up(partition: Partition, log: Log) -> None:
         raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
 
 
-def delete_records(cluster: Cluster, request: DeleteRecordsRequest, caller: Caller) -> Answer:
-    """Let logs begin later, and tell followers and waiting consumers at once."""
+async def delete_records(cluster: Cluster, request: DeleteRecordsRequest, caller: Caller) -> Message:
+    """Let logs begin later; answer when every live replica does, and has that on disk.
+
+    Followers and waiting consumers are told at once.
+    """
     partitions = cluster.partitions
+    waits: dict[Key, Trimmed] = {}
     response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_delete_records(partitions, topic.name, one) for one in topic.partitions]
+                name=topic.name,
+                partitions=[_delete_records(partitions, topic.name, one, waits) for one in topic.partitions],
             )
             for topic in request.topics
         ]
     )
-    # Without it a crash within the next minute would show the records again.
-    partitions.checkpoint_soon()
+    errors: Mapping[Key, ErrorCode] = {}
+    if waits:
+        # Followers tell where they begin only once it is on disk; we wait for our own disk here.
+        if await partitions.checkpoint():
+            errors = await cluster.deletions.wait_for_all(waits, request.timeout_ms)
+        else:
+            errors = dict.fromkeys(waits, ErrorCode.KAFKA_STORAGE_ERROR)
+    for topic in response.topics:
+        for row in topic.partitions:
+            trimmed = waits.get((topic.name, row.partition_index))
+            if trimmed is not None and not row.error_code:
+                row.error_code = errors[trimmed.partition.key]
+                row.low_watermark = -1 if row.error_code else trimmed.low_watermark()
     return response
 
 
-def _delete_records(partitions: Partitions, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete_records(
+    partitions: Partitions, topic: str, wanted: DeleteRecordsPartition, waits: dict[Key, Trimmed]
+) -> DeleteRecordsPartitionResult:
+    """Delete on this broker; add to *waits* what the answer has to wait for, or return why nothing was deleted."""
     row = DeleteRecordsPartitionResult(partition_index=wanted.partition_index)
     try:
         if topic in INTERNAL_TOPICS:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the brokers' own")
-        _, log = partitions.leader(topic, wanted.partition_index)
+        partition, log = partitions.leader(topic, wanted.partition_index)
         if not log.config.is_deleting:
             raise ApiError(ErrorCode.POLICY_VIOLATION, f"{topic} has cleanup.policy={log.config.cleanup_policy}")
         start_before = log.log_start_offset
-        row.low_watermark = log.delete_records_before(wanted.offset)
-        if row.low_watermark > start_before:
-            partitions.started_later((topic, wanted.partition_index))
+        offset = log.high_watermark if wanted.offset == -1 else wanted.offset
+        if log.delete_records_before(offset) > start_before:
+            partitions.started_later(partition.key)
+        waits[partition.key] = Trimmed(partition, offset, lambda: partitions.image.brokers)
     except ApiError as error:
         row.error_code = error.code
     except StorageError:

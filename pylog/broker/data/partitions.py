@@ -7,7 +7,7 @@ logs begin, `switch` lets the image hold.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -23,7 +23,7 @@ from pylog.log.config import LogConfig
 from pylog.log.directory import LogDirectory
 from pylog.log.log import AppendResult, Log
 from pylog.model import NO_LEADER, Key, Offset, TopicPartition
-from pylog.replica.leader import IsrChange, Leader
+from pylog.replica.leader import UNKNOWN, IsrChange, Leader
 from pylog.wire.records import BatchHeader
 
 _logger = logging.getLogger(__name__)
@@ -84,6 +84,7 @@ class Moved(Enum):
 
 # Looked up for every batch: a member of an enum costs twice the name of a module.
 _END, _HIGH_WATERMARK = Moved.END, Moved.HIGH_WATERMARK
+_NONE = ErrorCode.NONE
 
 Listener: TypeAlias = Callable[[Key, Moved], None]
 
@@ -101,6 +102,51 @@ class Appended(NamedTuple):
     leader_epoch: int
     is_local: bool = False
 
+    def result(self) -> ErrorCode | None:
+        """Return how the wait ends, None while it goes on."""
+        partition = self.partition
+        if partition.leading is None or partition.leading_since > self.leader_epoch:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # also where the topic was deleted, or this replica moved away
+        if partition.log is None or partition.log.offline is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        reached = partition.log.countable_end_offset if self.is_local else partition.log.high_watermark
+        if reached > self.last_offset:
+            return _NONE
+        if not self.is_local and partition.leading.is_under_min_isr():
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return None
+
+
+class Trimmed(NamedTuple):
+    """What a deletion of records waits for: every live replica begins at *offset* or later.
+
+    Attributes:
+        partition: led here when the records were deleted.
+        offset: where the log is to begin.
+        live: returns the brokers that are registered.
+    """
+
+    partition: Partition
+    offset: Offset
+    live: Callable[[], Container[int]]
+
+    def low_watermark(self) -> Offset:
+        """Return where the replica begins that begins first; -1 if that is not known."""
+        leading, log = self.partition.leading, self.partition.log
+        return UNKNOWN if leading is None or log is None else leading.low_watermark(log.log_start_offset, self.live())
+
+    def result(self) -> ErrorCode | None:
+        """Return how the wait ends, None while it goes on."""
+        if self.partition.leading is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.partition.is_offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return _NONE if self.low_watermark() >= self.offset else None
+
+
+Awaited: TypeAlias = Appended | Trimmed
+"""What a request waits for."""
+
 
 class Partitions:
     """All partitions of one broker, by topic and number.
@@ -110,6 +156,7 @@ class Partitions:
     Attributes:
         image: in force.
         on_unsynced: told the logs whose high watermark waits for a sync.
+        on_follower_start: told the partitions led here of which a follower's log begins elsewhere than before.
     """
 
     def __init__(self, directory: LogDirectory, broker_id: int, settings: Mapping[str, Value]) -> None:
@@ -125,6 +172,7 @@ class Partitions:
         self.image = ClusterImage(-1, 0, "", NO_LEADER)
         self._inherited = self._inherit(self.image)
         self.on_unsynced: Callable[[Log], None] = lambda log: None
+        self.on_follower_start: Callable[[Key], None] = lambda key: None
         self._listeners: tuple[Listener, ...] = ()
 
     def __iter__(self) -> Iterator[Partition]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.fetch import FetchHandler
-from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.partitions import Moved, Partitions
 from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.data.reading import NearReplicas
 from pylog.broker.data.replication import Replication, ReplicationConfig
@@ -35,6 +35,7 @@ class DataPath:
 
     Attributes:
         acknowledgements: wait until every in-sync replica has what was appended.
+        deletions: wait until every live replica has deleted records.
         produce: answers Produce.
         fetch: answers Fetch, of consumers and of followers.
         flusher: syncs logs with `flush.messages` or `flush.ms`.
@@ -66,6 +67,9 @@ class DataPath:
         config = typed(FetchConfig, settings)
         self.acknowledgements = Acknowledgements(steady_ms)
         partitions.subscribe(self.acknowledgements.moved)
+        self.deletions = Acknowledgements(steady_ms)
+        partitions.subscribe(self.deletions.moved)
+        partitions.on_follower_start = lambda key: self.deletions.moved(key, Moved.START)
         self.flusher = Flusher(now_ms=steady_ms, synced=partitions.synced)
         partitions.on_unsynced = self.flusher.unsynced
         self._throttles = Throttles(broker_id, settings, partitions, steady_ms)
@@ -94,5 +98,6 @@ class DataPath:
     def image_applied(self) -> None:
         """Follow the leaders of the image in force, under its throttles."""
         self._throttles.image_applied()
+        self.deletions.look_at_all()  # a replica may have died for which they waited
         self.fetch.reader.image_applied()
         self.replication.image_applied()

@@ -37,6 +37,10 @@ class Progress:
                 request.replica_id, request.broker_epoch, part.fetch_offset, log.log_end_offset, now_ms, alive
             )
             self._partitions.advance(partition)
+            follower = partition.leading.progress(request.replica_id)
+            if part.log_start_offset != follower.log_start_offset:
+                follower.log_start_offset = part.log_start_offset
+                self._partitions.on_follower_start(partition.key)
 
 
 def divergence(log: Log, part: FetchPartition) -> tuple[int, int] | None:

@@ -35,6 +35,11 @@ BACKOFF_S = 0.2
 FIRST_REST_S = 0.01
 """How long a partition rests after its first error, twice as long after each next one up to `BACKOFF_S`.  Mostly the
 leader has not heard yet that it leads, and all who write with acks=all wait for us."""
+START_WAIT_MS = 50
+"""How long a fetch waits while the checkpoint with a new log start offset is written: the next fetch tells the leader,
+and whoever deleted the records waits for that."""
+START_HURRY_MS = 1_000
+"""How long fetches wait so briefly; a disk that takes longer is in trouble."""
 ISR_TICK_S = 0.1
 ISR_TIMEOUT_S = 5.0
 ISR_TURN_COUNT = 32
@@ -171,7 +176,7 @@ class Replication:
             partition.leader_epoch,
             log.log_end_offset,
             log.epochs.latest,
-            log.log_start_offset,
+            log.lasting_start_offset,
             max_bytes,
             partition.topic_id.bytes,
         )
@@ -180,6 +185,10 @@ class Replication:
         """Return those of *keys* of which more or less may be fetched at any moment."""
         followed = self._throttles.followed
         return followed.intersection(keys) if followed else ()
+
+    def write_starts(self) -> None:
+        """Write down soon where logs begin."""
+        self._partitions.checkpoint_soon()
 
     def now_ms(self) -> int:
         """Return the time of a steady clock."""
@@ -434,6 +443,8 @@ class _Fetcher:
         self._rests_s: dict[Key, float] = {}
         self._asked = AskedList()
         self._unsynced: dict[Key, Partition] = {}  # what has got something that may have to be synced
+        self._unwritten: dict[Key, Partition] = {}  # whose log start offset is not on disk
+        self._hurries_until_ms = 0
         self._broker_epoch = -1
         self._fetch: asyncio.Task[tuple[list[FetchResult[memoryview]], bool] | None] | None = None
         self._wake = asyncio.Event()
@@ -530,12 +541,16 @@ class _Fetcher:
             self._broker_epoch = owner.broker_epoch
             self._asked.forget()  # the leader has to hear for each partition that this is another registration
         self._asked.doubt(owner.throttled(self._partitions))
+        self._asked.doubt(self._unwritten)
+        self._unwritten = {key: one for key, one in self._unwritten.items() if _begins_unwritten(one)}
         self._at_request = self._partitions
         keys = self._partitions.keys() - self._resting.keys() if self._resting else self._partitions.keys()
         feeding, named, forgotten = self._asked.request(keys, self._question, owner.now_ms())
         if not self._asked:
             return None
         max_wait_ms = min(owner.wait_ms, int(rest_s * 1000)) if self._resting else owner.wait_ms
+        if self._unwritten and owner.now_ms() < self._hurries_until_ms:
+            max_wait_ms = min(max_wait_ms, START_WAIT_MS)
         request = FetchRequest(owner.broker_id, max_wait_ms, 1, MAX_BYTES, 0, 0, -1, named, forgotten, feeding=feeding)
         return await self._client.fetch(address, owner.broker_epoch, request, owner.timeout_s)
 
@@ -551,6 +566,7 @@ class _Fetcher:
                 cuts.append((partition, asked, result))
         if cuts:
             await self._owner.prepare_cuts(cuts)
+        unwritten: dict[Key, Partition] = {}
         for result in results:
             key = (result.topic, result.partition)
             partition, asked = self._partitions.get(key), self._asked.get(key)
@@ -565,6 +581,8 @@ class _Fetcher:
                 self._asked.repeat(key)
             else:
                 self._asked.doubt((key,))
+            if _begins_unwritten(partition) and key not in self._unwritten:
+                unwritten[key] = partition
             if is_taken:
                 self._rests_s.pop(key, None)
             else:
@@ -574,6 +592,16 @@ class _Fetcher:
             if result.diverging is not None:
                 # A broker that comes back may have a tail to cut in every partition; the loop has other work between.
                 await asyncio.sleep(0)
+        if unwritten:
+            self._unwritten |= unwritten
+            self._hurries_until_ms = self._owner.now_ms() + START_HURRY_MS
+            self._owner.write_starts()
+
+
+def _begins_unwritten(partition: Partition) -> bool:
+    """Whether a start after a power cut may show records that were deleted."""
+    log = partition.log
+    return log is not None and log.start_on_disk < log.log_start_offset
 
 
 def _is_under_replicated(partition: Partition) -> bool:

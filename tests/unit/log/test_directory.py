@@ -14,7 +14,7 @@ from pylog.log.directory import MIN_FREE_BYTES, LogDirectory
 from pylog.log.log import Log
 from pylog.model import TopicPartition
 
-from .batches import SMALL, append, fill, read_all
+from .batches import SMALL, append, batch, fill, read_all
 from .test_compaction import close_segment, compact, put_each, records
 
 CLICKS = TopicPartition("clicks", 0)
@@ -343,3 +343,96 @@ def test_a_lost_file_of_recovery_points_does_not_make_a_loss_of_what_compaction_
         assert (log.log_end_offset, log.recovery_point) == (end_offset, end_offset)
         assert records(log) == before
     directory.close()
+
+
+def synced_paths(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return the list to which every synced file or directory is added from now on."""
+    synced: list[Path] = []
+
+    def note(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "fdatasync", note)
+    return synced
+
+
+def sync_records(log: Log) -> None:
+    job = log.begin_sync(records_only=True)
+    assert job is not None
+    job.run()
+    job.finish()
+
+
+def test_rule_8_a_sync_of_records_includes_every_name_above_them_that_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = synced_paths(monkeypatch)
+    path = tmp_path / "disks" / "a"
+    directory = opened(path)
+    assert {tmp_path, tmp_path / "disks"} <= set(synced), "the data directory and what is above it are new"
+    synced.clear()
+    log = log_of(directory)
+    append(log)
+    sync_records(log)
+    partition = path / "clicks-0"
+    names = {partition / checkpoint.PARTITION_METADATA, partition, path}
+    assert set(synced) == {log.segments[0].path, *names}, "nothing is left to a job that may run later"
+    synced.clear()
+    append(log)
+    sync_records(log)
+    assert synced == [log.segments[0].path], "its name was synced before"
+    log.roll()
+    append(log)
+    synced.clear()
+    sync_records(log)
+    assert {log.segments[1].path, partition} <= set(synced), "a new segment has a new name"
+    synced.clear()
+    log.truncate_fully_and_start_at(7)
+    append(log)
+    sync_records(log)
+    assert {log.segments[0].path, partition, path} <= set(synced)
+
+
+def test_a_start_counts_as_lasting_once_its_checkpoint_is_written(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    fill(log, 5)
+    log.delete_records_before(3)
+    before = directory.checkpoint_job()
+    log.delete_records_before(4)
+    assert log.lasting_start_offset == 0
+    before.run()
+    assert log.lasting_start_offset == 3, "the checkpoint was taken before the second deletion"
+    directory.checkpoint()
+    assert log.lasting_start_offset == 4
+    kill(directory)
+    assert log_of(opened(tmp_path)).lasting_start_offset == 4
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_log_that_begins_earlier_than_before_hides_nothing_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_refused: bool
+) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    log.truncate_fully_and_start_at(20)
+    directory.checkpoint()
+    with monkeypatch.context() as patch:
+        if is_refused:
+            patch.setattr(checkpoint, "write_offsets", refuse_to_write)
+            with pytest.raises(StorageError):
+                log.truncate_fully_and_start_at(5)
+            with pytest.raises(StorageError):
+                log.append_as_follower(batch(3, base_offset=5))
+            assert log.log_end_offset == 5, "nothing is appended that a start would hide"
+        else:
+            log.truncate_fully_and_start_at(5)
+    log.append_as_follower(batch(3, base_offset=5))
+    kill(directory)
+    again = log_of(opened(tmp_path))
+    assert (again.log_start_offset, again.log_end_offset) == (5, 8)
+
+
+def refuse_to_write(path: Path, offsets: object) -> None:
+    raise StorageError(f"{path}: No space left on device")

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.feeds import SWEEP_COUNT, SWEEP_MS
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.handlers import delete_records
@@ -323,14 +324,17 @@ def test_a_start_moved_by_delete_records_is_told_at_once_among_idle_partitions(t
     async def story() -> None:
         wire = await idle_feed(tmp_path, with_records=150)
         wish = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=150, offset=2)])
-        cluster: Any = SimpleNamespace(partitions=wire.partitions)
+        cluster: Any = SimpleNamespace(partitions=wire.partitions, deletions=Acknowledgements(lambda: 0))
         caller: Any = None
         assert wire.answer is None
-        delete_records(cluster, DeleteRecordsRequest(topics=[wish]), caller)
+        asking = asyncio.ensure_future(delete_records(cluster, DeleteRecordsRequest(topics=[wish]), caller))
+        await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert {one.partition: one.log_start_offset for one in wire.told() if one.log_start_offset} == {150: 2}
         wire.ask(Feeding.CHANGE, {})
         assert wire.answer is None, "a follower that did not take it is not answered over and over"
+        assert not asking.done()
+        asking.cancel()
 
     asyncio.run(story())
 
