@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent / "pylog"
 # Neighbours on one level do not know each other; a level may import every level before it.
 LEVELS = (
     {"model", "errors", "faults", "metrics"},
-    {"wire", "delayed", "token_bucket"},
+    {"wire", "delayed", "process_metrics", "token_bucket"},
     {"group", "replica", "cluster", "log"},
     {"net", "store"},
     {"broker"},
@@ -35,7 +35,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     ),
     "broker": (
         {"admin", "clock", "logs", "quotas", "settings", "tasks", "timer"},
-        {"config", "flusher", "lifecycle", "retention_clock", "watchdog"},
+        {"client_counts", "config", "error_counts", "flusher", "latency", "lifecycle", "retention_clock", "watchdog"},
         {"handler"},
         {"data", "listeners"},
         {"control", "groups", "maintenance"},
@@ -70,7 +70,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     ),
     "broker/data": (
         {"partitions", "sessions"},
-        {"acks", "feeds", "progress", "throttles"},
+        {"acks", "feeds", "partition_counts", "progress", "throttles"},
         {"reading", "waiting"},
         {"fetch", "produce"},
         {"handlers"},

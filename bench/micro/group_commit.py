@@ -55,12 +55,15 @@ COMMIT_VERSION, HEARTBEAT_VERSION = 8, 4
 
 
 class _NoSlot:
+    read_ns = 0
+
     def complete(self, parts: list[Part]) -> None:
         """Take an answer that came later."""
 
 
 class _NoConnection:
     peer = "bench:1"
+    read_ns = 0
 
     def open_slot(self) -> _NoSlot:
         return _NoSlot()

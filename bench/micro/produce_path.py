@@ -38,6 +38,7 @@ ROUNDS = 5
 
 class _NoConnection:
     peer = "bench"
+    read_ns = 0
 
 
 def _produce_frame(batch_records: int) -> bytes:

@@ -19,7 +19,7 @@ _PROGRAMS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Metric:
-    """One metric: who shows it, its name, counter or gauge, and what it says."""
+    """One metric: who shows it, its name, its kind (counter, gauge, histogram), and what it says."""
 
     program: str
     name: str

@@ -11,6 +11,7 @@ from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.config import BrokerConfig
 from pylog.broker.control.cluster import TopicPolicy
 from pylog.broker.control.membership import Membership
+from pylog.broker.data.partition_counts import PartitionCounts
 from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.data.path import DataPath
 from pylog.broker.data.peers import PeerRequests
@@ -88,6 +89,7 @@ class Broker:
             ask_isr=membership.alter_isr,
         )
         self.deletions = data.deletions
+        PartitionCounts(partitions, metrics, lambda: membership.is_controller)
         self.groups = GroupCoordinator(
             partitions,
             typed(CoordinatorConfig, settings),
@@ -121,7 +123,7 @@ class Broker:
         )
         status = Status(config, self.lifecycle, directory, partitions, membership, self._maintenance, metrics)
         self._admin = AdminServer(status.routes(), asyncio.get_running_loop())
-        self._watchdog = Watchdog(_hang_limit_s(config))
+        self._watchdog = Watchdog(_hang_limit_s(config), metrics)
         self._start_progress = Tasks()
 
     async def start(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from pylog.broker.client_counts import ClientCounts
 from pylog.broker.config import BrokerConfig, ListenerConfig
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
@@ -50,6 +51,7 @@ class Listeners:
         self._metrics = metrics
         self._client = self._listener("client", clients, client_delay_ms)
         self._internal = self._listener("internal", brokers, lambda host: 0) if config.internal else None
+        ClientCounts([one for one in (self._client, self._internal) if one is not None]).show(metrics)
 
     def open(self) -> tuple[NodeAddress, NodeAddress]:
         """Bind both, serve other brokers, and return the addresses that clients and brokers are told to connect to.

@@ -89,12 +89,6 @@ class Maintenance:
         self._scrubbed_bytes = metrics.counter("pylog_scrubbed_bytes_total", "Bytes of closed segments read again.")
         self._damaged = metrics.counter("pylog_scrub_damaged_total", "Segments in which that found damage.")
         self._failed = metrics.counter("pylog_duties_failed_total", "Turns of upkeep that a bug ended.")
-        metrics.gauge("pylog_partitions", "Partitions hosted.", read=lambda: len(partitions))
-        metrics.gauge(
-            "pylog_partitions_offline",
-            "Hosted partitions whose log cannot be used.",
-            read=lambda: sum(one.is_offline for one in partitions),
-        )
         metrics.gauge(
             "pylog_stray_directories",
             "Directories set aside because the cluster does not know them; pylog log purge-stray deletes them.",

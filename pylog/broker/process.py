@@ -13,6 +13,7 @@ from pylog.broker.tasks import end_process
 from pylog.errors import PylogError
 from pylog.faults import FILE_UNREADABLE, code_of
 from pylog.log.directory import LogDirectory
+from pylog.process_metrics import measure_process
 
 _logger = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ async def serve(config: BrokerConfig) -> int:
     except PylogError as error:
         return _cannot_run(error)
     broker = Broker(config, directory, stop)
+    measure_process(broker.metrics)
     try:
         starting = loop.create_task(broker.start())
         stopping = loop.create_task(stop.wait())

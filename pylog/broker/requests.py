@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Mapping
 from pylog.broker.apis import APIS, Cluster
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.produce import ProduceHandler
+from pylog.broker.error_counts import ErrorCounts
 from pylog.broker.handler import Caller
+from pylog.broker.latency import Latency, now_ns
 from pylog.broker.quotas import Meter, Quotas
 from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ProtocolError
@@ -19,7 +21,7 @@ from pylog.net.connection import Connection, Part, Slot
 from pylog.wire import produce
 from pylog.wire.api import SERVED, ApiKey, Message, RequestHeader, encode_response, is_served, parse_request_header
 from pylog.wire.api.message import Request
-from pylog.wire.api.versions import answer_api_versions
+from pylog.wire.api.versions import answer_api_versions, client_software
 
 _logger = logging.getLogger(__name__)
 
@@ -47,6 +49,8 @@ class Requests:
             for key in SERVED
         }
         self._produced, self._fetched = self._counters[_PRODUCE], self._counters[_FETCH]
+        self._latency = Latency(metrics)
+        self._errors = ErrorCounts(metrics)
         self._tasks = Tasks()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
@@ -88,7 +92,9 @@ class Requests:
         body = frame[header.body_offset :]
         if key == ApiKey.API_VERSIONS:
             self._counters[key].value += 1
-            return _framed(answer_api_versions(header, body))
+            reply = _framed(answer_api_versions(header, body))
+            connection.software = client_software(header, body)
+            return reply
         if not is_served(key, version):
             return self._refuse_version(header, body)
         self._counters[key].value += 1
@@ -100,12 +106,12 @@ class Requests:
         except ApiError as error:
             answer = request.error_response(error.code, str(error))
         if isinstance(answer, Message):
-            return _answer(answer, header, meter)
+            return self._answer(answer, header, connection.read_ns, meter)
         self._tasks.spawn(self._answer_later(connection, connection.open_slot(), header, request, answer, meter))
         return None
 
-    @staticmethod
     async def _answer_later(
+        self,
         connection: Connection,
         slot: Slot,
         header: RequestHeader,
@@ -118,10 +124,18 @@ class Requests:
                 response = await answer
             except ApiError as error:
                 response = request.error_response(error.code, str(error))
-            slot.complete(_answer(response, header, meter))
+            slot.complete(self._answer(response, header, slot.read_ns, meter))
         except Exception:  # as above: one client's connection
             _logger.exception("bug api_key=%d version=%d", header.api_key, header.api_version)
             connection.close("request failed here")
+
+    def _answer(self, response: Message, header: RequestHeader, read_ns: int, meter: Meter | None) -> list[Part]:
+        if meter is not None:
+            response.throttle_time_ms = meter.worked()  # type: ignore[attr-defined]  # every response of ours has it
+        self._errors.note_all(header.api_key, response)
+        parts = _framed(encode_response(response, header.correlation_id, header.api_version))
+        self._latency.by_api[header.api_key].observe_ns(now_ns() - read_ns)
+        return parts
 
     @staticmethod
     def _refuse_version(header: RequestHeader, body: memoryview) -> list[Part]:
@@ -141,12 +155,6 @@ def authorize(connection: Connection, api_key: int) -> None:
 
     Everybody may until access control exists; every request passes here so that it can.
     """
-
-
-def _answer(response: Message, header: RequestHeader, meter: Meter | None) -> list[Part]:
-    if meter is not None:
-        response.throttle_time_ms = meter.worked()  # type: ignore[attr-defined]  # every response of ours has it
-    return _framed(encode_response(response, header.correlation_id, header.api_version))
 
 
 def _framed(reply: bytes) -> list[Part]:

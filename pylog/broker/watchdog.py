@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 
 from pylog.broker.tasks import Tasks
+from pylog.metrics import Metrics
 
 _logger = logging.getLogger(__name__)
 
@@ -76,9 +77,11 @@ class StartProgress:
 
 
 class Watchdog:
-    """Kills the process when the loop has not run for *limit_s*."""
+    """Kills the process when the loop has not run for *limit_s*, and counts how late it runs."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, metrics: Metrics) -> None:
+        doc = "How late the event loop runs what is due, looked at every tenth of a second."
+        self._delay = metrics.histogram("pylog_loop_delay_seconds", doc)
         self._limit_s = limit_s
         self._stamp_s = time.monotonic()
         self._stop = threading.Event()
@@ -97,9 +100,12 @@ class Watchdog:
         self._tasks.cancel()
 
     async def _stamp(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             self._stamp_s = time.monotonic()
+            due_s = loop.time() + STAMP_INTERVAL_S
             await asyncio.sleep(STAMP_INTERVAL_S)
+            self._delay.observe_ns(int((loop.time() - due_s) * 1e9))
 
     def _watch(self, main_thread_id: int) -> None:
         seen_s = self._stamp_s

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import struct
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -33,6 +34,7 @@ MAX_REPLY_BYTES_IN_FLIGHT = 16 << 20
 _MAX_GATHER = 64  # parts in one sendmsg; the kernel's limit is 1024, beyond 64 the gain is gone
 _FIRST_GROWTH_BYTES = 64 * 1024
 _SIZE = struct.Struct(">i")
+_now_ns = time.perf_counter_ns
 
 
 class FrameHandler(Protocol):
@@ -56,13 +58,17 @@ class Slot:
     """The place of a reply that is not ready yet; later replies wait behind it.
 
     Invariant: the slices of `parts` are acquired.
+
+    Attributes:
+        read_ns: when the request was read; see `Connection.read_ns`.
     """
 
-    __slots__ = ("connection", "parts")
+    __slots__ = ("connection", "parts", "read_ns")
 
     def __init__(self, connection: "Connection", parts: list[Part] | None = None) -> None:
         self.connection = connection
         self.parts = parts
+        self.read_ns = connection.read_ns
 
     def complete(self, parts: list[Part]) -> None:
         """Give the reply; nobody gets it if the connection closed meanwhile."""
@@ -82,12 +88,17 @@ class Connection:
         principal: who is at the other end; ANONYMOUS until authentication exists.
         peer: address for log lines.
         state: whatever the handler keeps for this connection.
+        read_ns: `time.perf_counter_ns` when the frames that are being handled were read.  Taken once a wake-up, so
+            that a request counts the time in which those before it were handled.
+        requests: frames handled so far.
+        software: name and version that the client gave of itself, or nothing yet.
     """
 
     __slots__ = (
         "_big", "_big_have", "_big_size", "_buffer", "_fd", "_handler", "_is_paused", "_is_reading_ahead",
         "_is_writing", "_loop", "_max_frame_bytes", "_muted", "_on_close", "_out", "_out_bytes", "_raw", "_slots",
-        "_sock", "_tail", "_was_read_in", "is_closed", "last_read_ms", "listener_name", "peer", "principal", "state",
+        "_sock", "_tail", "_was_read_in", "is_closed", "listener_name", "peer", "principal", "read_ns", "requests",
+        "software", "state",
     )  # fmt: skip
 
     def __init__(
@@ -123,7 +134,9 @@ class Connection:
         self._muted: asyncio.TimerHandle | None = None
         self._was_read_in = False
         self.is_closed = False
-        self.last_read_ms = 0
+        self.read_ns = 0
+        self.requests = 0
+        self.software = ("", "")
         self.listener_name = listener_name
         self.principal = "ANONYMOUS"
         self.peer = peer
@@ -203,6 +216,7 @@ class Connection:
             count = self._sock.recv_into(buffer[have:])
         else:
             count = self._sock.recv_into(buffer)
+        self.read_ns = _now_ns()
         if not count:
             self.close("peer closed" if not have else f"peer closed inside a frame, after {have} bytes of it")
             return
@@ -255,10 +269,12 @@ class Connection:
             return
         self._big_have = have + count
         if self._big_have == self._big_size:
+            self.read_ns = _now_ns()
             self._big = None
             self._handle(memoryview(big)[4:])
 
     def _handle(self, frame: memoryview) -> None:
+        self.requests += 1
         reply = self._handler.on_frame(self, frame)
         if reply is not None:
             _acquire(reply)

@@ -19,7 +19,13 @@ _ACCEPTS_PER_WAKE_UP = 64  # so that a storm of connections leaves room for the 
 
 
 class Listener:
-    """Accepts connections on one address and gives their frames to one handler."""
+    """Accepts connections on one address and gives their frames to one handler.
+
+    Attributes:
+        name: see `__init__`.
+        connections: open ones.
+        on_closed: called with each connection that has ended, if set.
+    """
 
     def __init__(
         self,
@@ -43,6 +49,7 @@ class Listener:
         """
         self.name = name
         self.connections: set[Connection] = set()
+        self.on_closed: Callable[[Connection], None] | None = None
         self._handler = handler
         self._max_frame_bytes = max_frame_bytes
         self._max_connections = max_connections
@@ -140,5 +147,7 @@ class Listener:
 
     def _closed(self, connection: Connection, reason: str) -> None:
         self.connections.discard(connection)
+        if self.on_closed is not None:
+            self.on_closed(connection)
         if reason not in ("peer closed", "broker stops", ""):
             self._on_event("connection_closed", connection.peer, reason)

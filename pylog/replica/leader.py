@@ -68,6 +68,7 @@ class Leader:
 
     Attributes:
         isr: as committed by the controller.
+        min_isr: how many replicas must be in sync for acks=all.
         partition_epoch: version of the state that `isr` stands in.
         leader_epoch: ours.
         pending: a change that was sent and not answered; one at a time.
@@ -78,8 +79,8 @@ class Leader:
     """
 
     __slots__ = (
-        "_broker_id", "_epoch_start", "_followers", "_lag_ms", "_min_isr", "_replicas", "_wanted_min_isr",
-        "cannot_write", "factor", "has_followers", "isr", "leader_epoch", "partition_epoch", "pending",
+        "_broker_id", "_epoch_start", "_followers", "_lag_ms", "_replicas", "_wanted_min_isr",
+        "cannot_write", "factor", "has_followers", "isr", "leader_epoch", "min_isr", "partition_epoch", "pending",
     )  # fmt: skip
 
     def __init__(
@@ -130,7 +131,7 @@ class Leader:
         """Take a new `min.insync.replicas`."""
         self._wanted_min_isr = min_isr
         # A topic with fewer replicas than the broker's default asks for would never show a record else.
-        self._min_isr = min(min_isr, self.factor)
+        self.min_isr = min(min_isr, self.factor)
 
     def follow(self, replicas: Iterable[int], factor: int, now_ms: int) -> None:
         """Take other replicas, since the partition is being moved; see `__init__` for the arguments.
@@ -223,7 +224,7 @@ class Leader:
 
     def high_watermark(self, current: Offset, log_end_offset: Offset) -> Offset:
         """Return the first offset some in-sync replica may still lack; it never moves back."""
-        if len(self.isr) < self._min_isr:
+        if len(self.isr) < self.min_isr:
             return current
         return max(current, self.common_end_offset(log_end_offset))
 
@@ -247,7 +248,7 @@ class Leader:
 
     def is_under_min_isr(self) -> bool:
         """Whether acks=all must be refused."""
-        return len(self.isr) < self._min_isr
+        return len(self.isr) < self.min_isr
 
     def is_in_touch(self, now_ms: int) -> bool:
         """Whether every other member of the ISR has fetched lately; one of them may lead by now otherwise."""

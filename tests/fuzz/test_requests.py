@@ -64,7 +64,7 @@ class LiveBroker:
         overrides = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "1"}
         config = standalone_config(directory, port=0, overrides=overrides)
         self._broker = Broker(config, LogDirectory.open(directory, broker_id=0), asyncio.Event())
-        self._broker._watchdog = Watchdog(3600)
+        self._broker._watchdog = Watchdog(3600, self._broker.metrics)
         await self._broker.start()
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float = HANG_S) -> T:

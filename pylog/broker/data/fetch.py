@@ -14,18 +14,21 @@ from pylog.broker.data.reading import NearReplicas, Reader
 from pylog.broker.data.sessions import FINAL_EPOCH, FetchSession, FetchSessions
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.data.waiting import WaitingFetch, WaitingFetches
+from pylog.broker.error_counts import ErrorCounts
+from pylog.broker.latency import Latency, now_ns
 from pylog.broker.quotas import Meter
 from pylog.errors import ApiError, ErrorCode
 from pylog.log.segment import FileSlice
 from pylog.metrics import Metrics
 from pylog.net.connection import Connection, Part
-from pylog.wire.api import RequestHeader
+from pylog.wire.api import ApiKey, RequestHeader
 from pylog.wire.fetch import Feeding, FetchRequest, FetchResult, encode_response, parse_request
 
 MAX_SESSION_ID = 2**31 - 1
 
 _CONSUMER = -1
 _DEBUGGING_CONSUMER = -2
+_FETCH = int(ApiKey.FETCH)
 # Looked up for every request: a member of an enum costs several times a name of the module.
 _NOT_FED, _NONE = Feeding.NO, ErrorCode.NONE
 
@@ -57,6 +60,8 @@ class FetchHandler:
         self.waiting = WaitingFetches(partitions, now_ms, self._look, tells_high_watermarks=near is not None)
         self._progress = Progress(partitions)
         self._now_ms = now_ms
+        self._latency = Latency(metrics)
+        self._errors = ErrorCounts(metrics)
         self._sessions = FetchSessions(lambda: 1 + secrets.randbelow(MAX_SESSION_ID))
         self._bytes = metrics.counter("pylog_fetch_bytes_total", "Bytes of record batches sent to consumers.")
         self._fetches = metrics.counter("pylog_fetch_requests_total", "Fetch requests answered.")
@@ -104,7 +109,9 @@ class FetchHandler:
             request.max_bytes = int(min(request.max_bytes, meter.fetch_max_bytes))
         reading = self.reader.read(request)
         if reading.found_bytes >= request.min_bytes or request.max_wait_ms <= 0 or reading.is_final:
-            return self._reply(version, header.correlation_id, request, reading.results, session, meter)
+            parts = self._reply(version, header.correlation_id, request, reading.results, session, meter)
+            self._latency.fetch.observe_ns(now_ns() - connection.read_ns)
+            return parts
         offsets = {(part.topic, part.partition): part.fetch_offset for part in request.partitions}
         slot = connection.open_slot()
         fetch = WaitingFetch(slot, version, header.correlation_id, request, session, meter, offsets)
@@ -121,11 +128,16 @@ class FetchHandler:
         if isinstance(session, Feed):
             if is_late:
                 session.sweep()
-            return self._answer_feed(fetch.version, fetch.correlation_id, request, session, is_late=is_late)
+            parts = self._answer_feed(fetch.version, fetch.correlation_id, request, session, is_late=is_late)
+            if parts is not None:
+                self._latency.follower_fetch.observe_ns(_beyond_wait_ns(fetch))
+            return parts
         reading = self.reader.read(request)
         if reading.found_bytes < request.min_bytes and not reading.is_final and not is_late:
             return None
-        return self._reply(fetch.version, fetch.correlation_id, request, reading.results, session, fetch.meter)
+        parts = self._reply(fetch.version, fetch.correlation_id, request, reading.results, session, fetch.meter)
+        self._latency.fetch.observe_ns(_beyond_wait_ns(fetch))
+        return parts
 
     def _feed(
         self, connection: Connection, version: int, correlation_id: int, request: FetchRequest
@@ -147,6 +159,8 @@ class FetchHandler:
         if parts is None:
             fetch = WaitingFetch(connection.open_slot(), version, correlation_id, request, feed, None, {})
             self.waiting.wait(fetch, request.max_wait_ms)
+        else:
+            self._latency.follower_fetch.observe_ns(now_ns() - connection.read_ns)
         return parts
 
     def _answer_feed(
@@ -191,6 +205,12 @@ class FetchHandler:
             results, session_id = session.news(results), session.session_id
         for result in results:
             self._bytes.value += result.records_bytes
+            if result.error is not _NONE:
+                self._errors.note(_FETCH, result.error)
         if meter is not None:
             throttle_ms = meter.fetched(sum(result.records_bytes for result in results))
         return encode_response(version, correlation_id, results, session_id=session_id, throttle_time_ms=throttle_ms)
+
+
+def _beyond_wait_ns(fetch: WaitingFetch) -> int:
+    return now_ns() - fetch.slot.read_ns - fetch.request.max_wait_ms * 1_000_000

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pylog.broker.clock import steady_ms
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Appended, Partitions
+from pylog.broker.error_counts import ErrorCounts
+from pylog.broker.latency import Latency, now_ns
 from pylog.broker.quotas import Meter
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
 from pylog.log.intake import take_in
@@ -17,7 +19,7 @@ from pylog.metrics import Metrics
 from pylog.model import INTERNAL_TOPICS, Key
 from pylog.net.connection import Connection, Part, Slot
 from pylog.wire import records
-from pylog.wire.api import RequestHeader
+from pylog.wire.api import ApiKey, RequestHeader
 from pylog.wire.compression import CODECS
 from pylog.wire.produce import ProduceResult, RefusedBatch, encode_reply, parse_request
 
@@ -28,6 +30,7 @@ _ZSTD_FROM_VERSION = 7
 _ZSTD = CODECS["zstd"]
 _LZ4 = CODECS["lz4"]
 _NONE = ErrorCode.NONE
+_PRODUCE = int(ApiKey.PRODUCE)
 
 
 class ProduceHandler:
@@ -46,6 +49,8 @@ class ProduceHandler:
         acknowledgements: Acknowledgements,
     ) -> None:
         """Make it; *now_ms* is the clock on the wall."""
+        self._latency = Latency(metrics)
+        self._errors = ErrorCounts(metrics)
         self._partitions = partitions
         self._acknowledgements = acknowledgements
         self._now_ms = now_ms
@@ -76,11 +81,14 @@ class ProduceHandler:
                 if result.error:
                     # The producer waits for no reply, so closing is the only way to tell it (trap 6).
                     raise ProtocolError(f"{result.topic}-{result.partition}: {result.error.name}: {result.message}")
+            self._latency.produce[0].observe_ns(now_ns() - connection.read_ns)
             return None
         if waits:
             self._answer_later(connection.open_slot(), header, request.timeout_ms, results, waits, throttle_ms)
             return None
-        return [encode_reply(version, header.correlation_id, results, throttle_ms)]
+        reply = encode_reply(version, header.correlation_id, results, throttle_ms)
+        self._latency.produce[request.acks].observe_ns(now_ns() - connection.read_ns)
+        return [reply]
 
     def _answer_later(
         self,
@@ -91,17 +99,24 @@ class ProduceHandler:
         waits: Mapping[Key, Appended],
         throttle_ms: int,
     ) -> None:
+        appended_ns = now_ns()
+
         def done(errors: Mapping[Key, ErrorCode]) -> None:
             for result in results:
                 error = errors.get((result.topic, result.partition), ErrorCode.NONE)
                 if result.error is ErrorCode.NONE and error is not ErrorCode.NONE:
                     result.error, result.base_offset = error, -1
+                    self._errors.note(_PRODUCE, error)
             slot.complete([encode_reply(header.api_version, header.correlation_id, results, throttle_ms)])
+            answered_ns = now_ns()
+            self._latency.replicas.observe_ns(answered_ns - appended_ns)
+            self._latency.produce[-1].observe_ns(answered_ns - slot.read_ns)
 
         self._acknowledgements.wait(waits, timeout_ms, done)
 
     def _refuse(self, topic: str, partition: int, error: ApiError | StorageError) -> ProduceResult:
         self._refused.value += 1
+        self._errors.note(_PRODUCE, error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR)
         if isinstance(error, StorageError):
             _logger.error("append failed partition=%s-%d reason=%s", topic, partition, error)
             return ProduceResult(topic, partition, ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))

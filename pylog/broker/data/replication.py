@@ -112,11 +112,6 @@ class Replication:
         self._bytes = metrics.counter("pylog_replica_bytes_total", "Bytes of record batches fetched from leaders.")
         self._truncations = metrics.counter("pylog_replica_truncations_total", "Times a follower cut its log.")
         self._isr_changes = metrics.counter("pylog_isr_changes_total", "Changes of in-sync replicas that were made.")
-        metrics.gauge(
-            "pylog_partitions_under_replicated",
-            "Partitions led here with fewer in-sync replicas than replicas.",
-            read=lambda: sum(_is_under_replicated(partition) for partition in partitions),
-        )
 
     def start(self) -> None:
         """Begin to watch the in-sync replicas."""
@@ -602,7 +597,3 @@ def _begins_unwritten(partition: Partition) -> bool:
     """Whether a start after a power cut may show records that were deleted."""
     log = partition.log
     return log is not None and log.start_on_disk < log.log_start_offset
-
-
-def _is_under_replicated(partition: Partition) -> bool:
-    return partition.leading is not None and len(partition.leading.isr) < partition.leading.factor

@@ -101,6 +101,20 @@ def answer_api_versions(
     return encode_response(table_response(served), header.correlation_id, version)
 
 
+def client_software(header: RequestHeader, body: memoryview) -> tuple[str, str]:
+    """Return name and version that the client gave of itself; empty where it did not, or not well.
+
+    Args:
+        header: of an ApiVersions request.
+        body: what follows the header; `answer_api_versions` has read it without an error.
+    """
+    own = SERVED[ApiKey.API_VERSIONS]
+    if not own.flexible_from <= header.api_version <= own.max_advertised:
+        return "", ""
+    request = ApiVersionsRequest.decode(header.api_version, body)
+    return (request.client_software_name, request.client_software_version) if request.is_well_formed() else ("", "")
+
+
 def table_response(served: Mapping[ApiKey, ApiVersionRange] = SERVED) -> ApiVersionsResponse:
     """Return *served* as clients are told it."""
     return ApiVersionsResponse(

@@ -108,11 +108,13 @@ class Wire:
 
 
 class _Connection:
+    read_ns = 0
+
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     def open_slot(self) -> Any:
-        return SimpleNamespace(connection=self, complete=lambda parts: setattr(self._wire, "answer", parts))
+        return SimpleNamespace(connection=self, read_ns=0, complete=lambda parts: setattr(self._wire, "answer", parts))
 
 
 def test_one_record_among_many_partitions_makes_nobody_look_at_the_others(tmp_path: Path) -> None:

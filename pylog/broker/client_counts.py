@@ -1,0 +1,92 @@
+"""Who uses a broker: its connections by the client's software, its requests by listener and principal.
+
+Each connection counts its own requests.  They are summed at scrape time, and what closed connections had counted is
+kept by principal, so that the hot path pays one addition.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from pylog.metrics import OTHER, Metrics, keep_largest
+from pylog.net.connection import Connection
+from pylog.net.listener import Listener
+
+MAX_SOFTWARE = 50
+"""Pairs of a client's name and version that are told apart; the connections of the rest are one number."""
+
+MAX_PRINCIPALS = 100
+"""Principals of a listener that are told apart.  The first ones are kept, since a counter must not change its label."""
+
+MAX_LABEL_CHARS = 64
+"""Longest label that a client's own words make; the rest is cut off."""
+
+_Row = tuple[str, str]
+
+
+class ClientCounts:
+    """Sums up the connections of all listeners."""
+
+    def __init__(self, listeners: Iterable[Listener]) -> None:
+        self._listeners = list(listeners)
+        self._closed: Counter[_Row] = Counter()
+        self._last_ns: dict[_Row, int] = {}
+        self._known: set[_Row] = set()
+        for listener in self._listeners:
+            listener.on_closed = self._note_closed
+
+    def show(self, metrics: Metrics) -> None:
+        """Show the tables in *metrics*."""
+        metrics.table(
+            "pylog_client_connections",
+            "gauge",
+            "Open connections of clients by the software that they name; the commonest are told apart.",
+            ("software", "version"),
+            self._software,
+        )
+        columns = ("listener", "principal")
+        help = "Requests by listener and who sent them."
+        metrics.table("pylog_principal_requests_total", "counter", help, columns, self._requests)
+        help = "When the last request came in, since the Unix epoch, by listener and who sent it."
+        metrics.table("pylog_principal_last_request_timestamp_seconds", "gauge", help, columns, self._last_requests)
+
+    def _software(self) -> Mapping[_Row, float]:
+        found: dict[_Row, float] = {}
+        for listener in self._listeners:
+            for connection in listener.connections:
+                name, version = connection.software
+                if name:
+                    row = name[:MAX_LABEL_CHARS], version[:MAX_LABEL_CHARS]
+                    found[row] = found.get(row, 0) + 1
+        return keep_largest(found, MAX_SOFTWARE)
+
+    def _requests(self) -> Mapping[_Row, float]:
+        found = Counter(self._closed)
+        for listener in self._listeners:
+            for connection in listener.connections:
+                found[self._row(connection)] += connection.requests
+        return found
+
+    def _last_requests(self) -> Mapping[_Row, float]:
+        found: dict[_Row, float] = dict(self._last_ns)
+        for listener in self._listeners:
+            for connection in listener.connections:
+                if connection.requests:
+                    row = self._row(connection)
+                    found[row] = max(found.get(row, 0), connection.read_ns)
+        since_epoch_ns = time.time_ns() - time.perf_counter_ns()
+        return {row: (since_epoch_ns + read_ns) / 1e9 for row, read_ns in found.items()}
+
+    def _note_closed(self, connection: Connection) -> None:
+        if connection.requests:
+            row = self._row(connection)
+            self._closed[row] += connection.requests
+            self._last_ns[row] = max(self._last_ns.get(row, 0), connection.read_ns)
+
+    def _row(self, connection: Connection) -> _Row:
+        row = connection.listener_name, connection.principal[:MAX_LABEL_CHARS]
+        if row not in self._known:
+            if len(self._known) >= MAX_PRINCIPALS:
+                return connection.listener_name, OTHER
+            self._known.add(row)
+        return row

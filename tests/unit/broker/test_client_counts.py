@@ -1,0 +1,86 @@
+from types import SimpleNamespace
+from typing import Any
+
+from pylog.broker.client_counts import MAX_LABEL_CHARS, MAX_PRINCIPALS, MAX_SOFTWARE, ClientCounts
+from pylog.metrics import Metrics
+
+
+def _listener(name: str = "client") -> Any:
+    return SimpleNamespace(name=name, connections=set(), on_closed=None)
+
+
+class _Connection(SimpleNamespace):
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def _connect(
+    listener: Any, *, principal: str = "User:a", software: tuple[str, str] = ("", ""), requests: int = 1
+) -> Any:
+    connection = _Connection(
+        listener_name=listener.name, principal=principal, software=software, requests=requests, read_ns=1
+    )
+    listener.connections.add(connection)
+    return connection
+
+
+def _shown(*listeners: Any) -> Metrics:
+    metrics = Metrics()
+    ClientCounts(listeners).show(metrics)
+    return metrics
+
+
+def test_connections_are_counted_by_the_software_that_they_name() -> None:
+    listener = _listener()
+    metrics = _shown(listener)
+    _connect(listener, software=("librdkafka", "2.3.0"))
+    _connect(listener, software=("librdkafka", "2.3.0"))
+    _connect(listener)
+    assert 'pylog_client_connections{software="librdkafka",version="2.3.0"} 2' in metrics.render()
+
+
+def test_names_that_change_at_each_connection_do_not_grow_the_page() -> None:
+    listener = _listener()
+    metrics = _shown(listener)
+    for number in range(MAX_SOFTWARE * 10):
+        _connect(listener, software=(f"{number:04}-" + "x" * 100, "1"))
+    lines = [line for line in metrics.render().splitlines() if line.startswith("pylog_client_connections{")]
+    assert len(lines) == MAX_SOFTWARE + 1
+    assert all(len(line.split('"')[1]) <= MAX_LABEL_CHARS for line in lines)
+    assert f'software="other",version="other"}} {MAX_SOFTWARE * 9}' in lines[-1]
+
+
+def test_requests_of_closed_connections_stay_counted() -> None:
+    listener = _listener()
+    metrics = _shown(listener)
+    connection = _connect(listener, requests=5)
+    _connect(listener, requests=2)
+    listener.connections.discard(connection)
+    listener.on_closed(connection)
+    assert 'pylog_principal_requests_total{listener="client",principal="User:a"} 7' in metrics.render()
+
+
+def test_when_a_principal_was_last_here_is_kept() -> None:
+    listener = _listener()
+    metrics = _shown(listener)
+    connection = _connect(listener, principal="ANONYMOUS")
+    listener.connections.discard(connection)
+    listener.on_closed(connection)
+    name = 'pylog_principal_last_request_timestamp_seconds{listener="client",principal="ANONYMOUS"}'
+    assert name in metrics.render()
+
+
+def test_who_never_asked_anything_was_never_here() -> None:
+    listener = _listener()
+    metrics = _shown(listener)
+    _connect(listener, requests=0)
+    assert "timestamp_seconds{" not in metrics.render()
+
+
+def test_principals_beyond_the_limit_are_one() -> None:
+    listener = _listener()
+    metrics = _shown(listener)
+    for number in range(MAX_PRINCIPALS + 5):
+        _connect(listener, principal=f"User:{number}", requests=1)
+    lines = [line for line in metrics.render().splitlines() if line.startswith("pylog_principal_requests_total{")]
+    assert len(lines) == MAX_PRINCIPALS + 1
+    assert 'pylog_principal_requests_total{listener="client",principal="other"} 5' in lines

@@ -1,0 +1,61 @@
+"""The dashboards: Prometheus takes every expression, and every panel has a place, a title and a unit of its own."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local.docs.alerts import FILES
+
+DASHBOARDS = sorted((FILES / "dashboards").glob("*.json"))
+COLUMNS = 24  # of Grafana's grid
+
+
+def _panels(path: Path) -> list[dict[str, Any]]:
+    return list(json.loads(path.read_text())["panels"])
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_prometheus_takes_every_expression(path: Path, tmp_path: Path) -> None:
+    expressions = [target["expr"] for panel in _panels(path) for target in panel["targets"]]
+    assert expressions
+    recorded = [
+        {"record": f"panel:{number}", "expr": expression.replace("$datacenter", ".*")}
+        for number, expression in enumerate(expressions)
+    ]
+    rules = tmp_path / "rules.yml"
+    rules.write_text(yaml.safe_dump({"groups": [{"name": path.stem, "rules": recorded}]}))
+    done = subprocess.run(["promtool", "check", "rules", rules], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(expressions)} rules found" in done.stdout
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_no_panel_lies_on_another_and_each_says_what_it_is(path: Path) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in _panels(path):
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        assert place["x"] + place["w"] <= COLUMNS, panel["title"]
+        assert panel["title"]
+        if panel["type"] != "row":
+            assert panel["description"], panel["title"]
+            assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_only_declared_variables_are_used(path: Path) -> None:
+    dashboard = json.loads(path.read_text())
+    declared = {variable["name"] for variable in dashboard["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(dashboard["panels"])))
+    assert used <= declared

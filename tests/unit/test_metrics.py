@@ -1,0 +1,77 @@
+import pytest
+
+from pylog.metrics import OTHER, Metrics, keep_largest, render
+
+
+def _lines(metrics: Metrics) -> list[str]:
+    return [line for line in metrics.render().splitlines() if not line.startswith("#")]
+
+
+def test_a_histogram_counts_up_to_each_bound_and_shows_seconds() -> None:
+    metrics = Metrics()
+    histogram = metrics.histogram("pylog_example_seconds", "Example.", api="produce")
+    for duration_ns in (1, 2**16 - 1, 2**16, 3_000_000, 2**40):
+        histogram.observe_ns(duration_ns)
+    shown = dict(line.rsplit(" ", 1) for line in _lines(metrics))
+    assert shown['pylog_example_seconds_bucket{api="produce",le="6.5536e-05"}'] == "2"
+    assert shown['pylog_example_seconds_bucket{api="produce",le="0.000131072"}'] == "3"
+    assert shown['pylog_example_seconds_bucket{api="produce",le="0.002097152"}'] == "3"
+    assert shown['pylog_example_seconds_bucket{api="produce",le="0.004194304"}'] == "4"
+    assert shown['pylog_example_seconds_bucket{api="produce",le="8.58993459"}'] == "4"
+    assert shown['pylog_example_seconds_bucket{api="produce",le="+Inf"}'] == "5"
+    assert shown['pylog_example_seconds_count{api="produce"}'] == "5"
+    assert float(shown['pylog_example_seconds_sum{api="produce"}']) == pytest.approx(2**40 / 1e9 + 0.003131072)
+
+
+def test_a_clock_that_went_back_counts_as_no_time() -> None:
+    metrics = Metrics()
+    histogram = metrics.histogram("pylog_example_seconds", "Example.")
+    histogram.observe_ns(-5)
+    assert "pylog_example_seconds_sum 0" in _lines(metrics)
+    assert "pylog_example_seconds_count 1" in _lines(metrics)
+
+
+def test_a_table_is_asked_at_every_scrape_and_its_rows_come_and_go() -> None:
+    metrics = Metrics()
+    rows = {("a",): 1.0, ('odd "name"\n',): 2.0}
+    metrics.table("pylog_example", "gauge", "Example.", ("topic",), lambda: rows)
+    assert _lines(metrics) == ['pylog_example{topic="a"} 1', 'pylog_example{topic="odd \\"name\\"\\n"} 2']
+    del rows["a",]
+    assert len(_lines(metrics)) == 1
+
+
+def test_tables_that_share_a_pass_are_counted_once_a_sample() -> None:
+    metrics = Metrics()
+    passes: list[int] = []
+    metrics.before_sample(lambda: passes.append(1))
+    metrics.table("pylog_one", "gauge", "One.", (), lambda: {(): len(passes)})
+    metrics.table("pylog_two", "gauge", "Two.", (), lambda: {(): len(passes)})
+    assert _lines(metrics) == ["pylog_one 1", "pylog_two 1"]
+
+
+def test_what_was_sampled_does_not_change_before_it_is_rendered() -> None:
+    metrics = Metrics()
+    counter, histogram = metrics.counter("pylog_a_total", "A."), metrics.histogram("pylog_b_seconds", "B.")
+    samples = metrics.sample()
+    counter.add()
+    histogram.observe_ns(1)
+    text = render(samples)
+    assert "pylog_a_total 0" in text
+    assert "pylog_b_seconds_count 0" in text
+
+
+def test_only_the_largest_rows_are_told_apart() -> None:
+    table = {(f"client-{number}", "1"): float(number) for number in range(1000)}
+    kept = keep_largest(table, 3)
+    assert kept == {
+        ("client-999", "1"): 999,
+        ("client-998", "1"): 998,
+        ("client-997", "1"): 997,
+        (OTHER, OTHER): sum(range(997)),
+    }
+    assert keep_largest({("x", "1"): 5.0}, 3) == {("x", "1"): 5.0}
+
+
+def test_a_client_that_calls_itself_other_is_counted_with_the_rest() -> None:
+    table = {(OTHER, OTHER): 9.0, ("a", "1"): 2.0, ("b", "1"): 1.0}
+    assert keep_largest(table, 2) == {(OTHER, OTHER): 10.0, ("a", "1"): 2.0}
