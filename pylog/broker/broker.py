@@ -78,6 +78,7 @@ class Broker:
             on_failure=self._failed,
         )
         partitions.registered_epoch = lambda: membership.broker_epoch
+        partitions.has_session = lambda: membership.has_session
 
         self._data = data = DataPath(
             broker_id,

@@ -224,10 +224,14 @@ class Controller:
             missing = [member for member in state.isr if member not in known]
             if known and (is_over or not missing):
                 after = elect_doubtful(state, known)
-                _logger.error(
-                    "possible loss after unclean stops partition=%s-%d leader=%d ends=%s unheard=%s",
-                    *(topic.name, number, after.leader, known, missing),
-                )
+                found = (topic.name, number, after.leader, known, missing)
+                if not missing and all(self.brokers[member].has_memory for member in state.isr):
+                    _logger.info(
+                        "elected after kills, nothing lost partition=%s-%d leader=%d ends=%s unheard=%s", *found
+                    )
+                else:
+                    message = "possible loss after unclean stops partition=%s-%d leader=%d ends=%s unheard=%s"
+                    _logger.error(message, *found)
                 changes.append(StateChange(topic.name, number, after))
         return changes
 

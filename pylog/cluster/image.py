@@ -28,6 +28,8 @@ class BrokerInfo:
         internal: where brokers reach it.
         is_clean: its last stop was clean, or a controller has settled what an unclean one may have lost.
         max_level: newest formats that its release reads.
+        has_memory: its process was killed, but its host runs on, and so its page cache has all that was written; only
+            the controller knows this.
     """
 
     broker_id: int
@@ -37,6 +39,7 @@ class BrokerInfo:
     internal: NodeAddress
     is_clean: bool = True
     max_level: int = FIRST_LEVEL
+    has_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,7 @@ def deleted_topic_path(topic_id: uuid.UUID) -> str:
 
 # Beside Kafka's fields; its tools ignore names that they do not know.
 _UNCLEAN = "pylog_unclean"
+_SAME_BOOT = "pylog_same_boot"
 _LEAVING = "pylog_leaving_replicas"
 _FORMATS = "pylog.formats"  # a feature of a broker, in Kafka's form; the versions are levels
 
@@ -157,6 +158,7 @@ class BrokerRegistration:
         rack: where it stands, if told.
         cluster_id: the cluster that its data belongs to, None for an empty data directory.
         is_clean: its last stop was clean; False says that its logs may have lost their ends.
+        has_memory: its host has not been started anew since the process before this one.
     """
 
     broker_id: int
@@ -165,6 +167,7 @@ class BrokerRegistration:
     rack: str | None = None
     cluster_id: str | None = None
     is_clean: bool = True
+    has_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,8 @@ def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
         document["rack"] = broker.rack
     if not broker.is_clean:
         document[_UNCLEAN] = True
+        if broker.has_memory:
+            document[_SAME_BOOT] = True
     return _json(
         document
         | {
@@ -227,13 +232,14 @@ def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerInfo:
     client = endpoints.get(CLIENT_LISTENER) or NodeAddress(broker_id, document["host"], document["port"])
     internal = endpoints.get(INTERNAL_LISTENER, client)
     max_level = document.get("features", {}).get(_FORMATS, {}).get("max_version", FIRST_LEVEL)
-    return BrokerInfo(broker_id, czxid, document.get("rack"), client, internal, _UNCLEAN not in document, max_level)
+    is_clean, has_memory = _UNCLEAN not in document, _SAME_BOOT in document
+    return BrokerInfo(broker_id, czxid, document.get("rack"), client, internal, is_clean, max_level, has_memory)
 
 
 @_decoder
 def without_doubt(data: bytes) -> bytes:
     """Return a broker's node once a controller has settled what its unclean stop may have cost."""
-    return _json({name: value for name, value in json.loads(data).items() if name != _UNCLEAN})
+    return _json({name: value for name, value in json.loads(data).items() if name not in (_UNCLEAN, _SAME_BOOT)})
 
 
 def _endpoint(listener: str, address: NodeAddress) -> str:

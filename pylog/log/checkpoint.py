@@ -26,10 +26,20 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+BOOT_ID = ".pylog_boot_id"
+"""Which start of the host the last process ran under; gone once the disk has failed."""
 RETENTION = "retention.json"
 """What retention goes by while the broker is down; see `pylog.log.offline`."""
 
 _VERSION = "0"
+
+
+def boot_id() -> str:
+    """Return what the kernel calls this start of the host, "" if it does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def sync_path(path: Path) -> None:

@@ -1,7 +1,7 @@
 """One data directory: the logs of one broker on one disk, and the files that speak for all of them.
 
 data_dir => .lock meta.properties retention.json recovery-point-offset-checkpoint replication-offset-checkpoint
-            log-start-offset-checkpoint cleaner-offset-checkpoint [.kafka_cleanshutdown] partition*
+            log-start-offset-checkpoint cleaner-offset-checkpoint [.kafka_cleanshutdown] [.pylog_boot_id] partition*
 partition => <topic>-<partition>/  |  <topic>-<partition>.<32 hex digits>-{delete,stray}/
 
 Absence never deletes (rule 2): a directory is removed only by `delete`, and only if its topic id is the one named.
@@ -57,6 +57,8 @@ class LogDirectory:
         logs: every open log.
         jobs: work of all logs that waits for the disk; run each in a thread, then finish it where the logs live.
         was_clean: the last stop was clean, so that logs open without being checked.
+        is_same_boot: the host has run on since the process before this one, which met no fault of the disk: the page
+            cache has all that it wrote.
         is_settled: nobody waits to hear what an unclean stop has cost; until then no stop is clean.
         loaded_count: partitions found at the start that have been opened or set aside since.
         total_count: partitions found at the start.
@@ -68,6 +70,7 @@ class LogDirectory:
         self.broker_id = broker_id
         self.cluster_id = cluster_id
         self.was_clean = was_clean
+        self.is_same_boot = self._take_boot_id()
         self.is_settled = True
         self.logs: dict[TopicPartition, Log] = {}
         self.jobs: deque[Job] = deque()
@@ -401,6 +404,33 @@ class LogDirectory:
             raise StorageError(f"{old}: {error.strerror}") from error
         self.jobs.append(_SyncPathsJob([self.path]))
         return new
+
+    def _take_boot_id(self) -> bool:
+        """Return whether the process before this one ran under the same start of the host."""
+        file = self.path / checkpoint.BOOT_ID
+        try:
+            before = file.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            before = ""
+        is_same_boot = before != "" and before == checkpoint.boot_id()
+        if self.was_clean or is_same_boot:
+            self._write_boot_id()
+        else:
+            # Not before it is settled: killed in between, this process would hide what the host has lost.
+            file.unlink(missing_ok=True)
+        return is_same_boot
+
+    def settle(self) -> None:
+        """Take note that a controller has compared the logs: from now on a stop may be clean.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        self.is_settled = True
+        self._write_boot_id()
+
+    def _write_boot_id(self) -> None:
+        checkpoint.write_atomically(self.path / checkpoint.BOOT_ID, checkpoint.boot_id() + "\n", durable=False)
 
     def _write_metadata(self, path: Path, topic_id: uuid.UUID) -> None:
         encoded = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()

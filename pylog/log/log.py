@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, StorageError
 from pylog.log.batch_file import NO_DESCRIPTORS, OutOfDescriptors
-from pylog.log.checkpoint import PARTITION_METADATA
+from pylog.log.checkpoint import BOOT_ID, PARTITION_METADATA
 from pylog.log.config import LogConfig
 from pylog.log.intake import treat_time
 from pylog.log.jobs import Job, SyncJob, UnlinkJob
@@ -400,6 +400,9 @@ class Log:
     def go_offline(self, message: str) -> StorageError:
         """Refuse everything from now on; return the error to raise."""
         self.offline = StorageError(message)
+        with contextlib.suppress(OSError):
+            # The kernel may have dropped what it could not write: the next process must not trust the page cache.
+            (self.directory.parent / BOOT_ID).unlink(missing_ok=True)
         return self.offline
 
     # Reading

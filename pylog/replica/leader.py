@@ -18,12 +18,28 @@ UNKNOWN: Offset = -1
 TOUCH_MS = 2_000
 """A follower fetches every half second, so one that is silent for so long has another leader, or is in trouble."""
 
+NEVER_MS = -(2**62)
+"""Time of what has not happened."""
+
 
 @dataclass(slots=True)
 class Alive:
-    """When a follower asked for anything on a connection, for all the partitions that it has named there."""
+    """What a follower's requests on one connection say of all the partitions that it has named there.
+
+    Attributes:
+        fetched_ms: when the last one came.
+        answered_ms: when we answered last.
+        touched_ms: at that time or later the follower asked us.  A request may lie in the socket while this process is
+            stopped; that it was sent after our previous answer is certain.
+    """
 
     fetched_ms: int = 0
+    answered_ms: int = NEVER_MS
+    touched_ms: int = NEVER_MS
+
+    def heard(self, now_ms: int) -> None:
+        """Take note of a request."""
+        self.fetched_ms, self.touched_ms = now_ms, self.answered_ms
 
 
 @dataclass(slots=True)
@@ -36,6 +52,7 @@ class Progress:
         log_end_offset: it has everything below; known only from a fetch in this leader epoch.
         broker_epoch: of the process that fetched; an ISR change names it, so that a bounced one is refused.
         caught_up_ms: when it last had everything that the leader had.
+        touched_ms: at that time or later it fetched, if it names no connection; see `Alive`.
         high_watermark_told: as our last answer to it said; kept only where consumers read from followers.
         log_start_offset: its log begins there, also after a power cut; known only from a fetch in this leader epoch.
     """
@@ -44,6 +61,7 @@ class Progress:
     log_end_offset: Offset = UNKNOWN
     broker_epoch: int = -1
     fetched_ms: int = 0
+    touched_ms: int = NEVER_MS
     end_offset_at_fetch: Offset = 0
     high_watermark_told: Offset = UNKNOWN
     log_start_offset: Offset = UNKNOWN
@@ -53,6 +71,11 @@ class Progress:
     def last_fetch_ms(self) -> int:
         """When it asked for this partition last, by name or not."""
         return self.fetched_ms if self.alive is None else max(self.fetched_ms, self.alive.fetched_ms)
+
+    @property
+    def last_touch_ms(self) -> int:
+        """At that time or later it asked for this partition, by name or not."""
+        return self.touched_ms if self.alive is None else self.alive.touched_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +212,8 @@ class Leader:
         elif fetch_offset >= follower.end_offset_at_fetch:
             # It has now what was there at its previous fetch, so it had caught up then.
             follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
+        # This fetch was sent after our answer to the one before, and so after that one had come.
+        follower.touched_ms = NEVER_MS if follower.log_end_offset == UNKNOWN else follower.fetched_ms
         follower.broker_epoch = broker_epoch
         follower.log_end_offset = fetch_offset
         follower.end_offset_at_fetch = log_end_offset
@@ -220,6 +245,7 @@ class Leader:
             if had_everything:
                 self.fell_behind(broker_id)
             follower.fetched_ms = follower.last_fetch_ms
+            follower.touched_ms = NEVER_MS  # it may follow somebody else by now
             follower.alive = None
 
     def high_watermark(self, current: Offset, log_end_offset: Offset) -> Offset:
@@ -250,10 +276,25 @@ class Leader:
         """Whether acks=all must be refused."""
         return len(self.isr) < self.min_isr
 
-    def is_in_touch(self, now_ms: int) -> bool:
-        """Whether every other member of the ISR has fetched lately; one of them may lead by now otherwise."""
-        others = [self._followers[member] for member in self.isr if member != self._broker_id]
-        return all(now_ms - follower.last_fetch_ms <= TOUCH_MS for follower in others)
+    def is_in_touch(self, now_ms: int, *, has_session: bool) -> bool:
+        """Whether nobody else can have been made leader before the last `TOUCH_MS`.
+
+        A successor comes from the ISR, and follows us no more: so every other member has to have fetched lately.  An
+        only member has no successor but by an unclean election, which comes after the end of its session.
+
+        Args:
+            now_ms: the time.
+            has_session: our session with the store has not ended.
+        """
+        others = self._maximal_isr() - {self._broker_id}
+        if not others:
+            return has_session
+        return all(now_ms - self._followers[member].last_touch_ms <= TOUCH_MS for member in others)
+
+    @property
+    def is_only_member(self) -> bool:
+        """Whether nobody else is in sync, or may be."""
+        return self._maximal_isr() <= {self._broker_id}
 
     def wanted_change(self, high_watermark: Offset, log_end_offset: Offset, now_ms: int) -> IsrChange | None:
         """Return the change to ask for, or None; the caller sends it after `sent`."""

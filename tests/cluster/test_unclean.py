@@ -2,6 +2,7 @@
 
 import pytest
 
+from pylog.log.checkpoint import BOOT_ID
 from tests.cluster.conftest import Brokers, bootstrap, create, isrs, leaders, wait_for
 from tests.cluster.history import Load
 from tests.cluster.test_replication import all_in_sync, check
@@ -18,6 +19,7 @@ def all_run(brokers: Brokers) -> None:
 
 def tear(brokers: Brokers, broker_id: int, topic: str) -> None:
     """Take the end of a log away, as a power cut does that the page cache did not survive."""
+    (brokers[broker_id].data_dir / BOOT_ID).unlink()
     [log] = (brokers[broker_id].data_dir / f"{topic}-0").glob("*.log")
     with log.open("r+b") as file:
         file.truncate(log.stat().st_size - TORN_BYTES)

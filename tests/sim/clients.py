@@ -62,6 +62,7 @@ _VERSIONS: Mapping[ApiKey, int] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
     ApiKey.DELETE_TOPICS: 3,
     ApiKey.DELETE_RECORDS: 1,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 3,
 }
 """The last ones without tagged fields, where there are any."""
 

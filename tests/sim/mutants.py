@@ -370,6 +370,21 @@ MUTANTS: Sequence[Mutant] = (
         "            log.log_start_offset,\n",
         story="trim-and-lose-power-everywhere",
     ),
+    # -- out of touch ------------------------------------------------------------------------------------------------
+    Mutant(
+        "send-clients-back-while-out-of-touch",
+        "broker/data/partitions.py",
+        "        if not self.is_in_touch(partition):\n",
+        "        if partition.leading is None:\n",
+        story="wake-as-a-deposed-leader",
+    ),
+    Mutant(
+        "tell-commits-while-out-of-touch",
+        "broker/groups/coordinator.py",
+        "if partition is None or not self._partitions.is_in_touch(partition):",
+        "if partition is None:",
+        story="wake-as-a-deposed-coordinator",
+    ),
     Mutant(
         "forget-the-epoch-of-an-emptied-log",
         "log/recovery.py",

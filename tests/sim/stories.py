@@ -16,7 +16,7 @@ from pylog.errors import ErrorCode
 from pylog.log import checkpoint
 from pylog.replica.leader import Leader
 from pylog.wire.records import Record, encode_batch, iter_batches
-from tests.sim import groups, trims
+from tests.sim import groups, touch, trims
 from tests.sim.clients import Client, Unanswered
 from tests.sim.cluster import Host
 from tests.sim.run import Result
@@ -323,6 +323,9 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         trims.trim_and_kill_the_leader,
         trims.trim_and_lose_power_everywhere,
         trims.trim_beside_a_follower_that_hears_nothing,
+        touch.wake_as_a_deposed_leader,
+        touch.wake_as_a_deposed_coordinator,
+        touch.do_without_zookeeper_for_long,
     )
 }
 

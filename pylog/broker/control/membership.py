@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pylog.broker.clock import steady_ms
 from pylog.broker.config import STORE, BrokerConfig
 from pylog.broker.control import elections, formats, producer_ids, reassignments, topics
 from pylog.broker.control.agent import ClusterAgent, ControllerInfo
@@ -20,10 +21,11 @@ from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import ClusterImage
 from pylog.cluster.topics import ClusterConfig
 from pylog.cluster.znodes import BrokerRegistration, consumer_ids_path, is_node_name
-from pylog.errors import ApiError, ErrorCode, PylogError
+from pylog.errors import ApiError, ErrorCode, PylogError, StorageError
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
+from pylog.replica.leader import TOUCH_MS
 from pylog.store.base import SessionState, Store, StoreError
 from pylog.wire.api import Message
 from pylog.wire.api.message import Request
@@ -108,6 +110,7 @@ class Membership:
         self._agent: ClusterAgent | None = None
         self._link: ControllerLink | None = None
         self._session: SessionState | None = None
+        self._suspended_ms = 0
         self._controller: ControllerInfo | None = None
         self._recovery = Tasks()
         metrics.gauge(
@@ -133,7 +136,8 @@ class Membership:
         config, directory = self._config, self._directory
         self._store = open_store(config)
         registration = BrokerRegistration(
-            config.broker_id, client, internal, config.rack, directory.cluster_id, directory.was_clean
+            *(config.broker_id, client, internal, config.rack),
+            *(directory.cluster_id, directory.was_clean, directory.is_same_boot),
         )
         settings = typed(ControllerConfig, config.settings)
         cluster_config = ClusterConfig(
@@ -232,7 +236,10 @@ class Membership:
             await images.wait_until(self._is_accepted, RECOVERY_REPORT_S)
         assert self._agent is not None
         self._agent.register_as_clean()
-        self._directory.is_settled = True
+        try:
+            self._directory.settle()
+        except StorageError as error:
+            _logger.warning("boot id not written reason=%s", error)  # the next kill counts like a power cut
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -250,6 +257,13 @@ class Membership:
     def is_registered(self) -> bool:
         """Whether this broker has its session with the store, and its registration stands there."""
         return self._session is SessionState.CONNECTED
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the session with the store has surely not ended: it outlives a loss of its connection for a while."""
+        if self._session is SessionState.SUSPENDED:
+            return steady_ms() - self._suspended_ms <= TOUCH_MS
+        return self.is_registered
 
     @property
     def is_controller(self) -> bool:
@@ -279,6 +293,7 @@ class Membership:
         if state is not self._session:
             _logger.info("session state=%s", state.value)
         self._session = state
+        self._suspended_ms = steady_ms()
         if state is SessionState.LOST:
             # Others lead by now, or will; what we lead next is what an image says that knows our next registration.
             self._on_leadership_lost(self._partitions.stop_leading())

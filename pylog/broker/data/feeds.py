@@ -91,13 +91,20 @@ class Feeds:
         """Return the feeds with this partition."""
         return self._under.get(key, ())
 
-    def apply(self, connection: Hashable, request: FetchRequest, now_ms: int) -> Feed:
+    def apply(self, connection: Hashable, request: FetchRequest, now_ms: int, proven_ms: int) -> Feed:
         """Take in what *request* says of its connection's feed, and return it.
+
+        Args:
+            connection: on which it came.
+            request: a follower's.
+            now_ms: the time.
+            proven_ms: when the follower was told on this connection that its proof is right.
 
         Raises:
             ApiError: FETCH_SESSION_ID_NOT_FOUND: it changes a feed that never began here.
         """
         if request.feeding is Feeding.BEGIN:
+            before = self._by_connection.get(connection)
             self.drop(connection)
             feed = self._by_connection[connection] = Feed(
                 session_id=1,
@@ -105,6 +112,7 @@ class Feeds:
                 swept_ms=now_ms,
                 replica_id=request.replica_id,
                 broker_epoch=request.broker_epoch,
+                alive=Alive(answered_ms=proven_ms if before is None else before.alive.answered_ms),
             )
         else:
             known = self._by_connection.get(connection)

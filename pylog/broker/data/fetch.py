@@ -75,6 +75,7 @@ class FetchHandler:
         frame: memoryview,
         follower: int = _CONSUMER,
         meter: Meter | None = None,
+        proven_ms: int | None = None,
     ) -> list[Part] | None:
         """Answer at once, or promise to.
 
@@ -84,6 +85,7 @@ class FetchHandler:
             frame: the request.
             follower: the broker at the other end, if one has proven to be.
             meter: counts what a consumer gets, if a quota governs it.
+            proven_ms: when that broker was told that its proof is right, now if None.
         """
         version = header.api_version
         request = parse_request(frame, version, header.body_offset)
@@ -96,7 +98,7 @@ class FetchHandler:
             ]
             return encode_response(version, header.correlation_id, refused)
         if request.feeding is not _NOT_FED:
-            return self._feed(connection, version, header.correlation_id, request)
+            return self._feed(connection, version, header.correlation_id, request, proven_ms)
         if request.replica_id >= 0:
             self._progress.note(request, self._now_ms())
         session = None
@@ -140,12 +142,12 @@ class FetchHandler:
         return parts
 
     def _feed(
-        self, connection: Connection, version: int, correlation_id: int, request: FetchRequest
+        self, connection: Connection, version: int, correlation_id: int, request: FetchRequest, proven_ms: int | None
     ) -> list[Part] | None:
         """Answer a follower whose list of partitions we keep; see `pylog.broker.data.feeds`."""
         now_ms = self._now_ms()
         try:
-            feed = self.waiting.feeds.apply(connection, request, now_ms)
+            feed = self.waiting.feeds.apply(connection, request, now_ms, now_ms if proven_ms is None else proven_ms)
         except ApiError as error:
             return encode_response(version, correlation_id, [], error=error.code)
         if request.broker_epoch != feed.broker_epoch:
@@ -201,6 +203,8 @@ class FetchHandler:
         if request.replica_id >= 0:
             self.reader.told(request.replica_id, results)
         session_id = throttle_ms = 0
+        if isinstance(session, Feed):
+            session.alive.answered_ms = self._now_ms()
         if session is not None:
             results, session_id = session.news(results), session.session_id
         for result in results:

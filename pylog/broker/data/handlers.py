@@ -212,6 +212,8 @@ def _epoch_end(partitions: Partitions, topic: str, wanted: OffsetForLeaderPartit
     try:
         partition, log = partitions.leader(topic, wanted.partition)
         check_leader_epoch(wanted.current_leader_epoch, partition.leader_epoch)
+        if wanted.leader_epoch > partition.leader_epoch:
+            partitions.check_in_touch(partition, f"leader epoch {wanted.leader_epoch} is not known here")
     except ApiError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
     epoch, end_offset = log.offset_for_leader_epoch(wanted.leader_epoch)

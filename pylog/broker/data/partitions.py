@@ -59,10 +59,6 @@ class Partition:
         """Whether this broker leads."""
         return self.leading is not None
 
-    def is_in_touch(self, now_ms: int) -> bool:
-        """Whether no other member of the ISR can have been made leader unnoticed; see `Leader.is_in_touch`."""
-        return self.leading is not None and self.leading.is_in_touch(now_ms)
-
     @property
     def is_offline(self) -> bool:
         """Whether the log cannot be used."""
@@ -169,6 +165,9 @@ class Partitions:
         self._is_clean = False  # what lies on disk has not been compared with an image yet
         self.registered_epoch: Callable[[], int] = lambda: -1
         """Epoch of this broker's registration, -1 without one; an image made before it says nothing of who leads."""
+        self.has_session: Callable[[], bool] = lambda: True
+        """Whether this broker's session with the store has surely not ended."""
+        self.now_ms: Callable[[], int] = steady_ms
         self.image = ClusterImage(-1, 0, "", NO_LEADER)
         self._inherited = self._inherit(self.image)
         self.on_unsynced: Callable[[Log], None] = lambda log: None
@@ -212,6 +211,21 @@ class Partitions:
         if self.image.partition(topic, partition) is None:
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist")
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is not on this broker")
+
+    def is_in_touch(self, partition: Partition) -> bool:
+        """Whether this broker leads *partition* and nobody else can lead it without its noticing."""
+        leading = partition.leading
+        return leading is not None and leading.is_in_touch(self.now_ms(), has_session=self.has_session())
+
+    def check_in_touch(self, partition: Partition, reason: str) -> None:
+        """Refuse to say what could send a client backwards, while another broker may lead and know better.
+
+        Raises:
+            ApiError: NOT_LEADER_OR_FOLLOWER; the client looks for the leader and asks again.
+        """
+        if not self.is_in_touch(partition):
+            message = f"{partition.key} may have another leader, since the replicas in sync are silent: {reason}"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def replica(self, topic: str, partition: int) -> tuple[Partition, Log]:
         """Return the partition and its log, whether this broker leads it or follows.

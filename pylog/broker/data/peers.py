@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import cast
 
+from pylog.broker.clock import steady_ms
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode, ProtocolError
@@ -41,6 +42,7 @@ class _Caller:
     broker_id: int = -1
     wanted_proof: bytes = b""
     is_proven: bool = False
+    proven_ms: int = 0
 
 
 Answerer = Callable[[InternalRequest], Awaitable[bytes]]
@@ -65,7 +67,9 @@ class PeerRequests:
         if frame[:2] == _FETCH_KEY:
             if not caller.is_proven:
                 raise ProtocolError("a fetch before the proof")
-            return self._fetch.handle(connection, parse_request_header(frame), frame, caller.broker_id)
+            return self._fetch.handle(
+                connection, parse_request_header(frame), frame, caller.broker_id, proven_ms=caller.proven_ms
+            )
         request = internal.parse_request(frame)
         if request.key is InternalKey.HELLO:
             return self._hello(caller, request)
@@ -102,7 +106,7 @@ class PeerRequests:
         if not caller.wanted_proof or not internal.is_same(request.body, caller.wanted_proof):
             raise ProtocolError("the caller does not know the cluster secret")
         caller.wanted_proof = b""  # one proof, one use
-        caller.is_proven = True
+        caller.is_proven, caller.proven_ms = True, steady_ms()
         return [internal.encode_response(request.correlation_id, ErrorCode.NONE)]
 
     async def _answer_later(self, slot: Slot, request: InternalRequest) -> None:

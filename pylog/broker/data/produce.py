@@ -7,7 +7,6 @@ receive buffer itself.  Records inside are not decoded.
 import logging
 from collections.abc import Callable, Mapping
 
-from pylog.broker.clock import steady_ms
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Appended, Partitions
 from pylog.broker.error_counts import ErrorCounts
@@ -162,7 +161,7 @@ class ProduceHandler:
         try:
             result, wait = self._partitions.append(partition, log, batch, header, self._now_ms(), acks)
         except ApiError as error:
-            if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not partition.is_in_touch(steady_ms()):
+            if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._partitions.is_in_touch(partition):
                 # A producer gives up at that error.  What we lack another leader may have, after a pause of ours.
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"not in touch with the replicas; {error}") from error
             raise

@@ -19,7 +19,7 @@ class Progress:
         if registered is not None and 0 <= request.broker_epoch < registered.epoch:
             return  # of a process that another one has replaced
         if alive is not None:
-            alive.fetched_ms = now_ms
+            alive.heard(now_ms)
         for part in request.partitions:
             partition = self._partitions.get(part.topic, part.partition)
             if partition is None or partition.leading is None or partition.log is None:

@@ -144,8 +144,8 @@ class Reader:
                     share = None
                 if result.diverging is not None or (share is not None and share.left <= 0):
                     return result
-            elif partition.leading is None:
-                check_known_offset(part.fetch_offset, log)
+            elif part.fetch_offset > log.log_end_offset:
+                self._check_known_offset(part.fetch_offset, partition, log)
             elif self.near is not None and request.rack_id:
                 result.preferred_read_replica = self.near.replica_for(request.rack_id, partition, part.fetch_offset)
                 if result.preferred_read_replica >= 0:
@@ -203,6 +203,17 @@ class Reader:
             _logger.warning("fetch refused reason=unknown topic id topic_id=%s", topic_id_text(topic_id))
         return ErrorCode.UNKNOWN_TOPIC_ID
 
+    def _check_known_offset(self, offset: int, partition: Partition, log: Log) -> None:
+        """Refuse an offset beyond the end of a log that may be behind; the client then asks the leader (trap 34).
+
+        Raises:
+            ApiError: OFFSET_NOT_AVAILABLE from a follower, NOT_LEADER_OR_FOLLOWER from a leader that is out of touch.
+        """
+        if partition.leading is None:
+            message = f"offset {offset} is beyond {log.log_end_offset}, where this follower's log ends for now"
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
+        self._partitions.check_in_touch(partition, f"offset {offset} is beyond the log end {log.log_end_offset}")
+
     def _check_topic_id(self, replica_id: int, part: FetchPartition, partition: Partition) -> None:
         """Refuse a reader that means another topic of this name.
 
@@ -251,17 +262,6 @@ class NearReplicas:
         )
         found = nearer_replica(rack, brokers[self._broker_id].rack, followers, fetch_offset)
         return -1 if found is None else found
-
-
-def check_known_offset(offset: int, log: Log) -> None:
-    """Refuse an offset that a follower's log may just not have yet; the consumer then asks the leader (trap 34).
-
-    Raises:
-        ApiError: OFFSET_NOT_AVAILABLE.
-    """
-    if offset > log.log_end_offset:
-        message = f"offset {offset} is beyond {log.log_end_offset}, where this follower's log ends for now"
-        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
 
 
 def check_leader_epoch(claimed: int, actual: int) -> None:

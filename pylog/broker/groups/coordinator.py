@@ -275,8 +275,17 @@ class GroupCoordinator:
         return metadata is not None and len(metadata.encode()) > self._max_metadata_bytes
 
     def offsets(self, group_id: str) -> Mapping[Key, CommittedOffset]:
-        """Return everything *group_id* has committed, by topic and partition."""
-        return self._shard_of(group_id).offsets.of(group_id)
+        """Return everything *group_id* has committed, by topic and partition.
+
+        Raises:
+            ApiError: NOT_COORDINATOR, also where another broker may be it by now and know of later commits.
+        """
+        shard = self._shard_of(group_id)
+        partition = self._partitions.get(group_records.TOPIC, self.topic.partition_of(group_id))
+        if partition is None or not self._partitions.is_in_touch(partition):
+            message = f"group {group_id} may have another coordinator, since the replicas in sync are silent"
+            raise ApiError(ErrorCode.NOT_COORDINATOR, message)
+        return shard.offsets.of(group_id)
 
     async def delete_offsets(self, group_id: str, keys: Iterable[Key]) -> ErrorCode:
         """Delete committed offsets."""

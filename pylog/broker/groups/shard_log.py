@@ -45,6 +45,9 @@ class ShardLog:
         batch = memoryview(bytearray(records.encode_batch(rows)))
         try:
             partition, log = self._partitions.leader(group_records.TOPIC, self._number)
+            if partition.leading is not None and partition.leading.is_only_member:
+                # Nobody's fetch would show that another broker coordinates by now.
+                self._partitions.check_in_touch(partition, "no session with the store")
             header = records.parse_header(batch)
             _, wait = self._partitions.append(partition, log, batch, header, self._wall_ms(), acks=-1)
         except (ApiError, StorageError) as error:

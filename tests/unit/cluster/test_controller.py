@@ -209,6 +209,18 @@ def test_rule_3_the_longest_log_leads_once_all_have_said_what_they_have() -> Non
     assert term.image().brokers[2].is_clean
 
 
+@pytest.mark.parametrize("has_memory", [(True, True), (True, False)])
+def test_possible_loss_is_said_only_of_hosts_that_may_have_lost_their_memory(
+    caplog: pytest.LogCaptureFixture, has_memory: tuple[bool, bool]
+) -> None:
+    live = {one: replace(unclean(one), has_memory=has_memory[one - 1]) for one in (1, 2)}
+    found = topic("t", led_by(NO_LEADER, (1, 2), (1, 2, 3)))
+    term = controller(snapshot(live, found))
+    for one in live:
+        term.plan_recovery(one, 1, {(found.topic_id, 0): (5, 10)}, now_ms=0)
+    assert ("possible loss" in caplog.text) is not all(has_memory)
+
+
 def test_rule_3_waiting_for_the_missing_ends() -> None:
     term, key = in_doubt(1)
     wait_ms = term.config.unclean_recovery_wait_ms

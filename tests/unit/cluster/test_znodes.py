@@ -40,6 +40,13 @@ def test_rule_3_an_unclean_stop_stands_in_the_registration_until_it_is_settled()
     assert znodes.decode_broker(1, settled, 7).is_clean
 
 
+def test_a_killed_process_says_that_its_host_runs_on_until_that_is_settled() -> None:
+    data = znodes.encode_broker(replace(REGISTRATION, is_clean=False, has_memory=True), now_ms=1)
+    assert znodes.decode_broker(1, data, 7).has_memory
+    assert not znodes.decode_broker(1, data, 7).is_clean, "to an older release it is as any unclean stop"
+    assert znodes.without_doubt(data) == znodes.encode_broker(REGISTRATION, now_ms=1)
+
+
 def test_a_broker_with_an_ipv6_address() -> None:
     broker = znodes.BrokerRegistration(1, NodeAddress(1, "::1", 9092), NodeAddress(1, "fe80::1", 9192))
     data = znodes.encode_broker(broker, 0)

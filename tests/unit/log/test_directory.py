@@ -436,3 +436,42 @@ def test_a_log_that_begins_earlier_than_before_hides_nothing_after_a_kill(
 
 def refuse_to_write(path: Path, offsets: object) -> None:
     raise StorageError(f"{path}: No space left on device")
+
+
+def test_a_killed_process_is_told_from_a_lost_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = opened(tmp_path)
+    assert not directory.is_same_boot, "a new directory"
+    directory.settle()
+    kill(directory)
+    directory = opened(tmp_path)
+    assert directory.is_same_boot
+    kill(directory)
+    monkeypatch.setattr(checkpoint, "boot_id", lambda: "another start of the host")
+    directory = opened(tmp_path)
+    assert not directory.is_same_boot
+    kill(directory)
+    directory = opened(tmp_path)
+    assert not directory.is_same_boot, "killed before anybody had settled what the host lost"
+    directory.settle()
+    kill(directory)
+    assert opened(tmp_path).is_same_boot
+
+
+def test_after_a_failed_sync_the_page_cache_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = opened(tmp_path)
+    directory.settle()
+    log = log_of(directory)
+    append(log)
+    job = log.begin_sync()
+    assert job is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        job.run()
+    with pytest.raises(StorageError):
+        job.finish()
+    kill(directory)
+    assert not opened(tmp_path).is_same_boot
+
+
+def fail(fd: int) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))

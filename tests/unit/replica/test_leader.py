@@ -58,7 +58,7 @@ def test_a_deposed_leader_told_its_successors_state_stands_still() -> None:
     one.fetched(2, 20, 8, 10, now_ms=1)
     one.answered((2, 4), 9)  # 4 came by a move of which no image has told us
     assert one.high_watermark(3, 10) == 3
-    assert not one.is_in_touch(TOUCH_MS + 1)
+    assert not one.is_in_touch(TOUCH_MS + 1, has_session=True)
     assert one.wanted_change(3, 10, LAG_MS + 2) is not None
 
 
@@ -149,11 +149,25 @@ def test_a_follower_that_fetches_no_more_does_not_join() -> None:
 def test_a_leader_whose_followers_are_silent_is_not_in_touch() -> None:
     """Found by the simulator: after a pause a deposed leader told producers that they had skipped a batch."""
     one = leader(isr=(1, 2))
-    assert not one.is_in_touch(TOUCH_MS + 1)
+    assert not one.is_in_touch(TOUCH_MS + 1, has_session=True)
     one.fetched(2, 20, 0, 10, now_ms=5_000)
-    assert one.is_in_touch(5_000 + TOUCH_MS)
-    assert not one.is_in_touch(5_001 + TOUCH_MS)
-    assert leader(isr=(1,)).is_in_touch(TOUCH_MS + 1)
+    assert not one.is_in_touch(5_000, has_session=True), "it may have lain in the socket for an hour"
+    one.fetched(2, 20, 0, 10, now_ms=5_500)
+    assert one.is_in_touch(5_000 + TOUCH_MS, has_session=False), "the second was sent after the first was answered"
+    assert not one.is_in_touch(5_001 + TOUCH_MS, has_session=True)
+
+
+def test_a_leader_alone_in_sync_is_in_touch_while_its_session_lasts() -> None:
+    one = leader(isr=(1,))
+    assert one.is_in_touch(TOUCH_MS + 1, has_session=True)
+    assert not one.is_in_touch(TOUCH_MS + 1, has_session=False)
+
+
+def test_whoever_may_have_joined_may_be_the_successor() -> None:
+    one = leader(isr=(1,))
+    one.fetched(2, 20, 10, 10, now_ms=0)
+    one.sent(IsrChange(((1, -1), (2, 20)), 7))
+    assert not one.is_in_touch(TOUCH_MS + 1, has_session=True), "the wish may be fulfilled, and 2 lead by now"
 
 
 def test_a_replica_that_comes_again_begins_anew() -> None:

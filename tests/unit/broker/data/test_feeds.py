@@ -12,7 +12,7 @@ from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.feeds import SWEEP_COUNT, SWEEP_MS
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.handlers import delete_records
-from pylog.broker.data.partitions import Moved, Partitions
+from pylog.broker.data.partitions import Moved, Partition, Partitions
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.maintenance import Maintenance
 from pylog.broker.settings import parse_broker_settings
@@ -262,9 +262,9 @@ def test_of_many_partitions_a_few_are_looked_at_and_all_count_as_fetched(tmp_pat
         for number in range(count):
             partition = wire.partitions.get("t", number)
             assert partition is not None
-            assert partition.is_in_touch(wire.now_ms)
+            assert is_in_touch(partition, wire.now_ms)
         assert partition is not None
-        assert not partition.is_in_touch(60_000)
+        assert not is_in_touch(partition, 60_000)
 
     asyncio.run(story())
 
@@ -300,12 +300,24 @@ def test_what_a_connection_named_is_no_news_once_it_is_gone(tmp_path: Path) -> N
         left, kept = wire.partitions.get("t", 1), wire.partitions.get("t", 0)
         assert left is not None
         assert kept is not None
-        assert kept.is_in_touch(4_000)
-        assert not left.is_in_touch(4_000)
+        assert not is_in_touch(kept, 4_000), "the fetch may have lain in the socket since the one before"
+        wire.handler.waiting.time_is_up()
+        wire.now_ms = 4_500
+        wire.handler.waiting.time_is_up()
+        wire.told()
+        wire.ask(Feeding.CHANGE, {})
+        assert is_in_touch(kept, 6_500), "it came after an answer at 4,500"
+        assert not is_in_touch(kept, 6_501)
+        assert not is_in_touch(left, 4_500)
         wire.handler.forget(wire.connection)
-        assert not kept.is_in_touch(7_000)
+        assert not is_in_touch(kept, 4_500), "whoever closes a connection may follow somebody else"
 
     asyncio.run(story())
+
+
+def is_in_touch(partition: Partition, now_ms: int) -> bool:
+    assert partition.leading is not None
+    return partition.leading.is_in_touch(now_ms, has_session=True)
 
 
 def test_a_new_registration_is_learned_of_all_partitions(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pylog.group.records import TOPIC, CommittedOffset, OffsetKey, decode_key, e
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
+from pylog.replica.leader import TOUCH_MS
 from pylog.wire import records
 
 ADDRESS = NodeAddress(1, "h1", 9092)
@@ -31,6 +32,8 @@ class Coordinating:
         settings = parse_broker_settings({})
         self.partitions = Partitions(LogDirectory.open(directory, broker_id=1), 1, settings)
         self.partitions.registered_epoch = lambda: EPOCHS[1]
+        self.now_ms = 0
+        self.partitions.now_ms = lambda: self.now_ms
         self.acknowledgements = Acknowledgements(lambda: 0)
         self.groups = GroupCoordinator(
             self.partitions,
@@ -89,7 +92,8 @@ class Coordinating:
 
     def fetched(self, broker_id: int, offset: int) -> None:
         assert self.partition.leading is not None
-        self.partition.leading.fetched(broker_id, EPOCHS[broker_id], offset, 1, now_ms=0)
+        for _ in range(2):  # only the second shows that the first had not lain in the socket for long
+            self.partition.leading.fetched(broker_id, EPOCHS[broker_id], offset, 1, now_ms=self.now_ms)
         self.partitions.advance(self.partition)
 
     def offset(self) -> int | ErrorCode:
@@ -303,5 +307,34 @@ def test_a_commit_that_replicas_still_lack_when_its_topic_is_made_again_is_not_s
         assert coordinating.offset() == -1
         coordinating.groups.expire(FORGET_REST_MS)
         assert records_of(coordinating)[-1] == (OffsetKey("g", *COMMITTED), True)
+
+    asyncio.run(story())
+
+
+def test_a_coordinator_whose_followers_are_silent_does_not_say_what_is_committed(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        await coordinating.lead(isr=(1, 2))
+        coordinating.fetched(2, 1)
+        assert coordinating.offset() == 5
+        coordinating.now_ms = TOUCH_MS + 1
+        assert coordinating.offset() is ErrorCode.NOT_COORDINATOR, "2 may lead by now, and know of later commits"
+        coordinating.fetched(2, 1)
+        assert coordinating.offset() == 5
+
+    asyncio.run(story())
+
+
+def test_a_coordinator_alone_in_sync_needs_its_session(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        await coordinating.lead(isr=(1,), min_isr=1)
+        assert coordinating.offset() == 5
+        coordinating.partitions.has_session = lambda: False
+        assert coordinating.offset() is ErrorCode.NOT_COORDINATOR
+        assert coordinating.groups.commit("g", {COMMITTED: CommittedOffset(9, 0, "")}) is ErrorCode.NOT_COORDINATOR
+        coordinating.partitions.has_session = lambda: True
+        assert coordinating.offset() == 5
+        assert coordinating.groups.commit("g", {COMMITTED: CommittedOffset(9, 0, "")}) is ErrorCode.NONE
 
     asyncio.run(story())
