@@ -10,10 +10,12 @@ UNIT ?=
 SCENARIO ?= cluster
 SEEDS ?= 1000
 FIRST ?= 1
+MINUTES ?= 30
+SEED ?=
 EFFORT ?= 50
 
 .PHONY: help setup doctor image hosts up status logs shell down distclean \
-        test check sim sim-mutants unit fuzz interop suites molecule baremetal bench wheelhouse
+        test check sim sim-mutants chaos unit fuzz interop suites molecule baremetal bench wheelhouse
 
 help: ## print this list
 	@printf 'pylog: a distributed log, deployed by Ansible\n\n'
@@ -54,6 +56,9 @@ sim: setup ## a simulated cluster: SEEDS=1000 runs with faults by lot; FIRST=1 t
 
 sim-mutants: setup ## each fault put into the code is found within SEEDS=1000 runs
 	@local/test/sim.sh --mutants --seeds $(SEEDS)
+
+chaos: setup ## real processes under faults for MINUTES=30; SEED=1 decides which; the result goes to docs/results
+	@local/test/chaos.sh --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 test: ## all tests, with what they need
 	@local/test/test.sh

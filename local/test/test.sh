@@ -35,6 +35,7 @@ waiting_lane() {
   lane_stage programs 390 "${served[@]}" programs tests/programs
   lane_stage interop 330 "${served[@]}" interop tests/interop
   lane_stage consumers 210 "${served[@]}" consumers tests/consumers
+  lane_stage chaos 240 "${served[@]}" chaos tests/chaos
 }
 
 stage set-up 480 local/setup.sh || die 'nothing can be tested without what setup.sh installs'
