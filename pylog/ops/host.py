@@ -501,24 +501,27 @@ def ensemble(wanted: Mapping[str, Any]) -> dict[str, Any]:
     found = {
         name: monitored(four_letters("mntr", int(port), host.strip("[]"))) for name, (host, _, port) in places.items()
     }
-    return judge_ensemble(found, len(wanted["servers"]))
+    return judge_ensemble(found, len(wanted["servers"]), leaving=wanted.get("leaving", 0))
 
 
-def judge_ensemble(found: Mapping[str, Mapping[str, str]], size: int) -> dict[str, Any]:
-    """Say from what each server that is not away answered to ``mntr`` whether an ensemble of *size* servers is well."""
+def judge_ensemble(found: Mapping[str, Mapping[str, str]], size: int, leaving: int = 0) -> dict[str, Any]:
+    """Say from what each server that is not away answered to ``mntr`` whether an ensemble of *size* servers is well.
+
+    With *leaving* servers that were not asked, which may serve or not, one of them may lead.
+    """
     modes = {name: monitor.get("zk_server_state", "") for name, monitor in found.items()}
     if size == 1:
         reasons = [f"{name} does not serve" for name, mode in modes.items() if mode != "standalone"]
     else:
         reasons = [f"{name} {_not_serving(mode)}" for name, mode in modes.items() if mode not in ("leader", "follower")]
         leaders = [name for name, mode in modes.items() if mode == "leader"]
-        if len(leaders) != 1:
+        if len(leaders) != 1 and not (leaving and not leaders):
             reasons.append(f"{len(leaders)} leaders, wanted 1")
         synced = sum(int(float(found[name].get("zk_synced_followers", "0"))) for name in leaders)
         if leaders and synced < len(found) - 1:
             reasons.append(f"{synced} synced followers, wanted {len(found) - 1}")
-        if 2 * len(found) <= size:
-            reasons.append(f"{len(found)} of {size} servers are there, which is no majority")
+        if 2 * len(found) <= size + leaving:
+            reasons.append(f"{len(found)} of {size + leaving} servers are there, which is no majority")
     return {"modes": modes, "is_ready": not reasons, "reason": "; ".join(reasons)}
 
 

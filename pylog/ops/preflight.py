@@ -17,6 +17,7 @@ import yaml
 
 from pylog.ops.addresses import address, addresses
 from pylog.ops.listeners import DEFAULT_TRUSTED, TRUSTED, Listener, listeners, networks, numeric, outside
+from pylog.ops.orphans import servers_without_a_place
 from pylog.ops.table import aligned
 
 ZOOKEEPER_GROUP = "pylog_zookeeper"
@@ -503,6 +504,15 @@ def _replaces(host: Host, entry: Mapping[str, Any]) -> bool:
     return (host.variables.get("replace_host"), host.variables.get("replace_mount")) == (host.name, entry["mount"])
 
 
+def strays(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find brokers and ZooKeeper servers that run and that the inventory does not have: no gate would count them."""
+    mine = [name for name, members in groups.items() if host.name in members]
+    ids = [int(entry["id"]) for entry in host.instances if str(entry["id"]).isdecimal()]
+    for unit, verb in servers_without_a_place((host.facts or {}).get("enabled_units", ()), mine, ids):
+        remedy = f"put it back into the inventory; {verb} takes it out of service first"
+        yield Finding(host.name, unit, "runs here", "a place in the inventory", remedy)
+
+
 def clocks(hosts: Iterable[Host]) -> Iterator[Finding]:
     """Find clocks far from the others': record timestamps and retention follow them.
 
@@ -548,7 +558,7 @@ def check_hosts(
     findings = list(clocks(asked))
     for host in asked:
         findings += [*system(host), *memory(host, groups), *ports(host, groups, specs), *disks(host)]
-        findings += own_name(host, groups)
+        findings += [*own_name(host, groups), *strays(host, groups)]
     return sorted(set(findings))
 
 

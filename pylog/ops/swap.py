@@ -17,6 +17,9 @@ alone: ``<name>/`` holds copies of its files and ``what.json``; ``<name>.json`` 
     {"state": "restarting" | "done" | "rolled back", "release", "reasons", "files", "began_ms", "took_s", "why",
      "token"}
 
+While one broker of a host has its step, the others run what they started with: should systemd start one of them again,
+it gets the release it had, from a drop-in of its unit (``kept.conf``) that names it.  Its own step removes that.
+
 ``next/`` is laid out as the host is, and holds the files that a process gets in its own step.  Until then those that it
 runs with stay where they are: a crash, a reboot or a lost connection never starts what no gate has judged.
 """
@@ -25,6 +28,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -35,6 +39,7 @@ from typing import Any
 ROOT = Path("/opt/pylog")
 RUN = Path("/run")
 ETC = Path("/etc")
+UNITS = Path("/etc/systemd/system")
 # Of the files that a process starts with, the one that belongs to a release and moves with its link.
 LOCK = "requirements.lock"
 
@@ -220,6 +225,9 @@ def restart(wanted: Mapping[str, Any]) -> dict[str, Any]:
     if release:
         check_installed(release)
     write(marker, note)
+    unpin(name)
+    if release and release != current_release():
+        pin_others(name)
     swapped = bool(release) and point_at(release)
     for source, target in moves:
         copy(source, target)
@@ -230,6 +238,48 @@ def restart(wanted: Mapping[str, Any]) -> dict[str, Any]:
     systemctl("reset-failed", unit_of(name), check=False)
     systemctl("start", "--no-block", unit_of(name))
     return {**note, "swapped": swapped, "stop_ms": stopped_ms - began_ms}
+
+
+def drop_in_of(name: str) -> Path:
+    """Return the drop-in that has a process start from the release that it runs."""
+    return UNITS / f"{unit_of(name)}.d" / "kept.conf"
+
+
+def pin_others(name: str) -> None:
+    """Have the host's other brokers that run start again from the release that `current` still points at.
+
+    What such a start records keeps the name of the link, with the hash of the release that it ran: the next roll sees
+    that it is not the wanted one.
+    """
+    unit = UNITS / "pylog-broker@.service"
+    for record in (RUN / "pylog").glob("broker-*.started"):
+        other = record.stem
+        target = drop_in_of(other)
+        if other == name or not is_active(other) or target.exists() or not unit.exists():
+            continue
+        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        part = target.with_suffix(".part")
+        part.write_text("[Service]\n" + "".join(pinned(unit.read_text())))
+        part.replace(target)
+
+
+def pinned(unit: str) -> Iterator[str]:
+    """Yield the lines of a drop-in that starts what *unit* starts, from the present release instead of `current`."""
+    link, release = f"{ROOT / 'current'}/", f"{ROOT / 'releases' / current_release()}/"
+    for line in unit.splitlines():
+        key, _, value = line.partition("=")
+        if key in ("ExecStartPre", "ExecStart"):
+            own = value.replace(link, release)
+            if key == "ExecStartPre":
+                own = own.replace("exec sha256sum", "sha256sum").replace(" > ", f" | sed s#{release}#{link}# > ")
+            yield f"{key}=\n{key}={own}\n"
+
+
+def unpin(name: str) -> None:
+    """Have a process start from `current` again."""
+    drop_in_of(name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        drop_in_of(name).parent.rmdir()
 
 
 def is_new(name: str, note: Mapping[str, Any]) -> bool:
@@ -266,6 +316,9 @@ def back(wanted: Mapping[str, Any]) -> dict[str, Any]:
     for directory in kept.values():
         if what := read(directory / "what.json"):
             restored += restore(directory, what)
+    for name, directory in kept.items():
+        if read(directory / "what.json").get("release", "") == current_release():
+            unpin(name)  # what it is pinned to is the current one again
     systemctl("daemon-reload")
     for name, directory in kept.items():
         files = read(directory / "what.json").get("files", {})
@@ -306,7 +359,7 @@ def prune() -> Iterator[str]:
     if not current_release():
         return
     what = [read(path) for path in rolls().glob("broker-*/what.json")]
-    wanted = {current_release(), *(one.get("release", "") for one in what)}
+    wanted = {current_release(), *(one.get("release", "") for one in what), *pinned_releases()}
     installed = sorted(path for path in (ROOT / "releases").iterdir() if path.is_dir())
     # A release that was installed after the current one is on its way in.
     current_ms = (ROOT / "releases" / current_release() / LOCK).stat().st_mtime
@@ -319,6 +372,12 @@ def prune() -> Iterator[str]:
         if bases and path.is_dir() and path.name not in bases:
             shutil.rmtree(path)
             yield path.name
+
+
+def pinned_releases() -> Iterator[str]:
+    """Yield the releases that drop-ins name."""
+    for path in UNITS.glob("pylog-broker@*.service.d/kept.conf"):
+        yield from re.findall(rf"^ExecStart={ROOT}/releases/([^/]+)/", path.read_text(), re.MULTILINE)
 
 
 def base_lines() -> Iterator[str]:

@@ -70,3 +70,44 @@ def test_new_servers_take_over_what_the_old_ones_have(tmp_path: Path) -> None:
             wait_for(lambda server=server: mode(server) in ("leader", "follower"), "it is back")
         wait_for(lambda: sorted(map(mode, made.servers)) == ["follower"] * 4 + ["leader"], "five are one")
         assert {nodes(server) for server in made.servers} == {held}
+
+
+def test_f6_a_server_leaves_and_a_successor_with_another_id_takes_its_place(tmp_path: Path) -> None:
+    made = ZooKeeper(tmp_path, servers=4, heap_mb=64)
+    one, two, three, four = made.servers
+    with ExitStack() as stack:
+        stack.callback(made.stop)
+        for server in (one, two, three):
+            server.join(made.members[:3], may_begin=True)
+            server.start()
+        wait_for(lambda: sorted(map(mode, (one, two, three))) == ["follower", "follower", "leader"], "three are one")
+        with closing(ZooKeeperStore(f"127.0.0.1:{one.port}")) as store:
+            store.connect()
+            for number in range(50):
+                store.create(f"/kept/{number}", b"x", make_parents=True)
+
+        # As playbook `remove_zookeeper` does it: the one that leaves stops first.
+        leaver, *staying = sorted((one, two, three), key=mode, reverse=True)
+        leaver.kill()
+        wait_for(lambda: sorted(map(mode, staying)) == ["follower", "leader"], "two are a majority of three")
+        held = nodes(staying[0])
+        names = [made.members[made.servers.index(server)] for server in staying]
+        for server in sorted(staying, key=mode):
+            server.kill()
+            server.join(names)
+            server.start()
+            wait_for(lambda: sorted(map(mode, staying)) == ["follower", "leader"], "two are one")
+
+        # As `site` does it with the successor in the group.
+        names.append(made.members[3])
+        four.join(names)
+        four.start()
+        wait_for(lambda: mode(four) == "follower", "it follows before the others know of it")
+        for server in sorted(staying, key=mode):
+            server.kill()
+            server.join(names)
+            server.start()
+            wait_for(lambda server=server: mode(server) in ("leader", "follower"), "it is back")
+        now = (*staying, four)
+        wait_for(lambda: sorted(map(mode, now)) == ["follower", "follower", "leader"], "three are one again")
+        assert {nodes(server) for server in now} == {held}

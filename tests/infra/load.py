@@ -4,7 +4,8 @@ python -m tests.infra.load CLIENT BOOTSTRAP TOPIC RESULT.json       (CLIENT: lib
 
 Sends numbered records at a steady rate.  On SIGTERM it waits for every acknowledgement, reads the topic and
 writes ``{"sent", "acked", "failed", "lost", "duplicates", "longest_pause_ms", ...}``.  Both clients are as released,
-with their own defaults beside ``acks=all``; "failed" counts what they report as failed after their own retries.
+with their own defaults beside ``acks=all`` and a delivery time-out; "failed" counts what they report as failed after
+their own retries.
 """
 
 import json
@@ -21,6 +22,8 @@ PARTITIONS = 6
 RECORDS_PER_S = 100
 VALUE = b"x" * 200
 READ_LIMIT_S = 120
+DELIVERY_TIMEOUT_MS = 120_000
+"""After so long a client calls a send failed; faults last half of it at most."""
 
 
 class Tally:
@@ -51,7 +54,7 @@ def librdkafka(bootstrap: str, topic: str, tally: Tally, numbers: Iterator[int])
     """Produce with confluent-kafka."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "delivery.timeout.ms": DELIVERY_TIMEOUT_MS})
 
     def on_delivery(number: int) -> Callable[[Any, Any], None]:
         return lambda error, message: tally.fail(error) if error else tally.ack(number)
@@ -67,7 +70,12 @@ def kafka_python(bootstrap: str, topic: str, tally: Tally, numbers: Iterator[int
     """Produce with kafka-python."""
     from kafka import KafkaProducer
 
-    producer = KafkaProducer(bootstrap_servers=bootstrap.split(","), acks="all", linger_ms=5)
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap.split(","),
+        acks="all",
+        linger_ms=5,
+        delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+    )
     for number in numbers:
         future = producer.send(topic, b"%d " % number + VALUE, partition=number % PARTITIONS)
         future.add_callback(lambda metadata, number=number: tally.ack(number))

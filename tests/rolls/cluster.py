@@ -112,10 +112,11 @@ def lose(name: str) -> None:
     hosts("up", name)
 
 
-def command(name: str, extra: Mapping[str, Any] | None = None) -> list[str]:
+def command(name: str, extra: Mapping[str, Any] | None = None, limit: str = "") -> list[str]:
     """Return how an operator runs the playbook *name*."""
     program = str(Path(sys.executable).with_name("ansible-playbook"))
-    return [program, "-i", INVENTORY, f"playbooks/{name}.yml", *(["-e", json.dumps(extra)] if extra else [])]
+    limits = [f"--limit={limit}"] if limit else []
+    return [program, "-i", INVENTORY, f"playbooks/{name}.yml", *(["-e", json.dumps(extra)] if extra else []), *limits]
 
 
 def environment() -> dict[str, str]:
@@ -151,10 +152,10 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def interrupt(name: str, extra: Mapping[str, Any], at: str) -> None:
+def interrupt(name: str, extra: Mapping[str, Any], at: str, limit: str = "") -> None:
     """Run a playbook and kill it with all its children once it has said something that matches *at*."""
     run = subprocess.Popen(
-        command(name, extra), cwd=ROOT, env=environment(), start_new_session=True, stdout=subprocess.PIPE,
+        command(name, extra, limit), cwd=ROOT, env=environment(), start_new_session=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert run.stdout is not None
@@ -171,10 +172,12 @@ def interrupt(name: str, extra: Mapping[str, Any], at: str) -> None:
     raise AssertionError(f"{name} ended without saying {at!r}:\n{''.join(said[-60:])}")
 
 
-def during(name: str, extra: Mapping[str, Any], at: str, act: Callable[[str], None]) -> tuple[int, str]:
+def during(
+    name: str, extra: Mapping[str, Any], at: str, act: Callable[[str], None], limit: str = ""
+) -> tuple[int, str]:
     """Run a playbook to its end, call *act* once with the first line that matches *at*; return exit code and output."""
     run = subprocess.Popen(
-        command(name, extra), cwd=ROOT, env=environment(), start_new_session=True, stdout=subprocess.PIPE,
+        command(name, extra, limit), cwd=ROOT, env=environment(), start_new_session=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert run.stdout is not None

@@ -328,3 +328,18 @@ def test_the_kernel_says_what_is_in_force(tmp_path: Path, monkeypatch: pytest.Mo
     queue = {"read_ahead_kib": "128", "io_scheduler": "mq-deadline"}
     found = host.kernel(["/dev/vdb", "/dev/vdb1", "/dev/nothing"])
     assert found == {"hugepages": "madvise", "queues": {"/dev/vdb": queue, "/dev/vdb1": queue}}
+
+
+@pytest.mark.parametrize(
+    ("modes", "reason"),
+    [
+        (["follower", "leader"], ""),
+        (["follower", "follower"], ""),
+        (["follower", ""], "zk2 does not serve"),
+        (["follower"], "1 of 3 servers are there, which is no majority"),
+    ],
+)
+def test_f6_a_server_may_leave_when_all_others_serve_whoever_leads(modes: list[str], reason: str) -> None:
+    found = {f"zk{number}": server(mode, 1) if mode else {} for number, mode in enumerate(modes, start=1)}
+    answer = host.judge_ensemble(found, 2, leaving=1)
+    assert (answer["is_ready"], answer["reason"]) == (not reason, reason)

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import shlex
+import subprocess
 import time
 from pathlib import Path
 
@@ -82,6 +84,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(swap, "ROOT", tmp_path / "opt")
     monkeypatch.setattr(swap, "RUN", tmp_path / "run")
     monkeypatch.setattr(swap, "ETC", tmp_path / "etc")
+    monkeypatch.setattr(swap, "UNITS", tmp_path / "units")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     return found
 
@@ -240,3 +243,64 @@ def test_a_process_of_a_debian_package_moves_no_release(machine: Machine) -> Non
     machine.point("1-b")
     assert swap.back({"names": ["zookeeper"], "why": "gate"})["restored"] == [str(config)]
     assert (config.read_text(), swap.current_release()) == ("clientPort=1\n", "1-b")
+
+
+UNIT = """[Service]
+ExecStartPre=/bin/sh -c 'exec sha256sum {config} {lock} > {record}'
+ExecStart={opt}/current/bin/pylog broker --config {config}
+Restart=on-failure
+"""
+
+
+@pytest.fixture
+def pair(machine: Machine) -> Machine:
+    """A host with two brokers that run release 1-a, the second of which is `broker-2`."""
+    run = machine.path / "run" / "pylog"
+    (run / "broker-2.started").write_text((run / "broker-1.started").read_text())
+    (machine.state / "pylog-broker@2.service").write_text("active\n")
+    (machine.path / "units").mkdir()
+    unit = UNIT.format(
+        config=machine.config, lock=machine.lock, record=run / "broker-2.started", opt=machine.path / "opt"
+    )
+    (machine.path / "units" / "pylog-broker@.service").write_text(unit)
+    return machine
+
+
+def drop_in(machine: Machine, number: int) -> Path:
+    return machine.path / "units" / f"pylog-broker@{number}.service.d" / "kept.conf"
+
+
+def test_f31_a_crash_of_the_second_broker_during_the_firsts_step_starts_the_release_that_it_ran(pair: Machine) -> None:
+    swap.restart(WANTED)
+    assert swap.current_release() == "1-b"
+    assert not drop_in(pair, 1).exists()
+    lines = drop_in(pair, 2).read_text().splitlines()
+    assert f"ExecStart={pair.path}/opt/releases/1-a/bin/pylog broker --config {pair.config}" in lines
+    assert "ExecStart=" in lines, "or systemd would refuse a second one"
+    # What it then records is compared by the next roll: it does not run what `current` names.
+    [before] = [line.removeprefix("ExecStartPre=") for line in lines if line.startswith("ExecStartPre=/")]
+    record = pair.path / "run" / "pylog" / "broker-2.started"
+    old = hashlib.sha256((pair.path / "opt/releases/1-a/requirements.lock").read_bytes()).hexdigest()
+    record.unlink()
+    subprocess.run(shlex.split(before), check=True)
+    assert f"{old}  {pair.lock}" in record.read_text().splitlines()
+
+
+def test_f31_its_own_step_gives_the_second_broker_the_new_release(pair: Machine) -> None:
+    swap.restart(WANTED)
+    swap.restart(WANTED | {"name": "broker-2"})
+    assert not drop_in(pair, 2).parent.exists()
+
+
+def test_f31_the_way_back_leaves_the_second_broker_alone(pair: Machine) -> None:
+    swap.keep({"names": ["broker-1", "broker-2"]})
+    swap.restart(WANTED)
+    done = swap.back({"names": ["broker-1", "broker-2"], "why": "no"})
+    assert (done["release"], drop_in(pair, 2).exists()) == ("1-a", False)
+    assert "stop pylog-broker@2.service" not in pair.log.read_text()
+
+
+def test_f31_a_release_that_a_broker_would_start_is_not_pruned(pair: Machine) -> None:
+    swap.restart(WANTED)
+    swap.finish({"name": "broker-1"})
+    assert pair.releases() == {"1-a", "1-b"}
