@@ -278,6 +278,7 @@ class Log:
         """
         if self.offline is not None:
             raise self.offline
+        start_offset = self.log_start_offset
         base_offset = end_offset = self.log_end_offset
         run: list[BatchHeader] = []
         begin = end = 0  # of the run in *batches*
@@ -297,15 +298,19 @@ class Log:
             # Also what stands before a damaged batch.
             if run and self.offline is None:
                 self._append_stored(batches[begin:end], run, now_ms)
+                if self.log_start_offset < start_offset:  # it began inside the first batch
+                    self.log_start_offset = start_offset
+                    self.high_watermark = max(self.high_watermark, start_offset)
         return AppendResult(base_offset, self.log_end_offset - 1)
 
     def _begins_inside(self, header: BatchHeader) -> bool:
-        """Whether an empty log gets the batch that holds its first offset, after DeleteRecords cut into it."""
+        """Whether an empty log gets the batch that holds its first offset, after DeleteRecords cut into it.
+
+        Then the log begins anew at that batch, and begins later again once the batch is written: the disk may refuse.
+        """
         if self.size_bytes or header.last_offset < self.log_end_offset:
             return False
-        log_start_offset = self.log_start_offset
         self.truncate_fully_and_start_at(header.base_offset)
-        self.log_start_offset = log_start_offset
         return True
 
     def _append_stored(self, batches: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> None:

@@ -7,8 +7,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from tests.sim.mutants import MUTANTS, Mutant, install
+
+if TYPE_CHECKING:
+    from tests.sim.run import Result
 
 HASH_SEED = "0"
 LAST_EVENTS = 60
@@ -37,10 +41,12 @@ def main() -> int:
     started_s = time.monotonic()
     failed: list[int] = []
     totals: Counter[str] = Counter()
+    kinds = Kinds()
     done = 0
     for result in run_seeds(seeds, arguments.jobs, trace=is_replay):
         done += 1
         totals.update(result.counts)
+        kinds.add(result)
         if is_replay or arguments.verbose:
             print(result.summary, flush=True)
         if is_replay and not result.invariant:
@@ -52,10 +58,37 @@ def main() -> int:
                 print(replayed.story(arguments.events), flush=True)
             if not arguments.go_on:
                 break
+    if arguments.count:
+        print(kinds.table())
     took_s = time.monotonic() - started_s
     counts = " ".join(f"{name}={count}" for name, count in sorted(totals.items()))
     print(f"seeds={done} failed={','.join(map(str, failed)) or 'none'} took_s={took_s:.0f} {counts}")
     return 1 if failed else 0
+
+
+class Kinds:
+    """How often each kind of event happened in many runs."""
+
+    def __init__(self) -> None:
+        self._runs = 0
+        self._runs_with: Counter[str] = Counter()
+        self._events: Counter[str] = Counter()
+        self._pairs: Counter[str] = Counter()
+
+    def add(self, result: "Result") -> None:
+        """Count one run."""
+        self._runs += 1
+        self._runs_with.update(result.kinds.keys())
+        self._events.update(result.kinds)
+        self._pairs.update(result.pairs)
+
+    def table(self) -> str:
+        """Return a row for each kind: events, runs with one in percent, and events beside a crash."""
+        rows = [f"{'event':<28} {'events':>8} {'% of runs':>9} {'beside a crash':>14}"]
+        for kind, events in sorted(self._events.items()):
+            share = 100 * self._runs_with[kind] / self._runs
+            rows.append(f"{kind:<28} {events:>8} {share:>9.1f} {self._pairs[kind]:>14}")
+        return "\n".join(rows)
 
 
 def _tell_stories(arguments: argparse.Namespace) -> int:
@@ -122,6 +155,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="replay this one, with its events")
     parser.add_argument("--events", type=int, default=LAST_EVENTS, help="how many events of a failure to print")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
+    parser.add_argument("--count", action="store_true", help="print how often each kind of event happened")
     parser.add_argument("--go-on", action="store_true", help="do not stop at the first failure")
     parser.add_argument("--verbose", action="store_true", help="a line a seed")
     return parser.parse_args()

@@ -8,14 +8,17 @@
   nothing is written by a controller whose epoch is over; the ISR has nobody whom a leader of that epoch does not count.
 - A move ends with all its new replicas in sync, a move that is called off with those of before.
 - A high watermark never moves back, but where the log is cut by a new leader's epoch.
-- A topic that is deleted and made again is another one: what holds for one incarnation is not asked of the next, and no
-  record of a deleted one comes back.  A log begins later only where somebody asked for it.
+- A topic that is deleted and made again is another one: what holds for one incarnation is not asked of the next, no
+  record of a deleted one comes back, and what a leader of the deleted one acknowledged or served is not expected in the
+  next.  A log begins later only where somebody asked for it.
 - Offsets that a group was told are committed do not go back; nothing is committed under a generation after a later one
   was handed out; a partition has one owner in a generation.
 - An idempotent producer's records are there once, in order; nobody refuses it for good.
 """
 
+import contextlib
 import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -54,6 +57,17 @@ class _Copy:
     last: tuple[int, int] | None = None  # offset and leader epoch at its end
 
 
+NOBODY = PartitionImage(NO_LEADER, -1, (), (), -1)
+"""State of a partition whose topic is deleted at the moment."""
+
+
+class _States(dict[TopicPartition, PartitionImage]):
+    """States of partitions as the store has them; `NOBODY` for one that does not exist."""
+
+    def __missing__(self, key: TopicPartition) -> PartitionImage:
+        return NOBODY
+
+
 class Checks:
     """Remembers what was promised, and compares.
 
@@ -63,17 +77,25 @@ class Checks:
         on_moved: called with a partition whose move has just been written as done.
         newest: highest base offset of what was acknowledged or served, by partition.
         ids: of the present incarnations of topics.
+        topics: that there must be at the end.
+        expiring: those of which retention deletes records.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.values: dict[TopicPartition, dict[int, bytes]] = {}
-        self.counts = {"acknowledged": 0, "served": 0, "committed": 0, "elections": 0, "generations": 0, "moves": 0}
+        self.counts = dict.fromkeys(
+            ("acknowledged", "served", "committed", "elections", "generations", "moves", "of_deleted"), 0
+        )
+        self.topics: list[str] = []
+        self.expiring: set[str] = set()
         self.on_moved: Callable[[TopicPartition, Move], None] = lambda key, move: None
-        self.states: dict[TopicPartition, PartitionImage] = {}
+        self.states = _States()
         self.newest: dict[TopicPartition, int] = {}
         self.ids: dict[str, UUID] = {}
-        self._trimmed: dict[TopicPartition, int] = {}
+        self._trimmed: dict[TopicPartition, float] = {}
+        self._trims: dict[TopicPartition, list[float]] = {}  # asked for and not answered; they outlive incarnations
+        self._placed: dict[TopicPartition, set[tuple[int, int]]] = {}  # base offset and CRC of each batch in some log
         self._buried: dict[TopicPartition, set[int]] = {}  # CRCs of the batches of earlier incarnations
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
         self._moving: dict[str, dict[int, Move]] = {}
@@ -96,9 +118,18 @@ class Checks:
     # -- what clients were told ---------------------------------------------------------------------------------------
 
     def acknowledged(
-        self, key: TopicPartition, broker_id: int, base_offset: int, values: list[bytes], *, is_first: bool
+        self,
+        key: TopicPartition,
+        broker_id: int,
+        base_offset: int,
+        values: list[bytes],
+        *,
+        is_first: bool,
+        crc: int | None = None,
     ) -> None:
         """See `tests.sim.clients.Witness`."""
+        if crc is not None and not self._is_present(key, base_offset, crc, "acknowledged"):
+            return
         self.counts["acknowledged"] += len(values)
         known = self.values.setdefault(key, {})
         for number, value in enumerate(values):
@@ -113,7 +144,7 @@ class Checks:
 
     def refused_for_good(self, key: TopicPartition, broker_id: int, error: ErrorCode) -> bool:
         """See `tests.sim.clients.Witness`."""
-        if self.states[key].leader != broker_id:
+        if self.states[key].leader != broker_id or self.known_incarnation(key.topic, broker_id) is None:
             return True  # a deposed leader that does not know it yet lacks what its successor has
         raise Violation("idempotence", f"{key}: a producer that lost nothing is told {error.name}")
 
@@ -124,12 +155,34 @@ class Checks:
             batch = (header.base_offset, header.last_offset, header.partition_leader_epoch, header.crc)
             if header.last_offset >= high_watermark:
                 raise Violation("high watermark", f"{key}: {batch} served above {high_watermark}")
+            if not self._is_present(key, header.base_offset, header.crc, "served"):
+                continue
             self.counts["served"] += header.record_count
             known = promised.get(header.base_offset)
             if known is None:
                 self._promise(key, header.base_offset, batch)
             elif known != batch:
                 raise Violation("served records stay", f"{key}: {known} was served before, now {batch}")
+
+    def _is_present(self, key: TopicPartition, base_offset: int, crc: int, what: str) -> bool:
+        """Return whether a batch is one of the present incarnation and of no other, which a client cannot tell.
+
+        Raises:
+            Violation: it is in no log of any.
+        """
+        is_buried = crc in self._buried.get(key, ())
+        if (base_offset, crc) in self._placed.get(key, ()):
+            return not is_buried
+        if not is_buried:
+            raise Violation("only what was written", f"{key}: offset {base_offset}, CRC {crc:#x} was {what}")
+        self.counts["of_deleted"] += 1
+        return False
+
+    def known_incarnation(self, topic: str, broker_id: int) -> UUID | None:
+        """Return the id of the present incarnation if a broker knows that one, else None."""
+        broker = self._cluster.hosts[broker_id].broker
+        known = broker.partitions.image.topics.get(topic) if broker is not None else None
+        return known.topic_id if known is not None and known.topic_id == self.ids.get(topic) else None
 
     def in_doubt(self, group_id: str, key: TopicPartition, offset: int) -> None:
         """See `tests.sim.clients.Witness`."""
@@ -151,25 +204,38 @@ class Checks:
                 raise Violation("one owner a generation", detail)
 
     def committed(
-        self, group_id: str, key: TopicPartition, offset: int, generation: int = -1, newest_generation: int = -1
+        self,
+        group_id: str,
+        key: TopicPartition,
+        offset: int,
+        incarnation: UUID | None,
+        generation: int = -1,
+        newest_generation: int = -1,
     ) -> None:
         """See `tests.sim.clients.Witness`."""
         self.counts["committed"] += 1
         if generation < newest_generation:
             detail = f"{group_id} {key}: committed in generation {generation} after {newest_generation} was handed out"
             raise Violation("stale generations", detail)
-        self._doubtful[group_id, key].discard(offset)
+        if incarnation is None or incarnation != self.ids.get(key.topic):
+            return  # committed for one that is deleted: it may be kept for as long as the coordinator knows no other
+        self._doubtful.setdefault((group_id, key), set()).discard(offset)
         self._commits[group_id, key] = max(self._commits.get((group_id, key), (-1, -1)), (generation, offset))
 
     def committed_offset(self, group_id: str, key: TopicPartition) -> int:
         """See `tests.sim.clients.Witness`."""
         return self._commits.get((group_id, key), (-1, -1))[1]
 
-    def fetched_offset(self, group_id: str, key: TopicPartition, broker_id: int, offset: int, least: int) -> None:
+    def fetched_offset(
+        self, group_id: str, key: TopicPartition, broker_id: int, offset: int, least: int, incarnation: UUID | None
+    ) -> None:
         """See `tests.sim.clients.Witness`."""
         state = self.states.get(TopicPartition(GROUPS_TOPIC, 0))
         if state is None or state.leader != broker_id:
             return  # a deposed coordinator may tell what held once
+        if incarnation is None or incarnation != self.known_incarnation(key.topic, broker_id):
+            return  # and so may one that has not heard that the topic was deleted
+        least = min(least, self.committed_offset(group_id, key))  # fewer if the topic was made again meanwhile
         if offset < least and offset not in self._doubtful.get((group_id, key), ()):
             raise Violation("committed offsets", f"{group_id} {key}: {least} was committed, {offset} is told")
         generation, known = self._commits.get((group_id, key), (-1, -1))
@@ -184,10 +250,13 @@ class Checks:
     # -- what clients asked to be taken away ---------------------------------------------------------------------------
 
     def may_trim(self, key: TopicPartition, before: int) -> None:
-        """Let the log begin as late as *before*: somebody asked for that."""
-        self._trimmed[key] = max(self._trimmed.get(key, 0), before)
-        for offset in [offset for offset in self.values.get(key, {}) if offset < before]:
-            del self.values[key][offset]
+        """Let the log begin as late as *before*, with -1 anywhere: somebody asks for that, and may be heard later."""
+        self._trims.setdefault(key, []).append(before if before >= 0 else math.inf)
+
+    def trimmed(self, key: TopicPartition, before: int, start: int) -> None:
+        """Note that what `may_trim` was told of was done, and the log began at *start* then; -1 if it was refused."""
+        self._trims[key].remove(before if before >= 0 else math.inf)
+        self._trimmed[key] = max(self._trimmed.get(key, 0), start, before)
 
     def forget_promises(self, key: TopicPartition) -> None:
         """Hold nobody to what was promised of *key*: all its replicas have lost what they had not synced."""
@@ -205,12 +274,13 @@ class Checks:
             self.forget_promises(key)
             buried = self._buried.setdefault(key, set())
             buried |= {crc for (one, offset, _), crc in self._by_epoch.items() if one == key and offset >= 0}
-            for by_key in (self.states, self._replicas, self._trimmed):
+            for by_key in (self.states, self._replicas, self._trimmed, self._placed):
                 by_key.pop(key, None)
+            for host in self._cluster.hosts.values():
+                host.damaged.discard(key)
         self._by_epoch = {place: one for place, one in self._by_epoch.items() if place[0].topic != topic}
         self._before = {place: one for place, one in self._before.items() if place[0].topic != topic}
         self._commits = {place: one for place, one in self._commits.items() if place[1].topic != topic}
-        self._doubtful = {place: one for place, one in self._doubtful.items() if place[1].topic != topic}
         self._signatures.clear()
 
     # -- the store ----------------------------------------------------------------------------------------------------
@@ -335,14 +405,17 @@ class Checks:
             return
         for partition in host.broker.partitions:
             log = partition.log
-            if log is None or log.offline is not None or partition.topic_id != self.ids.get(partition.key.topic):
-                continue  # of another incarnation; whoever hears of this one begins anew
+            if log is None or log.offline is not None:
+                continue
             ends = (log.log_start_offset, log.high_watermark, log.log_end_offset)
             signature = (log, ends, log.truncation_count, partition.leading)
             place = (host.broker_id, partition.key)
             if self._signatures.get(place) != signature:
                 self._signatures[place] = signature
-                self._look_at(host, partition, log)
+                if partition.topic_id == self.ids.get(partition.key.topic):
+                    self._look_at(host, partition, log)
+                else:
+                    self._bury(partition, log)
 
     def _look_at(self, host: Host, partition: Partition, log: Log) -> None:
         key = partition.key
@@ -350,14 +423,14 @@ class Checks:
         if leading is not None:
             self._leads(key, leading.leader_epoch, host.broker_id)
         self._check_mark(host, key, log)
-        copy = self._read(host, key, log)
+        copy = self._read(host, partition, log)
         state = self.states.get(key)
         if state is None or host.broker_id not in state.isr:
             return
         if key in host.damaged:
             return
-        trimmed = self._trimmed.get(key, 0)
-        if log.log_start_offset > trimmed:
+        trimmed = max(self._trimmed.get(key, 0), *self._trims.get(key, ()), 0)
+        if log.log_start_offset > trimmed and key.topic not in self.expiring:
             detail = f"{key} at {host.broker_id} begins at {log.log_start_offset}, nobody asked for more than {trimmed}"
             raise Violation("logs begin where they were trimmed", detail)
         promised, promises = self._promised.get(key, {}), self._promises.get(key, [])
@@ -374,6 +447,13 @@ class Checks:
                 promised[offset] = found
         copy.verified = len(promises)
         self._check_acknowledgers(key, copy)
+
+    def _bury(self, partition: Partition, log: Log) -> None:
+        """Note what a broker that has not heard of it has of an incarnation that was deleted."""
+        buried = self._buried.setdefault(partition.key, set())
+        with contextlib.suppress(FileNotFoundError):  # it is just being deleted
+            for segment in log.segments:
+                buried.update(header.crc for _, header in iter_batches(segment.path.read_bytes()[: segment.size_bytes]))
 
     def _leads(self, key: TopicPartition, leader_epoch: int, broker_id: int) -> None:
         known = self._by_epoch.setdefault((key, -1, leader_epoch), broker_id)
@@ -403,7 +483,7 @@ class Checks:
                 raise Violation("one leader acknowledges", f"{key} epoch {batch[2]}: brokers {known} and {broker_id}")
         self._unseen[key] = left
 
-    def _read(self, host: Host, key: TopicPartition, log: Log) -> _Copy:
+    def _read(self, host: Host, partition: Partition, log: Log) -> _Copy:
         """Bring what is known of a log up to its end."""
         copy = self._copies.get(log)
         if copy is None or copy.truncations != log.truncation_count or copy.end_offset > log.log_end_offset:
@@ -423,22 +503,31 @@ class Checks:
                 data = file.read(size - copy.position)
             for _, header in iter_batches(data):
                 self._take(
-                    host, key, copy, (header.base_offset, header.last_offset, header.partition_leader_epoch, header.crc)
+                    host,
+                    partition,
+                    copy,
+                    (header.base_offset, header.last_offset, header.partition_leader_epoch, header.crc),
                 )
             copy.position = size
         copy.end_offset = log.log_end_offset
         return copy
 
-    def _take(self, host: Host, key: TopicPartition, copy: _Copy, batch: Batch) -> None:
+    def _take(self, host: Host, partition: Partition, copy: _Copy, batch: Batch) -> None:
+        key = partition.key
         base_offset, last_offset, epoch, crc = batch
         copy.batches[base_offset] = batch
         before, copy.last = copy.last, (last_offset, epoch)
         if key.topic == GROUPS_TOPIC:
             return
-        if crc in self._buried.get(key, ()):
+        leading = partition.leading
+        is_appended = leading is not None and leading.leader_epoch == epoch
+        place = (key, base_offset, epoch)
+        # A producer may send a batch again that it sent to the incarnation before; then a leader appends it.
+        if place not in self._by_epoch and not is_appended and crc in self._buried.get(key, ()):
             detail = f"{key} at {host.broker_id}: {batch} is of an incarnation that was deleted"
             raise Violation("deleted records stay away", detail)
-        known = self._by_epoch.setdefault((key, base_offset, epoch), crc)
+        self._placed.setdefault(key, set()).add((base_offset, crc))
+        known = self._by_epoch.setdefault(place, crc)
         if known != crc:
             raise Violation(
                 "logs match",
@@ -459,7 +548,7 @@ class Checks:
         for key, state in self.states.items():
             if state.leader == NO_LEADER or set(state.isr) != set(self._replicas[key]) or self._moving[key.topic]:
                 return False
-            ends = set()
+            ends, starts = set(), {}
             for broker_id in state.isr:
                 host = self._cluster.hosts[broker_id]
                 partition = host.broker.partitions.get(*key) if host.broker is not None else None
@@ -468,10 +557,17 @@ class Checks:
                 if partition.topic_id != self.ids[key.topic]:
                     return False
                 log = partition.log
-                ends.add((log.log_start_offset, log.log_end_offset, log.high_watermark))
-            if len(ends) != 1 or len(set(next(iter(ends))[1:])) != 1:
+                ends |= {log.log_end_offset, log.high_watermark}
+                starts[broker_id] = log.log_start_offset
+            # A leader that was elected before it heard of a deletion begins earlier than its followers, for good.
+            if len(ends) != 1 or min(starts.values()) < starts[state.leader]:
                 return False
-        return bool(self.states)
+        return bool(self.states) and self.has_topics
+
+    @property
+    def has_topics(self) -> bool:
+        """Whether no topic is deleted at the moment that is to be made again."""
+        return set(self.topics) <= set(self.ids)
 
     def check_end(self) -> None:
         """Read every log from start to end and compare with all that was acknowledged."""
@@ -496,7 +592,7 @@ class Checks:
                 for record in decode_records(data, header, position):
                     found[record.offset] = record.value or b""
         for offset, value in known.items():
-            if found.get(offset) != value:
+            if offset >= log.log_start_offset and found.get(offset) != value:
                 raise Violation(
                     "acknowledged records survive",
                     f"{key} at {host.broker_id}: offset {offset} is {found.get(offset)!r}, not {value!r}",

@@ -8,19 +8,30 @@ import asyncio
 import contextlib
 import itertools
 import struct
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
+from uuid import UUID
 
 from pylog.errors import ErrorCode
 from pylog.model import TopicPartition
 from pylog.wire.api import ApiKey, Message
 from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pylog.wire.api.offsets import (
+    EARLIEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from pylog.wire.api.partitions import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
     ReassignablePartition,
     ReassignableTopic,
 )
@@ -63,6 +74,9 @@ _VERSIONS: Mapping[ApiKey, int] = {
     ApiKey.DELETE_TOPICS: 3,
     ApiKey.DELETE_RECORDS: 1,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: 3,
+    ApiKey.LIST_OFFSETS: 2,
+    ApiKey.CREATE_PARTITIONS: 1,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 0,
 }
 """The last ones without tagged fields, where there are any."""
 
@@ -71,9 +85,19 @@ class Witness(Protocol):
     """Who is told what clients were told."""
 
     def acknowledged(
-        self, key: TopicPartition, broker_id: int, base_offset: int, values: list[bytes], *, is_first: bool
+        self,
+        key: TopicPartition,
+        broker_id: int,
+        base_offset: int,
+        values: list[bytes],
+        *,
+        is_first: bool,
+        crc: int | None = None,
     ) -> None:
-        """A leader said that these records, written with acks=all, are safe; at the first attempt it wrote them too."""
+        """A leader said that these records, written with acks=all, are safe; at the first attempt it wrote them too.
+
+        *crc* is the batch's.  Without it they belong to the present incarnation of the topic.
+        """
 
     def refused_for_good(self, key: TopicPartition, broker_id: int, error: ErrorCode) -> bool:
         """An idempotent producer got an error that no retry helps against; return whether it should try again."""
@@ -81,10 +105,28 @@ class Witness(Protocol):
     def served(self, key: TopicPartition, broker_id: int, high_watermark: int, records: bytes) -> None:
         """A consumer was given these batches."""
 
+    def known_incarnation(self, topic: str, broker_id: int) -> UUID | None:
+        """Return the id of a topic's present incarnation if a broker knows it."""
+
     def committed(
-        self, group_id: str, key: TopicPartition, offset: int, generation: int = -1, newest_generation: int = -1
+        self,
+        group_id: str,
+        key: TopicPartition,
+        offset: int,
+        incarnation: UUID | None,
+        generation: int = -1,
+        newest_generation: int = -1,
     ) -> None:
-        """A group's offset was said to be safe; when it was sent, the newest generation handed out was that one."""
+        """A group's offset was said to be safe.
+
+        When it was sent, the coordinator knew *incarnation*, and the newest generation handed out was that one.
+        """
+
+    def may_trim(self, key: TopicPartition, before: int) -> None:
+        """Records before an offset are to be deleted, before any for -1."""
+
+    def trimmed(self, key: TopicPartition, before: int, start: int) -> None:
+        """That was answered: the log begins at *start*, or -1 for an error."""
 
     def in_doubt(self, group_id: str, key: TopicPartition, offset: int) -> None:
         """A commit was sent; it may be carried out at any later time."""
@@ -92,8 +134,13 @@ class Witness(Protocol):
     def committed_offset(self, group_id: str, key: TopicPartition) -> int:
         """Return the offset that was said to be safe last."""
 
-    def fetched_offset(self, group_id: str, key: TopicPartition, broker_id: int, offset: int, least: int) -> None:
-        """A group was told this offset, -1 is none; *least* was safe when it asked."""
+    def fetched_offset(
+        self, group_id: str, key: TopicPartition, broker_id: int, offset: int, least: int, incarnation: UUID | None
+    ) -> None:
+        """A group was told this offset, -1 is none.
+
+        When it asked, *least* was safe, and the coordinator knew *incarnation*.
+        """
 
     def newest_generation(self, group_id: str) -> int:
         """Return the newest generation in which a member was told what it owns."""
@@ -123,19 +170,19 @@ class Client:
             async with asyncio.timeout(TIMEOUT_S):
                 return await self._ask(broker_id, api_key, version, body)
         except (OSError, EOFError, TimeoutError) as error:
-            stream = self._streams.pop(broker_id, None)
-            if stream is not None:
-                stream[1].close()
+            self.forget(broker_id)
             raise Unanswered(f"{error!r}") from error
 
+    def forget(self, broker_id: int) -> None:
+        """Close the connection to a broker."""
+        stream = self._streams.pop(broker_id, None)
+        if stream is not None:
+            stream[1].close()
+
     async def _ask(self, broker_id: int, api_key: int, version: int, body: bytes) -> memoryview:
-        if broker_id not in self._streams:
-            self._streams[broker_id] = await asyncio.open_connection(*self._brokers[broker_id])
-        reader, writer = self._streams[broker_id]
+        reader, writer = await self._stream(broker_id)
         correlation_id = next(self._correlation_ids)
-        name = self.name.encode()
-        payload = struct.pack(f">hhih{len(name)}s", api_key, version, correlation_id, len(name), name) + body
-        writer.write(len(payload).to_bytes(4, "big") + payload)
+        writer.write(self._frame(api_key, version, correlation_id, body))
         size = int.from_bytes(await reader.readexactly(4), "big")
         if not 4 <= size <= MAX_FRAME_BYTES:
             raise EOFError(f"frame of {size} bytes")
@@ -143,6 +190,25 @@ class Client:
         if int.from_bytes(answer[:4], "big") != correlation_id:
             raise EOFError("an answer to something else")
         return memoryview(answer)[4:]
+
+    async def tell(self, broker_id: int, api_key: int, version: int, body: bytes) -> None:
+        """Send a request that nobody answers; raise Unanswered."""
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                _, writer = await self._stream(broker_id)
+                writer.write(self._frame(api_key, version, next(self._correlation_ids), body))
+        except (OSError, TimeoutError) as error:
+            raise Unanswered(f"{error!r}") from error
+
+    async def _stream(self, broker_id: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if broker_id not in self._streams:
+            self._streams[broker_id] = await asyncio.open_connection(*self._brokers[broker_id])
+        return self._streams[broker_id]
+
+    def _frame(self, api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
+        name = self.name.encode()
+        payload = struct.pack(f">hhih{len(name)}s", api_key, version, correlation_id, len(name), name) + body
+        return len(payload).to_bytes(4, "big") + payload
 
     async def call(self, broker_id: int, request: Request, response: type[MessageT]) -> MessageT:
         """Ask with a message and return the message that answers."""
@@ -179,19 +245,29 @@ class Client:
         topic = key.topic.encode()
         body = struct.pack(">hhiih", -1, acks, PRODUCE_TIMEOUT_MS, 1, len(topic)) + topic
         body += struct.pack(">iii", 1, key.partition, len(batch)) + batch
+        if acks == 0:
+            await self.tell(broker_id, ApiKey.PRODUCE, 7, body)
+            self.forget(broker_id)  # on a stream of its own: the broker closes it to say that it failed
+            return ErrorCode.NONE, -1
         answer = await self.ask(broker_id, ApiKey.PRODUCE, 7, body)
         error, offset = struct.unpack_from(">hq", answer, 4 + 2 + len(topic) + 4 + 4)
         return ErrorCode(error), offset
 
-    async def fetch(self, broker_id: int, key: TopicPartition, offset: int) -> tuple[ErrorCode, int, bytes]:
-        """Return error, high watermark and record batches."""
+    async def fetch(
+        self, broker_id: int, key: TopicPartition, offset: int, rack: str = ""
+    ) -> tuple[ErrorCode, int, bytes, int]:
+        """Return error, high watermark, record batches, and the broker to read from instead, -1 for this one."""
         topic = key.topic.encode()
         body = struct.pack(">iiiibiiih", -1, FETCH_WAIT_MS, 1, 1 << 20, 0, 0, -1, 1, len(topic)) + topic
-        body += struct.pack(">iiiqqi", 1, key.partition, -1, offset, -1, 1 << 16) + struct.pack(">ih", 0, 0)
+        body += (
+            struct.pack(">iiiqqi", 1, key.partition, -1, offset, -1, 1 << 16)
+            + struct.pack(">ih", 0, len(rack))
+            + rack.encode()
+        )
         answer = await self.ask(broker_id, ApiKey.FETCH, 11, body)
         at = 10 + 4 + 2 + len(topic) + 4
-        _, error, high_watermark, _, _, _, _, size = struct.unpack_from(">ihqqqiii", answer, at)
-        return ErrorCode(error), high_watermark, bytes(answer[at + 42 : at + 42 + max(size, 0)])
+        _, error, high_watermark, _, _, _, replica, size = struct.unpack_from(">ihqqqiii", answer, at)
+        return ErrorCode(error), high_watermark, bytes(answer[at + 42 : at + 42 + max(size, 0)]), replica
 
 
 async def create_topics(client: Client, topics: Mapping[str, tuple[int, int, Mapping[str, str]]]) -> None:
@@ -260,7 +336,7 @@ async def produce(
     """Write numbered records, *age_ms* old, until told to stop; each batch is sent until it is acknowledged."""
     world = client.world
     producer_id, epoch = (await _producer_id(client)) if is_idempotent else (-1, -1)
-    sequences = dict.fromkeys(keys, 0)
+    sequences: defaultdict[TopicPartition, int] = defaultdict(int)
     numbers = itertools.count()
     while may_go_on():
         key = world.random.choice(keys)
@@ -299,7 +375,9 @@ async def _send(
         client.world.note("produced", client.name, key, leader, error.name, offset)
         if error is ErrorCode.NONE:
             if acks == -1:
-                witness.acknowledged(key, leader, offset, values, is_first=attempts == 1 or not is_idempotent)
+                (crc,) = struct.unpack_from(">I", batch, 17)
+                is_first = attempts == 1 or not is_idempotent
+                witness.acknowledged(key, leader, offset, values, is_first=is_first, crc=crc)
             return True
         is_fatal = error in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
         if is_fatal and not witness.refused_for_good(key, leader, error):
@@ -320,17 +398,26 @@ async def _producer_id(client: Client) -> tuple[int, int]:
         await client.pause()
 
 
-async def consume(client: Client, witness: Witness, key: TopicPartition, may_go_on: Callable[[], bool]) -> None:
-    """Read a partition from its start on, until told to stop."""
-    offset = 0
+async def consume(
+    client: Client, witness: Witness, key: TopicPartition, may_go_on: Callable[[], bool], rack: str = ""
+) -> None:
+    """Read a partition from its start on, until told to stop; with a *rack* from the replica that the leader names."""
+    offset, replica = 0, -1
     while may_go_on():
         try:
-            leader = await client.find_leader(key)
-            error, high_watermark, records = await client.fetch(leader, key, offset)
+            leader = replica if replica >= 0 else await client.find_leader(key)
+            error, high_watermark, records, preferred = await client.fetch(leader, key, offset, rack)
         except Unanswered:
             client.leaders.pop(key, None)
+            replica = -1
             await client.pause()
             continue
+        if replica >= 0 and records:
+            client.world.happened("read from a follower")
+        # What a follower refuses is asked of the leader again, and so is what the leader sends elsewhere for.
+        replica = preferred if error is ErrorCode.NONE and (preferred >= 0 or replica < 0) else -1
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            offset = await _start(client, leader, key, offset)
         if error is not ErrorCode.NONE:
             client.leaders.pop(key, None)
             await client.pause()
@@ -340,6 +427,17 @@ async def consume(client: Client, witness: Witness, key: TopicPartition, may_go_
             witness.served(key, leader, high_watermark, records)
             offset = _next_offset(records, offset)
         await asyncio.sleep(0.01)
+
+
+async def _start(client: Client, leader: int, key: TopicPartition, offset: int) -> int:
+    """Return where a partition begins, as its leader says; *offset* if it does not."""
+    part = ListOffsetsPartition(partition_index=key.partition, timestamp=EARLIEST_TIMESTAMP)
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=key.topic, partitions=[part])])
+    with contextlib.suppress(Unanswered):
+        row = (await client.call(leader, request, ListOffsetsResponse)).topics[0].partitions[0]
+        if row.error_code == ErrorCode.NONE:
+            return row.offset
+    return offset
 
 
 def _next_offset(records: bytes, offset: int) -> int:
@@ -353,48 +451,35 @@ def _next_offset(records: bytes, offset: int) -> int:
     return offset
 
 
-async def operate(
-    client: Client,
-    keys: list[TopicPartition],
-    broker_ids: list[int],
-    may_go_on: Callable[[], bool],
-    rest_s: tuple[float, float],
-) -> None:
-    """Give preferred leaders back; where there are brokers to choose from, move partitions and call moves off."""
-    chance = client.world.random
-    before: dict[TopicPartition, list[int]] = dict.fromkeys(keys, broker_ids[:3])
-    while may_go_on():
-        await asyncio.sleep(chance.uniform(*rest_s))
-        key = chance.choice(keys)
-        try:
-            if not broker_ids or chance.random() < 0.3:
-                wish = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=500)
-                await client.call(client.some_broker(), wish, ElectLeadersResponse)
-                continue
-            wanted: list[int] | None = chance.sample(broker_ids, 3)
-            if await _move(client, client.some_broker(), key, wanted) and chance.random() < 0.5:
-                # Call it off, or send the partition back where it was; perhaps before it has gone.
-                await asyncio.sleep(chance.uniform(0.0, 0.4))
-                wanted = chance.choice((None, before[key]))
-                await _move(client, client.some_broker(), key, wanted)
-            before[key] = wanted or before[key]
-        except Unanswered:
-            await client.pause()
+async def delete_records(client: Client, witness: Witness, key: TopicPartition, before: int) -> ErrorCode:
+    """Have a partition begin at an offset, at its high watermark for -1; raise Unanswered."""
+    leader = await client.find_leader(key)
+    part = DeleteRecordsPartition(partition_index=key.partition, offset=before)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=key.topic, partitions=[part])], timeout_ms=1000)
+    witness.may_trim(key, before)
+    row = (await client.call(leader, request, DeleteRecordsResponse)).topics[0].partitions[0]
+    error = ErrorCode(row.error_code)
+    client.world.note("delete_records", key, leader, before, row.low_watermark, error.name)
+    if error is ErrorCode.NONE or error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        witness.trimmed(key, before, row.low_watermark)
+    if error is not ErrorCode.NONE:
+        client.leaders.pop(key, None)
+    return error
 
 
 async def move_once(client: Client, broker_id: int, key: TopicPartition, replicas: list[int]) -> None:
     """Ask one broker, once, to have a partition moved to others."""
     with contextlib.suppress(Unanswered):
-        await _move(client, broker_id, key, replicas)
+        await move(client, broker_id, key, replicas)
 
 
-async def _move(client: Client, broker_id: int, key: TopicPartition, replicas: list[int] | None) -> bool:
+async def move(client: Client, broker_id: int, key: TopicPartition, replicas: list[int] | None) -> bool:
     """Have a partition held by these brokers, or with None its move called off; return whether that is accepted."""
     part = ReassignablePartition(partition_index=key.partition, replicas=replicas)
-    move = AlterPartitionReassignmentsRequest(
+    wish = AlterPartitionReassignmentsRequest(
         topics=[ReassignableTopic(name=key.topic, partitions=[part])], timeout_ms=500
     )
-    answer = await client.call(broker_id, move, AlterPartitionReassignmentsResponse)
+    answer = await client.call(broker_id, wish, AlterPartitionReassignmentsResponse)
     error = answer.error_code or answer.responses[0].partitions[0].error_code
     client.world.note("move", key, replicas, ErrorCode(error).name)
     return not error

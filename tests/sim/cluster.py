@@ -11,13 +11,14 @@ from pylog.broker import process as process_module
 from pylog.broker.broker import Broker
 from pylog.broker.config import BrokerConfig, ListenerConfig, StoreConfig
 from pylog.broker.settings import parse_broker_settings
+from pylog.group.records import TOPIC as GROUPS_TOPIC
 from pylog.model import TopicPartition
 from tests.sim.disk import Disks
 from tests.sim.loop import SimLoop
 from tests.sim.network import Network
 from tests.sim.system import install
 from tests.sim.threads import Turns
-from tests.sim.world import CURRENT, Process, ProcessEnded, World
+from tests.sim.world import CRASH, CURRENT, Process, ProcessEnded, World
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 from tests.sim.zookeeper import Ensemble
 
@@ -26,6 +27,7 @@ INTERNAL_PORT = 9093
 SECRET = b"simulated"
 SESSION_TIMEOUT_S = 2.0
 
+RACKS = ("rack-0", "rack-1", "rack-2")
 RETENTION_S = 0.7
 
 SETTINGS: Mapping[str, str] = {
@@ -60,6 +62,7 @@ class Host:
     data_dir: Path
     process: Process | None = None
     broker: Broker | None = None
+    rack: str | None = None
     damaged: set[TopicPartition] = field(default_factory=set)
     is_held_down: bool = False
     is_stopping: bool = False
@@ -87,7 +90,7 @@ class Cluster:
         self.loop.add_signal_handler = self._add_signal_handler  # type: ignore[method-assign,assignment]
         self.disks = Disks(world.random)
         self.hosts = {
-            number: Host(number, f"broker-{number}", directory / f"broker-{number}")
+            number: Host(number, f"broker-{number}", directory / f"broker-{number}", rack=RACKS[number % 3])
             for number in range(1, broker_count + 1)
         }
         self._settings = parse_broker_settings({**SETTINGS, **settings})
@@ -109,7 +112,7 @@ class Cluster:
         if host.process is not None:
             return
         self.network.set_up(host.name, True)
-        host.process = process = Process(host.name, skew_ms=host.skew_ms)
+        host.process = process = Process(host.name, is_broker=True, skew_ms=host.skew_ms)
         host.signals, host.is_stopping = {}, False
         self.world.note("start", host.name)
         self.spawn(process, lambda: self._main(host, process))
@@ -138,7 +141,9 @@ class Cluster:
         while True:
             await asyncio.sleep(RETENTION_S)
             if host.broker is not None and host.is_running:
-                await host.broker._maintenance.retain(dry_run=False)
+                done = await host.broker._maintenance.retain(dry_run=False)
+                if any(row["topic"] != GROUPS_TOPIC for row in done["deleted"]):
+                    self.world.happened("retention")
 
     def _task_ended(self, task: "asyncio.Task[Any]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ProcessEnded):
@@ -167,6 +172,7 @@ class Cluster:
         if process is None:
             return
         self.world.note("kill", host.name)
+        self.world.happened(CRASH)
         self._bury(host, process)
 
     def _bury(self, host: Host, process: Process) -> None:
@@ -202,6 +208,7 @@ class Cluster:
             client=_listener(host.name, CLIENT_PORT),
             internal=_listener(host.name, INTERNAL_PORT),
             admin_socket=host.data_dir / "admin.sock",
+            rack=host.rack,
             store=StoreConfig(kind="zookeeper", hosts=ZOOKEEPER, session_timeout_ms=int(SESSION_TIMEOUT_S * 1000)),
             cluster_secret=SECRET,
             settings=self._settings,

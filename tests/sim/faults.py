@@ -189,6 +189,8 @@ class Faults:
     def _is_spare(self, host: Host) -> bool:
         """Whether the others can do without *host*."""
         hosts, states = self._cluster.hosts, self._checks.states.values()
+        if not self._checks.has_topics:
+            return False  # a topic is made with all its replicas or not at all
         # One that still waits to register is in an ISR only until its last session is over.
         others = {one for one, other in hosts.items() if other is not host and self._is_registered(other)}
         # Without a leader a partition may wait for each of its ISR, `unclean.recovery.wait.ms`.

@@ -6,6 +6,7 @@ happened, until it is told that others have its partitions.
 
 import asyncio
 import struct
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -82,7 +83,7 @@ async def commit(
 
     Whenever it has to look for its coordinator it asks for all of them first, as a consumer does that begins.
     """
-    offsets = dict.fromkeys(keys, 0)
+    offsets: defaultdict[TopicPartition, int] = defaultdict(int)
     coordinator = Coordinator(client, group_id)
     unknown: list[TopicPartition] = []
     is_committed = False
@@ -283,7 +284,6 @@ async def commit_one(
     generation: int = -1,
 ) -> ErrorCode:
     """Ask once to have an offset committed; raise Unanswered."""
-    """Ask once to have an offset committed; raise Unanswered."""
     part = OffsetCommitRequestPartition(partition_index=key.partition, committed_offset=offset)
     request = OffsetCommitRequest(
         group_id=group_id,
@@ -293,11 +293,12 @@ async def commit_one(
     )
     newest_generation = witness.newest_generation(group_id)
     witness.in_doubt(group_id, key, offset)
+    incarnation = witness.known_incarnation(key.topic, coordinator)
     answer = await client.call(coordinator, request, OffsetCommitResponse)
     error = ErrorCode(answer.topics[0].partitions[0].error_code)
     client.world.note("commit", client.name, key, coordinator, offset, generation, error.name)
     if error is ErrorCode.NONE:
-        witness.committed(group_id, key, offset, generation, newest_generation)
+        witness.committed(group_id, key, offset, incarnation, generation, newest_generation)
     return error
 
 
@@ -308,10 +309,11 @@ async def fetch_one(
     topics = [OffsetFetchRequestTopic(name=key.topic, partition_indexes=[key.partition])]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)])
     least = witness.committed_offset(group_id, key)
+    incarnation = witness.known_incarnation(key.topic, coordinator)
     answer = (await client.call(coordinator, request, OffsetFetchResponse)).groups[0]
     part = answer.topics[0].partitions[0] if answer.topics else None
     if answer.error_code or part is None or part.error_code:
         return None
     client.world.note("committed", client.name, key, coordinator, part.committed_offset)
-    witness.fetched_offset(group_id, key, coordinator, part.committed_offset, least)
+    witness.fetched_offset(group_id, key, coordinator, part.committed_offset, least, incarnation)
     return part.committed_offset

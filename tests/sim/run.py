@@ -3,17 +3,19 @@
 import asyncio
 import logging
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
+from pylog.broker.settings import RACK_AWARE_SELECTOR
 from pylog.model import TopicPartition
 from tests.sim import clients, groups
 from tests.sim.checks import Checks
 from tests.sim.clients import Client
-from tests.sim.cluster import CLIENT_PORT, Cluster
+from tests.sim.cluster import CLIENT_PORT, RACKS, Cluster
 from tests.sim.faults import Faults, draw_stage
+from tests.sim.operators import Operator, Plan
 from tests.sim.world import CURRENT, Process, Violation, World
 
 FAULTS_S = 12.0
@@ -32,6 +34,16 @@ REPLICAS = BROKERS = 3
 MOVING_SHARE = 0.3
 """Runs with one broker more, so that the operator moves partitions about."""
 
+RACK_SHARE = 0.25
+"""Runs in which consumers read from replicas in their rack."""
+
+EXPIRING_SHARE = 0.25
+"""Runs in which the topic has retention by time or size from the beginning."""
+
+SLOW_SHARE = 0.2
+SLOW_STEP_SHARES = (0.001, 0.01)
+"""Runs in which some steps of brokers are slow, and how many."""
+
 MEMBERS = (0, 2, 3)
 """How many consumers share the partitions."""
 
@@ -47,6 +59,8 @@ class Result:
         name: of the story, if it was one.
         invariant: that was violated, "" if none was.
         fingerprint: of everything that happened, in order.
+        kinds: how often each kind of event happened.
+        pairs: how many of them had a crash beside them.
         trace: the last events, if they were written down.
     """
 
@@ -58,6 +72,8 @@ class Result:
     virtual_s: float = 0.0
     events: int = 0
     counts: dict[str, int] = field(default_factory=dict)
+    kinds: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[str] = field(default_factory=Counter)
     trace: list[str] = field(default_factory=list)
 
     @property
@@ -96,10 +112,31 @@ class Run:
             self._min_isr = stage.min_isr
         settings = {"log.flush.interval.messages": "1"} if self._is_flushing else {}
         self._is_moving = chance.random() < MOVING_SHARE
-        self._cluster = Cluster(self.world, directory, BROKERS + self._is_moving, settings)
+        is_calm = stage is not None
+        brokers = BROKERS + self._is_moving * (1 if is_calm else chance.choice((1, 1, 2)))
+        self._is_rack_aware = not is_calm and chance.random() < RACK_SHARE
+        if self._is_rack_aware:
+            settings["replica.selector.class"] = RACK_AWARE_SELECTOR
+        self._cluster = Cluster(self.world, directory, brokers, settings)
         self._checks = Checks(self._cluster)
-        self._faults = Faults(self._cluster, self._checks, stage, is_flushing=self._is_flushing)
+        self._checks.topics.append(TOPIC)
+        configs = {"min.insync.replicas": str(self._min_isr)}
+        if not is_calm and chance.random() < EXPIRING_SHARE:
+            configs |= chance.choice(({"retention.bytes": "6000"}, {"retention.ms": "3000"}))
+            self._checks.expiring.add(TOPIC)
+        if not is_calm and chance.random() < SLOW_SHARE:
+            self.world.slow_share = chance.choice(SLOW_STEP_SHARES)
         self._keys = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        self._plan = Plan(
+            topic=TOPIC,
+            keys=self._keys,
+            replicas=REPLICAS,
+            configs=configs,
+            broker_ids=sorted(self._cluster.hosts) if self._is_moving else [],
+            is_calm=is_calm,
+            on_grown=self._read,
+        )
+        self._faults = Faults(self._cluster, self._checks, stage, is_flushing=self._is_flushing)
         self._is_over = False
         self._may_write = True
         self._busy = 0
@@ -125,14 +162,14 @@ class Run:
             result.detail = f"{result.invariant}: {''.join(traceback.format_exception(error))}"
         result.fingerprint, result.virtual_s, result.events = world.fingerprint, world.now_s, world.events
         result.counts, result.trace = dict(self._checks.counts), list(world.trace)
+        result.kinds, result.pairs = world.kinds, world.pairs
         return result
 
     async def _story(self) -> None:
         world = self.world
         client = self._client("maker")
-        await clients.create_topics(
-            client, {TOPIC: (PARTITIONS, REPLICAS, {"min.insync.replicas": str(self._min_isr)})}
-        )
+        plan = self._plan
+        await clients.create_topics(client, {TOPIC: (len(plan.keys), plan.replicas, plan.configs)})
         begun_s = world.now_s
         self._start_clients()
         await self._faults.run(begun_s + FAULTS_S)
@@ -193,17 +230,20 @@ class Run:
         producer("once-2", -1, True, age_ms=OLD_MS)
         producer("often", -1, False)
         producer("careless", 1, False)
+        producer("blind", 0, False)
         for key in keys:
-            self._spawn(f"reader-{key.partition}", partial(self._consume, key))
-        spare = sorted(self._cluster.hosts) if self._is_moving else []
-        haste_s = self.world.random.choice(((0.1, 2.5), (0.02, 0.6)))
-        self._spawn("operator", lambda client: clients.operate(client, keys, spare, may_go_on, haste_s))
+            self._read(key)
+        self._spawn("operator", lambda client: Operator(client, self._checks, self._plan).operate(may_go_on))
         self._spawn("group", lambda client: groups.commit(client, self._checks, "readers", keys, may_go_on))
         for number in range(self.world.random.choice(MEMBERS)):
             self._spawn(f"member-{number}", lambda client: groups.take_part(client, self._checks, keys, may_go_on))
 
-    async def _consume(self, key: TopicPartition, client: Client) -> None:
-        await clients.consume(client, self._checks, key, self._goes_on)
+    def _read(self, key: TopicPartition) -> None:
+        """Have a partition read from now on."""
+        rack = self.world.random.choice(RACKS) if self._is_rack_aware else ""
+        self._spawn(
+            f"reader-{key.partition}", lambda client: clients.consume(client, self._checks, key, self._goes_on, rack)
+        )
 
     def _spawn(self, name: str, work: Callable[[Client], Awaitable[None]]) -> None:
         self._busy += 1

@@ -132,9 +132,10 @@ class Stage:
                 )
             ]
         )
-        self.checks.may_trim(KEY, before if before >= 0 else self.checks.newest.get(KEY, -1) + 1)
+        self.checks.may_trim(KEY, before)
         answer = await self.client.call(self.leader(), wish, DeleteRecordsResponse)
         row = answer.topics[0].partitions[0]
+        self.checks.trimmed(KEY, before, row.low_watermark)
         if row.error_code:
             raise Violation("progress", f"records before {before} are not deleted: {ErrorCode(row.error_code).name}")
         self.world.note("deleted_records", KEY, row.low_watermark)

@@ -6,7 +6,7 @@ are switched by hand (`tests.sim.threads`), so that the same seed gives the same
 
 import heapq
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -20,6 +20,15 @@ MAX_EVENTS_AT_ONCE = 200_000
 
 MAX_EVENTS = 250_000
 """Of a run, which has some 30,000: somebody asks the same thing again and again."""
+
+BESIDE_S = 1.0
+"""An event and a crash are a pair if no more time than this lies between them."""
+
+SLOW_STEP_S = 0.4
+"""Longest step of a broker's loop or threads in runs in which some are slow."""
+
+CRASH = "crash"
+"""Kind of event: a process ended that was not told to, or its host lost power."""
 
 Step = Callable[[], None]
 
@@ -44,13 +53,16 @@ class Process:
         host: machine it runs on, which outlives it.
         held: what came while it was paused.
         skew_ms: how far its wall clock is off.
+        busy_until_us: its last step takes so long; the next begins then.
         kept: what belonged to it when it was killed; a killed process cleans nothing up, so nothing may be collected.
     """
 
     host: str
+    is_broker: bool = False
     is_alive: bool = True
     is_paused: bool = False
     skew_ms: int = 0
+    busy_until_us: int = 0
     held: deque["_Event"] = field(default_factory=deque)
     kept: list[object] = field(default_factory=list)
     fds: set[int] = field(default_factory=set)
@@ -71,6 +83,7 @@ class World:
         after_step: called after every event with its process; the checks.
         watches: called after that; those who wait for the very step in which something happens.
         failure: what went wrong; the run ends with it.
+        slow_share: chance that a step of a broker takes up to `SLOW_STEP_S`, in which nothing else of it is done.
     """
 
     def __init__(self, seed: int, *, trace: bool = False) -> None:
@@ -84,6 +97,8 @@ class World:
         self.failure: BaseException | None = None
         self.trace: deque[str] = deque(maxlen=200_000)
         self.is_tracing = trace
+        self.slow_share = 0.0
+        self._happened: list[tuple[int, str]] = []
         self._queue: list[_Event] = []
         self._order = 0
         self._at_once = 0
@@ -106,6 +121,26 @@ class World:
         if self.is_tracing:
             process = CURRENT.get()
             self.trace.append(f"{self.now_s:10.6f} {process.host if process else '-':<9} {line}")
+
+    def happened(self, kind: str) -> None:
+        """Count an event of *kind*, such as `trim`; `kinds` and `pairs` tell how a run was spent."""
+        self.note("happened", kind)
+        self._happened.append((self.now_us, kind))
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """How often each kind of event happened."""
+        return Counter(kind for _, kind in self._happened)
+
+    @property
+    def pairs(self) -> Counter[str]:
+        """How many events of each kind had a crash beside them."""
+        crashes_us = [time_us for time_us, kind in self._happened if kind == CRASH]
+        return Counter(
+            kind
+            for time_us, kind in self._happened
+            if kind != CRASH and any(abs(time_us - crash_us) <= BESIDE_S * 1e6 for crash_us in crashes_us)
+        )
 
     def at(self, time_us: int, process: Process | None, step: Step) -> None:
         """Run *step* at *time_us*, as *process*; never if that was killed by then."""
@@ -153,6 +188,9 @@ class World:
                 continue
             if time_us > limit_us:
                 raise Violation("progress", f"not done after {until_s:g} s")
+            if process is not None and process.busy_until_us > time_us:
+                self.at(process.busy_until_us, process, step)
+                continue
             self._at_once = self._at_once + 1 if time_us == self.now_us else 0
             if self._at_once > MAX_EVENTS_AT_ONCE or self.events > MAX_EVENTS:
                 raise Violation("progress", f"going round in circles at {self.now_s:.6f}")
@@ -160,6 +198,9 @@ class World:
             self.events += 1
             self.fingerprint = crc32(order.to_bytes(8, "big"), self.fingerprint)
             step()
+            if self.slow_share and process is not None and process.is_broker and self.random.random() < self.slow_share:
+                process.busy_until_us = time_us + int(self.random.uniform(0, SLOW_STEP_S) * 1e6)
+                self.happened("slow step")
             self.after_step(process)
             for watch in self.watches:
                 watch()

@@ -286,6 +286,12 @@ class Replication:
         if offset < log.log_start_offset:
             self._begin_anew(log, result)
             return
+        if log.log_start_offset < offset <= result.log_start_offset:
+            # The leader knows no epochs below its start, so nothing says that what we have there is the leader's.
+            self._begin_anew(log, result)
+            if leaders_end == log.log_end_offset:
+                log.remember_epoch(leaders_epoch)
+            return
         if offset < log.log_end_offset:
             self._truncations.value += 1
             message = "truncating partition=%s from=%d to=%d leaders_epoch=%d"

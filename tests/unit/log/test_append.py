@@ -177,6 +177,21 @@ def test_an_empty_follower_takes_the_batch_that_holds_its_first_offset(tmp_path:
     assert parse_header(content(found)).base_offset == 10
 
 
+def test_rule_7_a_full_disk_keeps_the_start_of_an_empty_log_below_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = open_log(tmp_path)
+    follower.truncate_fully_and_start_at(13)
+    with monkeypatch.context() as patch:
+        refusing(patch, "pwrite", errno.ENOSPC)
+        with pytest.raises(ApiError):
+            follower.append_as_follower(batch(5, base_offset=10))
+    assert (follower.log_start_offset, follower.high_watermark, follower.log_end_offset) == (10, 10, 10)
+    follower.truncate_fully_and_start_at(13)  # as the leader tells, which lacks offset 10
+    follower.append_as_follower(batch(5, base_offset=10))
+    assert (follower.log_start_offset, follower.high_watermark, follower.log_end_offset) == (13, 13, 15)
+
+
 @contextmanager
 def largest_file(size_bytes: int) -> Iterator[None]:
     """Let the kernel itself cut writes short beyond *size_bytes*."""

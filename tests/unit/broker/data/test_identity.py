@@ -225,6 +225,17 @@ def test_a_log_of_which_nothing_is_the_leaders_begins_anew(tmp_path: Path) -> No
     assert (log.log_start_offset, log.log_end_offset) == (1, 1)
 
 
+def test_nothing_is_kept_below_the_leaders_start_when_logs_part(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    for epoch in (0, 0, 2, 2, 2):
+        append(log, epoch=epoch)
+    taker = replication(tmp_path / "broker")
+    # The leader's records 2 and 3 were of another epoch, which it no longer knows since its log begins at 4.
+    assert taker.take(following(log), *answer(log, diverging=(2, 4), log_start_offset=4))
+    assert (log.log_start_offset, log.log_end_offset) == (4, 4)
+    assert log.epochs.entries() == [(2, 4)]
+
+
 def test_an_emptied_log_takes_over_the_epoch_that_its_leader_says(tmp_path: Path) -> None:
     log = open_log(tmp_path / "log")
     append(log, epoch=0)
