@@ -246,6 +246,9 @@ def _trust(segment: Segment, following: Segment | None, config: LogConfig, *, is
         segment.go_back_to(None)
     segment.walk_tail(size_bytes, config.index_interval_bytes)
     if following is not None:
+        # Compaction may have taken the last records, or all: retention must not take an empty segment for one that ends
+        # at the log start, and let the log begin later.
+        segment.skip_to(following.base_offset)
         segment.close_indexes()
     segment.read_first_timestamp()
 
@@ -305,6 +308,7 @@ def _check(loaded: LoadedLog, segment: Segment, config: LogConfig, recovery_poin
         damage = Damage(size_bytes, f"next is offset {segment.next_offset}, not {following.base_offset}")
     if damage is None:
         if following is not None:
+            segment.skip_to(following.base_offset)  # equal, but for a gap that compaction left
             segment.close_indexes()
         return True
     if segment.next_offset < recovery_point:

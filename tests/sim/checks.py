@@ -19,6 +19,7 @@
 import contextlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -78,7 +79,11 @@ class Checks:
         newest: highest base offset of what was acknowledged or served, by partition.
         ids: of the present incarnations of topics.
         topics: that there must be at the end.
+        is_growing: a topic is to have more partitions, and has not yet.
         expiring: those of which retention deletes records.
+        compacted: those of which only the last record of each key stays.
+        unclean: those that may be led by a replica that was not in sync, and lose records then.
+        kept: offset and value of the last acknowledged record of each key of the compacted ones.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -88,7 +93,13 @@ class Checks:
             ("acknowledged", "served", "committed", "elections", "generations", "moves", "of_deleted"), 0
         )
         self.topics: list[str] = []
+        self.is_growing = False
         self.expiring: set[str] = set()
+        self.compacted = {GROUPS_TOPIC}
+        self.unclean: set[str] = set()
+        self.kept: dict[TopicPartition, dict[bytes, tuple[int, bytes | None]]] = {}
+        self._deletions: Counter[str] = Counter()  # of groups, that were asked for
+        self._deleting: Counter[str] = Counter()  # and not answered
         self.on_moved: Callable[[TopicPartition, Move], None] = lambda key, move: None
         self.states = _States()
         self.newest: dict[TopicPartition, int] = {}
@@ -130,6 +141,8 @@ class Checks:
         """See `tests.sim.clients.Witness`."""
         if crc is not None and not self._is_present(key, base_offset, crc, "acknowledged"):
             return
+        if key.topic in self.unclean and self.states[key].leader != broker_id:
+            return
         self.counts["acknowledged"] += len(values)
         known = self.values.setdefault(key, {})
         for number, value in enumerate(values):
@@ -146,6 +159,8 @@ class Checks:
         """See `tests.sim.clients.Witness`."""
         if self.states[key].leader != broker_id or self.known_incarnation(key.topic, broker_id) is None:
             return True  # a deposed leader that does not know it yet lacks what its successor has
+        if key.topic in self.unclean:
+            return False
         raise Violation("idempotence", f"{key}: a producer that lost nothing is told {error.name}")
 
     def served(self, key: TopicPartition, broker_id: int, high_watermark: int, records: bytes) -> None:
@@ -156,6 +171,8 @@ class Checks:
             if header.last_offset >= high_watermark:
                 raise Violation("high watermark", f"{key}: {batch} served above {high_watermark}")
             if not self._is_present(key, header.base_offset, header.crc, "served"):
+                continue
+            if key.topic in self.unclean and self.states[key].leader != broker_id:
                 continue
             self.counts["served"] += header.record_count
             known = promised.get(header.base_offset)
@@ -184,6 +201,25 @@ class Checks:
         known = broker.partitions.image.topics.get(topic) if broker is not None else None
         return known.topic_id if known is not None and known.topic_id == self.ids.get(topic) else None
 
+    def kept_value(self, key: TopicPartition, record_key: bytes, offset: int, value: bytes | None) -> None:
+        """See `tests.sim.clients.Witness`."""
+        kept = self.kept.setdefault(key, {})
+        kept[record_key] = max(kept.get(record_key, (-1, None)), (offset, value), key=lambda one: one[0])
+
+    def deletions(self, group_id: str) -> int | None:
+        """See `tests.sim.clients.Witness`."""
+        return None if self._deleting[group_id] else self._deletions[group_id]
+
+    def deleting(self, group_id: str) -> None:
+        """See `tests.sim.clients.Witness`."""
+        self._deleting[group_id] += 1
+        self._deletions[group_id] += 1
+        self._commits = {place: one for place, one in self._commits.items() if place[0] != group_id}
+
+    def deleted(self, group_id: str) -> None:
+        """See `tests.sim.clients.Witness`."""
+        self._deleting[group_id] -= 1
+
     def in_doubt(self, group_id: str, key: TopicPartition, offset: int) -> None:
         """See `tests.sim.clients.Witness`."""
         self._doubtful.setdefault((group_id, key), set()).add(offset)
@@ -209,6 +245,7 @@ class Checks:
         key: TopicPartition,
         offset: int,
         incarnation: UUID | None,
+        deletions: int | None,
         generation: int = -1,
         newest_generation: int = -1,
     ) -> None:
@@ -219,6 +256,8 @@ class Checks:
             raise Violation("stale generations", detail)
         if incarnation is None or incarnation != self.ids.get(key.topic):
             return  # committed for one that is deleted: it may be kept for as long as the coordinator knows no other
+        if deletions is None or deletions != self.deletions(group_id):
+            return  # it may have been deleted since, with its group
         self._doubtful.setdefault((group_id, key), set()).discard(offset)
         self._commits[group_id, key] = max(self._commits.get((group_id, key), (-1, -1)), (generation, offset))
 
@@ -227,7 +266,14 @@ class Checks:
         return self._commits.get((group_id, key), (-1, -1))[1]
 
     def fetched_offset(
-        self, group_id: str, key: TopicPartition, broker_id: int, offset: int, least: int, incarnation: UUID | None
+        self,
+        group_id: str,
+        key: TopicPartition,
+        broker_id: int,
+        offset: int,
+        least: int,
+        incarnation: UUID | None,
+        deletions: int | None,
     ) -> None:
         """See `tests.sim.clients.Witness`."""
         state = self.states.get(TopicPartition(GROUPS_TOPIC, 0))
@@ -235,6 +281,8 @@ class Checks:
             return  # a deposed coordinator may tell what held once
         if incarnation is None or incarnation != self.known_incarnation(key.topic, broker_id):
             return  # and so may one that has not heard that the topic was deleted
+        if deletions is None or deletions != self.deletions(group_id):
+            return
         least = min(least, self.committed_offset(group_id, key))  # fewer if the topic was made again meanwhile
         if offset < least and offset not in self._doubtful.get((group_id, key), ()):
             raise Violation("committed offsets", f"{group_id} {key}: {least} was committed, {offset} is told")
@@ -367,6 +415,10 @@ class Checks:
             return
         if after.leader not in (before.leader, NO_LEADER):
             self.counts["elections"] += 1
+        if after.leader != NO_LEADER and after.leader not in before.isr and key.topic in self.unclean:
+            self._cluster.world.happened("unclean election")
+            self.forget_promises(key)
+            return
         if after.leader != NO_LEADER and after.leader not in before.isr:
             raise Violation("leaders come from the ISR", f"{key}: {before} -> {after}")
         is_same = after.leader == before.leader
@@ -423,6 +475,8 @@ class Checks:
         if leading is not None:
             self._leads(key, leading.leader_epoch, host.broker_id)
         self._check_mark(host, key, log)
+        if key.topic in self.compacted and key.topic != GROUPS_TOPIC:
+            return  # its batches change; what must be in them is looked for at the end
         copy = self._read(host, partition, log)
         state = self.states.get(key)
         if state is None or host.broker_id not in state.isr:
@@ -517,7 +571,7 @@ class Checks:
         base_offset, last_offset, epoch, crc = batch
         copy.batches[base_offset] = batch
         before, copy.last = copy.last, (last_offset, epoch)
-        if key.topic == GROUPS_TOPIC:
+        if key.topic in self.compacted:
             return
         leading = partition.leading
         is_appended = leading is not None and leading.leader_epoch == epoch
@@ -583,6 +637,28 @@ class Checks:
                 assert partition is not None
                 assert partition.log is not None
                 self._check_values(host, key, partition.log, known)
+        for key, kept in self.kept.items():
+            for broker_id in self.states[key].isr:
+                broker = self._cluster.hosts[broker_id].broker
+                held = broker.partitions.get(*key) if broker is not None else None
+                assert held is not None
+                assert held.log is not None
+                self._check_kept(broker_id, key, held.log, kept)
+
+    @staticmethod
+    def _check_kept(broker_id: int, key: TopicPartition, log: Log, kept: dict[bytes, tuple[int, bytes | None]]) -> None:
+        """Find the last acknowledged record of each key, or nothing of the key if that deletes it."""
+        last: dict[bytes | None, tuple[int, bytes | None]] = {}
+        for segment in log.segments:
+            data = segment.path.read_bytes()[: segment.size_bytes]
+            for position, header in iter_batches(data):
+                for record in decode_records(data, header, position):
+                    last[record.key] = (record.offset, record.value)
+        for record_key, (offset, value) in kept.items():
+            found = last.get(record_key)
+            if found != (offset, value) and (found is not None or value is not None):
+                detail = f"{key} at {broker_id}: {record_key!r} is {found}, not {(offset, value)}"
+                raise Violation("compaction keeps the last of each key", detail)
 
     def _check_values(self, host: Host, key: TopicPartition, log: Log, known: dict[int, bytes]) -> None:
         found: dict[int, bytes] = {}

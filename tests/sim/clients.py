@@ -57,6 +57,8 @@ BACKOFF_S = (0.02, 0.2)
 PRODUCE_TIMEOUT_MS = 1_500
 FETCH_WAIT_MS = 200
 MAX_FRAME_BYTES = 1 << 24
+KEYS = 6
+"""Of records in a compacted topic."""
 
 _VERSIONS: Mapping[ApiKey, int] = {
     ApiKey.METADATA: 8,
@@ -76,6 +78,7 @@ _VERSIONS: Mapping[ApiKey, int] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: 3,
     ApiKey.LIST_OFFSETS: 2,
     ApiKey.CREATE_PARTITIONS: 1,
+    ApiKey.DELETE_GROUPS: 1,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 0,
 }
 """The last ones without tagged fields, where there are any."""
@@ -114,13 +117,27 @@ class Witness(Protocol):
         key: TopicPartition,
         offset: int,
         incarnation: UUID | None,
+        deletions: int | None,
         generation: int = -1,
         newest_generation: int = -1,
     ) -> None:
         """A group's offset was said to be safe.
 
-        When it was sent, the coordinator knew *incarnation*, and the newest generation handed out was that one.
+        When it was sent, the coordinator knew *incarnation*, the group had been deleted so many times, and the newest
+        generation handed out was that one.
         """
+
+    def kept_value(self, key: TopicPartition, record_key: bytes, offset: int, value: bytes | None) -> None:
+        """A record of a compacted topic was acknowledged with acks=all."""
+
+    def deletions(self, group_id: str) -> int | None:
+        """Return how many deletions of a group were asked for; None while one is not answered."""
+
+    def deleting(self, group_id: str) -> None:
+        """A group is to be deleted; unless that is answered, it may happen at any later time."""
+
+    def deleted(self, group_id: str) -> None:
+        """The answer came, whatever it was."""
 
     def may_trim(self, key: TopicPartition, before: int) -> None:
         """Records before an offset are to be deleted, before any for -1."""
@@ -135,11 +152,18 @@ class Witness(Protocol):
         """Return the offset that was said to be safe last."""
 
     def fetched_offset(
-        self, group_id: str, key: TopicPartition, broker_id: int, offset: int, least: int, incarnation: UUID | None
+        self,
+        group_id: str,
+        key: TopicPartition,
+        broker_id: int,
+        offset: int,
+        least: int,
+        incarnation: UUID | None,
+        deletions: int | None,
     ) -> None:
         """A group was told this offset, -1 is none.
 
-        When it asked, *least* was safe, and the coordinator knew *incarnation*.
+        When it asked, *least* was safe, the coordinator knew *incarnation*, and so many deletions of it were asked for.
         """
 
     def newest_generation(self, group_id: str) -> int:
@@ -385,6 +409,32 @@ async def _send(
         client.leaders.pop(key, None)
         await client.pause()
     return False
+
+
+async def keep(client: Client, witness: Witness, key: TopicPartition, may_go_on: Callable[[], bool]) -> None:
+    """Write the newest values of a few keys, or delete keys, until told to stop; each is sent until acknowledged."""
+    chance = client.world.random
+    producer_id, epoch = await _producer_id(client)
+    for number in itertools.count():
+        if not may_go_on():
+            return
+        record_key = f"key-{chance.randrange(KEYS)}".encode()
+        value = f"{client.name}:{number}".encode() if chance.random() < 0.85 else None
+        record = Record(0, client.world.wall_ns() // 1_000_000, record_key, value)
+        batch = encode_batch([record], producer_id=producer_id, producer_epoch=epoch, base_sequence=number)
+        error = ErrorCode.UNKNOWN_SERVER_ERROR
+        while error is not ErrorCode.NONE:
+            try:
+                leader = await client.find_leader(key)
+                error, offset = await client.produce(leader, key, batch, -1)
+            except Unanswered:
+                error = ErrorCode.UNKNOWN_SERVER_ERROR
+            if error is not ErrorCode.NONE:
+                client.leaders.pop(key, None)
+                await client.pause()
+        client.world.note("kept", key, leader, record_key, offset, value)
+        witness.kept_value(key, record_key, offset, value)
+        await asyncio.sleep(chance.uniform(0.01, 0.1))
 
 
 async def _producer_id(client: Client) -> tuple[int, int]:

@@ -11,6 +11,8 @@ from pylog.broker import process as process_module
 from pylog.broker.broker import Broker
 from pylog.broker.config import BrokerConfig, ListenerConfig, StoreConfig
 from pylog.broker.settings import parse_broker_settings
+from pylog.cluster.formats import NEWEST_LEVEL
+from pylog.errors import ApiError
 from pylog.group.records import TOPIC as GROUPS_TOPIC
 from pylog.model import TopicPartition
 from tests.sim.disk import Disks
@@ -30,6 +32,9 @@ SESSION_TIMEOUT_S = 2.0
 RACKS = ("rack-0", "rack-1", "rack-2")
 RETENTION_S = 0.7
 
+FINALIZE_S = 3
+"""How long an operator waits for a broker to finalize."""
+
 SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
     "default.replication.factor": "3",
@@ -40,6 +45,9 @@ SETTINGS: Mapping[str, str] = {
     "log.segment.bytes": "4096",
     "log.index.interval.bytes": "256",
     "log.retention.ms": "-1",
+    "log.cleaner.backoff.ms": "700",
+    "log.cleaner.min.cleanable.ratio": "0.1",
+    "log.cleaner.delete.retention.ms": "1000",
     "controlled.shutdown.max.wait.ms": "2000",
     "group.initial.rebalance.delay.ms": "100",
     "group.min.session.timeout.ms": "500",
@@ -82,7 +90,14 @@ class Cluster:
         hosts: by broker id.
     """
 
-    def __init__(self, world: World, directory: Path, broker_count: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        world: World,
+        directory: Path,
+        broker_count: int,
+        settings: Mapping[str, str],
+        format_level: int = NEWEST_LEVEL,
+    ) -> None:
         self.world = world
         self.network = Network(world)
         self.turns = Turns(world)
@@ -95,7 +110,8 @@ class Cluster:
         }
         self._settings = parse_broker_settings({**SETTINGS, **settings})
         self.ensemble = Ensemble(world, self.turns, self.network, directory / ZOOKEEPER, SESSION_TIMEOUT_S)
-        install(world, self.loop, self.turns, self.network, self.disks, self.ensemble.store, self._ended)
+        store = self.ensemble.store
+        install(world, self.loop, self.turns, self.network, self.disks, store, format_level, self._ended)
         cluster = self
 
         class SeenBroker(Broker):
@@ -138,9 +154,13 @@ class Cluster:
 
     async def _retain(self, host: Host) -> None:
         """Ask for retention again and again, as the host's timer does; it forgets idempotent producers that are old."""
+        compactions = 0
         while True:
             await asyncio.sleep(RETENTION_S)
             if host.broker is not None and host.is_running:
+                before, compactions = compactions, int(host.broker._maintenance._compactions.value)
+                if compactions > before:
+                    self.world.happened("compaction")
                 done = await host.broker._maintenance.retain(dry_run=False)
                 if any(row["topic"] != GROUPS_TOPIC for row in done["deleted"]):
                     self.world.happened("retention")
@@ -148,6 +168,29 @@ class Cluster:
     def _task_ended(self, task: "asyncio.Task[Any]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ProcessEnded):
             self.world.fail(error)
+
+    async def finalize(self) -> bool:
+        """Ask a broker, as an operator on its host does, to have the newest formats written; return whether it did."""
+        host = self.world.random.choice(list(self.hosts.values()))
+        process, broker = host.process, host.broker
+        if process is None or broker is None:
+            return False
+        done: list[bool] = []
+
+        async def ask() -> None:
+            try:
+                await broker.membership.finalize()
+            except ApiError as error:
+                self.world.note("not finalized", error)
+                return
+            done.append(True)
+
+        self.spawn(process, ask)
+        for _ in range(FINALIZE_S):
+            await asyncio.sleep(1.0)
+            if done:
+                return True
+        return False
 
     # -- what happens to it -------------------------------------------------------------------------------------------
 
@@ -191,6 +234,7 @@ class Cluster:
         """Switch the machine off; what was not synced may be gone.  For *torn* see `Disks.cut_power`."""
         self.network.set_up(host.name, False)
         self.kill(host)
+        self.world.happened("power cut")
         lost_bytes = self.disks.cut_power(host.data_dir, torn=torn)
         self.world.note("power", host.name, "lost_bytes", lost_bytes)
 

@@ -23,6 +23,7 @@ class Real(NamedTuple):
     open: Callable[..., int]
     close: Callable[[int], None]
     pwrite: Callable[[int, Any, int], int]
+    pread: Callable[[int, int, int], bytes]
     ftruncate: Callable[[int, int], None]
     fsync: Callable[[int], None]
 
@@ -30,7 +31,7 @@ class Real(NamedTuple):
 NUMBER_BYTES = 4
 """A small file torn so close to its end looks whole unless one looks closely."""
 
-REAL = Real(os.open, os.close, os.pwrite, os.ftruncate, os.fsync)
+REAL = Real(os.open, os.close, os.pwrite, os.pread, os.ftruncate, os.fsync)
 
 
 @dataclass(slots=True)
@@ -47,6 +48,8 @@ class Disks:
     Attributes:
         full: hosts whose disk takes nothing more.
         failing: hosts whose disk fails every sync, and drops what was not synced.
+        unreadable: hosts whose next reads of a file fail, and how many of them.
+        starved: hosts whose processes may open nothing more.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -54,13 +57,17 @@ class Disks:
         self._safe: dict[int, _Safe] = {}
         self.full: set[str] = set()
         self.failing: set[str] = set()
+        self.unreadable: dict[str, int] = {}
+        self.starved: set[str] = set()
 
     # -- stand in for functions of `os` -----------------------------------------------------------------------------
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """As `os.open`; the descriptor closes with its process."""
-        fd = REAL.open(path, flags, mode, dir_fd=dir_fd)
         process = CURRENT.get()
+        if process is not None and process.host in self.starved:
+            raise OSError(errno.EMFILE, "Too many open files")
+        fd = REAL.open(path, flags, mode, dir_fd=dir_fd)
         if process is not None:
             process.fds.add(fd)
         return fd
@@ -86,6 +93,14 @@ class Disks:
             raise OSError(errno.ENOSPC, "No space left on device")
         self._touch(fd, position)
         return REAL.pwrite(fd, data, position)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        """As `os.pread`."""
+        process = CURRENT.get()
+        if process is not None and self.unreadable.get(process.host, 0):
+            self.unreadable[process.host] -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        return REAL.pread(fd, size, position)
 
     def ftruncate(self, fd: int, size: int) -> None:
         """As `os.ftruncate`."""

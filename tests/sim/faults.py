@@ -84,6 +84,8 @@ class Faults:
             (1, self._cut_power_at_an_acknowledgement),
             (1, self._sleep_over_an_image),
             (1, self._lose_two_coordinators),
+            (1, self._fail_reads),
+            (1, self._starve),
         ]
         if self._stage is not None:
             kinds = [(1, partial(self._stage.fault, self))]
@@ -113,10 +115,14 @@ class Faults:
         self._cluster.ensemble.is_up = True
         self._cluster.ensemble.drop = 0.0
         self._cluster.ensemble.is_in_ambush = False
+        self._cluster.disks.starved.clear()
+        self._cluster.disks.unreadable.clear()
         full = self._keep_one_full()
         for host in self._cluster.hosts.values():
             if host.name in self._cluster.disks.failing:
                 self._cluster.kill(host)  # its next sync would do so
+            elif _has_offline_log(host):
+                self._cluster.kill(host)  # as an operator does who got the disk replaced
             host.skew_ms = 0
             if host.process is not None:
                 host.process.skew_ms = 0
@@ -189,8 +195,8 @@ class Faults:
     def _is_spare(self, host: Host) -> bool:
         """Whether the others can do without *host*."""
         hosts, states = self._cluster.hosts, self._checks.states.values()
-        if not self._checks.has_topics:
-            return False  # a topic is made with all its replicas or not at all
+        if not self._checks.has_topics or self._checks.is_growing:
+            return False  # a partition is made with all its replicas or not at all
         # One that still waits to register is in an ISR only until its last session is over.
         others = {one for one, other in hosts.items() if other is not host and self._is_registered(other)}
         # Without a leader a partition may wait for each of its ISR, `unclean.recovery.wait.ms`.
@@ -283,6 +289,7 @@ class Faults:
         process = host.process
         if process is None or process.is_paused or not self._may_hurt(host):
             return
+        self._world.happened("pause")
         self._world.note("pause", host.name)
         self._world.pause(process)
 
@@ -316,6 +323,7 @@ class Faults:
             self._cut([(host.name, ZOOKEEPER), (ZOOKEEPER, host.name)])
 
     def _cut(self, pairs: list[tuple[str, str]]) -> None:
+        self._world.happened("cut")
         self._world.note("cut", *(f"{source}>{target}" for source, target in pairs))
         for pair in pairs:
             self._cluster.network.cut(*pair)
@@ -328,7 +336,7 @@ class Faults:
     def _lose_store(self) -> None:
         if any(host.damaged for host in self._cluster.hosts.values()):
             return
-        self._world.note("store_down")
+        self._world.happened("store down")
         self._cluster.ensemble.is_up = False
 
         def back() -> None:
@@ -395,6 +403,7 @@ class Faults:
     def _turn_clock(self) -> None:
         host = self._host()
         host.skew_ms = self._world.random.choice((0, 500, -500, DAY_MS, DAY_MS, -DAY_MS))
+        self._world.happened("clock set")
         self._world.note("clock", host.name, host.skew_ms)
         if host.process is not None:
             host.process.skew_ms = host.skew_ms
@@ -462,9 +471,33 @@ class Faults:
         host = self._host()
         if not self._may_hurt(host):
             return
+        self._world.happened("full disk")
         self._world.note("disk_full", host.name)
         self._cluster.disks.full.add(host.name)
         self._begin(0.2, 3.0, lambda: self._cluster.disks.full.discard(host.name))
+
+    def _fail_reads(self) -> None:
+        """Let a few of the next reads of a host's files fail; a partition that met one is offline until a start."""
+        host = self._host()
+        if host.process is None or not self._may_hurt(host):
+            return
+        self._world.happened("failed read")
+        self._cluster.disks.unreadable[host.name] = self._world.random.randint(1, 3)
+
+        def replace() -> None:
+            self._cluster.disks.unreadable.pop(host.name, None)
+            if _has_offline_log(host) and self._may_hurt(host):
+                self._cluster.kill(host)
+                self._start_later(host)
+
+        self._begin(0.2, 3.0, replace)
+
+    def _starve(self) -> None:
+        """Let a broker open nothing for a while: no file, as if others had all the descriptors."""
+        host = self._host()
+        self._world.happened("no descriptors")
+        self._cluster.disks.starved.add(host.name)
+        self._begin(0.1, 2.0, lambda: self._cluster.disks.starved.discard(host.name))
 
     def _fail_syncs(self) -> None:
         """Let the next sync fail: the broker must end itself, for what it wrote is gone."""
@@ -472,6 +505,7 @@ class Faults:
         if host.process is None or (not self._is_flushing and not self._may_forget(host)):
             return
         self._damage(host)
+        self._world.happened("failed sync")
         self._world.note("syncs_fail", host.name)
         self._cluster.disks.failing.add(host.name)
 
@@ -502,6 +536,11 @@ class Faults:
                 self._start_later(leader)
 
         self._later(0.05, 1.5, kill)
+
+
+def _has_offline_log(host: Host) -> bool:
+    partitions = list(host.broker.partitions) if host.broker is not None else []
+    return any(one.log is not None and one.log.offline is not None for one in partitions)
 
 
 def _both_ways(one: Host, other: Host) -> list[tuple[str, str]]:

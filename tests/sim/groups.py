@@ -24,6 +24,8 @@ from pylog.wire.api.group_offsets import (
     OffsetFetchResponse,
 )
 from pylog.wire.api.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -37,6 +39,9 @@ from pylog.wire.api.groups import (
     SyncGroupResponse,
 )
 from tests.sim.clients import Client, Unanswered, Witness
+
+READERS = "readers"
+"""The group without members."""
 
 WORKERS = "workers"
 """The group with members."""
@@ -107,10 +112,14 @@ async def commit(
 
 
 async def take_part(
-    client: Client, witness: Witness, keys: list[TopicPartition], may_go_on: Callable[[], bool]
+    client: Client,
+    witness: Witness,
+    keys: list[TopicPartition],
+    may_go_on: Callable[[], bool],
+    instance_id: str | None = None,
 ) -> None:
     """Be a member again and again, until told to stop and once more a member that the coordinator knows."""
-    member = _Member(client, witness, keys)
+    member = _Member(client, witness, keys, instance_id)
     is_known = False
     while may_go_on() or not is_known:
         try:
@@ -130,6 +139,7 @@ class _Member:
     """One consumer of the group.
 
     Attributes:
+        instance_id: of a static member, which keeps its place when it comes back as another process.
         member_id: as the coordinator named it, "" before.
         generation: in which it was told what it owns, -1 while it has to join.
         positions: offset up to which it has read, by partition it owns; None until it has asked.
@@ -139,6 +149,7 @@ class _Member:
     client: Client
     witness: Witness
     keys: list[TopicPartition]
+    instance_id: str | None
     member_id: str = ""
     generation: int = -1
     positions: dict[TopicPartition, int | None] = field(default_factory=dict)
@@ -160,6 +171,7 @@ class _Member:
             session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=REBALANCE_MS,
             member_id=self.member_id,
+            group_instance_id=self.instance_id,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="lot", metadata=b"")],
         )
@@ -175,6 +187,7 @@ class _Member:
             group_id=WORKERS,
             generation_id=joined.generation_id,
             member_id=self.member_id,
+            group_instance_id=self.instance_id,
             assignments=[
                 SyncGroupRequestAssignment(member_id=one, assignment=_encode(numbers)) for one, numbers in given.items()
             ],
@@ -183,7 +196,9 @@ class _Member:
         self._refuse(ErrorCode(synced.error_code))
         owned = [self.keys[number] for number in _decode(synced.assignment)]
         self.client.world.note("assigned", self.client.name, self.member_id, joined.generation_id, broker_id, owned)
-        self.witness.assigned(WORKERS, joined.generation_id, self.member_id, owned)
+        self.witness.assigned(WORKERS, joined.generation_id, self.instance_id or self.member_id, owned)
+        if self.instance_id is not None:
+            self.client.world.happened("static member joined")
         self.generation, self.positions = joined.generation_id, dict.fromkeys(owned)
 
     def _assign(self, member_ids: list[str]) -> Mapping[str, list[int]]:
@@ -208,7 +223,12 @@ class _Member:
         if self.positions and lot < 0.7:
             error = await self._advance(chance.choice(list(self.positions)))
         else:
-            request = HeartbeatRequest(group_id=WORKERS, generation_id=self.generation, member_id=self.member_id)
+            request = HeartbeatRequest(
+                group_id=WORKERS,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+            )
             answer = await self.client.call(await self.coordinator.find(), request, HeartbeatResponse)
             error = ErrorCode(answer.error_code)
         self._refuse(error)
@@ -224,7 +244,15 @@ class _Member:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
         self.positions[key] = position = max(position, 0) + 1
         return await commit_one(
-            self.client, self.witness, WORKERS, key, position, broker_id, self.member_id, self.generation
+            self.client,
+            self.witness,
+            WORKERS,
+            key,
+            position,
+            broker_id,
+            self.member_id,
+            self.generation,
+            self.instance_id,
         )
 
     async def _commit_late(self) -> None:
@@ -239,7 +267,8 @@ class _Member:
 
     async def leave(self, *, is_said: bool = True) -> None:
         """Go, saying so or not, and come back as somebody else."""
-        request = LeaveGroupRequest(group_id=WORKERS, members=[MemberIdentity(member_id=self.member_id)])
+        gone = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
+        request = LeaveGroupRequest(group_id=WORKERS, members=[gone])
         self.member_id, self.generation, self.positions = "", -1, {}
         try:
             if not is_said:
@@ -265,6 +294,18 @@ class _Member:
         raise Unanswered(error.name)
 
 
+async def delete_group(client: Client, witness: Witness, group_id: str) -> None:
+    """Ask once to have a group and its offsets deleted; raise Unanswered."""
+    broker_id = await Coordinator(client, group_id).find()
+    witness.deleting(group_id)
+    answer = await client.call(broker_id, DeleteGroupsRequest(groups_names=[group_id]), DeleteGroupsResponse)
+    error = ErrorCode(answer.results[0].error_code)
+    witness.deleted(group_id)
+    client.world.note("delete_group", group_id, broker_id, error.name)
+    if error is ErrorCode.NONE:
+        client.world.happened("group deleted")
+
+
 def _encode(numbers: list[int]) -> bytes:
     return struct.pack(f">{len(numbers)}H", *numbers)
 
@@ -282,6 +323,7 @@ async def commit_one(
     coordinator: int,
     member_id: str = "",
     generation: int = -1,
+    instance_id: str | None = None,
 ) -> ErrorCode:
     """Ask once to have an offset committed; raise Unanswered."""
     part = OffsetCommitRequestPartition(partition_index=key.partition, committed_offset=offset)
@@ -289,16 +331,17 @@ async def commit_one(
         group_id=group_id,
         generation_id_or_member_epoch=generation,
         member_id=member_id,
+        group_instance_id=instance_id,
         topics=[OffsetCommitRequestTopic(name=key.topic, partitions=[part])],
     )
     newest_generation = witness.newest_generation(group_id)
     witness.in_doubt(group_id, key, offset)
-    incarnation = witness.known_incarnation(key.topic, coordinator)
+    incarnation, deletions = witness.known_incarnation(key.topic, coordinator), witness.deletions(group_id)
     answer = await client.call(coordinator, request, OffsetCommitResponse)
     error = ErrorCode(answer.topics[0].partitions[0].error_code)
     client.world.note("commit", client.name, key, coordinator, offset, generation, error.name)
     if error is ErrorCode.NONE:
-        witness.committed(group_id, key, offset, incarnation, generation, newest_generation)
+        witness.committed(group_id, key, offset, incarnation, deletions, generation, newest_generation)
     return error
 
 
@@ -309,11 +352,11 @@ async def fetch_one(
     topics = [OffsetFetchRequestTopic(name=key.topic, partition_indexes=[key.partition])]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)])
     least = witness.committed_offset(group_id, key)
-    incarnation = witness.known_incarnation(key.topic, coordinator)
+    incarnation, deletions = witness.known_incarnation(key.topic, coordinator), witness.deletions(group_id)
     answer = (await client.call(coordinator, request, OffsetFetchResponse)).groups[0]
     part = answer.topics[0].partitions[0] if answer.topics else None
     if answer.error_code or part is None or part.error_code:
         return None
     client.world.note("committed", client.name, key, coordinator, part.committed_offset)
-    witness.fetched_offset(group_id, key, coordinator, part.committed_offset, least, incarnation)
+    witness.fetched_offset(group_id, key, coordinator, part.committed_offset, least, incarnation, deletions)
     return part.committed_offset

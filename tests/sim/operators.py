@@ -27,7 +27,7 @@ from pylog.wire.api.partitions import (
     ElectLeadersResponse,
 )
 from pylog.wire.api.topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from tests.sim import clients
+from tests.sim import clients, groups
 from tests.sim.checks import Checks
 from tests.sim.clients import Client, Unanswered
 
@@ -40,6 +40,9 @@ NEAR_END_SHARE = 0.5
 
 MAX_PARTITIONS = 4
 
+THROTTLES = ("20000", "200000")
+"""Bytes a second for replicas that are not in sync."""
+
 CONFIGS: Mapping[str, tuple[str, ...]] = {
     "min.insync.replicas": ("1", "2"),
     "segment.bytes": ("1024", "4096", "16384"),
@@ -48,6 +51,8 @@ CONFIGS: Mapping[str, tuple[str, ...]] = {
     "flush.messages": ("1", "5"),
     "retention.bytes": ("2048", "8192"),
     "retention.ms": ("1000", "4000"),
+    "leader.replication.throttled.replicas": ("*",),
+    "follower.replication.throttled.replicas": ("*",),
 }
 """What an operator changes, and to which values; nothing that changes the bytes of a batch: they tell
 whose it is."""
@@ -64,7 +69,9 @@ class Plan:
         configs: with which it is made, and made again.
         broker_ids: that partitions may be moved to; empty if nothing is moved.
         is_calm: nothing is done to the topic but moves and elections.
+        is_unfinished: formats of the level before are written until an operator finalizes this one.
         on_grown: called with a partition that is new.
+        finalize: asks a broker, on its host, to finalize; returns whether it did.
     """
 
     topic: str
@@ -73,7 +80,9 @@ class Plan:
     configs: Mapping[str, str]
     broker_ids: list[int]
     is_calm: bool = False
+    is_unfinished: bool = False
     on_grown: Callable[[TopicPartition], None] = lambda key: None
+    finalize: Callable[[], Awaitable[bool]]
 
 
 class Operator:
@@ -95,6 +104,9 @@ class Operator:
             (1 * loves(), self._remake),
             (0.5 * likes(), self._grow),
             (1 * loves(), self._configure),
+            (0.5 * loves(), self._throttle),
+            (0.5 * loves(), self._delete_group),
+            (2 * plan.is_unfinished, self._finalize),
         ]
         self._actions = [action for _, action in actions]
         self._weights = [weight for weight, _ in actions]
@@ -151,17 +163,18 @@ class Operator:
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=plan.topic, count=number + 1)], timeout_ms=500
         )
-        while True:
+        is_done = False
+        self._checks.is_growing = True
+        while not is_done:
             try:
-                (row,) = (
-                    await self._client.call(self._client.some_broker(), request, CreatePartitionsResponse)
-                ).results
+                broker_id = self._client.some_broker()
+                (row,) = (await self._client.call(broker_id, request, CreatePartitionsResponse)).results
                 # Refused where it has as many, since an answer was lost.
-                if row.error_code in (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS):
-                    break
+                is_done = row.error_code in (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS)
             except Unanswered:
                 pass
             await self._client.pause()
+        self._checks.is_growing = False
         self._world.happened("more partitions")
         plan.keys.append(TopicPartition(plan.topic, number))
         plan.on_grown(plan.keys[-1])
@@ -173,16 +186,37 @@ class Operator:
         value = chance.choice((None, *CONFIGS[name]))
         if value is not None and name.startswith("retention"):
             self._checks.expiring.add(plan.topic)
+        if await self._set(ResourceType.TOPIC, plan.topic, name, value):
+            self._world.happened("configuration changed")
+
+    async def _throttle(self) -> None:
+        """Limit what replicas out of sync get, which the topic has to name for that."""
+        chance = self._world.random
+        for side in ("leader", "follower"):
+            await self._set(ResourceType.TOPIC, self._plan.topic, f"{side}.replication.throttled.replicas", "*")
+            rate = chance.choice(THROTTLES)
+            if await self._set(ResourceType.BROKER, "", f"{side}.replication.throttled.rate", rate):
+                self._world.happened("throttle")
+
+    async def _set(self, kind: ResourceType, resource_name: str, name: str, value: str | None) -> bool:
+        """Set one configuration, or its default for None; return whether that was accepted."""
         operation = ConfigOperation.DELETE if value is None else ConfigOperation.SET
         change = IncrementallyAlterableConfig(name=name, config_operation=operation, value=value)
-        resource = IncrementalAlterConfigsResource(
-            resource_type=ResourceType.TOPIC, resource_name=plan.topic, configs=[change]
-        )
+        resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=resource_name, configs=[change])
         request = IncrementalAlterConfigsRequest(resources=[resource])
         answer = await self._client.call(self._client.some_broker(), request, IncrementalAlterConfigsResponse)
-        self._world.note("configure", name, value, ErrorCode(answer.responses[0].error_code).name)
-        if answer.responses[0].error_code == ErrorCode.NONE:
-            self._world.happened("configuration changed")
+        self._world.note("configure", resource_name, name, value, ErrorCode(answer.responses[0].error_code).name)
+        return answer.responses[0].error_code == ErrorCode.NONE
+
+    async def _delete_group(self) -> None:
+        """Delete a group that has offsets and no members."""
+        await groups.delete_group(self._client, self._checks, groups.READERS)
+
+    async def _finalize(self) -> None:
+        """Let the formats of this release be written, if all brokers are there."""
+        if await self._plan.finalize():
+            self._world.happened("formats finalized")
+            self._weights[-1] = 0
 
     async def _remake(self) -> None:
         """Delete the topic and make it again under the same name, at once or a while later."""

@@ -53,7 +53,7 @@ class Plots:
         """Let a plot go on beside everything else, unless there is one of that name."""
         if name in self._running:
             return
-        self._world.note("plot", name)
+        self._world.happened(f"plot {name}")
         self._running.add(name)
 
         async def main() -> None:

@@ -4,11 +4,13 @@ import asyncio
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pylog.broker.settings import RACK_AWARE_SELECTOR
+from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.model import TopicPartition
 from tests.sim import clients, groups
 from tests.sim.checks import Checks
@@ -43,6 +45,21 @@ EXPIRING_SHARE = 0.25
 SLOW_SHARE = 0.2
 SLOW_STEP_SHARES = (0.001, 0.01)
 """Runs in which some steps of brokers are slow, and how many."""
+
+UNCLEAN_SHARE = 0.15
+"""Runs in which the topic may be led by a replica that was not in sync."""
+
+COMPACTED_SHARE = 0.3
+"""Runs with a topic that is compacted."""
+
+STATIC_SHARE = 0.3
+"""Runs in which the members of the group are static ones."""
+
+OLD_FORMATS_SHARE = 0.15
+"""Runs that begin with the formats of the release before."""
+
+LEDGER = "ledger"
+LEDGER_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "1024"}
 
 MEMBERS = (0, 2, 3)
 """How many consumers share the partitions."""
@@ -117,13 +134,23 @@ class Run:
         self._is_rack_aware = not is_calm and chance.random() < RACK_SHARE
         if self._is_rack_aware:
             settings["replica.selector.class"] = RACK_AWARE_SELECTOR
-        self._cluster = Cluster(self.world, directory, brokers, settings)
+        is_unfinished = not is_calm and chance.random() < OLD_FORMATS_SHARE
+        level = NEWEST_LEVEL - is_unfinished
+        self._cluster = Cluster(self.world, directory, brokers, settings, level)
         self._checks = Checks(self._cluster)
         self._checks.topics.append(TOPIC)
         configs = {"min.insync.replicas": str(self._min_isr)}
         if not is_calm and chance.random() < EXPIRING_SHARE:
             configs |= chance.choice(({"retention.bytes": "6000"}, {"retention.ms": "3000"}))
             self._checks.expiring.add(TOPIC)
+        if not is_calm and chance.random() < UNCLEAN_SHARE:
+            configs |= {"unclean.leader.election.enable": "true"}
+            self._checks.unclean.add(TOPIC)
+        self._has_ledger = not is_calm and chance.random() < COMPACTED_SHARE
+        if self._has_ledger:
+            self._checks.compacted.add(LEDGER)
+            self._checks.topics.append(LEDGER)
+        self._is_static = not is_calm and chance.random() < STATIC_SHARE
         if not is_calm and chance.random() < SLOW_SHARE:
             self.world.slow_share = chance.choice(SLOW_STEP_SHARES)
         self._keys = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
@@ -134,6 +161,8 @@ class Run:
             configs=configs,
             broker_ids=sorted(self._cluster.hosts) if self._is_moving else [],
             is_calm=is_calm,
+            is_unfinished=is_unfinished,
+            finalize=self._cluster.finalize,
             on_grown=self._read,
         )
         self._faults = Faults(self._cluster, self._checks, stage, is_flushing=self._is_flushing)
@@ -169,7 +198,10 @@ class Run:
         world = self.world
         client = self._client("maker")
         plan = self._plan
-        await clients.create_topics(client, {TOPIC: (len(plan.keys), plan.replicas, plan.configs)})
+        topics: dict[str, tuple[int, int, Mapping[str, str]]] = {TOPIC: (len(plan.keys), plan.replicas, plan.configs)}
+        if self._has_ledger:
+            topics[LEDGER] = (1, plan.replicas, LEDGER_CONFIGS | {"min.insync.replicas": str(self._min_isr)})
+        await clients.create_topics(client, topics)
         begun_s = world.now_s
         self._start_clients()
         await self._faults.run(begun_s + FAULTS_S)
@@ -234,9 +266,16 @@ class Run:
         for key in keys:
             self._read(key)
         self._spawn("operator", lambda client: Operator(client, self._checks, self._plan).operate(may_go_on))
-        self._spawn("group", lambda client: groups.commit(client, self._checks, "readers", keys, may_go_on))
+        self._spawn("group", lambda client: groups.commit(client, self._checks, groups.READERS, keys, may_go_on))
         for number in range(self.world.random.choice(MEMBERS)):
-            self._spawn(f"member-{number}", lambda client: groups.take_part(client, self._checks, keys, may_go_on))
+            name = f"member-{number}"
+            self._spawn(name, partial(self._take_part, name if self._is_static else None))
+        if self._has_ledger:
+            ledger = TopicPartition(LEDGER, 0)
+            self._spawn("keeper", lambda client: clients.keep(client, self._checks, ledger, may_go_on))
+
+    async def _take_part(self, instance_id: str | None, client: Client) -> None:
+        await groups.take_part(client, self._checks, self._keys, self._goes_on, instance_id)
 
     def _read(self, key: TopicPartition) -> None:
         """Have a partition read from now on."""

@@ -14,9 +14,12 @@ from pylog.broker import broker as broker_module
 from pylog.broker.control import agent as agent_module
 from pylog.broker.control import membership as membership_module
 from pylog.broker.data import replication as replication_module
+from pylog.broker.groups import topic as offsets_topic_module
+from pylog.broker.groups.topic import OFFSETS_TOPIC_CONFIGS
 from pylog.log.log import Log
 from pylog.net import listener as listener_module
 from pylog.net.connection import Connection
+from pylog.store import tree as tree_module
 from pylog.store.base import Store
 from tests.sim.disk import Disks
 from tests.sim.loop import SimLoop
@@ -26,6 +29,9 @@ from tests.sim.world import CURRENT, Process, ProcessEnded, World
 
 ISR_TIMEOUT_S = 1.0
 """After which a leader asks again for a change of its in-sync replicas; as short as all that is configured."""
+
+OFFSETS_SEGMENT_BYTES = 2048
+"""Of `__consumer_offsets`, so that its logs roll and are compacted."""
 
 STATVFS = os.statvfs_result((4096, 4096, 1 << 30, 1 << 29, 1 << 29, 1 << 20, 1 << 20, 1 << 20, 0, 255))
 """A disk half full, whatever this machine's is."""
@@ -60,6 +66,7 @@ def install(
     network: Network,
     disks: Disks,
     open_store: Callable[[], Store],
+    format_level: int,
     ended: Callable[[Process], None],
 ) -> None:
     """Let this whole Python process run in *world*; there is no way back."""
@@ -74,11 +81,11 @@ def install(
         ended(process)
         raise ProcessEnded(code)
 
-    real_sendfile, real_pread = os.sendfile, os.pread
+    real_sendfile = os.sendfile
 
     def sendfile(out_fd: int, in_fd: int, offset: int, count: int) -> int:
         if network.is_simulated(out_fd):
-            return network.sendfile(out_fd, real_pread(in_fd, count, offset))
+            return network.sendfile(out_fd, disks.pread(in_fd, count, offset))
         return real_sendfile(out_fd, in_fd, offset, count)
 
     # Set as attributes of the modules, which is where the code under test looks them up.
@@ -94,6 +101,7 @@ def install(
         open=disks.open,
         close=disks.close,
         pwrite=disks.pwrite,
+        pread=disks.pread,
         ftruncate=disks.ftruncate,
         fsync=disks.fsync,
         fdatasync=disks.fsync,
@@ -107,6 +115,9 @@ def install(
     _replace(listener_module, socket=network)
     _replace(broker_module, AdminServer=_NoAdmin, Watchdog=_NoWatchdog)
     _replace(membership_module, open_store=lambda config: open_store())
+    _replace(tree_module, NEWEST_LEVEL=format_level)
+    small = {**OFFSETS_TOPIC_CONFIGS, "segment.bytes": str(OFFSETS_SEGMENT_BYTES)}
+    _replace(offsets_topic_module, OFFSETS_TOPIC_CONFIGS=small)
     _replace(replication_module, ISR_TIMEOUT_S=ISR_TIMEOUT_S)
     # Sets come in the order of their members' addresses otherwise.
     _replace(Log, __hash__=lambda log: hash(log.topic_partition))

@@ -205,6 +205,24 @@ def test_a_producer_s_last_batch_stays_empty_and_tells_its_sequence_after_a_rest
     assert append(log, memoryview(bytearray(again))).is_duplicate
 
 
+def test_a_segment_emptied_by_compaction_does_not_move_the_log_start_after_a_crash(tmp_path: Path) -> None:
+    """A consumer in the gap would be out of range, and go on at the end if it is configured to."""
+    log = open_log(tmp_path, COMPACT)
+    put_each(log, [(b"k", b"x" * 600), (b"k", b"y" * 600)])
+    put_each(log, [(b"k", b"last"), (b"end", b"")])
+    close_segment(log)
+    for _ in range(2):
+        compact(log)
+    finish_jobs(log)
+    assert next(path.stat().st_size == 0 for path in segment_files(tmp_path)), "the first segment has nothing any more"
+    crash(log)
+    log = open_log(tmp_path, COMPACT, recovery_point=4)
+    log.high_watermark = 4
+    log.delete_expired(5_000)
+    assert log.log_start_offset == 0
+    assert log.read(0, 10_000, upper_bound_offset=4, min_one_batch=True) is not None
+
+
 def test_a_slice_in_flight_keeps_its_bytes(tmp_path: Path) -> None:
     log = open_log(tmp_path, COMPACT)
     put_each(log, numbered(10))
