@@ -1,12 +1,15 @@
-"""Faults of one line, put into production modules as they are imported: each must be found by the simulator.
+"""Faults put into functions of the production code as it is imported: each must be found by the simulator.
 
-A simulator that finds nothing proves nothing until it is known what it would find.  A pattern that no longer stands in
-its module exactly once is an error: the code has moved on, and the fault has to follow it.
+A simulator that finds nothing proves nothing until it is known what it would find.  A fault names its function and
+statements of it, compared as code: comments, line breaks and the place of the function in its module do not matter.  A
+function that no longer has its statements exactly once is an error: the code has moved on, and the fault has to follow.
 """
 
+import ast
 import importlib.util
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -18,9 +21,13 @@ PACKAGE = Path(__file__).parents[2] / "pylog"
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault: *old*, which stands once in *file*, becomes *new*.
+    """One fault: of a function the statements *old* become *new*.
 
     Attributes:
+        file: module of the function, below `pylog`.
+        function: its name, behind that of its class.
+        old: a part of one line of it as `ast.unparse` writes them, or several whole lines, indented as if it were all.
+        new: what stands in its place, "" for nothing.
         seed: one that finds it, tried first; 0 where none is known.  It shows the same as walking there from seed 1,
             in a second: another change of code or schedules makes it a run like any other.
         story: the one that finds it (`tests.sim.stories`), where the seeds' world lacks what it takes.
@@ -28,6 +35,7 @@ class Mutant:
 
     name: str
     file: str
+    function: str
     old: str
     new: str
     seed: int = 0
@@ -38,17 +46,44 @@ class Mutant:
         """The module's name."""
         return "pylog." + self.file.removesuffix(".py").replace("/", ".")
 
-    def applied(self) -> str:
-        """Return the module's source with the fault in it.
+    def applied(self) -> ast.Module:
+        """Return the module's code with the fault in it.
 
         Raises:
-            ValueError: the pattern does not stand there once.
+            ValueError: there is no such function, or it has the statements not once.
         """
-        source = (PACKAGE / self.file).read_text()
-        if source.count(self.old) != 1:
-            found = source.count(self.old)
-            raise ValueError(f"mutant {self.name}: its pattern stands {found} times in pylog/{self.file}, not once")
-        return source.replace(self.old, self.new)
+        tree = ast.parse((PACKAGE / self.file).read_text())
+        found = [(body, number) for name, body, number in _functions(tree) if name == self.function]
+        if len(found) != 1:
+            raise ValueError(f"mutant {self.name}: pylog/{self.file} has {len(found)} functions {self.function}")
+        (body, number) = found[0]
+        lines, old = ast.unparse(body[number]).splitlines(), self.old.splitlines()
+        places = [at for at in range(len(lines)) if _stands(old, lines[at : at + len(old)])]
+        if len(places) != 1 or sum(line.count(self.old) for line in lines) > 1:
+            raise ValueError(f"mutant {self.name}: {self.function} has its code {len(places)} times, not once")
+        (at,) = places
+        indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+        new = lines[at].strip().replace(old[0], self.new) if len(old) == 1 else self.new
+        lines[at : at + len(old)] = textwrap.indent(new or "pass", indent).splitlines()
+        (changed,) = ast.parse("\n".join(lines)).body
+        ast.increment_lineno(changed, body[number].lineno - 1)
+        body[number] = changed
+        return tree
+
+
+def _stands(old: Sequence[str], lines: Sequence[str]) -> bool:
+    if len(old) == 1:
+        return old[0] in lines[0]
+    return [line.strip() for line in old] == [line.strip() for line in lines]
+
+
+def _functions(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, list[ast.stmt], int]]:
+    """Yield the name of every function and method, and where it stands: a list of statements and a number in it."""
+    for number, node in enumerate(tree.body):
+        if isinstance(node, ast.ClassDef):
+            yield from _functions(node, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prefix + node.name, tree.body, number
 
 
 MUTANTS: Sequence[Mutant] = (
@@ -56,6 +91,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "acknowledge-before-the-isr-has-it",
         "replica/leader.py",
+        "Leader.high_watermark",
         "return max(current, self.common_end_offset(log_end_offset))",
         "return log_end_offset",
         seed=1,
@@ -63,6 +99,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "forget-the-maximal-isr",
         "replica/leader.py",
+        "Leader.common_end_offset",
         "for member in self._maximal_isr():",
         "for member in self.isr:",
         seed=10,
@@ -70,13 +107,15 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "unknown-progress-is-no-obstacle",
         "replica/leader.py",
-        "            if member != self._broker_id:\n",
-        "            if member != self._broker_id and self._followers[member].log_end_offset != UNKNOWN:\n",
+        "Leader.common_end_offset",
+        "if member != self._broker_id:",
+        "if member != self._broker_id and self._followers[member].log_end_offset != UNKNOWN:",
         seed=2,
     ),
     Mutant(
         "join-the-isr-without-catching-up",
         "replica/leader.py",
+        "Leader._is_caught_up",
         "return is_fetching and follower.log_end_offset >= max(high_watermark, self._epoch_start)",
         "return is_fetching",
         seed=1,
@@ -84,13 +123,15 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "join-the-isr-below-the-start-of-the-epoch",
         "replica/leader.py",
-        "follower.log_end_offset >= max(high_watermark, self._epoch_start)",
-        "follower.log_end_offset >= high_watermark",
+        "Leader._is_caught_up",
+        "return is_fetching and follower.log_end_offset >= max(high_watermark, self._epoch_start)",
+        "return is_fetching and follower.log_end_offset >= high_watermark",
         seed=162,
     ),
     Mutant(
         "count-progress-without-a-look-at-epochs",
         "broker/data/progress.py",
+        "Progress.note",
         "if part.current_leader_epoch != partition.leader_epoch or divergence(log, part):",
         "if part.fetch_offset < 0:",
         seed=38,
@@ -98,6 +139,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "count-progress-of-a-diverging-log",
         "broker/data/progress.py",
+        "Progress.note",
         "if part.current_leader_epoch != partition.leader_epoch or divergence(log, part):",
         "if part.current_leader_epoch != partition.leader_epoch:",
         seed=3,
@@ -105,6 +147,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "acknowledge-before-the-flush",
         "log/log.py",
+        "Log.countable_end_offset",
         "return self.recovery_point if self.is_flushing else self.log_end_offset",
         "return self.log_end_offset",
         seed=113,
@@ -112,7 +155,8 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "report-progress-before-the-flush",
         "broker/data/replication.py",
-        "        await owner.synced(list(unsynced.values()))\n",
+        "_Fetcher._exchange",
+        "await owner.synced(list(unsynced.values()))",
         "",
         seed=78,
     ),
@@ -120,27 +164,31 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "truncate-by-high-watermark",
         "broker/data/replication.py",
-        "        log.truncate_to(offset)\n",
-        "        log.truncate_to(log.high_watermark)\n",
+        "Replication._cut",
+        "log.truncate_to(offset)",
+        "log.truncate_to(log.high_watermark)",
         seed=28,
     ),
     Mutant(
         "never-truncate",
         "broker/data/reading.py",
-        "                result.diverging = divergence(log, part)\n",
+        "Reader.read_partition",
+        "result.diverging = divergence(log, part)",
         "",
         seed=1,
     ),
     Mutant(
         "fetch-without-the-last-epoch",
         "broker/data/replication.py",
-        "            log.epochs.latest,\n            log.lasting_start_offset,\n",
-        "            -1,\n            log.lasting_start_offset,\n",
+        "Replication.question",
+        "log.epochs.latest",
+        "-1",
         seed=1,
     ),
     Mutant(
         "tell-the-leaders-high-watermark",
         "broker/data/partitions.py",
+        "Partitions.follow",
         "high_watermark = min(high_watermark, log.log_end_offset)",
         "pass",
         seed=1,
@@ -148,13 +196,15 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "keep-an-epoch-without-records",
         "log/log.py",
-        "            self.epochs.truncate_end(self.log_end_offset, save=False)\n            self._leader_epoch",
-        "            self._leader_epoch",
+        "Log.truncate_to",
+        "self.epochs.truncate_end(self.log_end_offset, save=False)",
+        "",
         seed=5,
     ),
     Mutant(
         "cut-where-ones-own-epoch-ends",
         "replica/follower.py",
+        "truncation_offset",
         "return min(own_end, leaders_end, log_end_offset)",
         "return min(own_end, log_end_offset)",
         seed=1,
@@ -162,21 +212,24 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "open-every-log-as-clean",
         "log/directory.py",
-        "clean=is_new or (self.was_clean and key in self._unopened),",
-        "clean=True,",
+        "LogDirectory._open",
+        "clean=is_new or (self.was_clean and key in self._unopened)",
+        "clean=True",
         seed=7,
     ),
     Mutant(
         "believe-a-torn-checkpoint",
         "log/checkpoint.py",
-        '    if not text.endswith("\\n"):\n',
-        "    if not text:\n",
+        "read_lines",
+        "if not text.endswith('\\n'):",
+        "if not text:",
         seed=31,
     ),
     # -- elections and the controller --------------------------------------------------------------------------------
     Mutant(
         "elect-outside-the-isr",
         "cluster/election.py",
+        "elect",
         "leader = partition.leader if partition.leader in isr else _first(partition.replicas, isr)",
         "leader = partition.leader if partition.leader in isr else _first(partition.replicas, staying)",
         seed=7,
@@ -184,14 +237,15 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "forget-the-leader-epoch",
         "cluster/election.py",
-        "    return replace(partition, leader=leader, isr=isr, leader_epoch=partition.leader_epoch + 1)\n\n\n"
-        "def elect_doubtful",
-        "    return replace(partition, leader=leader, isr=isr)\n\n\ndef elect_doubtful",
+        "elect",
+        "return replace(partition, leader=leader, isr=isr, leader_epoch=partition.leader_epoch + 1)",
+        "return replace(partition, leader=leader, isr=isr)",
         seed=1,
     ),
     Mutant(
         "write-without-the-fence",
         "store/tree.py",
+        "ClusterTree.write",
         "check = Check(znodes.CONTROLLER_EPOCH, fence.version)",
         "check = Check(znodes.CONTROLLER_EPOCH, -1)",
         seed=2,
@@ -199,13 +253,15 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "hide-an-unclean-stop",
         "broker/control/membership.py",
-        "directory.cluster_id, directory.was_clean",
-        "directory.cluster_id, True",
+        "Membership._join",
+        "directory.was_clean",
+        "True",
         seed=21,
     ),
     Mutant(
         "count-the-unclean-as-in-sync",
         "cluster/controller.py",
+        "Controller.settle",
         "unclean = {broker_id for broker_id, broker in brokers.items() if not broker.is_clean}",
         "unclean: set[int] = set()",
         seed=10,
@@ -213,6 +269,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "elect-the-shortest-log",
         "cluster/election.py",
+        "elect_doubtful",
         "best = max(ends.values())",
         "best = min(ends.values())",
         seed=10,
@@ -220,6 +277,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "apply-a-stale-image",
         "broker/control/images.py",
+        "Images._apply_forever",
         "if image is None or image.order <= self.current.order:",
         "if image is None:",
         seed=79,
@@ -227,6 +285,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "change-an-isr-that-has-changed",
         "cluster/controller.py",
+        "Controller.plan_isr",
         "elif state.partition_epoch != wanted.partition_epoch:",
         "elif state.partition_epoch < wanted.partition_epoch:",
         seed=95,
@@ -234,21 +293,24 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "shut-everybody-out-after-a-full-disk",
         "broker/data/replication.py",
-        "                if log is None or log.offline is not None:\n                    continue\n",
-        "                continue\n",
+        "Replication._wanted_changes",
+        ("if log is None or log.offline is not None:\n    continue"),
+        "continue",
         seed=19,
     ),
     Mutant(
         "rest-by-the-clock-on-the-wall",
         "broker/clock.py",
+        "steady_ms",
         "return int(time.monotonic() * 1000)",
-        "return time.time_ns() // 1_000_000",
+        "return time.time_ns() // 1000000",
         seed=379,
     ),
     # -- partitions on their way to other brokers ----------------------------------------------------------------------
     Mutant(
         "end-a-move-before-all-are-in-sync",
         "cluster/reassignment.py",
+        "finish_move",
         "if not set(target) <= set(state.isr):",
         "if not set(target) & set(state.isr):",
         seed=2,
@@ -256,6 +318,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "keep-whom-a-called-off-move-added",
         "cluster/reassignment.py",
+        "begin_move",
         "origin = _without(state.replicas, before.adding if before else ())",
         "origin = state.replicas",
         seed=2,
@@ -263,6 +326,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "come-back-in-the-same-epoch",
         "cluster/reassignment.py",
+        "begin_move",
         "if _without(replicas, state.replicas):",
         "if not replicas:",
         seed=73,
@@ -271,13 +335,15 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "store-a-batch-twice",
         "log/producers.py",
-        "                    return batch\n",
-        "                    return None\n",
+        "Producers.check",
+        "return batch",
+        "return None",
         seed=1,
     ),
     Mutant(
         "age-producers-by-their-records",
         "log/log.py",
+        "Log._append_stored",
         "self.producers.note(header, header.base_offset, now_ms)",
         "self.producers.note(header, header.base_offset, header.max_timestamp)",
         seed=2,
@@ -285,6 +351,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "commit-offsets-on-one-replica",
         "broker/groups/shard_log.py",
+        "ShardLog.append",
         "return ErrorCode.NONE if wait is None else wait",
         "return ErrorCode.NONE",
         seed=3,
@@ -292,13 +359,15 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "load-groups-to-the-high-watermark",
         "broker/groups/shard.py",
-        "offset, end = log.log_start_offset, log.log_end_offset",
-        "offset, end = log.log_start_offset, log.high_watermark",
+        "Shard.load",
+        "offset, end = (log.log_start_offset, log.log_end_offset)",
+        "offset, end = (log.log_start_offset, log.high_watermark)",
         seed=1,
     ),
     Mutant(
         "answer-before-what-was-read-is-everywhere",
         "broker/groups/shard.py",
+        "Shard._is_everywhere",
         "return max(in_sync, log.high_watermark) >= self._end_offset",
         "return True",
         seed=85,
@@ -306,6 +375,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "commit-under-a-stale-generation",
         "group/state.py",
+        "Group.member_fault",
         "if generation != self.generation:",
         "if generation > self.generation:",
         seed=1,
@@ -313,38 +383,52 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "assign-before-it-is-written",
         "broker/groups/shard.py",
-        "                    context.tasks.spawn(self._persist(group, action, appended))\n",
-        "                    todo += group.persisted(action, ErrorCode.NONE, context.now_ms())\n",
+        "Shard.carry_out",
+        "context.tasks.spawn(self._persist(group, action, appended))",
+        "todo += group.persisted(action, ErrorCode.NONE, context.now_ms())",
         seed=2,
     ),
     # -- topics that are deleted and made again, logs that begin late -----------------------------------------------
     Mutant(
         "count-progress-of-another-topic",
         "broker/data/progress.py",
-        "            if part.topic_id and part.topic_id != partition.topic_id.bytes:\n                continue",
-        "            if part.fetch_offset < 0:\n                continue",
+        "Progress.note",
+        "if part.topic_id and part.topic_id != partition.topic_id.bytes:",
+        "if part.fetch_offset < 0:",
         story="remake-beside-a-deaf-follower",
     ),
     Mutant(
         "serve-a-follower-by-name",
         "broker/data/reading.py",
-        "            if part.topic_id:\n                self._check_topic_id(request.replica_id, part, partition)\n"
-        "                result.topic_id = part.topic_id\n",
+        "Reader.read_partition",
+        (
+            "if part.topic_id:\n"
+            "    self._check_topic_id(request.replica_id, part, partition)\n"
+            "    result.topic_id = part.topic_id"
+        ),
         "",
         story="remake-beside-a-deaf-leader",
     ),
     Mutant(
         "take-the-start-before-the-high-watermark",
         "broker/data/replication.py",
-        "        self._partitions.follow(partition, result.high_watermark)\n        # Only then",
-        "        if result.log_start_offset > log.log_start_offset:\n"
-        "            log.delete_records_before(min(result.log_start_offset, log.log_end_offset))\n"
-        "        self._partitions.follow(partition, result.high_watermark)\n        # Only then",
+        "Replication._append",
+        (
+            "self._partitions.follow(partition, result.high_watermark)\n"
+            "if result.log_start_offset > log.log_start_offset:\n"
+            "    log.delete_records_before(min(result.log_start_offset, log.high_watermark))"
+        ),
+        (
+            "if result.log_start_offset > log.log_start_offset:\n"
+            "    log.delete_records_before(min(result.log_start_offset, log.log_end_offset))\n"
+            "self._partitions.follow(partition, result.high_watermark)"
+        ),
         story="trim-before-the-followers-know",
     ),
     Mutant(
         "count-a-fetch-beyond-the-end",
         "broker/data/progress.py",
+        "Progress.note",
         "if not log.log_start_offset <= part.fetch_offset <= log.log_end_offset:",
         "if part.fetch_offset < 0:",
         story="die-beside-an-empty-log-beyond-the-end",
@@ -352,13 +436,15 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "begin-anew-where-the-leader-ends",
         "broker/data/replication.py",
-        "        log.truncate_fully_and_start_at(result.log_start_offset)\n",
-        "        log.truncate_fully_and_start_at(max(result.log_start_offset, result.high_watermark))\n",
+        "Replication._begin_anew",
+        "log.truncate_fully_and_start_at(result.log_start_offset)",
+        "log.truncate_fully_and_start_at(max(result.log_start_offset, result.high_watermark))",
         story="meet-an-empty-log-beyond-the-end",
     ),
     Mutant(
         "answer-a-deletion-before-the-followers-know",
         "broker/data/partitions.py",
+        "Trimmed.result",
         "return _NONE if self.low_watermark() >= self.offset else None",
         "return _NONE",
         story="trim-and-kill-the-leader",
@@ -366,8 +452,9 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "tell-a-start-that-is-not-written-down",
         "broker/data/replication.py",
-        "            log.lasting_start_offset,\n",
-        "            log.log_start_offset,\n",
+        "Replication.question",
+        "log.lasting_start_offset",
+        "log.log_start_offset",
         story="trim-and-lose-power-everywhere",
     ),
     # -- out of touch ------------------------------------------------------------------------------------------------
@@ -388,13 +475,15 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "forget-the-epoch-of-an-emptied-log",
         "log/recovery.py",
-        "        if segments[-1].next_offset <= start:\n",
-        "        if segments[-1].next_offset < 0:\n",
+        "load_log",
+        "if segments[-1].next_offset <= start:",
+        "if segments[-1].next_offset < 0:",
         story="lose-power-after-a-trim",
     ),
     Mutant(
         "keep-offsets-of-a-topic-made-again",
         "broker/groups/coordinator.py",
+        "GroupCoordinator.image_applied",
         "gone = {name for name, topic_id in self._known_topics.items() if topics.get(name) != topic_id}",
         "gone = {name for name in self._known_topics if name not in topics}",
         story="remake-beside-a-deaf-coordinator",
@@ -407,10 +496,10 @@ class _Loader(SourceFileLoader):
 
     def __init__(self, mutant: Mutant) -> None:
         super().__init__(mutant.module, str(PACKAGE / mutant.file))
-        self._source = mutant.applied()
+        self._tree = mutant.applied()
 
     def get_code(self, fullname: str) -> CodeType:
-        return compile(self._source, self.path, "exec", dont_inherit=True)
+        return compile(self._tree, self.path, "exec", dont_inherit=True)
 
 
 class _Finder(MetaPathFinder):
