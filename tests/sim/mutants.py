@@ -461,13 +461,15 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "send-clients-back-while-out-of-touch",
         "broker/data/partitions.py",
-        "        if not self.is_in_touch(partition):\n",
-        "        if partition.leading is None:\n",
+        "Partitions.check_in_touch",
+        "if not self.is_in_touch(partition):",
+        "if partition.leading is None:",
         story="wake-as-a-deposed-leader",
     ),
     Mutant(
         "tell-commits-while-out-of-touch",
         "broker/groups/coordinator.py",
+        "GroupCoordinator.offsets",
         "if partition is None or not self._partitions.is_in_touch(partition):",
         "if partition is None:",
         story="wake-as-a-deposed-coordinator",
