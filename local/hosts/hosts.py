@@ -2,7 +2,7 @@
 
 `python3 -m local.hosts`, run from the checkout's root:
 
-    [--set NAME] plan [HOST...]    choose names, addresses and devices, start nothing
+    [--set NAME] plan [HOST...]    choose names, addresses and devices, start nothing; its options are below
     [--set NAME] up [HOST...]      create or restart what is missing, wait until SSH answers
     [--set NAME] down              stop the hosts; disks and root file systems stay, `up` continues
     [--set NAME] destroy           remove hosts, network, disks and data
@@ -12,11 +12,15 @@
     [--set NAME] logs HOST [UNIT]  the end of a host's journal; FOLLOW=1 goes on
 
 A set is one network with its hosts; `make up` uses `main`, Molecule and tests name their own and run beside it.
+`plan --user deploy --data-network --bastion NAME --behind HOST --behind …` plans hosts as a company hands them over:
+DNS names, no login as root, sudo with a password, a second network for data, and hosts whose SSH answers the bastion only.
+
 Names, subnet and loop devices derive from the checkout's path, so two checkouts never meet. What Ansible needs to
 know stands in `.local/hosts.json` (`.local/NAME/hosts.json` for another set):
 
     {"set", "network", "subnet", "gateway", "image", "user", "ssh_key", "known_hosts", "apt_proxy",
-     "hosts": {"live1": {"ip", "container", "disks": ["/dev/loop4711", ...]}, ...},
+     "hosts": {"live1": {"ip", "container", "disks": ["/dev/loop4711", ...], "data_ip"}, ...},
+     "data_network", "data_subnet", "bastion", "behind": hosts that only the bastion reaches by SSH,
      "without": groups of the inventory that these hosts leave empty, "variables": what differs on all of them}
 """
 
@@ -31,6 +35,8 @@ import ipaddress
 import json
 import os
 import re
+import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -79,7 +85,8 @@ READY_TIMEOUT_S = 90
 RESERVED_NAMES = frozenset({"apt-cache", "cache", "disks", "journal", "machines", "shared", "ssh", "wheelhouse"})
 
 READY_SCRIPT = f"""
-install -d -m 700 /root/.ssh && cat >/root/.ssh/authorized_keys || exit 1
+home=$(getent passwd "$1" | cut -d : -f 6) && [ -n "$home" ] || exit 1
+install -d -m 700 -o "$1" "$home/.ssh" && install -m 600 -o "$1" /dev/stdin "$home/.ssh/authorized_keys" || exit 1
 end=$(( $(date +%s) + {READY_TIMEOUT_S} ))
 while [ "$(date +%s)" -lt $end ]; do
   state=$(timeout {READY_TIMEOUT_S} systemctl is-system-running --wait 2>/dev/null)
@@ -93,6 +100,18 @@ echo "systemd says ${{state:-nothing}}, ssh is $(systemctl is-active ssh)" >&2
 exit 1
 """
 
+LOGIN_SCRIPT = """
+set -e
+read -r password
+id "$1" >/dev/null 2>&1 || useradd --create-home --shell /bin/bash "$1"
+echo "$1:$password" | chpasswd
+echo "$1 ALL=(ALL:ALL) ALL" >/etc/sudoers.d/login
+{ echo 'PermitRootLogin no'; echo 'PasswordAuthentication no'; echo "AllowUsers $1${2:+@$2}"; } \
+  >/etc/ssh/sshd_config.d/login.conf
+systemctl try-reload-or-restart ssh 2>/dev/null || true
+"""
+"""A login without root: the user $1, whose password for sudo comes in, and who may come from $2 only where it is given."""
+
 
 class HostsError(Exception):
     """Something about the local hosts went wrong; the message says what and what to do."""
@@ -105,6 +124,7 @@ class Host:
     ip: str
     container: str
     disks: list[str]
+    data_ip: str = ""
 
 
 @dataclass(slots=True)
@@ -123,6 +143,10 @@ class HostSet:
     hosts: dict[str, Host] = field(default_factory=dict)
     without: list[str] = field(default_factory=list)
     variables: dict[str, Any] = field(default_factory=dict)
+    data_network: str = ""
+    data_subnet: str = ""
+    bastion: str = ""
+    behind: list[str] = field(default_factory=list)
 
 
 def say(text: str) -> None:
@@ -260,12 +284,28 @@ def free_subnet(seed: str) -> ipaddress.IPv4Network:
 
 
 def address(hosts: HostSet, host: str) -> str:
-    """Return the address that belongs to a host's name."""
+    """Return the address that belongs to a host's name; one with a DNS name gets the next that is free."""
+    if "." in host:
+        taken = {facts.ip for facts in hosts.hosts.values()}
+        free = (str(one) for one in list(ipaddress.IPv4Network(hosts.subnet).hosts())[9:])
+        return next(one for one in free if one not in taken)
     match = re.fullmatch(r"(live|offline|spark)([1-9][0-9]?)", host)
     if match is None or (match[1] == "spark" and int(match[2]) > 50):
         raise HostsError(f"unknown host {host!r}: names are live1…live89, offline1…offline99 and spark1…spark50")
     number = FIRST_ADDRESS[match[1]] + int(match[2])
     return str(ipaddress.IPv4Network(hosts.subnet)[number])
+
+
+def data_name(host: str) -> str:
+    """Return the DNS name of a host in the network for data."""
+    label, _, domain = host.partition(".")
+    return f"{label}.data.{domain}"
+
+
+def names(hosts: HostSet) -> list[tuple[str, str]]:
+    """Return address and name of every host of a set with DNS names, in each of its networks."""
+    known = [(facts.ip, name) for name, facts in hosts.hosts.items() if "." in name]
+    return known + [(facts.data_ip, data_name(name)) for name, facts in hosts.hosts.items() if facts.data_ip]
 
 
 def attached_loops() -> dict[str, str]:
@@ -354,12 +394,9 @@ def create(hosts: HostSet, host: str) -> None:
         facts.container,
         "--hostname",
         host,
-        "--network",
-        hosts.network,
-        "--ip",
-        facts.ip,
-        "--network-alias",
-        host,
+        f"--network={hosts.network}:ip={facts.ip},alias={host}",
+        *([f"--network={hosts.data_network}:ip={facts.data_ip}"] if facts.data_ip else []),
+        *(f"--add-host={name}:{ip}" for ip, name in names(hosts)),
         "--label",
         f"pylog.checkout={ROOT}",
         "--label",
@@ -388,9 +425,12 @@ def wait_ready(hosts: HostSet, host: str) -> str:
     """Wait until systemd has booted a host and sshd answers; return its known_hosts line."""
     facts = hosts.hosts[host]
     public_key = Path(hosts.ssh_key + ".pub").read_text()
-    done = privileged(
-        "podman", "exec", "--interactive", facts.container, "sh", "-c", READY_SCRIPT, stdin=public_key, check=False
-    )
+    within = ("podman", "exec", "--interactive", facts.container, "sh", "-c")
+    if hosts.user != "root":
+        password = sudo_password(hosts)
+        door = hosts.hosts[hosts.bastion].ip if host in hosts.behind else ""
+        privileged(*within, LOGIN_SCRIPT, "login", hosts.user, door, stdin=f"{password}\n")
+    done = privileged(*within, READY_SCRIPT, "ready", hosts.user, stdin=public_key, check=False)
     if done.returncode != 0:
         raise HostsError(f"{host} did not come up: {done.stderr.strip()}\n{journal_tail(hosts, host)}")
     state, key = done.stdout.strip().splitlines()
@@ -399,9 +439,24 @@ def wait_ready(hosts: HostSet, host: str) -> str:
     return f"{facts.ip},{host} {' '.join(key.split()[:2])}\n"
 
 
+def sudo_password(hosts: HostSet) -> str:
+    """Return what sudo asks for on the hosts of a set; made once."""
+    path = set_dir(hosts.set) / "sudo.secret"
+    if not path.exists():
+        path.write_text(secrets.token_hex(16) + "\n")
+        path.chmod(0o600)
+    return path.read_text().strip()
+
+
 def check_ssh(hosts: HostSet, host: str) -> None:
     """Log in once, the way Ansible will."""
-    command = ("ssh", *ssh_options(hosts), f"{hosts.user}@{hosts.hosts[host].ip}", "true")
+    login = f"{hosts.user}@{hosts.hosts[host].ip}"
+    options = ssh_options(hosts)
+    if host in hosts.behind:
+        # Not ProxyJump: the ssh to the bastion would not have these options.
+        way = shlex.join(["ssh", *options, "-W", "%h:%p", f"{hosts.user}@{hosts.hosts[hosts.bastion].ip}"])
+        options = [*options, "-o", f"ProxyCommand={way}"]
+    command = ("ssh", *options, login, "true")
     # Whoever spoke to a host of this address before remembers its former interface for half a minute.
     deadline_s = time.monotonic() + READY_TIMEOUT_S
     while run(*command, check=False).returncode != 0:
@@ -470,21 +525,35 @@ def reserve(name: str, wanted: Sequence[str]) -> HostSet:
                 facts = Host(ip=address(hosts, host), container=f"{hosts.network}-{host}", disks=[])
                 facts.disks = pick_loops(hosts, DISKS_PER_HOST)
                 hosts.hosts[host] = facts
+                if hosts.data_subnet and host != hosts.bastion:
+                    offset = int(ipaddress.ip_address(facts.ip)) - int(ipaddress.ip_network(hosts.subnet)[0])
+                    facts.data_ip = str(ipaddress.ip_network(hosts.data_subnet)[offset])
         save(hosts)
-        if privileged("podman", "network", "exists", hosts.network, check=False).returncode != 0:
-            privileged(
-                "podman",
-                "network",
-                "create",
-                "--subnet",
-                hosts.subnet,
-                "--gateway",
-                hosts.gateway,
-                "--label",
-                f"pylog.checkout={ROOT}",
-                hosts.network,
-            )
+        make_network(hosts.network, hosts.subnet)
+        if hosts.data_network:
+            make_network(hosts.data_network, hosts.data_subnet)
     return hosts
+
+
+def make_network(name: str, subnet: str) -> None:
+    """Make a network unless it is there; its gateway is the first address."""
+    if privileged("podman", "network", "exists", name, check=False).returncode != 0:
+        gateway = str(ipaddress.ip_network(subnet)[1])
+        within = ("--subnet", subnet, "--gateway", gateway, "--label", f"pylog.checkout={ROOT}")
+        privileged("podman", "network", "create", *within, name)
+
+
+def hand_over(name: str, user: str, has_data_network: bool, bastion: str, behind: Sequence[str]) -> None:
+    """Plan a set whose hosts are as a company hands them over, before its hosts are planned."""
+    set_dir(name).mkdir(parents=True, exist_ok=True)
+    with machine_lock():
+        hosts = load(name) or plan(name)
+        hosts.user, hosts.bastion, hosts.behind = user, bastion, list(behind)
+        if has_data_network and not hosts.data_network:
+            make_network(hosts.network, hosts.subnet)  # so that the second one does not get the same addresses
+            hosts.data_network = f"{hosts.network}-data"
+            hosts.data_subnet = str(free_subnet(hosts.data_network))
+        save(hosts)
 
 
 def up(name: str, wanted: Sequence[str]) -> None:
@@ -545,8 +614,9 @@ def destroy(name: str) -> None:
         return
     containers = list(container_states(hosts))
     in_parallel(lambda container: privileged("podman", "rm", "--force", "--time", "0", container), containers)
-    if privileged("podman", "network", "exists", hosts.network, check=False).returncode == 0:
-        privileged("podman", "network", "rm", hosts.network)
+    for network in filter(None, (hosts.network, hosts.data_network)):
+        if privileged("podman", "network", "exists", network, check=False).returncode == 0:
+            privileged("podman", "network", "rm", network)
     detach_disks(hosts)
     directory = set_dir(name)
     # The hosts' root wrote there.
@@ -642,6 +712,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("plan", "up"):
         verbs.add_parser(verb).add_argument("hosts", nargs="*", default=list(DEFAULT_HOSTS))
+    planning = verbs.choices["plan"]
+    planning.add_argument("--user", default="root", help="who logs in; sudo asks all but root for a password")
+    planning.add_argument("--data-network", action="store_true", help="a second network, with names of its own")
+    planning.add_argument("--bastion", default="", metavar="HOST", help="the host that others are reached through")
+    planning.add_argument("--behind", action="append", default=[], metavar="HOST", help="a host behind the bastion")
     for verb in ("down", "destroy", "status", "cpu"):
         verbs.add_parser(verb)
     verbs.add_parser("shell").add_argument("host", nargs="?", default="")
@@ -658,6 +733,8 @@ def carry_out(options: argparse.Namespace) -> None:
     """Run one verb."""
     match options.verb:
         case "plan":
+            if options.user != "root":
+                hand_over(options.name, options.user, options.data_network, options.bastion, options.behind)
             reserve(options.name, options.hosts)
         case "up":
             up(options.name, options.hosts)

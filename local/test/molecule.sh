@@ -46,17 +46,18 @@ before
 python3 -m local.hosts --set "$PYLOG_HOSTS_SET" destroy # left by a run that was killed
 trap finish EXIT
 # shellcheck disable=SC2086  # a list of words
-python3 -m local.hosts --set "$PYLOG_HOSTS_SET" plan $PYLOG_HOSTS # the inventory reads it, also before `create`
+python3 -m local.hosts --set "$PYLOG_HOSTS_SET" plan $PYLOG_HOSTS "${plan_options[@]}" # the inventory reads it, also before `create`
+planned
 
 export PATH="$VENV/bin:$PATH" ANSIBLE_FORCE_COLOR=0 NO_COLOR=1
 # Molecule remembers what it created and prepared, and skips it, though those hosts are gone.
 molecule reset --scenario-name "$scenario" >"$log" 2>&1 || die "molecule reset failed: $log"
 
 # The hosts must outlive a failure, so that their journals can be shown: this script destroys them, not Molecule.
-molecule test --scenario-name "$scenario" --destroy=never 2>&1 | tee "$log" || die "Molecule failed"
+"${within[@]}" molecule test --scenario-name "$scenario" --destroy=never 2>&1 | tee "$log" || die "Molecule failed"
 
 # The secret that brokers know each other by was made by this run's first deployment, which showed all it wrote.
-for secret in "$STATE"/*.secret; do
+for secret in "$STATE"/*.secret "$STATE/$PYLOG_HOSTS_SET"/*.secret; do
   if [[ -s "$secret" ]] && grep -qF -f "$secret" "$log"; then die "the secret of $secret stands in $log"; fi
 done
 

@@ -16,3 +16,9 @@ empty_plays=(
 )
 # Runs before the hosts are created.
 before() { :; }
+# Options of `local.hosts plan`.
+plan_options=()
+# Runs once the hosts are planned and before they are created.
+planned() { :; }
+# What Molecule runs within.
+within=()

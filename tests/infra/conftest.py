@@ -6,34 +6,92 @@ pytest tests/infra --connection=ansible --ansible-inventory=inventories/local --
 """
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 from testinfra.utils.ansible_runner import AnsibleRunner
 
 from pylog.ops.addresses import addresses
-from pylog.ops.inventory import load
+from pylog.ops.inventory import PROMPT, Target, load
+from pylog.ops.tasks import connect, watchers_of
+
+
+class Login(BaseBackend):
+    """Runs commands as root on one host, over the connection that `fab` makes.
+
+    Testinfra's own knows neither a password of sudo nor variables that are templates or lie in a vault, unless each
+    command is a run of Ansible.
+    """
+
+    NAME = "ansible"
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target.name)
+        self.target = target
+        self.connection = connect(target)
+
+    def run(self, command: str, *args: str, **_: Any) -> CommandResult:
+        """Run *command*, its *args* quoted into it; it has nothing to read."""
+        script = f"exec </dev/null\n{self.quote(command, *args)}"
+        done = self.connection.run(
+            f"{self.target.sudo}/bin/sh -c {shlex.quote(script)}", in_stream=False, hide=True, warn=True,
+            encoding="utf-8", watchers=watchers_of(self.target),
+        )  # fmt: skip
+        return self.result(
+            done.exited, command.encode(), done.stdout.encode(), done.stderr.replace(PROMPT, "").encode()
+        )
+
+
+class Runner(AnsibleRunner):
+    """The inventory under test, with everything in it filled in."""
+
+    def __init__(self, inventory: str) -> None:
+        super().__init__(inventory)
+        self.targets = {target.name: target for target in load(inventory)}
+        self._logins: dict[str, Host] = {}
+
+    def get_hosts(self, pattern: str = "all") -> list[str]:
+        """Return the hosts whose name, or one of whose groups, is *pattern*."""
+        known = self.targets.items()
+        return [name for name, one in known if any(fnmatch(word, pattern) for word in (name, *one.groups, "all"))]
+
+    def get_host(self, host: str, **_: Any) -> Host:
+        """Return the host; its connection is made with the first command."""
+        if host not in self._logins:
+            self._logins[host] = Host(Login(self.targets[host]))
+        return self._logins[host]
 
 
 @pytest.fixture(scope="session")
-def runner(request: pytest.FixtureRequest) -> AnsibleRunner:
+def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
     """The inventory under test."""
     inventory = request.config.getoption("--ansible-inventory")
     assert inventory, "name the inventory: --ansible-inventory=inventories/local"
-    return AnsibleRunner(inventory)
+    found = Runner(str(inventory))
+    yield found
+    for host in found._logins.values():
+        host.backend.connection.close()
+
+
+@pytest.fixture(scope="module")
+def host(_testinfra_host: Host, runner: Runner) -> Host:
+    """The host that a test is run for."""
+    return runner.get_host(str(_testinfra_host.backend.get_hostname()))
 
 
 @pytest.fixture(scope="session")
-def variables(runner: AnsibleRunner) -> Callable[[str], dict[str, Any]]:
+def variables(runner: Runner) -> Callable[[str], dict[str, Any]]:
     """A host's variables as Ansible fills them in, read from the inventory once."""
-    found = {target.name: target for target in load(str(runner.inventory_file))}
     return {
         name: {**target.variables, "inventory_hostname": name, "group_names": sorted(target.groups)}
-        for name, target in found.items()
+        for name, target in runner.targets.items()
     }.__getitem__
 
 

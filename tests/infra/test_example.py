@@ -37,6 +37,7 @@ def test_the_production_example_passes_preflight_on_these_hosts(
         stand_in = {key: mine[key] for key in CONNECTION if key in mine} | {
             "ansible_user": mine.get("ansible_user", "root"),
             "ansible_become": False,
+            "pylog_address": mine["ansible_host"],
             # Without the filter, so that who can reach which port is judged by these hosts' own addresses.
             "firewall_enabled": False,
             "pylog_trusted_networks": [str(mine["ansible_host"]).rpartition(".")[0] + ".0/24"],

@@ -23,7 +23,8 @@ TEMPLATES = (
     "etc/systemd/system/pylog-audit-report.service", "etc/systemd/system/pylog-spark-worker.service",
     "etc/pylog/spark/spark-defaults.conf",
 )  # fmt: skip
-LOGIN = re.compile(r"192\.0\.2\.|198\.51\.100\.")
+# The names that Ansible logs in to, but where they label a host's metrics, and an address that it might use for that.
+LOGIN = re.compile(r"""(?<!host: ")\b\w+-[ab]\d\.example\.internal|192\.0\.2\.""")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def dialled(tmp_path_factory: pytest.TempPathFactory) -> str:
         place.mkdir(parents=True)
         (place / "main.yml").write_text(yaml.safe_dump(merged))
     play = {
-        "hosts": "log-b1",
+        "hosts": "log-b1.example.internal",
         "connection": "local",
         "gather_facts": False,
         "vars": {"ansible_become": False},
@@ -58,14 +59,19 @@ def dialled(tmp_path_factory: pytest.TempPathFactory) -> str:
         "tasks": tasks,
     }
     (directory / "play.yml").write_text(yaml.safe_dump([play]))
-    more = {"vault_cluster_secret": "s" * 32, "vault_spark_secret": "t" * 32, "spark_secret": "t" * 32}
-    groups = {"pylog_spark_master": ["spark-b1"], "pylog_spark_worker": ["spark-b1"]}
+    more = {
+        "vault_cluster_secret": "s" * 32,
+        "vault_sudo_password": "s",
+        "vault_spark_secret": "t" * 32,
+        "spark_secret": "t" * 32,
+    }
+    groups = {"pylog_spark_master": ["spark-b1.example.internal"], "pylog_spark_worker": ["spark-b1.example.internal"]}
     hosts: dict[str, object] = {name: {"hosts": {member: {} for member in members}} for name, members in groups.items()}
     (directory / "more").mkdir()
     (directory / "more" / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": hosts}}))
     (directory / "more" / "group_vars").mkdir()
     (directory / "more" / "group_vars" / "servers.yml").write_text(
-        yaml.safe_dump({"pylog_address": "{{ inventory_hostname }}.data", "ansible_become": False})
+        yaml.safe_dump({"ansible_host": "192.0.2.7", "ansible_become": False})
     )
     command = [PROGRAM, "-i", "inventories/example", "-i", str(directory / "more"), str(directory / "play.yml")]
     done = subprocess.run(
@@ -86,28 +92,28 @@ def test_no_address_of_a_login_is_dialled(dialled: str) -> None:
 
 def test_each_part_dials_what_the_operator_says(dialled: str) -> None:
     lines = dict(line.split(": ", 1) for line in dialled.splitlines()[: len(ASKED)])
-    live = ",".join(f"log-a{host}.data:{port}" for host in (1, 2, 3) for port in (9092, 9093))
-    offline = ",".join(f"log-b{host}.data:9092" for host in (1, 2, 3))
-    ensemble = ",".join(f"log-b{host}.data:2181" for host in (1, 2, 3))
+    live = ",".join(f"log-a{host}.data.example.internal:{port}" for host in (1, 2, 3) for port in (9092, 9093))
+    offline = ",".join(f"log-b{host}.data.example.internal:9092" for host in (1, 2, 3))
+    ensemble = ",".join(f"log-b{host}.data.example.internal:2181" for host in (1, 2, 3))
     assert lines == {
-        "broker_advertised_host": "log-b1.data",
-        "broker_internal_advertised_host": "log-b1.data",
+        "broker_advertised_host": "log-b1.data.example.internal",
+        "broker_internal_advertised_host": "log-b1.data.example.internal",
         "broker_store_hosts": ensemble,
         "broker_bootstrap": offline,
         "registry_bootstrap": offline,
         "registry_zookeeper": ensemble,
-        "registry_advertised_url": "http://log-b1.data:8081",
+        "registry_advertised_url": "http://log-b1.data.example.internal:8081",
         "topics_bootstrap": offline,
-        "ship_bootstrap": "zk-a1.data:9092,zk-a2.data:9092",
+        "ship_bootstrap": "zk-a1.data.example.internal:9092,zk-a2.data.example.internal:9092",
         "mirror_source_bootstrap": live,
         "mirror_target_bootstrap": offline,
         "ingest_bootstrap": offline,
         "audit_bootstrap": offline,
-        "spark_master": "spark://spark-b1.data:7077",
+        "spark_master": "spark://spark-b1.data.example.internal:7077",
     }
     said = dialled
-    assert "server.2=log-b2.data:2888:3888" in said
-    assert "server broker-11 log-b1.data:9092" in said
+    assert "server.2=log-b2.data.example.internal:2888:3888" in said
+    assert "server broker-11 log-b1.data.example.internal:9092" in said
     assert f"--ledger {live} --ledger {offline} " in said
-    assert '- targets: ["log-a2.data:9402"]' in said
-    assert "spark.driver.host log-b1.data" in said
+    assert '- targets: ["log-a2.data.example.internal:9402"]' in said
+    assert "spark.driver.host log-b1.data.example.internal" in said
