@@ -530,29 +530,31 @@ def reserve(name: str, wanted: Sequence[str]) -> HostSet:
                     facts.data_ip = str(ipaddress.ip_network(hosts.data_subnet)[offset])
         save(hosts)
         make_network(hosts.network, hosts.subnet)
-        if hosts.data_network:
-            make_network(hosts.data_network, hosts.data_subnet)
     return hosts
 
 
-def make_network(name: str, subnet: str) -> None:
+def make_network(name: str, subnet: str, *options: str) -> None:
     """Make a network unless it is there; its gateway is the first address."""
     if privileged("podman", "network", "exists", name, check=False).returncode != 0:
         gateway = str(ipaddress.ip_network(subnet)[1])
         within = ("--subnet", subnet, "--gateway", gateway, "--label", f"pylog.checkout={ROOT}")
-        privileged("podman", "network", "create", *within, name)
+        privileged("podman", "network", "create", *within, *options, name)
 
 
 def hand_over(name: str, user: str, has_data_network: bool, bastion: str, behind: Sequence[str]) -> None:
-    """Plan a set whose hosts are as a company hands them over, before its hosts are planned."""
+    """Plan a set whose hosts are as a company hands them over, before its hosts are planned.
+
+    Nothing leads from its networks to anywhere else.
+    """
     set_dir(name).mkdir(parents=True, exist_ok=True)
     with machine_lock():
         hosts = load(name) or plan(name)
         hosts.user, hosts.bastion, hosts.behind = user, bastion, list(behind)
-        if has_data_network and not hosts.data_network:
-            make_network(hosts.network, hosts.subnet)  # so that the second one does not get the same addresses
+        make_network(hosts.network, hosts.subnet, "--internal")
+        if has_data_network:
             hosts.data_network = f"{hosts.network}-data"
-            hosts.data_subnet = str(free_subnet(hosts.data_network))
+            hosts.data_subnet = hosts.data_subnet or str(free_subnet(hosts.data_network))
+            make_network(hosts.data_network, hosts.data_subnet, "--internal")
         save(hosts)
 
 

@@ -3,7 +3,7 @@ zone=example.internal
 hosts="bastion.$zone"
 for host in zk-a1 zk-a2 zk-a3 log-a1 log-a2 log-a3 log-b1 log-b2 log-b3 spark-b1; do hosts+=" $host.$zone"; done
 image=packages
-min_tests=9
+min_tests=11
 empty_plays=(
   "Install Spark on the hosts of its standalone cluster"
   "Run the standalone cluster of Spark, its master first"

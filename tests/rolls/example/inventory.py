@@ -34,12 +34,11 @@ def ssh_config(state: dict[str, Any]) -> str:
 
 
 def ours(state: dict[str, Any], config: Path) -> dict[str, Any]:
-    """Return the variables that only these hosts have: keys, networks and the proxy for Debian's packages."""
+    """Return the variables that only these hosts have: keys and networks."""
     return {
         "ansible_ssh_private_key_file": state["ssh_key"],
         "ansible_ssh_extra_args": f"-F {config} -o UserKnownHostsFile={state['known_hosts']}",
         "pylog_trusted_networks": [state["data_subnet"]],
-        "pylog_apt_proxy": state["apt_proxy"],
         # Nothing else uses this network, so a second between two readings says as much as five elsewhere.
         "broker_ready_readings": 3,
         "broker_ready_interval_s": 1,

@@ -112,6 +112,29 @@ def test_servers_reach_each_other_in_the_network_for_data_alone(runner: Runner, 
     }
 
 
+def test_no_host_has_a_way_out_nor_needs_one(runner: Runner) -> None:
+    """They had Debian's packages before; wheels came from here."""
+    for name in runner.get_hosts():
+        assert runner.get_host(name).check_output("ip route show default") == "", name
+
+
+def test_a_checkout_works_at_a_site_without_a_package_index(state: dict[str, Any]) -> None:
+    """As the handbook says: packed with .venv and unpacked at the same path, here on the bastion, a bare Debian."""
+    wanted = [".venv", "ansible.cfg", "inventories", "playbooks", "plugins", "pylog", "roles", "templates"]
+    left_out = ["--exclude=.venv/lib/python3.11/site-packages/pyspark", "--exclude=__pycache__"]
+    own = [str(HOSTS_FILE.parent.relative_to(ROOT) / one) for one in ("inventory", "vault.secret")]
+    exec_there = ["podman", "exec", "--interactive", state["hosts"][state["bastion"]]["container"]]
+    with subprocess.Popen(["tar", "-C", str(ROOT), "-c", *left_out, *wanted, *own], stdout=subprocess.PIPE) as packed:
+        unpack = f"mkdir -p {ROOT} && tar -C {ROOT} -x"
+        subprocess.run([*exec_there, "sh", "-c", unpack], stdin=packed.stdout, check=True)
+    command = f"cd {ROOT} && .venv/bin/ansible-playbook -i {INVENTORY} playbooks/check_inventory.yml"
+    vault = f"export ANSIBLE_VAULT_PASSWORD_FILE={os.environ['ANSIBLE_VAULT_PASSWORD_FILE']}"
+    done = subprocess.run(
+        [*exec_there, "sh", "-c", f"{vault}; {command}"], capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+
 def test_fab_reaches_every_host_with_the_inventorys_own_login(runner: Runner) -> None:
     done = run("fab", "status", "--inventory", INVENTORY)
     assert done.returncode == 0
