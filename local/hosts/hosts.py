@@ -13,7 +13,7 @@
 
 A set is one network with its hosts; `make up` uses `main`, Molecule and tests name their own and run beside it.
 `plan --user deploy --data-network --bastion NAME --behind HOST --behind …` plans hosts as a company hands them over:
-DNS names, no login as root, sudo with a password, a second network for data, and hosts whose SSH answers the bastion only.
+DNS names, no login as root, sudo with a password, a second network for data, hosts whose SSH answers the bastion only.
 
 Names, subnet and loop devices derive from the checkout's path, so two checkouts never meet. What Ansible needs to
 know stands in `.local/hosts.json` (`.local/NAME/hosts.json` for another set):
@@ -110,7 +110,7 @@ echo "$1 ALL=(ALL:ALL) ALL" >/etc/sudoers.d/login
   >/etc/ssh/sshd_config.d/login.conf
 systemctl try-reload-or-restart ssh 2>/dev/null || true
 """
-"""A login without root: the user $1, whose password for sudo comes in, and who may come from $2 only where it is given."""
+"""A login without root: the user $1, whose password for sudo comes in, and who comes from $2 only where it is given."""
 
 
 class HostsError(Exception):

@@ -4,7 +4,6 @@ import ipaddress
 import json
 import os
 import subprocess
-import sys
 import time
 import uuid
 import xml.etree.ElementTree as ET
@@ -17,9 +16,8 @@ import pytest
 
 from tests.infra.conftest import Runner, ask_broker
 from tests.rolls.cluster import HOSTS_FILE, ROOT, keep_result, kept
+from tests.rolls.operator import INVENTORY, playbook, run
 
-INVENTORY = os.environ.get("PYLOG_INVENTORY", "")
-BIN = Path(sys.executable).parent
 ZONE = "example.internal"
 TWO_BROKERS = f"log-a1.{ZONE}"
 BEHIND = f"log-b1.{ZONE}"
@@ -38,27 +36,6 @@ def runner() -> Iterator[Runner]:
 @pytest.fixture(scope="module")
 def state() -> dict[str, Any]:
     return dict(json.loads(HOSTS_FILE.read_text()))
-
-
-def run(program: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of the checkout as an operator does: Molecule's own settings of Ansible do not count."""
-    known = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "MOLECULE_"))}
-    vault = {"ANSIBLE_VAULT_PASSWORD_FILE": os.environ["ANSIBLE_VAULT_PASSWORD_FILE"]}
-    began_s = time.monotonic()
-    done = subprocess.run(
-        [str(BIN / program), *words], cwd=ROOT, env=known | vault | variables, capture_output=True, text=True,
-        check=False, timeout=1200,
-    )  # fmt: skip
-    print(f"{program} {' '.join(words)}: exit code {done.returncode} after {time.monotonic() - began_s:.0f} s")
-    print(done.stdout[-6000:], done.stderr[-2000:])
-    secrets = {path.name: path.read_text().strip() for path in HOSTS_FILE.parent.glob("*.secret")}
-    assert len(secrets) == 3
-    assert [name for name, secret in secrets.items() if secret in done.stdout + done.stderr] == []
-    return done
-
-
-def playbook(name: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return run("ansible-playbook", "-i", INVENTORY, f"playbooks/{name}.yml", *words, **variables)
 
 
 def test_the_suite_passes_as_a_probe(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""The example's inventory as an operator has it: copied, its vault filled in, and beside it what only these hosts know.
+"""An inventory of the repository as an operator has it: copied, its vault filled in, and what only these hosts know.
 
-python -m tests.rolls.example.inventory DIRECTORY
+python -m tests.rolls.inventory SOURCE DIRECTORY
 
-Nothing of the example itself is changed but the networks that are trusted, which are these hosts' own. Beside the set's
-hosts.json it writes ``ssh_config``, ``vault.secret`` and ``names``, the part of DNS that the control machine sees.
+Nothing of it is changed but the networks that are trusted, which are these hosts' own. Beside the set's hosts.json it
+writes ``ssh_config``, ``vault.secret`` and ``names``, the part of DNS that the control machine sees.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 HOSTS_FILE = Path(os.environ.get("PYLOG_HOSTS_FILE", ROOT / ".local" / "hosts.json"))
 
 
@@ -38,7 +38,7 @@ def ours(state: dict[str, Any], config: Path) -> dict[str, Any]:
     return {
         "ansible_ssh_private_key_file": state["ssh_key"],
         "ansible_ssh_extra_args": f"-F {config} -o UserKnownHostsFile={state['known_hosts']}",
-        "pylog_trusted_networks": [state["data_subnet"]],
+        "pylog_trusted_networks": [state["data_subnet"] or state["subnet"]],
         # Nothing else uses this network, so a second between two readings says as much as five elsewhere.
         "broker_ready_readings": 3,
         "broker_ready_interval_s": 1,
@@ -66,19 +66,21 @@ def encrypt(path: Path, values: dict[str, str], password: Path) -> None:
     subprocess.run(command, input=yaml.safe_dump(values), text=True, check=True, capture_output=True)
 
 
-def main(directory: str) -> int:
+def main(source: str, directory: str) -> int:
     """Make the inventory for the hosts of hosts.json, which run."""
     state = json.loads(HOSTS_FILE.read_text())
     own, inventory = HOSTS_FILE.parent, Path(directory)
     shutil.rmtree(inventory, ignore_errors=True)
-    shutil.copytree(ROOT / "inventories" / "example", inventory)
+    shutil.copytree(ROOT / source, inventory)
+    # Where the inventory says that its vault is.
+    place = inventory / "group_vars" / ("servers" if (inventory / "group_vars" / "servers").is_dir() else "all")
     (own / "ssh_config").write_text(ssh_config(state))
-    (inventory / "group_vars" / "all" / "ours.yml").write_text(yaml.safe_dump(ours(state, own / "ssh_config")))
+    (place / "ours.yml").write_text(yaml.safe_dump(ours(state, own / "ssh_config")))
     for name in ("vault", "cluster"):
         (own / f"{name}.secret").write_text(secrets.token_hex(32) + "\n")
     values = {f"vault_{key}": (own / f"{name}.secret").read_text().strip()
               for key, name in (("cluster_secret", "cluster"), ("sudo_password", "sudo"))}  # fmt: skip
-    encrypt(inventory / "group_vars" / "all" / "vault.yml", values, own / "vault.secret")
+    encrypt(place / "vault.yml", values, own / "vault.secret")
     logins = "".join(f"{facts['ip']} {name}\n" for name, facts in state["hosts"].items())
     (own / "names").write_text(f"127.0.0.1 localhost\n{logins}")
     name_disks(state, inventory)
