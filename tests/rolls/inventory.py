@@ -62,8 +62,10 @@ def name_disks(state: dict[str, Any], inventory: Path) -> None:
 def encrypt(path: Path, values: dict[str, str], password: Path) -> None:
     """Write *values* to *path* as `ansible-vault create` does."""
     program = str(Path(sys.executable).with_name("ansible-vault"))
-    command = [program, "encrypt", "--vault-password-file", str(password), "--output", str(path), "-"]
-    subprocess.run(command, input=yaml.safe_dump(values), text=True, check=True, capture_output=True)
+    # Not as an option: the environment may name the same file, and two passwords are one too many.
+    environment = os.environ | {"ANSIBLE_VAULT_PASSWORD_FILE": str(password)}
+    command = [program, "encrypt", "--output", str(path), "-"]
+    subprocess.run(command, input=yaml.safe_dump(values), text=True, check=True, env=environment)
 
 
 def main(source: str, directory: str) -> int:
