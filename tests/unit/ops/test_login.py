@@ -12,9 +12,11 @@ from typing import IO
 
 import paramiko
 import pytest
+from testinfra.host import Host as HostUnderTest
 
 from pylog.ops.inventory import target
 from pylog.ops.tasks import ask, run_script
+from tests.infra.conftest import Login as SuitesLogin
 
 USER = "deploy"
 RELAY = """
@@ -133,6 +135,8 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 RUN_SCRIPT = """
 import json, sys
+from testinfra.host import Host as HostUnderTest
+
 from pylog.ops.inventory import target
 from pylog.ops.tasks import run_script
 print(json.dumps(run_script(target("h1", json.loads(sys.argv[1]), set()), sys.argv[2])))
@@ -153,6 +157,16 @@ def test_without_the_password_sudo_says_so(host: Host) -> None:
     assert run_script(target("h1", host.variables(), set()), "true") == (1, "sudo: a password is required")
     code, said = run_script(target("h1", host.variables(ansible_become_password="x"), set()), "true")
     assert (code, said) == (1, "sudo: wrong")
+
+
+def test_the_suite_runs_its_commands_as_root_over_the_same_login(host: Host) -> None:
+    login = SuitesLogin(target("h1", host.variables(ansible_become_password="right"), set()))
+    found = HostUnderTest(login)
+    assert found.check_output("printf %s", "a 'b' ü") == "a 'b' ü"
+    assert found.run("cat; exit 3").rc == 3, "there is nothing to read"
+    said = found.run("echo aside >&2")
+    assert (said.stdout, said.stderr) == ("", "aside\n"), "without the question of sudo"
+    login.connection.close()
 
 
 def test_a_host_with_another_key_than_the_known_one_is_unreachable(host: Host) -> None:
