@@ -36,7 +36,8 @@ TICK_S = 0.05
 
 DISK_LOOK_S = 2.0
 SCRUB_LOOK_S = 5.0
-"""How often it is looked for a segment to be read again; one at a time is."""
+MIN_SCRUB_LOOK_S = 0.5
+"""How often the broker looks for a segment to read again, one each time: more often only if they are due more often."""
 
 RETENTION_S = 300.0
 """How often a standalone broker applies retention; in a cluster cron does, see the role `retention`."""
@@ -104,7 +105,8 @@ class Maintenance:
             (config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint),
         ]
         if config.log_scrub_interval_ms >= 0:
-            duties.append((SCRUB_LOOK_S, self._scrub))
+            look_s = max(MIN_SCRUB_LOOK_S, min(SCRUB_LOOK_S, config.log_scrub_interval_ms / 1000))
+            duties.append((look_s, self._scrub))
         if self._is_retention_ours:
             duties.append((RETENTION_S, self._retain))
         self._look_at_disk()

@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from confluent_kafka import Producer
 
 from pylog.audit.counting import Counter, read_report
 from pylog.client.admin.cluster import Admin
@@ -333,8 +334,11 @@ def test_retention_of_a_broker_that_is_down_goes_by_its_files(pylog: Command, tm
     with BrokerProcess(tmp_path / "down", config=settings) as down:
         here = Command(down.bootstrap)
         here("topic", "create", "brief", "--partitions", "1")
+        # A batch each, so that a segment has several.
+        producer = Producer({"bootstrap.servers": down.bootstrap, "batch.num.messages": 1, "linger.ms": 0})
         for _ in range(30):
-            here("produce", "brief", "-q", stdin=b"x" * 1000 + b"\n")
+            producer.produce("brief", b"x" * 1000)
+        assert producer.flush(30) == 0
         log = down.data_dir / "brief-0"
         down.stop()
         (down.data_dir / "unknown-0").mkdir()
