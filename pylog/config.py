@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pylog.audit.counter import CounterConfig
     from pylog.client.connection import Connection
     from pylog.mirror.config import Cluster, MirrorConfig
+    from pylog.probe.config import ProbeConfig
     from pylog.registry.instance import RegistryConfig
 
 FORMAT_VERSION = 1
@@ -130,6 +131,32 @@ def load_counter_config(path: Path) -> "CounterConfig":
         refresh_s=reader.integer("refresh_ms", 100, 3_600_000, 30_000) / 1000,
         replication_factor=reader.integer("replication_factor", 1, 100, 3),
         metrics_listen=_split_address(metrics, reader, "metrics_listen") if metrics else None,
+    )
+    reader.finish()
+    return config
+
+
+def load_probe_config(path: Path) -> "ProbeConfig":
+    """Read the file of a probe.
+
+    Raises:
+        ConfigError: as of `load_broker_config`.
+    """
+    from pylog.probe.config import CANARY_TOPIC, ProbeConfig
+
+    reader, _ = _open(path)
+    reader.integer("version", 1, FORMAT_VERSION)
+    servers = tuple(reader.text("zookeeper", "").replace(",", " ").split())
+    for server in servers:
+        _split_address(server, reader, "zookeeper")
+    config = ProbeConfig(
+        cluster=_read_cluster(reader),
+        listen=_split_address(reader.text("listen"), reader, "listen"),
+        zookeeper=servers,
+        canary_topic=reader.text("canary_topic", CANARY_TOPIC),
+        canary_interval_s=reader.integer("canary_interval_ms", 10, 3_600_000, 1_000) / 1000,
+        replication_factor=reader.integer("replication_factor", 1, 100, 3),
+        lag_interval_s=reader.integer("lag_interval_ms", 100, 3_600_000, 15_000) / 1000,
     )
     reader.finish()
     return config

@@ -22,7 +22,7 @@ CLIENT_LEVELS = (
     {"store", "daemon"},
     {"client"},
     {"audit"},
-    {"mirror", "registry", "ship", "ingest"},
+    {"mirror", "probe", "registry", "ship", "ingest"},
     {"ops"},
 )
 # The same inside a part: files and folders of one level do not know each other, a folder's files do.

@@ -5,6 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pylog.daemon.stop import Stop
+from pylog.metrics import Metrics
+from pylog.probe.canary import Board
+from pylog.probe.lag import LagReport
+from pylog.probe.reader import JUDGED, show_report
+from pylog.probe.zookeeper import ZooKeeperReader
+from pylog.process_metrics import measure_process
+
 SOURCES = Path(__file__).resolve().parents[2] / "pylog"
 BROKER = "broker"
 # Program -> where its metrics are made.
@@ -29,17 +37,32 @@ class Metric:
 
 def catalogue(scraped: str) -> list[Metric]:
     """Return every metric by program and name, a broker's first, as it shows them in *scraped*."""
-    return [*sorted(_of_text(scraped)), *(one for program in _PROGRAMS for one in sorted({*_of_sources(program)}))]
+    return [
+        *sorted(_of_text(scraped, BROKER)),
+        *sorted(_of_text(_probe_page(), "probe")),
+        *(one for program in _PROGRAMS for one in sorted({*_of_sources(program)})),
+    ]
 
 
-def _of_text(scraped: str) -> Iterator[Metric]:
+def _of_text(scraped: str, program: str) -> Iterator[Metric]:
     helps: dict[str, str] = {}
     for line in scraped.splitlines():
         words = line.split(" ", 3)
         if words[:2] == ["#", "HELP"]:
             helps[words[2]] = words[3]
         elif words[:2] == ["#", "TYPE"]:
-            yield Metric(BROKER, words[2], words[3], helps[words[2]])
+            yield Metric(program, words[2], words[3], helps[words[2]])
+
+
+def _probe_page() -> str:
+    """Return what a probe shows that has not measured anything yet."""
+    metrics = Metrics()
+    measure_process(metrics)
+    Board(metrics)
+    show_report(metrics, LagReport)
+    metrics.gauge(*JUDGED)
+    ZooKeeperReader((), metrics, Stop())
+    return metrics.render()
 
 
 def _of_sources(program: str) -> Iterator[Metric]:

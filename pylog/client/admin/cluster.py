@@ -189,11 +189,25 @@ class Admin:
         *,
         partitions: int = -1,
         replication_factor: int = -1,
+        assignments: Sequence[Sequence[int]] | None = None,
         config: Mapping[str, str] | None = None,
         is_dry_run: bool = False,
     ) -> None:
-        """Create a topic, or only ask whether it could be; -1 leaves a number to the brokers' defaults."""
-        topic = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
+        """Create a topic, or only ask whether it could be.
+
+        Args:
+            name: of the topic.
+            partitions: how many; -1 leaves it to the brokers' default.
+            replication_factor: as *partitions*.
+            assignments: brokers of each partition instead, the one that is to lead first.
+            config: its own settings.
+            is_dry_run: only ask.
+        """
+        if assignments is None:
+            topic = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
+        else:
+            places = [list(one) for one in assignments]
+            topic = NewTopic(name, len(places), replica_assignment=places, config=dict(config or {}))
         with self._translated():
             self._client.create_topics(
                 [topic],

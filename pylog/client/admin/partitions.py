@@ -15,11 +15,26 @@ from pylog.model import TopicPartition
 class PartitionAdmin(Admin):
     """Changes partitions; raises as `Admin` does."""
 
-    def add_partitions(self, topic: str, count: int, *, is_dry_run: bool = False) -> None:
-        """Give *topic* so many partitions in all; records stay where they are."""
+    def add_partitions(
+        self,
+        topic: str,
+        count: int,
+        *,
+        assignments: Sequence[Sequence[int]] | None = None,
+        is_dry_run: bool = False,
+    ) -> None:
+        """Give *topic* so many partitions in all; records stay where they are.
+
+        Args:
+            topic: its name.
+            count: partitions it then has.
+            assignments: brokers of each new partition; the controller chooses them otherwise.
+            is_dry_run: only ask whether it could be.
+        """
+        places = None if assignments is None else [list(one) for one in assignments]
         with self._translated():
             self._client.create_partitions(
-                [NewPartitions(topic, count)],
+                [NewPartitions(topic, count, replica_assignment=places)],
                 validate_only=is_dry_run,
                 operation_timeout=self._cluster.timeout_s,
                 request_timeout=self._cluster.timeout_s,

@@ -1,0 +1,30 @@
+"""What a probe asks, and where it shows what it found."""
+
+from dataclasses import dataclass
+
+from pylog.client.connection import Connection
+
+CANARY_TOPIC = "_pylog_canary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeConfig:
+    """One probe.
+
+    Attributes:
+        cluster: whose brokers and groups.
+        listen: host and port of ``/metrics``.
+        zookeeper: ``host:port`` of every server of the ensemble; none if the brokers use none.
+        canary_topic: where its records go; empty for no canary.
+        canary_interval_s: between two records to one broker.
+        replication_factor: of the canary's topic, at most as many as there are brokers.
+        lag_interval_s: between two samples of the logs' ends.
+    """
+
+    cluster: Connection
+    listen: tuple[str, int]
+    zookeeper: tuple[str, ...] = ()
+    canary_topic: str = CANARY_TOPIC
+    canary_interval_s: float = 1.0
+    replication_factor: int = 3
+    lag_interval_s: float = 15.0

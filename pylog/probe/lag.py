@@ -1,0 +1,134 @@
+"""How far groups are behind, in records and seconds, and whether they keep up.
+
+Fed with what coordinators write to `__consumer_offsets` and with samples of the logs' ends.  No clock and no socket:
+`pylog.probe.reader` brings both.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pylog.client.admin.lag import PATIENCE_MS, WINDOW_COMMITS, Commit, Status, evaluate
+from pylog.model import Offset, TopicPartition
+from pylog.probe.ends import EndHistory
+
+MAX_ROWS = 5_000
+"""Pairs of group and topic that are shown, those that are furthest behind first."""
+
+Row = tuple[str, str]
+_STATUS_VALUES = {status: float(place) for place, status in enumerate(Status)}
+
+
+@dataclass(slots=True)
+class _Committed:
+    """What a group committed for one partition: its latest commits, the oldest first."""
+
+    commits: list[tuple[int, Offset]] = field(default_factory=list)
+
+    @property
+    def offset(self) -> Offset:
+        return self.commits[-1][1]
+
+
+@dataclass(frozen=True, slots=True)
+class LagReport:
+    """One judgement of all groups.
+
+    Attributes:
+        records: by group and topic, what is left to read.
+        seconds: age of the oldest record that was not read; 0 where everything was.
+        status: 0 OK, 1 WARN, 2 STALL, 3 STOP; see `pylog.client.admin.lag.Status`.
+        members: by group.
+        unknown: partitions with a committed offset whose end is not known.
+        left_out: pairs of group and topic beyond `MAX_ROWS`.
+    """
+
+    records: Mapping[Row, float] = field(default_factory=dict)
+    seconds: Mapping[Row, float] = field(default_factory=dict)
+    status: Mapping[Row, float] = field(default_factory=dict)
+    members: Mapping[tuple[str], float] = field(default_factory=dict)
+    unknown: int = 0
+    left_out: int = 0
+
+
+class GroupLags:
+    """Everything that is known of groups."""
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[TopicPartition, _Committed]] = defaultdict(dict)
+        self._members: dict[str, int] = {}
+        self._ends: dict[TopicPartition, EndHistory] = {}
+
+    def note_commit(self, group: str, partition: TopicPartition, at_ms: int, offset: Offset) -> None:
+        """A group committed *offset* at *at_ms*, ms since the Unix epoch by the coordinator's clock."""
+        found = self._committed[group].setdefault(partition, _Committed())
+        found.commits.append((at_ms, offset))
+        del found.commits[:-WINDOW_COMMITS]
+
+    def forget_commit(self, group: str, partition: TopicPartition) -> None:
+        """The committed offset was deleted or has expired."""
+        self._committed[group].pop(partition, None)
+        if not self._committed[group]:
+            del self._committed[group]
+
+    def note_members(self, group: str, count: int | None) -> None:
+        """The group has *count* members; None: there is no such group any more."""
+        if count is None:
+            self._members.pop(group, None)
+        else:
+            self._members[group] = count
+
+    def partitions(self) -> set[TopicPartition]:
+        """Return every partition that some group committed an offset of."""
+        return {partition for found in self._committed.values() for partition in found}
+
+    def note_ends(self, at_ms: int, ends: Mapping[TopicPartition, Offset]) -> None:
+        """Take samples of ends; a partition that is missing keeps what is known of it while somebody reads it."""
+        for partition, end in ends.items():
+            self._ends.setdefault(partition, EndHistory()).note(at_ms, end)
+        for partition in self._ends.keys() - self.partitions():
+            del self._ends[partition]
+
+    def report(self, now_ms: int) -> LagReport:
+        """Judge every group at *now_ms*."""
+        records: dict[Row, float] = {}
+        seconds: dict[Row, float] = {}
+        statuses: dict[Row, list[Status]] = defaultdict(list)
+        unknown = 0
+        for group, found in self._committed.items():
+            for partition, committed in found.items():
+                ends = self._ends.get(partition)
+                if ends is None:
+                    unknown += 1
+                    continue
+                row = group, partition.topic
+                reached_ms = ends.reached_ms(committed.offset)
+                records[row] = records.get(row, 0) + max(0, ends.end - committed.offset)
+                late_s = 0.0 if reached_ms is None else max(0, now_ms - reached_ms) / 1000
+                seconds[row] = max(seconds.get(row, 0.0), late_s)
+                statuses[row].append(_judge(committed, ends, now_ms))
+        kept = _furthest_behind(seconds, records)
+        return LagReport(
+            {row: records[row] for row in kept},
+            {row: seconds[row] for row in kept},
+            {row: _STATUS_VALUES[max(statuses[row], key=_STATUS_VALUES.__getitem__)] for row in kept},
+            {(group,): float(count) for group, count in list(self._members.items())[:MAX_ROWS]},
+            unknown,
+            len(records) - len(kept),
+        )
+
+
+def _judge(committed: _Committed, ends: EndHistory, now_ms: int) -> Status:
+    # Where the log ended at a commit from before the first sample, nobody knows.  Such a commit counts as one that had
+    # read everything: its time still tells whether commits come, and no lag is made up for it.
+    commits = [
+        Commit(at_ms, offset, offset if at_ms < ends.first_ms else ends.end_at(at_ms))
+        for at_ms, offset in committed.commits
+    ]
+    return evaluate(commits, committed.offset, ends.end, ends.end_at(now_ms - PATIENCE_MS), now_ms)
+
+
+def _furthest_behind(seconds: Mapping[Row, float], records: Mapping[Row, float]) -> list[Row]:
+    if len(seconds) <= MAX_ROWS:
+        return sorted(seconds)
+    return sorted(seconds, key=lambda row: (-seconds[row], -records[row], row))[:MAX_ROWS]

@@ -1,0 +1,150 @@
+"""Reads what coordinators write down and samples the logs' ends, and shows the judgement.
+
+One consumer of `__consumer_offsets` tells of all groups at once, commits that repeat an offset included; asking each
+group would cost a request for each, and would not tell when it committed.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from pylog.client.admin.cluster import Admin
+from pylog.client.commits import OFFSETS_TOPIC
+from pylog.client.connection import Connection
+from pylog.client.consumer import ConsumedRecord, Consumer
+from pylog.daemon.notices import Notices
+from pylog.daemon.stop import Stop
+from pylog.errors import ApiError, ErrorCode, ProtocolError, PylogError
+from pylog.group.records import OffsetKey, decode_group, decode_key, decode_offset
+from pylog.group.state import GroupConfig
+from pylog.metrics import Metrics
+from pylog.model import TopicPartition
+from pylog.probe.lag import GroupLags, LagReport
+
+JUDGED = (
+    "pylog_group_lag_judged_timestamp_seconds",
+    "When the lag of all groups was judged last, since the Unix epoch; 0: not yet.",
+)
+"""Name and help of what says that the report is fresh."""
+
+_READ_S = 0.2
+_RETRY_S = 10.0
+
+
+def take_in(lags: GroupLags, record: ConsumedRecord) -> None:
+    """Tell *lags* what a record of `__consumer_offsets` says; other programs' kinds of records are passed over.
+
+    Raises:
+        ProtocolError: the record contradicts itself.
+    """
+    key = decode_key(record.key or b"")
+    if isinstance(key, OffsetKey):
+        partition = TopicPartition(key.topic, key.partition)
+        if record.value is None:
+            lags.forget_commit(key.group_id, partition)
+        else:
+            commit = decode_offset(record.value)
+            lags.note_commit(key.group_id, partition, commit.commit_timestamp, commit.offset)
+    elif key is not None:
+        members = None if record.value is None else len(decode_group(key, record.value, GroupConfig()).members)
+        lags.note_members(key, members)
+
+
+class LagReader(threading.Thread):
+    """Keeps a report of all groups.
+
+    Args:
+        cluster: whose groups.
+        interval_s: between two samples of ends.
+        metrics: where the report shows.
+        stop: the end.
+        notices: told of failures.
+    """
+
+    def __init__(self, cluster: Connection, interval_s: float, metrics: Metrics, stop: Stop, notices: Notices) -> None:
+        super().__init__(name="lag", daemon=True)
+        self._cluster = cluster
+        self._interval_s = interval_s
+        self._stop_asked = stop
+        self._notices = notices
+        self._report = LagReport()
+        self._judged_s = 0.0
+        show_report(metrics, lambda: self._report)
+        metrics.gauge(*JUDGED, read=lambda: self._judged_s)
+
+    def run(self) -> None:
+        """Read until the end, and from the start of the topic again after a failure."""
+        while not self._stop_asked.is_wanted:
+            try:
+                self._follow()
+            except (PylogError, ProtocolError) as error:
+                is_missing = isinstance(error, ApiError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if not is_missing:  # else nobody ever committed
+                    self._notices.tell(time.monotonic(), "warning", "groups_unknown", reason=error)
+                self._stop_asked.wait(_RETRY_S)
+
+    def _follow(self) -> None:
+        lags, admin = GroupLags(), Admin(self._cluster)
+        next_s = 0.0
+        with Consumer(self._cluster) as consumer:
+            consumer.assign_topic(OFFSETS_TOPIC)
+            count = len(admin.topic(OFFSETS_TOPIC).partitions)
+            was_read = False
+            while not self._stop_asked.is_wanted:
+                for record in consumer.read(_READ_S):
+                    take_in(lags, record)
+                # Half of the topic would show groups as far behind that are not.
+                was_read = was_read or len(consumer.at_end) == count
+                if was_read and time.monotonic() >= next_s:
+                    next_s = time.monotonic() + self._interval_s
+                    self._sample(lags, admin)
+
+    def _sample(self, lags: GroupLags, admin: Admin) -> None:
+        topics = admin.cluster().topics
+        # A partition without a leader has nobody to tell its end, and would fail the whole question.
+        led = [
+            one
+            for one in lags.partitions()
+            if one.topic in topics
+            and one.partition < len(topics[one.topic].partitions)
+            and topics[one.topic].partitions[one.partition].has_leader
+        ]
+        ends = {one: held.end for one, held in admin.offsets(led).items()}
+        now_ms = time.time_ns() // 1_000_000
+        lags.note_ends(now_ms, ends)
+        self._report = lags.report(now_ms)
+        self._judged_s = now_ms / 1000
+
+
+def show_report(metrics: Metrics, report: Callable[[], LagReport]) -> None:
+    """Show the latest *report* in *metrics*."""
+    columns = ("group", "topic")
+    metrics.table(
+        "pylog_group_lag_records", "gauge", "Records that a group has not read.", columns, lambda: report().records
+    )
+    metrics.table(
+        "pylog_group_lag_seconds",
+        "gauge",
+        "Age of the oldest record that a group has not read; 0 where it has read everything.",
+        columns,
+        lambda: report().seconds,
+    )
+    metrics.table(
+        "pylog_group_status",
+        "gauge",
+        "Whether a group keeps up, of its worst partition: 0 OK, 1 WARN (the lag does not become smaller), 2 STALL "
+        "(commits the same offset), 3 STOP (commits no longer).",
+        columns,
+        lambda: report().status,
+    )
+    metrics.table("pylog_group_members", "gauge", "Members of a group.", ("group",), lambda: report().members)
+    metrics.gauge(
+        "pylog_group_lag_unknown_partitions",
+        "Partitions with a committed offset whose end is not known: they have no leader, or are gone.",
+        read=lambda: report().unknown,
+    )
+    metrics.gauge(
+        "pylog_group_lag_left_out",
+        "Pairs of group and topic that are not shown because there are too many; those furthest behind are.",
+        read=lambda: report().left_out,
+    )

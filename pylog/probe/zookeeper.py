@@ -1,0 +1,101 @@
+"""What each ZooKeeper server says of itself, by the four-letter word ``mntr``."""
+
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+
+from pylog.daemon.stop import Stop
+from pylog.metrics import Metrics
+
+TIMEOUT_S = 5.0
+INTERVAL_S = 15.0
+MAX_ANSWER_BYTES = 1 << 20
+"""An answer has about 20 KB; whoever sends more is no ZooKeeper."""
+
+KEYS: Mapping[str, str] = {
+    "zk_avg_latency": "Average time to answer a request, in milliseconds.",
+    "zk_max_latency": "Longest time to answer a request since the start, in milliseconds.",
+    "zk_outstanding_requests": "Requests that wait.",
+    "zk_num_alive_connections": "Open connections.",
+    "zk_znode_count": "Nodes of the tree.",
+    "zk_watch_count": "Watches.",
+    "zk_ephemerals_count": "Ephemeral nodes: one of each broker's session, and more of the paper's consumers.",
+    "zk_approximate_data_size": "Bytes of the tree.",
+    "zk_open_file_descriptor_count": "Open file descriptors.",
+    "zk_max_file_descriptor_count": "File descriptors it may open.",
+    "zk_synced_followers": "Followers in sync; shown by the leader.",
+    "zk_pending_syncs": "Syncs that the leader waits for.",
+    "zk_p99_fsynctime": "99th percentile of the time to sync its log, in milliseconds.",
+    "zk_max_fsynctime": "Longest time to sync its log, in milliseconds.",
+    "zk_p99_election_time": "99th percentile of the time that elections took, in milliseconds.",
+    "zk_cnt_election_time": "Elections since the start.",
+    "zk_throttled_ops": "Requests that were throttled.",
+}
+"""What is shown of the several hundred values."""
+
+_Row = tuple[str]
+Values = Mapping[str, str]
+
+
+def parse_monitor(answer: str) -> dict[str, str]:
+    """Return the values of an answer to ``mntr``; empty where a server has no leader and refuses."""
+    return dict(line.split("\t", 1) for line in answer.splitlines() if "\t" in line)
+
+
+def ask(server: str, timeout_s: float = TIMEOUT_S) -> dict[str, str]:
+    """Return what *server*, ``host:port``, answers; empty when it is silent."""
+    host, _, port = server.rpartition(":")
+    answer = bytearray()
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as connection:
+            connection.settimeout(timeout_s)
+            connection.sendall(b"mntr")
+            while len(answer) < MAX_ANSWER_BYTES and (part := connection.recv(65536)):
+                answer += part
+    except OSError:
+        return {}
+    return parse_monitor(answer.decode(errors="replace"))
+
+
+def numbers(found: Mapping[str, Values], key: str) -> dict[_Row, float]:
+    """Return the values of *key* by server; one that is missing or no number is left out."""
+    values = {}
+    for server, monitor in found.items():
+        try:
+            values[server,] = float(monitor[key])
+        except (KeyError, ValueError):
+            continue
+    return values
+
+
+class ZooKeeperReader(threading.Thread):
+    """Asks every server in turn; one that is silent holds up the others by `TIMEOUT_S`, and no scrape."""
+
+    def __init__(self, servers: Sequence[str], metrics: Metrics, stop: Stop) -> None:
+        super().__init__(name="zookeeper", daemon=True)
+        self._servers = servers
+        self._stop_asked = stop
+        self._found: Mapping[str, Values] = {server: {} for server in servers}
+        help = "1 if the server answers and serves: it leads, follows or stands alone."
+        metrics.table("pylog_zookeeper_up", "gauge", help, ("server",), self._up)
+        help = "1 for the role that a server has."
+        metrics.table("pylog_zookeeper_role", "gauge", help, ("server", "role"), self._roles)
+        for key, help in KEYS.items():
+            name = f"pylog_zookeeper_{key.removeprefix('zk_')}"
+            metrics.table(name, "gauge", help, ("server",), lambda key=key: numbers(self._found, key))  # type: ignore[misc]
+
+    def run(self) -> None:
+        """Ask until the end."""
+        while not self._stop_asked.is_wanted:
+            self._found = {server: ask(server) for server in self._servers}
+            self._stop_asked.wait(INTERVAL_S)
+
+    def _up(self) -> dict[_Row, float]:
+        return {(server,): float("zk_server_state" in found) for server, found in self._found.items()}
+
+    def _roles(self) -> dict[tuple[str, str], float]:
+        return {
+            (server, found["zk_server_state"]): 1.0
+            for server, found in self._found.items()
+            if "zk_server_state" in found
+        }

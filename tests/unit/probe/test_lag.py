@@ -1,0 +1,101 @@
+from pylog.model import TopicPartition
+from pylog.probe import lag
+from pylog.probe.lag import GroupLags
+
+FIRST, SECOND = TopicPartition("pageviews", 0), TopicPartition("pageviews", 1)
+ROW = ("readers", "pageviews")
+
+
+def test_lag_is_the_sum_of_records_and_the_age_of_the_oldest_unread_one() -> None:
+    lags = GroupLags()
+    lags.note_commit("readers", FIRST, 10_000, 100)
+    lags.note_commit("readers", SECOND, 10_000, 10)
+    lags.note_ends(10_000, {FIRST: 100, SECOND: 10})
+    lags.note_ends(20_000, {FIRST: 200, SECOND: 10})
+    report = lags.report(25_000)
+    assert report.records == {ROW: 100}
+    assert report.seconds == {ROW: 15}
+
+
+def test_who_has_read_everything_is_not_behind() -> None:
+    lags = GroupLags()
+    lags.note_commit("readers", FIRST, 10_000, 100)
+    lags.note_ends(10_000, {FIRST: 100})
+    report = lags.report(500_000)
+    assert (report.records, report.seconds, report.status) == ({ROW: 0}, {ROW: 0}, {ROW: 0})
+
+
+def test_a_commit_beyond_the_sampled_end_is_no_negative_lag() -> None:
+    lags = GroupLags()
+    lags.note_ends(10_000, {FIRST: 100})
+    lags.note_commit("readers", FIRST, 12_000, 130)
+    lags.note_ends(10_500, {FIRST: 100})
+    report = lags.report(13_000)
+    assert (report.records, report.seconds) == ({ROW: 0}, {ROW: 0})
+
+
+def test_an_end_that_is_not_known_is_absent_and_counted() -> None:
+    lags = GroupLags()
+    lags.note_commit("readers", FIRST, 10_000, 100)
+    report = lags.report(11_000)
+    assert report.records == {}
+    assert report.unknown == 1
+
+
+def test_a_group_that_commits_no_longer_has_stopped() -> None:
+    lags = GroupLags()
+    for at_ms in range(0, 10_000, 1_000):
+        lags.note_commit("readers", FIRST, at_ms, 100)
+    for at_ms in range(0, 200_000, 15_000):
+        lags.note_ends(at_ms, {FIRST: 100 + at_ms // 100})
+    assert lags.report(200_000).status == {ROW: 3}
+
+
+def test_a_group_that_commits_the_same_offset_stalls() -> None:
+    lags = GroupLags()
+    for at_ms in range(0, 200_000, 5_000):
+        lags.note_ends(at_ms, {FIRST: 100 + at_ms // 100})
+        lags.note_commit("readers", FIRST, at_ms, 100)
+        lags.note_ends(at_ms + 1, {FIRST: 100 + at_ms // 100})
+    assert lags.report(200_000).status == {ROW: 2}
+
+
+def test_right_after_the_start_an_old_commit_is_judged_by_its_silence_alone() -> None:
+    lags = GroupLags()
+    for at_ms in range(0, 100_000, 10_000):
+        lags.note_commit("readers", FIRST, at_ms, at_ms // 1_000)
+    lags.note_commit("readers", FIRST, 100_000, 100)
+    lags.note_ends(101_000, {FIRST: 5_000})
+    assert lags.report(101_000).status == {ROW: 0}
+    assert lags.report(400_000).status == {ROW: 3}
+
+
+def test_offsets_and_groups_that_are_gone_are_not_shown() -> None:
+    lags = GroupLags()
+    lags.note_commit("readers", FIRST, 10_000, 100)
+    lags.note_members("readers", 2)
+    lags.note_ends(10_000, {FIRST: 200})
+    assert lags.report(10_000).members == {("readers",): 2}
+    lags.forget_commit("readers", FIRST)
+    lags.note_members("readers", None)
+    report = lags.report(11_000)
+    assert report.records == {}
+    assert report.members == {}
+    lags.note_ends(12_000, {})
+    assert lags.partitions() == set()
+    assert not lags._ends
+
+
+def test_of_too_many_groups_those_furthest_behind_are_shown() -> None:
+    lags = GroupLags()
+    ends = {}
+    for number in range(lag.MAX_ROWS + 7):
+        partition = TopicPartition("pageviews", number)
+        lags.note_commit(f"group-{number}", partition, 0, number)
+        ends[partition] = lag.MAX_ROWS + 7
+    lags.note_ends(0, ends)
+    report = lags.report(1_000)
+    assert len(report.records) == lag.MAX_ROWS
+    assert report.left_out == 7
+    assert ("group-0", "pageviews") in report.records
+    assert (f"group-{lag.MAX_ROWS + 6}", "pageviews") not in report.records
