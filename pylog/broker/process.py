@@ -4,12 +4,13 @@ import asyncio
 import gc
 import logging
 import signal
+import threading
 from collections.abc import Callable
 
 from pylog.broker import logs
 from pylog.broker.broker import Broker
 from pylog.broker.config import BrokerConfig
-from pylog.broker.tasks import end_process
+from pylog.broker.tasks import end_process, end_process_of_thread
 from pylog.errors import PylogError
 from pylog.faults import FILE_UNREADABLE, code_of
 from pylog.log.directory import LogDirectory
@@ -29,6 +30,7 @@ def run(config: BrokerConfig) -> int:
         new_loop = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.get_loop().set_exception_handler(end_process)
+        threading.excepthook = end_process_of_thread
         return runner.run(serve(config))
 
 

@@ -8,6 +8,7 @@ nobody pulls.  The cluster would go on counting on that broker, so its process e
 import asyncio
 import logging
 import os
+import threading
 import traceback
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -59,6 +60,19 @@ def end_process(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
         loop.default_exception_handler(context)
         return
     _logger.critical("bug, this broker ends itself code=%s reason=%r", BROKER_BUG.code, bug, exc_info=bug)
+    os._exit(1)
+
+
+def end_process_of_thread(bug: threading.ExceptHookArgs) -> None:
+    """Be `threading.excepthook` of a broker: a thread that a bug ended ends the process, whoever started it.
+
+    Without the thread of ZooKeeper's client, for instance, the broker would never have a session again.
+    """
+    name = bug.thread.name if bug.thread is not None else "unknown"
+    reason = bug.exc_value
+    _logger.critical(
+        "bug, this broker ends itself code=%s thread=%s reason=%r", BROKER_BUG.code, name, reason, exc_info=reason
+    )
     os._exit(1)
 
 

@@ -44,6 +44,9 @@ AGAIN = Topic("again", 3, configs=_SYNCED)
 _GROUPS = {"readers": ("member-1", "member-2"), "java-readers": ("java-member",)}
 """Groups and their members; the last one is Apache Kafka's own."""
 
+_AGAIN_GROUP = "again-readers"
+"""Reads the topic that is made again: its member of an incarnation must not begin where the one before it ended."""
+
 _MEMBERS = {member: group for group, members in _GROUPS.items() for member in members}
 _DISK_MB = 1024
 _TICK_S = 0.1
@@ -52,6 +55,7 @@ _BEFORE_DELETION_S = 1.0
 _SETTLE_S = 240.0
 _MESSAGE_S = 300
 _CROSSING_S = 5
+_GROUP_S = 90.0
 _CLIENT_STOP_S = 320.0
 
 
@@ -64,6 +68,7 @@ class Life:
         made_ms: when the deletion of the one before was asked for.
         sure_ms: from when on every broker knew it, so that what is acknowledged is in it; None if that never was.
         rows: what was in it once its producer had ended.
+        is_read: whether the group came to its end before the deletion.
     """
 
     number: int
@@ -71,6 +76,12 @@ class Life:
     made_ms: int
     sure_ms: int | None = None
     rows: dict[int, list[Row]] = field(default_factory=dict)
+    is_read: bool = False
+
+    @property
+    def member(self) -> str:
+        """The member of the group that reads this incarnation and no other."""
+        return f"again-member-{self.number}"
 
 
 @dataclass(slots=True)
@@ -224,9 +235,10 @@ class Run:
         now = now_ms()
         self._lives.append(Life(0, "again-0", now, now))
         self._produce("again-0", rate // 10, AGAIN)
+        self._read(_AGAIN_GROUP, self._lives[-1].member, AGAIN)
         for group, members in _GROUPS.items():
             for member in members:
-                self._read(group, member)
+                self._read(group, member, STEADY, TRIMMED)
 
     def _produce(
         self, name: str, rate: int, *topics: Topic, timeout_s: int = _MESSAGE_S, is_java: bool = False
@@ -236,9 +248,9 @@ class Run:
         python = [sys.executable, "-m", "tests.chaos.producer", *arguments]
         self._client(name, self._java.command("produce", *arguments) if is_java else python)
 
-    def _read(self, group: str, member: str) -> None:
-        topics = (STEADY.name, TRIMMED.name)
-        arguments = [member, group, self._operator.bootstrap, str(self._file(member)), *topics]
+    def _read(self, group: str, member: str, *topics: Topic) -> None:
+        names = [topic.name for topic in topics]
+        arguments = [member, group, self._operator.bootstrap, str(self._file(member)), *names]
         python = [sys.executable, "-m", "tests.chaos.group", *arguments]
         self._client(member, self._java.command("read", *arguments) if member.startswith("java") else python)
 
@@ -402,7 +414,7 @@ class Run:
         self._finalized.wait(_SETTLE_S)
         life = self._lives[-1]
         self._stop_client(life.producer)
-        life.rows, _ = self._operator.read(AGAIN, {})
+        self._end_life(life, *self._operator.read(AGAIN, {}))
         # One producer meets the deletion: what it sends may end up in either topic.  librdkafka does not believe in the
         # new topic's leaders, whose epochs begin at 0 again, so it gives up and another one follows.
         crossing = f"crossing-{life.number}"
@@ -416,6 +428,21 @@ class Run:
         self._stop_client(crossing)
         self._life_id = self._operator.wait_known(AGAIN, other_than=self._life_id)
         following.sure_ms = now_ms()
+        self._read(_AGAIN_GROUP, following.member, AGAIN)
+
+    def _end_life(self, life: Life, rows: dict[int, list[Row]], ends: dict[int, int]) -> None:
+        """Keep what is in the last incarnation, and let its group come to the end of it."""
+        life.rows = rows
+        if life.member not in self._clients:
+            return
+        try:
+            wanted = {(AGAIN.name, number): end for number, end in ends.items()}
+            self._operator.wait_committed(_AGAIN_GROUP, wanted, _GROUP_S)
+            life.is_read = True
+        except NotSettled as error:
+            self._say(str(error))
+            self.report.notes[f"group {_AGAIN_GROUP} did not come to the end of an incarnation"] += 1
+        self._stop_client(life.member)
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -437,7 +464,7 @@ class Run:
             self._operator.wait_in_sync((STEADY, TRIMMED, COMPACTED, AGAIN), _SETTLE_S)
         except NotSettled as error:
             self._unsettled(str(error))
-        producers = [name for name in self._clients if name not in _MEMBERS and self._lives_on(name)]
+        producers = [name for name in self._clients if "member" not in name and self._lives_on(name)]
         for name in producers:
             self._stop_client(name)
         self._sample(time.monotonic() - self._began_s)
@@ -453,7 +480,9 @@ class Run:
                 self._operator.wait_committed(group, read, _SETTLE_S)
         except NotSettled as error:
             self._unsettled(str(error))
-        self._lives[-1].rows = {number: self._logs.get((AGAIN.name, number), []) for number in range(AGAIN.partitions)}
+        again = [(number, (AGAIN.name, number)) for number in range(AGAIN.partitions)]
+        rows = {number: self._logs.get(key, []) for number, key in again}
+        self._end_life(self._lives[-1], rows, {number: ends.get(key, 0) for number, key in again})
         for name in _MEMBERS:
             self._stop_client(name)
         stops = [threading.Thread(target=broker.stop) for broker in self._brokers.values()]
@@ -488,6 +517,8 @@ class Run:
         produced = Produced()
         groups = {group: Grouped() for group in _GROUPS}
         for path in sorted(self._history.glob("*.tsv")):
+            if path.stem.startswith("again-member"):
+                continue
             with path.open() as lines:
                 if path.stem in _MEMBERS:
                     groups[_MEMBERS[path.stem]].take(path.stem, lines)
@@ -536,7 +567,20 @@ class Run:
                     continue
                 sure = [ack for ack in acks if _is_of(ack, life) and ack.sent_ms >= life.sure_ms]
                 report.violations += checker.check_log(where, sure, rows, gave_up=gave_up)
+            self._check_again_group(number)
         report.sure_lives = sum(life.sure_ms is not None for life in self._lives)
+
+    def _check_again_group(self, number: int) -> None:
+        for life in self._lives:
+            if not life.is_read:
+                continue
+            grouped = Grouped()
+            with self._file(life.member).open() as lines:
+                grouped.take(life.member, lines)
+            key, where = (AGAIN.name, number), f"{AGAIN.name}-{number} incarnation {life.number} group {_AGAIN_GROUP}"
+            self.report.violations += checker.check_group(
+                where, life.rows.get(number, []), grouped.readings[key], grouped.commits[key]
+            )
 
     def _read_logs(self) -> None:
         """Note what the brokers themselves complain about."""

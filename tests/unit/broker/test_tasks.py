@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import pylog.broker
-from pylog.broker.tasks import Tasks, end_process
+from pylog.broker.tasks import Tasks, end_process, end_process_of_thread
 from pylog.wire.records import parse_header
 
 Context = dict[str, Any]
@@ -81,6 +82,18 @@ def test_a_callback_of_ours_that_fails_ends_it_too(
 
     run(story, end_process)
     assert codes == expected
+
+
+def test_rule_11_a_bug_that_ends_a_thread_ends_the_process(
+    codes: list[int], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", end_process_of_thread)
+    thread = threading.Thread(target=int, args=("x",), name="a library's")
+    thread.start()
+    thread.join()
+    assert codes == [1]
+    [record] = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert "code=PYLOG-0211 thread=a library's reason=ValueError" in record.getMessage()
 
 
 def test_what_a_connection_to_another_broker_tells_does_not(codes: list[int]) -> None:
