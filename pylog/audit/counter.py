@@ -1,17 +1,20 @@
 """Reads a tier's topics for ever and reports what passes.
 
 A report says where the next one goes on, so the reports are the reader's own checkpoint: after a crash it reads its
-last ones back and counts every record once.
+last ones back and counts every record once.  Of several counters of a tier the one that has the lease counts.
 """
 
 import re
 import time
+import uuid
 from dataclasses import dataclass
+from zlib import crc32
 
 from pylog.audit import load
 from pylog.audit.counting import AUDIT_TOPIC
+from pylog.audit.lease import Lease
 from pylog.audit.reader import EndWatch, TopicCounter
-from pylog.audit.reports import Report, Tier
+from pylog.audit.reports import Report, Round, Tier
 from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection
 from pylog.client.consumer import Consumer
@@ -26,6 +29,7 @@ from pylog.model import Offset, TopicPartition
 _READ_S = 0.2
 _ASK_S = 1.0
 _RETRY_S = 2.0
+_TELL_S = 30.0
 _NEVER = re.compile(r"__.*|_audit|pylog\.offsets\..*")
 
 
@@ -61,17 +65,35 @@ def run(config: CounterConfig, stop: Stop, notices: Notices, metrics: Metrics) -
     while not stop.is_wanted:
         try:
             load.ensure_topic(config.cluster, config.replication_factor)
-            _Session(config, notices, metrics).run(stop)
+            with Lease(config.cluster, _lease_of(config)) as lease:
+                _wait_for(lease, stop, notices)
+                if not stop.is_wanted:
+                    _Session(config, notices, metrics, lease).run(stop)
         except (ApiError, Unreachable) as error:
             notices.tell(time.monotonic(), "warning", "session_ended", reason=error)
             stop.wait(_RETRY_S)
 
 
-class _Session:
-    """From the last reports on, until something fails."""
+def _lease_of(config: CounterConfig) -> str:
+    """Return the group of the counters that count the same: others of this tier may count other topics."""
+    chosen = "\n".join([*config.topics, "", *config.exclude])
+    return f"pylog-audit-{config.tier}-{crc32(chosen.encode()):08x}"
 
-    def __init__(self, config: CounterConfig, notices: Notices, metrics: Metrics) -> None:
-        self._config, self._notices = config, notices
+
+def _wait_for(lease: Lease, stop: Stop, notices: Notices) -> None:
+    """Wait until this counter is the one that counts."""
+    asked_s = time.monotonic()
+    while not stop.is_wanted and not lease.look(_READ_S):
+        if time.monotonic() - asked_s >= _TELL_S:
+            notices.tell(time.monotonic(), "info", "another_counts")
+
+
+class _Session:
+    """From the last reports on, until something fails, or another has the lease."""
+
+    def __init__(self, config: CounterConfig, notices: Notices, metrics: Metrics, lease: Lease) -> None:
+        self._config, self._notices, self._lease = config, notices, lease
+        self._by = uuid.uuid4().hex[:16]
         self._counters: dict[str, TopicCounter] = {}
         self._watches: dict[str, EndWatch] = {}
         self._partitions: set[TopicPartition] = set()
@@ -84,6 +106,9 @@ class _Session:
         refreshed_s = reported_s = asked_s = -self._config.refresh_s
         with Consumer(self._config.cluster) as consumer, Producer(self._config.cluster) as producer:
             while not stop.is_wanted:
+                if not self._lease.look():
+                    self._notices.tell(time.monotonic(), "warning", "another_counts")
+                    return
                 now_s = time.monotonic()
                 if now_s - refreshed_s >= self._config.refresh_s:
                     self._refresh(consumer)
@@ -107,28 +132,24 @@ class _Session:
         ids = topic_ids(self._config.cluster.bootstrap, names, self._config.cluster.timeout_s) if names else {}
         if found == self._partitions and ids.items() <= self._ids.items():
             return
+        settings = Admin(self._config.cluster).topic_configs(names)
         for name in names:
-            last = self._last.get(name)
-            if last is not None and last.topic_id not in (None, ids.get(name)):
-                # It was made again while nobody counted: its numbers go on, and what was read is of the one before.
-                last.offsets.clear()
             if self._ids.get(name, ids.get(name)) != ids.get(name):
                 self._notices.tell(time.monotonic(), "warning", "topic_made_again", about=name, topic=name)
-                self._counters[name].offsets.clear()
                 self._watches.pop(name)
             self._watches.setdefault(name, EndWatch())
-            self._counters.setdefault(
-                name,
-                TopicCounter(
+            if name not in self._counters:
+                self._counters[name] = TopicCounter(
                     self._config.tier,
                     name,
                     self._config.tier,
                     self._config.window_ms,
-                    last.offsets if last else {},
-                    last.number + 1 if last else 0,
-                ),
-            )
-            self._counters[name].topic_id = ids.get(name)
+                    self._last.get(name),
+                    by=self._by,
+                )
+            # If it was made again while nobody counted, what was read is of the one before.
+            self._counters[name].take_up(ids.get(name))
+            self._counters[name].is_compacted = "compact" in str(settings[name]["cleanup.policy"].value)
         self._partitions, self._ids = found, self._ids | ids
         held = Admin(self._config.cluster).offsets(sorted(found))
         starts: dict[TopicPartition, Offset] = {}
@@ -147,7 +168,7 @@ class _Session:
                     start=held[partition].start,
                     end=held[partition].end,
                 )
-            self._counters[partition.topic].offsets[partition.partition] = start
+            self._counters[partition.topic].begin(partition.partition, start)
         consumer.assign(starts)
 
     def _ask(self) -> None:
@@ -186,9 +207,20 @@ class _Session:
     def _report(self, producer: Producer) -> None:
         now_ms = _now_ms()
         for topic, counter in self._counters.items():
-            report: Report = counter.report(now_ms, self._watches[topic].complete_ms)
-            producer.send(AUDIT_TOPIC, report.encode(), report.key(), partition=0)
-            self._reports.add()
+            if counter.is_due(now_ms):
+                report: Report = counter.report(now_ms, self._watches[topic].complete_ms)
+                producer.send(AUDIT_TOPIC, report.encode(), report.key(), partition=0)
+                self._reports.add()
+        if self._watches:
+            complete_ms = {topic: watch.complete_ms for topic, watch in self._watches.items()}
+            # A second or two behind the others is the usual; only who hangs back is named.
+            usual_ms = max(complete_ms.values()) - int(self._config.report_s * 1000)
+            behind = {topic: found_ms for topic, found_ms in complete_ms.items() if found_ms < usual_ms}
+            heard = Round(
+                tier=self._config.tier, who=self._config.tier, by=self._by, at_ms=now_ms, complete_ms=usual_ms,
+                behind=behind,
+            )  # fmt: skip
+            producer.send(AUDIT_TOPIC, heard.encode(), heard.key(), partition=0)
         producer.flush()
         if producer.first_error is not None:
             raise producer.first_error  # the next session reads back what is there and goes on behind it

@@ -1,29 +1,54 @@
-"""Counts what a lake holds: the Parquet files themselves, row by row, but for rows that cannot have a stamp."""
+"""Counts what a lake holds: the Parquet files themselves, row by row, but for what a file's end says of its rows."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pylog.audit.counting import STAMP_HEADER
+from pylog.audit.places import ORIGIN_HEADER, ORIGIN_ID_HEADER, ORIGIN_OFFSET_HEADER, Places, offset_of
 from pylog.audit.reader import TopicCounter
 from pylog.audit.reports import Report, Tier
+from pylog.audit.sequences import Sequences
 from pylog.client.admin.cluster import Admin
 from pylog.model import Offset, TopicPartition
 
-_COLUMNS = ["value", "headers"]
+_STAMP_COLUMNS = ["value"]
+_PLACE_COLUMNS = ["partition", "offset"]
 _NAMES = "headers.list.element.key"
+Int64s: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
 STEPS_MS = (5_000, 15_000, 30_000, 60_000, 120_000, 300_000, 900_000, 3_600_000, 6 * 3_600_000, 86_400_000)
 """How long ago everything may be that the lake is asked for, one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What of a topic the lake has loaded.
+
+    Attributes:
+        topic_id: of the topic in the cluster that the lake is loaded from; None in a lake that does not know it.
+        offsets: next one to load, by partition.
+        is_all: whether the files that are counted are all that there are of the topic.
+    """
+
+    topic_id: str | None = None
+    offsets: Mapping[int, Offset] = field(default_factory=dict)
+    is_all: bool = True
 
 
 def count(
     topic: str,
     files: Iterable[Path],
     window_ms: int,
+    loaded: Loaded = Loaded(),
     *,
     from_ms: int,
     now_ms: int,
@@ -36,6 +61,7 @@ def count(
         topic: which.
         files: those that count; one that is missing or damaged holds nothing, and is told.
         window_ms: how long a window is.
+        loaded: what should be in them.
         from_ms: windows that begin earlier are not in *files*.
         now_ms: the time.
         complete_ms: up to when the lake has everything.
@@ -43,46 +69,133 @@ def count(
     """
     # The time numbers the reports: each says everything, so the latest counts.
     counter = TopicCounter(Tier.LAKE, topic, Tier.LAKE, window_ms, number=now_ms)
+    seen: _Seen = defaultdict(list)
     for path in files:
         try:
-            _count_file(counter, pq.ParquetFile(path))
+            _count_file(counter, seen, pq.ParquetFile(path), loaded.topic_id)
         except (OSError, pa.ArrowException, KeyError) as error:
             warn(f"{path}: {error}")
     report = counter.report(now_ms, complete_ms)
-    report.is_whole, report.from_ms, report.offsets = True, from_ms, {}
+    report.is_whole, report.from_ms, report.after = True, from_ms, None
+    report.topic_id, report.offsets = loaded.topic_id, dict(loaded.offsets)
+    report.places = _places(seen, loaded)
     report.windows = {key: found for key, found in report.windows.items() if key[1] >= from_ms}
     return report
 
 
-def _count_file(counter: TopicCounter, file: pq.ParquetFile) -> None:
-    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-    stamped = [number for number, group in enumerate(groups) if _may_have_stamps(group)]
-    counter.add_unstamped(sum(group.num_rows for number, group in enumerate(groups) if number not in stamped))
-    for batch in file.iter_batches(row_groups=stamped, columns=_COLUMNS) if stamped else ():
-        _count_rows(counter, batch)
+_Seen: TypeAlias = defaultdict[tuple[str, int], list[tuple[Offset, Offset]]]
+"""Topic id and partition to ranges of offsets, in any order."""
 
 
-def _may_have_stamps(group: pq.RowGroupMetaData) -> bool:
-    """Return whether a stamp's name lies between the lowest and the highest header's, which the file's end has."""
-    columns = (group.column(number) for number in range(group.num_columns))
-    names = next((one.statistics for one in columns if one.path_in_schema == _NAMES), None)
+def _places(seen: _Seen, loaded: Loaded) -> Places:
+    found = Places()
+    for partition in loaded.offsets if loaded.topic_id is not None and loaded.is_all else ():
+        found.begin(loaded.topic_id or "", partition, 0)
+    for (topic_id, partition), ranges in sorted(seen.items()):
+        for first, last in Sequences(ranges).ranges():
+            found.add(topic_id, partition, first, last, floor=0 if loaded.is_all else None)
+    return found
+
+
+def _count_file(counter: TopicCounter, seen: _Seen, file: pq.ParquetFile, topic_id: str | None) -> None:
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        is_stamped, has_copies = _may_have(group, STAMP_HEADER), _may_have(group, ORIGIN_HEADER)
+        wanted = [*_STAMP_COLUMNS, "headers"] if is_stamped else []
+        run = None if has_copies or topic_id is None else _run_of(group)
+        if topic_id is not None and run is None:
+            wanted += [*_PLACE_COLUMNS, "headers"] if has_copies else _PLACE_COLUMNS
+        if not is_stamped:
+            counter.add_unstamped(group.num_rows)
+        if topic_id is not None and run is not None:
+            seen[topic_id, run[0]].append(run[1:])
+        for batch in file.iter_batches(row_groups=[number], columns=sorted({*wanted})) if wanted else ():
+            if is_stamped:
+                _count_rows(counter, batch)
+            if topic_id is not None and run is None:
+                _see_rows(seen, batch, topic_id, has_copies=has_copies)
+
+
+def _may_have(group: pq.RowGroupMetaData, name: str) -> bool:
+    """Return whether a header's name lies between the lowest and the highest, which the file's end has."""
+    names = _statistics(group, _NAMES)
     if names is None:
         return True
     if not names.has_min_max:
         return bool(names.num_values)
-    return bool(names.min <= STAMP_HEADER <= names.max)
+    return bool(names.min <= name <= names.max)
+
+
+def _run_of(group: pq.RowGroupMetaData) -> tuple[int, Offset, Offset] | None:
+    """Return partition, lowest and highest offset of rows that are all those in between; None if they may not be."""
+    partition, offset = _statistics(group, "partition"), _statistics(group, "offset")
+    if partition is None or offset is None or not (partition.has_min_max and offset.has_min_max):
+        return None
+    is_run = partition.min == partition.max and offset.max - offset.min + 1 == group.num_rows
+    return (int(partition.min), int(offset.min), int(offset.max)) if is_run else None
+
+
+def _statistics(group: pq.RowGroupMetaData, name: str) -> pq.Statistics | None:
+    columns = (group.column(number) for number in range(group.num_columns))
+    return next((one.statistics for one in columns if one.path_in_schema == name), None)
 
 
 def _count_rows(counter: TopicCounter, batch: pa.RecordBatch) -> None:
-    headers, values = batch["headers"], batch["value"]
-    entries = headers.flatten()
-    chosen = pc.fill_null(pc.equal(pc.struct_field(entries, "key"), STAMP_HEADER), False)
-    rows = pc.list_parent_indices(headers).filter(chosen).to_numpy()
-    stamps = pc.struct_field(entries, "value").filter(chosen)
-    is_last = np.append(rows[1:] != rows[:-1], True)[: len(rows)]  # of several, the last one counts
-    rows, stamps = rows[is_last], stamps.filter(pa.array(is_last))
-    counter.add_stamped(stamps.to_pylist(), values.take(pa.array(rows)).to_pylist())
+    rows, stamps = _headers_of(batch, STAMP_HEADER)
+    counter.add_stamped(stamps.to_pylist(), batch["value"].take(pa.array(rows)).to_pylist())
     counter.add_unstamped(batch.num_rows - len(rows))
+
+
+def _headers_of(batch: pa.RecordBatch, name: str) -> tuple[Int64s, pa.Array]:
+    """Return the rows that have a header of this name, and its values; of several, the last one counts."""
+    headers = batch["headers"]
+    entries = headers.flatten()
+    chosen = pc.fill_null(pc.equal(pc.struct_field(entries, "key"), name), False)
+    rows = pc.list_parent_indices(headers).filter(chosen).to_numpy()
+    values = pc.struct_field(entries, "value").filter(chosen)
+    is_last = np.append(rows[1:] != rows[:-1], True)[: len(rows)]
+    return rows[is_last], values.filter(pa.array(is_last))
+
+
+def _see_rows(seen: _Seen, batch: pa.RecordBatch, topic_id: str, *, has_copies: bool) -> None:
+    """Note where the rows were first written."""
+    partitions, offsets = batch["partition"].to_numpy(), batch["offset"].to_numpy()
+    is_own = np.ones(batch.num_rows, dtype=bool)
+    if has_copies:
+        copies, _ = _headers_of(batch, ORIGIN_HEADER)
+        is_own[copies] = False
+        _see_copies(seen, batch, partitions, is_own)
+    for partition in np.unique(partitions[is_own]):
+        seen[topic_id, int(partition)] += _ranges(offsets[is_own & (partitions == partition)])
+
+
+def _see_copies(seen: _Seen, batch: pa.RecordBatch, partitions: Int64s, is_own: Bools) -> None:
+    rows, ids = _headers_of(batch, ORIGIN_ID_HEADER)
+    offset_rows, texts = _headers_of(batch, ORIGIN_OFFSET_HEADER)
+    if np.array_equal(rows, offset_rows) and not is_own[rows].any():
+        try:
+            offsets = pc.cast(pc.cast(texts, pa.string()), pa.int64()).to_numpy()
+            for origin_id in pc.unique(ids).to_pylist():
+                is_its = pc.equal(ids, origin_id).to_numpy(zero_copy_only=False)
+                for partition in np.unique(partitions[rows[is_its]]):
+                    chosen = offsets[is_its & (partitions[rows] == partition)]
+                    seen[origin_id.decode(errors="replace"), int(partition)] += _ranges(chosen)
+        except (pa.ArrowException, AttributeError, TypeError, ValueError):
+            pass  # a header that is none of the mirror's: each row by itself
+        else:
+            return
+    found = dict(zip(rows.tolist(), ids.to_pylist(), strict=True))
+    for row, text in zip(offset_rows.tolist(), texts.to_pylist(), strict=True):
+        offset, origin_id = offset_of(text), found.get(row)
+        if not is_own[row] and offset is not None and origin_id is not None:
+            seen[origin_id.decode(errors="replace"), int(partitions[row])].append((offset, offset))
+
+
+def _ranges(offsets: Int64s) -> list[tuple[Offset, Offset]]:
+    offsets = np.sort(offsets)
+    breaks = np.flatnonzero(np.diff(offsets) > 1)
+    firsts, lasts = offsets[np.append(0, breaks + 1)], offsets[np.append(breaks, len(offsets) - 1)]
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
 def complete_ms(admin: Admin, topic: str, loaded: Mapping[int, Offset], now_ms: int) -> int:

@@ -5,9 +5,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pylog.audit.counting import WindowCount
-from pylog.audit.reports import FOR_EVER_MS, Progress, Report, Tier, WindowKey
+from pylog.audit.places import Places
+from pylog.audit.reports import FOR_EVER_MS, Progress, Report, Round, Tier, WindowKey
+from pylog.model import Offset
 
 _MAX_MARKS = 1_000
+_RECENT_MARKS = 60
+_SPREAD = 20
+"""Marks that are not recent lie about a twentieth of their age apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A point in time of one reader: below *offsets* is all that was in its log at *complete_ms*, none after *at_ms*.
+
+    Attributes:
+        at_ms: when its report was written.
+        complete_ms: everything that was there at this time is below.
+        topic_id: of the topic that these are offsets of.
+        offsets: next one of each partition.
+    """
+
+    at_ms: int
+    complete_ms: int
+    topic_id: str | None
+    offsets: dict[int, Offset]
 
 
 @dataclass(slots=True)
@@ -16,17 +38,52 @@ class TierCounts:
 
     Attributes:
         windows: by producer and window.
+        changed_ms: when the last report that added numbers to a window was written.
         complete_ms: everything that was there at this time is counted.
         number: of the last report by each reader.
         offsets: where the reader goes on.
+        topic_id: of the topic that these are offsets of.
         unstamped: records without a stamp.
+        places: where what was seen was first written.
+        marks: how far the reader was when.
+        is_compacted: whether the topic's log may drop records.
+        by: the session whose report counted last.
     """
 
     windows: dict[WindowKey, WindowCount] = field(default_factory=dict)
+    changed_ms: dict[WindowKey, int] = field(default_factory=dict)
     complete_ms: int = 0
     number: dict[str, int] = field(default_factory=dict)
     offsets: dict[int, int] = field(default_factory=dict)
+    topic_id: str | None = None
     unstamped: int = 0
+    places: Places = field(default_factory=Places)
+    marks: list[Mark] = field(default_factory=list)
+    is_compacted: bool = False
+    by: str = ""
+
+    def continues(self, report: Report) -> bool:
+        """Return whether *report* begins where the last one that counted ended.
+
+        Of two readers of one tier, one's reports do, and the other's count for nothing: neither twice nor half.
+        """
+        if report.after is None:
+            return report.number > self.number.get(report.who, -1)
+        return not self.offsets or report.after == self.offsets
+
+    def note(self, mark: Mark) -> None:
+        """Note how far the reader was; of what is long ago few marks stay."""
+        self.marks.append(mark)
+        if len(self.marks) <= 2 * _RECENT_MARKS:
+            return
+        old, recent = self.marks[:-_RECENT_MARKS], self.marks[-_RECENT_MARKS:]
+        kept = [recent[0]]
+        for one in reversed(old):
+            if kept[-1].at_ms - one.at_ms >= (mark.at_ms - one.at_ms) / _SPREAD:
+                kept.append(one)
+        if kept[-1] is not old[0]:
+            kept.append(old[0])
+        self.marks = [*reversed(kept[1:]), *recent]
 
 
 @dataclass(slots=True)
@@ -35,7 +92,7 @@ class ProducerState:
 
     Attributes:
         complete_ms: it will send nothing more from before this time.
-        marks: (complete_ms, at_ms) of its reports, in order: when each stretch of time became known.
+        marks: (complete_ms, when the broker wrote it) of its reports, in order: when each stretch of time became known.
     """
 
     complete_ms: int = 0
@@ -57,6 +114,7 @@ class Ledger:
         self.from_ms = from_ms
         self._tiers: defaultdict[str, dict[Tier, TierCounts]] = defaultdict(dict)
         self._producers: defaultdict[str, dict[str, ProducerState]] = defaultdict(dict)
+        self._rounds: dict[tuple[Tier, str], Round] = {}
         self._progress: defaultdict[str, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
 
     def topics(self) -> list[str]:
@@ -75,20 +133,36 @@ class Ledger:
         """Return the producers that report themselves."""
         return self._producers[topic]
 
-    def add(self, report: Report | Progress, at_ms: int) -> None:
+    def topic_ids(self, topic: str) -> dict[str, Tier]:
+        """Return the ids that a topic has or had, each with the first tier whose own log it is of."""
+        found: dict[str, Tier] = {}
+        for tier in self.tiers(topic):
+            for mark in self.counts(topic, tier).marks:
+                if mark.topic_id is not None and tier is not Tier.LAKE:
+                    found.setdefault(mark.topic_id, tier)
+        return found
+
+    def is_compacted(self, topic: str) -> bool:
+        """Return whether some tier's log of a topic may drop records that a later one of their key replaces."""
+        return any(self.counts(topic, tier).is_compacted for tier in self.tiers(topic))
+
+    def add(self, report: Report | Progress | Round, at_ms: int) -> None:
         """Take a report in.
 
         Args:
             report: the next one of its topic.
-            at_ms: when it was written; of progress, which does not say so itself.
+            at_ms: when the broker wrote it; a producer's own clock may be years off.
         """
         if isinstance(report, Progress):
             marks = self._progress[report.topic].setdefault(report.partition, [])
             marks.append((at_ms, report.complete_ms))
             del marks[:-_MAX_MARKS]
             return
+        if isinstance(report, Round):
+            self._rounds[report.tier, report.by] = report
+            return
         tier = self._tiers[report.topic].setdefault(report.tier, TierCounts())
-        if report.number <= tier.number.get(report.who, -1):
+        if not tier.continues(report):
             return
         tier.number[report.who] = report.number
         if report.is_whole:
@@ -98,34 +172,70 @@ class Ledger:
         for key, count in report.windows.items():
             if key[1] >= self.from_ms:
                 there = tier.windows.setdefault(key, WindowCount(count.host))
+                before = len(there.sequences)
                 there.merge(count)
+                if len(there.sequences) > before:
+                    tier.changed_ms[key] = at_ms
         tier.unstamped += report.unstamped
-        tier.offsets.update(report.offsets)
         if report.tier is Tier.PRODUCER:
-            self._note_producer(report)
-        else:
-            tier.complete_ms = max(tier.complete_ms, report.complete_ms)
+            self._note_producer(report, at_ms)
+            return
+        # A topic that was made again has other partitions, each from 0 on.
+        tier.offsets = dict(report.offsets)
+        tier.topic_id, tier.places, tier.is_compacted = report.topic_id, report.places, report.is_compacted
+        tier.by = report.by
+        tier.complete_ms = max(tier.complete_ms, report.complete_ms)
+        tier.note(Mark(at_ms, report.complete_ms, report.topic_id, tier.offsets))
 
     def complete_ms(self, topic: str, tier: Tier) -> int:
         """Return up to when a tier has everything that passed the tier before it.
 
-        The mirror's reader has read to the end of the target; whether that is all the source had, the mirror says.
+        The mirror's reader has read to the end of the target, and the lake has what the target had; whether that is all
+        the source had, the mirror says.
         """
-        found = self.counts(topic, tier).complete_ms
-        progress = self._progress[topic]
-        if tier is not Tier.MIRROR or not progress:
+        found = self._lake_complete_ms(topic) if tier is Tier.LAKE else self._own_complete_ms(topic, tier)
+        progress, tiers = self._progress[topic], self._tiers[topic]
+        if tier is Tier.LIVE or Tier.MIRROR not in tiers or Tier.LIVE not in tiers:
             return found
         # A partition that the mirror says nothing of is one that it has not taken up yet.
         partitions = progress.keys() | self.counts(topic, Tier.LIVE).offsets.keys()
-        return min(
+        passed = (
             max((complete_ms for at_ms, complete_ms in progress.get(one, ()) if at_ms <= found), default=0)
             for one in partitions
         )
+        return min(found, min(passed, default=0))
 
-    def _note_producer(self, report: Report) -> None:
+    def _own_complete_ms(self, topic: str, tier: Tier) -> int:
+        """Return up to when a tier's reader has what its own log had."""
+        counts = self.counts(topic, tier)
+        last = self._rounds.get((tier, counts.by)) if counts.by else None
+        return max(counts.complete_ms, 0 if last is None else last.behind.get(topic, last.complete_ms))
+
+    def _lake_complete_ms(self, topic: str) -> int:
+        """Return up to when the lake has what its cluster's log had.
+
+        By offsets, where a reader of that cluster says when it was where: the times of records are their producers'.
+        """
+        lake = self.counts(topic, Tier.LAKE)
+        for tier in (Tier.MIRROR, Tier.LIVE):
+            reader = self.counts(topic, tier)
+            if lake.topic_id is None or reader.topic_id != lake.topic_id:
+                continue
+            if _covers(lake.offsets, reader.offsets):
+                # What the reader has since then is nothing more.
+                return self._own_complete_ms(topic, tier)
+            marks = (one for one in reader.marks if one.topic_id == lake.topic_id)
+            return max((one.complete_ms for one in marks if _covers(lake.offsets, one.offsets)), default=0)
+        return lake.complete_ms
+
+    def _note_producer(self, report: Report, at_ms: int) -> None:
         state = self._producers[report.topic].setdefault(report.who, ProducerState())
         complete_ms = FOR_EVER_MS if report.is_closed else report.complete_ms
         if complete_ms > state.complete_ms:
             state.complete_ms = complete_ms
-            state.marks.append((complete_ms, report.at_ms))
+            state.marks.append((complete_ms, at_ms))
             del state.marks[:-_MAX_MARKS]
+
+
+def _covers(offsets: dict[int, Offset], others: dict[int, Offset]) -> bool:
+    return all(offsets.get(partition, 0) >= offset for partition, offset in others.items())

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from pylog.audit.judge import Finding, Judgement, WindowRow
+from pylog.audit.judge import Finding, Judgement, Kind, Passage, WindowRow
 from pylog.audit.reports import Tier
 
 _CELL, _LEFT, _TOP = 14, 90, 46
@@ -24,8 +24,9 @@ def as_data(judgement: Judgement) -> dict[str, Any]:
         "version": 1,
         "at": moment(judgement.at_ms),
         "window_ms": judgement.window_ms,
-        "is_complete": not judgement.alarms,
+        "is_complete": not judgement.alarms and not any(one.kind is Kind.UNKNOWN for one in judgement.findings),
         "topics": {topic: [_row(row) for row in rows] for topic, rows in judgement.rows.items()},
+        "all_records": {topic: _passage(one) for topic, one in judgement.passages.items()},
         "findings": [_finding(one) for one in judgement.findings],
     }
 
@@ -57,6 +58,10 @@ def as_text(judgement: Judgement, *, is_wide: bool) -> str:
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         lines.append(topic)
         lines += ["  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in shown]
+    for topic, passage in judgement.passages.items():
+        said = [f"{tier} has {passage.seen[tier]} of {due}" for tier, due in passage.due.items()]
+        said += [f"{tier} is behind" for tier in sorted(passage.pending)]
+        lines.append(f"all records of {topic}, stamped or not: {', '.join(said)}")
     lines += [_sentence(one) for one in judgement.findings]
     if not judgement.findings:
         lines.append("nothing is missing")
@@ -108,6 +113,10 @@ def _row(row: WindowRow) -> dict[str, Any]:
     }
 
 
+def _passage(one: Passage) -> dict[str, Any]:
+    return {"due": dict(one.due), "seen": dict(one.seen), "pending": sorted(one.pending)}
+
+
 def _finding(one: Finding) -> dict[str, Any]:
     return {
         "kind": one.kind,
@@ -119,11 +128,19 @@ def _finding(one: Finding) -> dict[str, Any]:
         "host": one.host,
         "count": one.count,
         "ranges": [list(each) for each in one.ranges],
+        "partition": one.partition,
+        "topic_id": one.topic_id,
+        "found_in": one.found_in,
     }
 
 
 def _sentence(one: Finding) -> str:
     named = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in one.ranges)
+    if one.found_in is not None:
+        return (
+            f"{one.kind}: topic {one.topic}, tier {one.tier}, window {moment(one.window_ms)}, partition "
+            f"{one.partition}: {one.count} records (offsets in {one.found_in} {named})"
+        )
     return (
         f"{one.kind}: topic {one.topic}, tier {one.tier}, window {moment(one.window_ms)}, "
         f"producer {one.producer} on {one.host}: {one.count} records{f' (numbers {named})' if named else ''}"

@@ -53,9 +53,22 @@ class Sequences:
         """The highest number; -1 if there is none."""
         return self._lasts[-1] if self._lasts else -1
 
+    @property
+    def pieces(self) -> int:
+        """How many ranges there are."""
+        return len(self._firsts)
+
     def ranges(self) -> Iterator[Range]:
         """Yield the ranges in order."""
         return zip(self._firsts, self._lasts, strict=True)
+
+    def between(self, first: int, end: int) -> "Sequences":
+        """Return the numbers from *first* on and below *end*."""
+        found = Sequences()
+        for low, high in self.ranges():
+            if low < end and high >= first:
+                found._append(max(low, first), min(high, end - 1))
+        return found
 
     def add(self, number: int) -> bool:
         """Add one number; return whether it was new."""

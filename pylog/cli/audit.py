@@ -3,7 +3,7 @@
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from pylog.cli.options import Bootstrap, Format, FormatOption, Properties, Timeo
 from pylog.cli.options import settings as load_given
 from pylog.cli.output import emit, note
 from pylog.cli.target import parse_duration_ms, parse_time_ms
+
+if TYPE_CHECKING:
+    from pylog.audit.judge import Finding, Judgement
 
 app = new_app("Count what passes each tier, and say what is missing where.")
 
@@ -75,17 +78,31 @@ def lake(
                 raise
             note(f"topic {topic} is in the lake and not in the cluster any more; its count stays what it was")
             continue
-        # An hour more: a clock that was set back puts a record into one before its stamp's.
+        all_files = [file for file in state.files.values() if file.topic == topic]
+        # An hour more: a clock that was set back puts a record into one before its stamp's.  What was written since
+        # then counts whatever hour it is of: the clocks of producers may be years off.
         files = [
             directory / file.path
-            for file in state.files.values()
-            if file.topic == topic and (not file.hour_ended_s or file.hour_ended_s + HOUR_S > from_ms / 1000)
+            for file in all_files
+            if not file.hour_ended_s
+            or file.hour_ended_s + HOUR_S > from_ms / 1000
+            or _written_ms(directory / file.path) >= from_ms
         ]
+        of_it = counting.Loaded(state.position.topic_ids.get(topic), loaded, len(files) == len(all_files))
         reports.append(
-            counting.count(topic, files, window_ms, from_ms=from_ms, now_ms=now_ms, complete_ms=complete_ms, warn=note)
+            counting.count(
+                topic, files, window_ms, of_it, from_ms=from_ms, now_ms=now_ms, complete_ms=complete_ms, warn=note
+            )
         )
     load.write(cluster, reports)
     note(f"reported {sum(len(one.windows) for one in reports)} windows of {len(reports)} topics")
+
+
+def _written_ms(path: Path) -> float:
+    try:
+        return path.stat().st_mtime * 1000
+    except OSError:
+        return float("inf")  # counted, and told as one that cannot be read
 
 
 @app.command(epilog="Example: pylog audit report --ledger log-a1:9092 --ledger log-b1:9092 --since 2h --format wide")
@@ -125,6 +142,7 @@ def report(
     """
     from pylog.audit import judge as judging
     from pylog.audit import load, render
+    from pylog.audit.confirm import confirm
 
     now_ms = time.time_ns() // 1_000_000
     from_ms = now_ms - parse_duration_ms(since) if from_ is None else parse_time_ms(from_, "--from")
@@ -142,8 +160,8 @@ def report(
     if to is not None:
         found = found.between(from_ms, to_ms)
     if topic:
-        found.rows = {name: rows for name, rows in found.rows.items() if name in topic}
-        found.findings = [one for one in found.findings if one.topic in topic]
+        found = found.only(topic)
+    confirm(found, clusters)
     if picture is not None:
         picture.mkdir(parents=True, exist_ok=True)
         for name in found.rows:
@@ -161,7 +179,7 @@ def report(
             faults.COUNTS_DIFFER,
             f"{len(found.alarms)} windows are not complete",
             where=f"topic {first.topic}, tier {first.tier}, window {render.moment(first.window_ms)}",
-            found=f"{first.count} records {first.kind}, of producer {first.producer} on {first.host}",
+            found=f"{first.count} records {first.kind}, of {_whose(first)}",
             next="pylog audit report with --format wide, and the journal of that tier's program",
         )
 
@@ -170,25 +188,30 @@ def report(
         raise Failure(
             faults.COUNTS_UNKNOWN, where=unknown[0], found=f"{len(unknown)} tiers or topics that nobody can judge"
         )
-    if (from_ is not None or to is not None) and not found.rows:
+    if (from_ is not None or to is not None) and not found.rows and not found.passages:
         raise Failure(
             faults.COUNTS_UNKNOWN, found="no record was counted in this time", wanted="records of an AuditedProducer"
         )
 
 
-def _write_metrics(found: object, path: Path) -> None:
-    from pylog.audit.judge import Judgement, Kind
+def _whose(finding: "Finding") -> str:
+    if finding.found_in is not None:
+        return f"partition {finding.partition}, offsets of {finding.found_in}"
+    return f"producer {finding.producer} on {finding.host}"
+
+
+def _write_metrics(found: "Judgement", path: Path) -> None:
+    from pylog.audit.judge import Kind
     from pylog.log.checkpoint import write_atomically
     from pylog.metrics import Metrics
 
-    assert isinstance(found, Judgement)
     metrics = Metrics()
     metrics.gauge("pylog_audit_judged_timestamp_seconds", "When the last report was made.").value = found.at_ms / 1000
-    for name in found.rows:
+    for name in sorted(found.rows | found.passages):
         for kind in Kind:
             metrics.gauge(
                 "pylog_audit_findings",
-                "Records that are missing, doubled, altered or of unknown number.",
+                "Records that are missing, doubled, altered, compacted away or of unknown number.",
                 topic=name,
                 kind=kind,
             ).value = sum(one.count for one in found.findings if (one.topic, one.kind) == (name, kind))

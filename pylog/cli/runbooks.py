@@ -305,13 +305,21 @@ RUNBOOKS: Mapping[str, Runbook] = {
     "PylogAuditFindings": Runbook(
         what="the audit found records of TOPIC KIND",
         look="`pylog audit report --ledger LIVE --ledger OFFLINE --topic TOPIC --format wide`: tier, window, "
-        "producer, numbers.",
+        "producer and numbers, or partition and offsets.",
         decide="Lost at `live`: the producer used acks 0 or 1, or its host died before it sent. At `mirror`: "
         "PylogMirrorForgot. At `lake`: "
         "the job's dead letters. Duplicates: a producer without idempotence sent again, or a mirror that crashed.",
         act="At `lake`: `pylog lake status LAKE`, and load again. Else the records are with the producer's "
         "owner; say which numbers.",
         verify="`pylog audit report` with `--from` and `--to` of that time ends with 0.",
+    ),
+    "PylogAuditUnknown": Runbook(
+        what="a producer of TOPIC ended without its closing count",
+        look="`pylog audit report --ledger LIVE --ledger OFFLINE --topic TOPIC`: producer, host and window.",
+        decide="It was killed, or its host died, before it had said what it sent last: some of that may not have "
+        "arrived. If it still runs, it does not reach `_audit`.",
+        act="Ask its owner whether it sent its last records again. The finding ends with the time that is compared.",
+        verify="The metric `pylog_audit_findings` of kind `unknown` is 0.",
     ),
     "PylogAuditLate": Runbook(
         what="the tiers were not compared for a quarter of an hour",

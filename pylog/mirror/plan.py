@@ -6,13 +6,6 @@ from dataclasses import dataclass, field
 
 from pylog.mirror.offsets import MAP_TOPIC_PREFIX
 
-ORIGIN_HEADER = "pylog.origin"
-"""Names the cluster that a record was first written to; it never goes back there."""
-
-ORIGIN_ID_HEADER = "pylog.origin.id"
-"""The id of the topic there.  A program that reads a copy and writes what it makes of it to another topic often keeps
-the headers: the id then says that the record is not one of this topic's, and it is mirrored."""
-
 PARKED_TOPIC_PREFIX = "pylog.parked."
 """Of the topic in the target with the records that it refused in their own; the source cluster's name follows."""
 

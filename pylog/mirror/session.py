@@ -17,6 +17,7 @@ from confluent_kafka import Consumer as _Consumer
 from confluent_kafka import Producer as _Producer
 from confluent_kafka import TopicPartition as _TopicPartition
 
+from pylog.audit.places import ORIGIN_HEADER, ORIGIN_ID_HEADER, ORIGIN_OFFSET_HEADER
 from pylog.client.admin.cluster import Admin
 from pylog.client.connection import error_of, translate
 from pylog.client.consumer import QUEUE_BACKOFF_MS
@@ -29,7 +30,7 @@ from pylog.mirror.flight import Flight
 from pylog.mirror.meters import Meters
 from pylog.mirror.offsets import MapKey, OffsetMap
 from pylog.mirror.parking import REFUSALS, Suspects, parked_mark
-from pylog.mirror.plan import ORIGIN_HEADER, ORIGIN_ID_HEADER, PARKED_HEADER
+from pylog.mirror.plan import PARKED_HEADER
 from pylog.mirror.resume import Resume, resume
 from pylog.mirror.scout import Scout
 from pylog.model import TopicPartition
@@ -41,7 +42,7 @@ _READ_S = 0.1
 _ANSWER_S = 20.0
 _CLOSE_S = 10.0
 _TRIED_FLUSH_S = 0.2
-_MARKS = (ORIGIN_HEADER, ORIGIN_ID_HEADER)
+_MARKS = (ORIGIN_HEADER, ORIGIN_ID_HEADER, ORIGIN_OFFSET_HEADER)
 _NO_COMMIT = (
     KafkaError._NO_OFFSET,
     KafkaError.REBALANCE_IN_PROGRESS,
@@ -87,7 +88,8 @@ class Relay:
             if marks:
                 # Whoever wrote this record kept the headers of the one that it was made of.
                 headers = [one for one in headers if one[0] not in _MARKS]
-        headers += [self._origin, (ORIGIN_ID_HEADER, ids[self._source])]
+        offset = b"%d" % int(record.offset() or 0)
+        headers += [self._origin, (ORIGIN_ID_HEADER, ids[self._source]), (ORIGIN_OFFSET_HEADER, offset)]
         return (headers,)
 
     def _is_true(self, marks: Mapping[str, str | bytes | None], ids: Mapping[bytes, bytes]) -> bool:

@@ -150,6 +150,40 @@ def test_t38_audit_detects_injected_loss(tmp_path: Path, live: Datacenter, offli
     assert f'pylog_audit_findings{{kind="lost",topic="{topic}"}} 1' in (tmp_path / "audit.prom").read_text()
 
 
+class ValueThief(Relay):
+    """Drops the records with one value."""
+
+    def outgoing(self, record: Message) -> Sequence[Headers]:
+        return () if record.value() == b"13" else super().outgoing(record)
+
+
+def test_fault_20_a_record_that_nobody_stamped_is_named_by_its_offset(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    """A client that knows nothing of audits; two readers of one tier, of which one waits."""
+    live.create(topic, 1)
+    second = tmp_path / "second"
+    with (Counter(tmp_path, "live", live, topic) as counter, Counter(second, "live", live, topic) as other,
+          Counter(tmp_path, "mirror", offline, topic),
+          mirror(tmp_path, live, offline, topic, ValueThief("live", "offline"))):  # fmt: skip
+        live.send(topic, [b"%d" % number for number in range(100)], 1)
+
+        def is_done() -> bool:
+            passage = report(live, offline, topic)[1]["all_records"].get(topic, {})
+            return bool(passage.get("due", {}).get("mirror") == 100)
+
+        wait_until(is_done, lambda: counter.log + other.log)
+        code, found = report(live, offline, topic)
+        counted = [scrape(one.port).get('pylog_audit_records_total{tier="live"}', 0) for one in (counter, other)]
+    assert sorted(counted) == [0, 100], "one has the lease"
+    assert code == 1
+    [lost] = found["findings"]
+    assert (lost["kind"], lost["tier"], lost["partition"], lost["found_in"], lost["ranges"]) == (
+        "lost", "mirror", 0, "live", [[13, 13]],
+    )  # fmt: skip
+    assert found["all_records"][topic] == {"due": {"mirror": 100}, "seen": {"mirror": 99}, "pending": []}
+
+
 def test_a_producer_killed_before_its_closing_count_is_named(
     tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
 ) -> None:
@@ -167,8 +201,10 @@ os._exit(9)
     with Counter(tmp_path, "live", live, topic) as counter:
         dead = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
         assert dead.returncode == 9, dead.stderr
-        wait_until(lambda: report(live, offline, topic)[0] == 1, lambda: counter.log)
-        _, found = report(live, offline, topic)
+        wait_until(lambda: report(live, offline, topic)[1]["findings"], lambda: counter.log)
+        code, found = report(live, offline, topic)
+    # Told, and no loss: what arrived of it is followed all the same.
+    assert (code, found["is_complete"]) == (0, False)
     assert {(one["kind"], one["producer"], one["host"]) for one in found["findings"]} == {
         ("unknown", dead.stdout.strip(), "web-3")
     }

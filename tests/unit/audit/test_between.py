@@ -13,7 +13,7 @@ def judgement() -> Judgement:
         WindowRow(2 * MINUTE_MS, 10, {Tier.LIVE: 10}, pending={Tier.LAKE}),
     ]
     lost = Finding(0, "clicks", Tier.LAKE, "p", "h", Kind.LOST, 1)
-    return Judgement(9 * MINUTE_MS, MINUTE_MS, {"clicks": rows, "alone": [WindowRow(0, 5)]}, [lost])
+    return Judgement(9 * MINUTE_MS, MINUTE_MS, {"clicks": rows, "alone": [WindowRow(0, 5)]}, {}, [lost])
 
 
 def test_only_the_windows_that_were_asked_for_are_judged() -> None:

@@ -49,7 +49,7 @@ def one_by_one(rows: list[Row]) -> Report:
     for offset, (headers, value) in enumerate(rows):
         counter.add(0, offset, headers or [], value)
     found = counter.report(9, 7)
-    found.is_whole, found.offsets = True, {}
+    found.is_whole, found.offsets, found.after = True, {}, None
     return found
 
 

@@ -22,8 +22,8 @@ def through(which: Relay, headers: Headers, topic: str = "clicks") -> Headers | 
     return list(copies[0]) if copies else None
 
 
-def marks(cluster: bytes, topic_id: bytes) -> Headers:
-    return [("pylog.origin", cluster), ("pylog.origin.id", topic_id)]
+def marks(cluster: bytes, topic_id: bytes, offset: int = 0) -> Headers:
+    return [("pylog.origin", cluster), ("pylog.origin.id", topic_id), ("pylog.origin.offset", b"%d" % offset)]
 
 
 def test_a_record_says_where_it_was_first_written_and_never_returns() -> None:

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from pylog.audit.places import ORIGIN_HEADER
 from pylog.client.connection import Connection
 from pylog.daemon.notices import Notices
 from pylog.metrics import Metrics
 from pylog.mirror.config import Cluster, MirrorConfig
 from pylog.mirror.meters import Meters
-from pylog.mirror.plan import ORIGIN_HEADER
 from pylog.mirror.scout import Scout
 from pylog.mirror.session import RecordRefused, Relay, Session, SessionFailed
 from pylog.model import TopicPartition
