@@ -1,6 +1,7 @@
 """Incremental fetch sessions on the wire, read back with kio's definitions, and with Kafka's own consumer (trap 31)."""
 
 import struct
+import subprocess
 from typing import Any
 
 from kio.index import load_response_schema
@@ -10,7 +11,7 @@ from tests.interop import frames
 from tests.interop.batches import Batch
 from tests.interop.conftest import Broker, create_topic
 from tests.interop.frames import Connection
-from tests.servers.kafka import CONSOLE_CONSUMER, java_tool
+from tests.servers.kafka import CONSOLE_CONSUMER, REPLICA_VERIFICATION, java_command, java_tool
 
 PARTITIONS = 5
 UNKNOWN_SESSION, WRONG_EPOCH = 70, 71
@@ -73,6 +74,24 @@ def test_wrong_sessions_and_epochs_are_named(broker: Broker) -> None:
         assert fetch(connection, unknown, 1, {}, "named").error_code.value == UNKNOWN_SESSION
         assert fetch(connection, session_id, -1, {0: 0}, "named").session_id == 0
         assert fetch(connection, session_id, 1, {}, "named").error_code.value == UNKNOWN_SESSION
+
+
+def test_kafka_s_verification_tool_reads_by_topic_id(broker: Broker) -> None:
+    """It sends Fetch v17 without asking for versions, as a debugging consumer."""
+    create_topic(broker.bootstrap, "verified")
+    with Connection(broker.bootstrap) as connection:
+        connection.ask(frames.produce("verified", Batch(values=(b"value",)).encode()))
+    command = java_command(
+        REPLICA_VERIFICATION, "--broker-list", broker.bootstrap, "--topics-include", "verified", "--time", "-2",
+        "--report-interval-ms", "100",
+    )  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as tool:
+        assert tool.stdout is not None
+        try:
+            said = next(line for line in tool.stdout if b"max lag" in line)
+        finally:
+            tool.kill()
+    assert b"max lag is 0 for partition verified-0 at offset 1 among 1 partitions" in said
 
 
 def test_kafka_s_consumer_reads_many_partitions_in_one_session(broker: Broker) -> None:

@@ -92,7 +92,9 @@ def test_after_a_warm_restart_a_full_read_causes_no_block_reads(broker: BrokerPr
     assert read_all(broker, COUNT - 1) == len(BATCH)  # now the code for it is there too
     before = io_of(broker.pid, "read_bytes")
     assert read_all(broker) == TOTAL_BYTES
-    assert io_of(broker.pid, "read_bytes") - before < TOTAL_BYTES // 100, "some of it came from the disk"
+    # A machine may drop clean pages for reasons of its own: on a virtual one with 19 GB free, 2 % of a file were gone a
+    # second after a plain program had written and synced it.  A broker that does not use the cache reads all of it.
+    assert io_of(broker.pid, "read_bytes") - before < TOTAL_BYTES // 10, "it came from the disk"
 
 
 def test_a_cold_read_is_seen_as_such_and_complete(broker: BrokerProcess) -> None:

@@ -37,6 +37,7 @@ TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
 STORAGE_TOOL = "kafka.tools.StorageTool"
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+REPLICA_VERIFICATION = "org.apache.kafka.tools.ReplicaVerificationTool"
 REASSIGN_PARTITIONS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 # Tools live for a second or two: the first compiler tier and the serial collector start fastest.

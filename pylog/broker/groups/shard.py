@@ -201,9 +201,14 @@ class Shard:
             return
         # Most groups have nothing due: 0.05 us each, however many members they have.
         for group in [group for group in self.groups.values() if group.wake_ms <= now_ms]:
+            self.end_late(group, now_ms)
+        self.offsets.retry(now_ms)
+
+    def end_late(self, group: Group, now_ms: int) -> None:
+        """End what has waited too long at *now_ms* in one group, if it still exists."""
+        if self.groups.get(group.group_id) is group:
             self.carry_out(group, group.expire(now_ms))
             self.drop_unused(group)
-        self.offsets.retry(now_ms)
 
     def kill(self) -> None:
         """Answer all that waits: this broker does not coordinate these groups any more."""

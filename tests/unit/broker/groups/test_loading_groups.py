@@ -30,6 +30,7 @@ class Coordinating:
 
     def __init__(self, directory: Path) -> None:
         settings = parse_broker_settings({})
+        self.now_ms = 0
         self.partitions = Partitions(LogDirectory.open(directory, broker_id=1), 1, settings)
         self.partitions.registered_epoch = lambda: EPOCHS[1]
         self.now_ms = 0
@@ -39,7 +40,7 @@ class Coordinating:
             self.partitions,
             typed(CoordinatorConfig, settings),
             Metrics(),
-            now_ms=lambda: 0,
+            now_ms=lambda: self.now_ms,
             wall_ms=lambda: 0,
             acknowledgements=self.acknowledgements,
         )
