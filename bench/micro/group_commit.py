@@ -22,7 +22,7 @@ from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.data.throttles import Throttles
-from pylog.broker.groups.coordinator import SWEEP_S, CoordinatorConfig, GroupCoordinator
+from pylog.broker.groups.coordinator import SWEEP_MS, CoordinatorConfig, GroupCoordinator
 from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
 from pylog.broker.settings import parse_broker_settings, typed
@@ -196,7 +196,7 @@ async def _main(count: int, group_count: int, profile: bool) -> None:
             print(f"{name:30} {found[name]:8.2f} us")
         found["sweep"] = await _best_us(lambda: groups.expire(_now_ms()), 1000)
         print(f"{f'sweep of {group_count} groups':30} {found['sweep']:8.2f} us")
-        share = (group_count / HEARTBEAT_S * found["heartbeat"] + found["sweep"] / SWEEP_S) / 10_000
+        share = (group_count / HEARTBEAT_S * found["heartbeat"] + found["sweep"] * 1000 / SWEEP_MS) / 10_000
         print(
             f"{f'{group_count} groups, a beat each {HEARTBEAT_S:.0f} s':30} {share:8.2f} % of a core, "
             "without the network"

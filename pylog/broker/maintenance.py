@@ -15,7 +15,7 @@ from pylog.broker.data.partitions import Partitions
 from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.retention_clock import RetentionClock
 from pylog.broker.tasks import Tasks
-from pylog.errors import CorruptRecords, StorageError
+from pylog.errors import ApiError, CorruptRecords, StorageError
 from pylog.faults import PART_FAILED, code_of
 from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.compaction import CompactionJob, plan
@@ -23,6 +23,7 @@ from pylog.log.directory import LogDirectory
 from pylog.log.jobs import Job
 from pylog.log.log import Log
 from pylog.log.replay import ReplayJob
+from pylog.log.retention import DeletedSegment
 from pylog.log.scrub import ScrubJob, checked_ms, due_segment
 from pylog.metrics import Metrics
 
@@ -139,11 +140,12 @@ class Maintenance:
             if log is None or partition.is_offline:
                 continue
             start_before = log.log_start_offset
+            found: list[DeletedSegment] = []
             try:
                 found = log.delete_expired(now_ms, dry_run)
-            except StorageError as error:
+            except (ApiError, StorageError) as error:
+                # Of this log alone, even for want of descriptors: the others may free the room that is needed.
                 _logger.error("retention failed partition=%s reason=%s", partition.key, error)
-                continue
             if log.log_start_offset > start_before:
                 self._partitions.started_later(partition.key)
             freed += sum(segment.size_bytes for segment in found)

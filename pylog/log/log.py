@@ -477,17 +477,23 @@ class Log:
         base_offset = self.log_end_offset if base_offset is None else base_offset
         if base_offset == self._active.base_offset:
             return
-        try:
+        with self._beginning():
             self._segments.begin(base_offset)
-        except OSError as error:
-            if error.errno in DISK_FULL | NO_DESCRIPTORS:
-                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error.strerror}") from error
-            raise self.go_offline(f"{self.directory}: cannot begin a segment: {error.strerror}") from error
         self._activate()
         self.snapshot_producers()
         job = self.begin_sync(until=base_offset)
         if job is not None:
             self.jobs.append(job)
+
+    @contextmanager
+    def _beginning(self) -> Iterator[None]:
+        """Refuse to begin a segment for want of room or descriptors; nothing has changed then."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in DISK_FULL | NO_DESCRIPTORS:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error.strerror}") from error
+            raise self.go_offline(f"{self.directory}: cannot begin a segment: {error.strerror}") from error
 
     def snapshot_producers(self) -> None:
         """Write down who has sent what, unless the disk refuses: then the next start reads more batches."""
@@ -668,14 +674,21 @@ class Log:
         """Drop everything and begin again, empty, at *offset*.
 
         Raises:
-            OutOfDescriptors: nothing has been dropped.
+            ApiError: no room or no descriptor for a file; nothing has been dropped.
             StorageError: the disk refuses a checkpoint, or it fails, and the partition is offline.
         """
         if self.offline is not None:
             raise self.offline
         with self._truncating(offset):
-            self.producers.delete_snapshots()
-            self._remove(self._segments.begin_anew(offset))
+            with self._beginning():
+                spare = self._segments.spare(offset)
+            try:
+                self.producers.delete_snapshots()
+            except OSError:
+                spare.release()
+                spare.path.unlink()
+                raise
+            self._remove(self._segments.begin_anew(spare))
         self.log_start_offset = offset
         self.epochs.clear(save=False)
         self.producers.clear()
@@ -727,6 +740,7 @@ class Log:
             self.segments,
             self.log_end_offset,
             is_current=is_current,
+            is_kept=lambda segment: self._segments.holds([segment]),
             retry=self.jobs.append,
             on_error=fail,
         )

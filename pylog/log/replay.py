@@ -49,6 +49,7 @@ class ReplayJob:
         until: Offset,
         *,
         is_current: Callable[[], bool],
+        is_kept: Callable[[Segment], bool],
         retry: Callable[["ReplayJob"], None],
         on_error: Callable[[StorageError], None],
     ) -> None:
@@ -60,6 +61,7 @@ class ReplayJob:
             segments: of the log, oldest first.
             until: offset at which the log was cut.
             is_current: whether nothing was cut off since, and the log is still in use; asked in any thread.
+            is_kept: whether the log has a segment still; asked in any thread.
             retry: called by `finish` where `run` found no descriptor for a minute; puts the job into the queue again.
             on_error: called by `finish` where a file cannot be read.
         """
@@ -70,6 +72,7 @@ class ReplayJob:
         self._segments = list(segments)
         self._until = until
         self._is_current = is_current
+        self._is_kept = is_kept
         self._retry = retry
         self._on_error = on_error
         self._error: StorageError | None = None
@@ -103,7 +106,12 @@ class ReplayJob:
         for segment in self._segments:
             if segment.next_offset <= start:
                 continue
-            patiently(segment.open)
+            try:
+                patiently(segment.open)
+            except StorageError:
+                if self._is_kept(segment):
+                    raise
+                continue  # retention took it before it was opened, and what it held is no longer there to be known
             # From the first batch on: the index is the loop's, which may be adding to it now.
             for _, header in segment.batches():
                 if header.base_offset >= self._until:

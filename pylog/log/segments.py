@@ -180,16 +180,19 @@ class Segments:
         self._activate_last()
         return paths
 
-    def begin_anew(self, base_offset: Offset) -> list[Path]:
-        """Drop everything and begin an empty segment at *base_offset*; return the files left to be removed."""
+    def spare(self, base_offset: Offset) -> Segment:
+        """Return an empty segment at *base_offset* for `begin_anew`; if that fails, nothing has changed."""
         segment = Segment(self._directory, base_offset)
-        path = segment.path
         # Under another name, which one of the old files may have, so that there is a log in any case.
-        segment.path = path.with_name(path.name + ".tmp")
+        segment.path = segment.path.with_name(segment.path.name + ".tmp")
         segment.create()
+        return segment
+
+    def begin_anew(self, spare: Segment) -> list[Path]:
+        """Drop everything and begin with *spare*; return the files left to be removed."""
         paths = self._drop_last(len(self._rows))
-        segment.path = segment.path.rename(path)
-        self._rows.append(segment)
+        spare.path = spare.path.rename(spare.path.with_suffix(""))
+        self._rows.append(spare)
         self._activate_last()
         return paths
 

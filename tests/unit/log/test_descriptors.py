@@ -1,5 +1,6 @@
 """Want of descriptors is no fault of the disk: what needs a file waits, and nothing is lost or taken offline."""
 
+import errno
 import os
 import resource
 import uuid
@@ -98,6 +99,31 @@ def test_a_log_that_begins_anew_is_there_in_any_case(tmp_path: Path) -> None:
     append(log)
     log.close()
     assert open_log(tmp_path, clean=True).log_end_offset == 1
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_a_log_that_finds_no_room_to_begin_anew_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    log = open_log(tmp_path)
+    stored = fill(log, 30)
+    log.flush()
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    def refuse(path: object, *arguments: object) -> int:
+        raise OSError(code, os.strerror(code), path)
+
+    with monkeypatch.context() as patched:
+        # Once a file cannot be made, and once it can and the directory cannot be listed.
+        patched.setattr(os, "open" if code == errno.ENOSPC else "listdir", refuse)
+        with pytest.raises(ApiError) as found:
+            log.truncate_fully_and_start_at(50)
+    assert (found.value.code, log.offline) == (ErrorCode.KAFKA_STORAGE_ERROR, None)
+    assert read_all(log) == b"".join(stored)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    log.truncate_fully_and_start_at(50)
+    append(log)
+    assert log.log_end_offset == 51
 
 
 def test_a_sync_waits_for_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,6 +265,29 @@ def test_a_reading_without_descriptors_is_tried_again(log: Log, monkeypatch: pyt
     assert [send(log, sequence) for sequence in (18, 20)] == [(18, True), (20, False)]
 
 
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_a_reading_does_without_what_retention_has_dropped(log: Log, is_dropped: bool) -> None:
+    log.configure(replace(SMALL, segment_bytes=4096))
+    for number in range(120):
+        send(log, 2 * number)
+    log.flush()
+    run_jobs(log)
+    log.producers.delete_snapshots()  # so that all segments are read
+    log.truncate_to(150)
+    log.high_watermark = 150
+    first = log.segments[0]
+    os.close(first.fd)  # as after a compaction: opened when it is first read
+    first.fd = -1
+    if is_dropped:
+        log.delete_records_before(first.next_offset)
+    else:
+        first.path.unlink()
+    run_jobs(log)
+    assert (log.offline is None) is is_dropped
+    if is_dropped:
+        assert [send(log, sequence) for sequence in (148, 150)] == [(148, True), (150, False)]
+
+
 @pytest.mark.parametrize(("number", "is_kept"), [(errno.EMFILE, True), (errno.EIO, True), (0, False)])
 def test_only_a_damaged_snapshot_is_removed(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_kept: bool

@@ -1,6 +1,7 @@
 """What a leader looks at when a follower has named its partitions once."""
 
 import asyncio
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,9 @@ from pylog.broker.maintenance import Maintenance
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ErrorCode, ProtocolError
+from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.directory import LogDirectory
+from pylog.log.log import Log
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.wire.api import parse_request_header
@@ -366,6 +369,31 @@ def test_a_start_moved_by_retention_is_told_at_once_among_idle_partitions(tmp_pa
         await maintenance.retain(dry_run=False)
         await asyncio.sleep(0)
         assert {one.partition: one.log_start_offset for one in wire.told() if one.log_start_offset} == {150: 3}
+
+    asyncio.run(story())
+
+
+def test_retention_goes_on_behind_a_log_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        wire = Wire(tmp_path, count=3)
+        for number in range(3):
+            await wire.grow(number)
+            wire.log(number).high_watermark = 1
+        unused: Any = None
+        maintenance = Maintenance(
+            wire.partitions._directory, wire.partitions, unused, unused, Metrics(),
+            compact_interval_s=lambda: 1.0, now_ms=lambda: 1 << 40, is_retention_ours=False,
+        )  # fmt: skip
+        real = Log.delete_expired
+
+        def refuse(log: Log, *arguments: Any) -> Any:
+            if log.topic_partition.partition == 0:
+                raise OutOfDescriptors("t-0", OSError(errno.EMFILE, "Too many open files"))
+            return real(log, *arguments)
+
+        monkeypatch.setattr(Log, "delete_expired", refuse)
+        found = await maintenance.retain(dry_run=True)
+        assert [one["partition"] for one in found["deleted"]] == [1, 2]
 
     asyncio.run(story())
 
