@@ -2,6 +2,7 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -124,9 +125,14 @@ def test_the_controllers_death_moves_its_duties(brokers: Brokers) -> None:
 
 def test_a_peer_without_the_secret_gets_nothing(brokers: Brokers, zookeeper: ZooKeeper, tmp_path: Path) -> None:
     stranger = BrokerProcess(tmp_path, config_file=write_config(tmp_path, 9, zookeeper, secret=b"wrong"))
-    # It never comes to an image, so it never serves a client.
-    with pytest.raises(RuntimeError, match="does not know the cluster secret"):
-        stranger.start()
+    # It never comes to an image, so it never serves a client, however often it asks.
+    refusal = "does not know the cluster secret"
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(stranger.start)
+        wait_for(lambda: stranger.log.count(refusal) >= 3, "it is refused again and again")
+        stranger.kill()
+        with pytest.raises(RuntimeError, match=refusal):
+            starting.result()
     assert " ready port=" not in stranger.log
 
 
