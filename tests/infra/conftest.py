@@ -12,6 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import paramiko
 import pytest
 import yaml
 from testinfra.backend.base import BaseBackend, CommandResult
@@ -36,9 +37,17 @@ class Login(BaseBackend):
         super().__init__(target.name)
         self.target = target
         self.connection = connect(target)
+        self.failure: Exception | None = None
 
     def run(self, command: str, *args: str, **_: Any) -> CommandResult:
         """Run *command*, its *args* quoted into it; it has nothing to read."""
+        if self.failure:
+            raise self.failure  # each test would wait for the host again
+        try:
+            self.connection.open()
+        except (OSError, paramiko.SSHException) as error:
+            self.failure = error
+            raise
         script = f"exec </dev/null\n{self.quote(command, *args)}"
         done = self.connection.run(
             f"{self.target.sudo}/bin/sh -c {shlex.quote(script)}", in_stream=False, hide=True, warn=True,

@@ -169,6 +169,17 @@ def test_the_suite_runs_its_commands_as_root_over_the_same_login(host: Host) -> 
     login.connection.close()
 
 
+def test_the_suite_tries_a_host_that_lets_nobody_in_only_once(host: Host) -> None:
+    (host.directory / "known_hosts").write_text("")
+    login = SuitesLogin(target("h1", host.variables(ansible_become_password="right"), set()))
+    with pytest.raises(paramiko.SSHException) as first:
+        login.run("true")
+    host.listener.close()
+    with pytest.raises(paramiko.SSHException) as second:
+        login.run("true")
+    assert first.value is second.value
+
+
 def test_a_host_with_another_key_than_the_known_one_is_unreachable(host: Host) -> None:
     (host.directory / "known_hosts").write_text("")
     answer = ask(target("h1", host.variables(ansible_become_password="right"), set()))

@@ -29,6 +29,27 @@ def test_a_name_alone_fixes_the_address(host: str, address: str) -> None:
     assert hosts.address(host_set(), host) == address
 
 
+def test_hosts_with_dns_names_get_the_next_addresses_and_a_name_in_each_network() -> None:
+    found = host_set()
+    for name in ("bastion.example.internal", "zk-a1.example.internal"):
+        found.hosts[name] = hosts.Host(ip=hosts.address(found, name), container="", disks=[])
+    found.hosts["zk-a1.example.internal"].data_ip = "10.70.4.11"
+    assert hosts.names(found) == [
+        ("10.70.3.10", "bastion.example.internal"),
+        ("10.70.3.11", "zk-a1.example.internal"),
+        ("10.70.4.11", "zk-a1.data.example.internal"),
+    ]
+    assert hosts.names(host_set()) == []
+
+
+def test_plan_takes_what_a_company_hands_over() -> None:
+    words = ["plan", "a.x", "b.x", "--user", "deploy", "--data-network", "--bastion", "a.x", "--behind", "b.x"]
+    found = hosts.parse(words)
+    assert (found.hosts, found.user, found.data_network) == (["a.x", "b.x"], "deploy", True)
+    assert (found.bastion, found.behind) == ("a.x", ["b.x"])
+    assert hosts.parse(["plan"]).user == "root"
+
+
 @pytest.mark.parametrize("host", ["", "live", "live0", "live100", "spark51", "web1", "live1;reboot"])
 def test_other_names_are_refused(host: str) -> None:
     with pytest.raises(hosts.HostsError, match="unknown host"):
