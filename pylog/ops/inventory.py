@@ -158,6 +158,22 @@ ROOT = Path(__file__).resolve().parents[2]
 _QUESTION = "{{ {'groups': groups, 'hosts': hostvars | readable_variables(groups['all'], ['ansible_'])} }}"
 
 
+def _closed_vaults(inventory: str, said: str) -> list[str]:
+    """Return which files a password of the vault was wanted for, where that is what Ansible *said*: it names none."""
+    if not re.search("Decryption failed|no vault secrets", said):
+        return []
+    place = Path(inventory) if Path(inventory).is_dir() else Path(inventory).parent
+    found = [path for path in sorted(place.rglob("*")) if path.is_file() and _is_vault(path)]
+    given = os.environ.get("ANSIBLE_VAULT_PASSWORD_FILE")
+    from_where = f"was read from {given}" if given else "is missing: ANSIBLE_VAULT_PASSWORD_FILE names its file"
+    return [f"vaults: {', '.join(map(str, found)) or 'values within variables'}; the password {from_where}"]
+
+
+def _is_vault(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(14) == b"$ANSIBLE_VAULT"
+
+
 def load(inventory: str) -> list[Target]:
     """Return the hosts of the inventory at *inventory*, by name, with variables as Ansible fills them in.
 
@@ -175,7 +191,8 @@ def load(inventory: str) -> list[Target]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     start = done.stdout.find("{")
     if done.returncode != 0 or start < 0:
-        raise InventoryError((done.stderr.strip() or done.stdout.strip())[-2000:])
+        said = (done.stderr.strip() or done.stdout.strip())[-2000:]
+        raise InventoryError("\n".join([said, *_closed_vaults(inventory, said)]))
     # Further callbacks of the operator's configuration, such as a recap of times, write behind the document.
     document, _ = json.JSONDecoder().raw_decode(done.stdout[start:])
     read = document["plays"][0]["tasks"][0]["hosts"]["localhost"]["msg"]

@@ -188,3 +188,4 @@ def test_a_wrong_password_of_the_vault_is_told_before_any_host_is_asked(tmp_path
     ):
         assert done.returncode != 0
         assert "Decryption failed" in done.stdout + done.stderr
+    assert f"{INVENTORY}/group_vars/all/vault.yml" in done.stdout + done.stderr, "fab names the file"

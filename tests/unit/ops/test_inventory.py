@@ -1,5 +1,7 @@
 """From Ansible's own listing to hosts that Fabric can reach, and from their answers to the table of `fab status`."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +161,26 @@ def test_an_unreachable_host_does_not_hide_the_others() -> None:
     assert not all_well
     assert "unreachable: timed out" in lines[1]
     assert len(lines) == 7
+
+
+def test_a_vault_that_stays_shut_is_named_with_the_place_of_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def password(name: str, text: str) -> None:
+        (tmp_path / name).write_text(text)
+        monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / name))
+
+    inventory = tmp_path / "inventory"
+    vault = inventory / "group_vars" / "all" / "vault.yml"
+    vault.parent.mkdir(parents=True)
+    (inventory / "hosts.yml").write_text("all: {hosts: {h1: {ansible_become_password: '{{ vault_sudo }}'}}}")
+    password("right", "right\n")
+    program = str(Path(sys.executable).with_name("ansible-vault"))
+    subprocess.run([program, "encrypt", "--output", str(vault), "-"], input=b"vault_sudo: s3cret", check=True)
+    assert load(str(inventory))[0].sudo_password == "s3cret"
+    password("wrong", "wrong\n")
+    with pytest.raises(InventoryError, match=f"vaults: {vault}; the password was read from {tmp_path}/wrong"):
+        load(str(inventory))
+    monkeypatch.delenv("ANSIBLE_VAULT_PASSWORD_FILE")
+    with pytest.raises(InventoryError, match="the password is missing: ANSIBLE_VAULT_PASSWORD_FILE"):
+        load(str(inventory))
