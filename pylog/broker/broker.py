@@ -104,6 +104,7 @@ class Broker:
         self._quotas = Quotas(metrics, steady_ms)
         self._requests = Requests(self, data.produce, data.fetch, self._quotas, metrics)
         self._peer_requests = PeerRequests(config.cluster_secret, data.fetch, membership.answer)
+        membership.on_deposed = self._peer_requests.expire_connections
         self._listeners = Listeners(
             config,
             typed(ListenerLimits, settings),

@@ -32,14 +32,18 @@ from pylog.errors import ErrorCode
 from pylog.group.records import TOPIC as GROUPS_TOPIC
 from pylog.log.log import Log
 from pylog.model import NO_LEADER, TopicPartition
-from pylog.replica.leader import Leader
+from pylog.replica.leader import TOUCH_MS, Leader
 from pylog.store.nodes import Node, Plan
 from pylog.wire.records import decode_records, iter_batches
+from tests.sim.clients import TIMEOUT_S
 from tests.sim.cluster import Cluster, Host
 from tests.sim.world import Process, Violation
 
 REPLICAS = 3
 """Of every partition, but while it moves."""
+
+STALE_S = TOUCH_MS / 1000 + TIMEOUT_S
+"""How long after a change of leader a client may get an answer of the former one."""
 
 Batch = tuple[int, int, int, int]
 """Base offset, last offset, leader epoch, CRC."""
@@ -107,6 +111,7 @@ class Checks:
         self._trimmed: dict[TopicPartition, float] = {}
         self._trims: dict[TopicPartition, list[float]] = {}  # asked for and not answered; they outlive incarnations
         self._placed: dict[TopicPartition, set[tuple[int, int]]] = {}  # base offset and CRC of each batch in some log
+        self._deposed_s: dict[tuple[TopicPartition, int], float] = {}  # when a broker led last
         self._buried: dict[TopicPartition, set[int]] = {}  # CRCs of the batches of earlier incarnations
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
         self._moving: dict[str, dict[int, Move]] = {}
@@ -278,7 +283,9 @@ class Checks:
         """See `tests.sim.clients.Witness`."""
         state = self.states.get(TopicPartition(GROUPS_TOPIC, 0))
         if state is None or state.leader != broker_id:
-            return  # a deposed coordinator may tell what held once
+            deposed_s = self._deposed_s.get((TopicPartition(GROUPS_TOPIC, 0), broker_id))
+            if deposed_s is None or self._cluster.world.now_s - deposed_s <= STALE_S:
+                return  # a deposed coordinator may tell for a while what held once
         if incarnation is None or incarnation != self.known_incarnation(key.topic, broker_id):
             return  # and so may one that has not heard that the topic was deleted
         if deletions is None or deletions != self.deletions(group_id):
@@ -374,7 +381,10 @@ class Checks:
             detail = f"{key}: controller {raw['controller_epoch']} writes, {self._highest_controller_epoch} rules"
             raise Violation("fencing", detail)
         self._cluster.world.note("state", key, state.leader, state.leader_epoch, state.isr)
-        self._compare(key, self.states.get(key), state)
+        before = self.states.get(key)
+        self._compare(key, before, state)
+        if before is not None and before.leader != state.leader:
+            self._deposed_s[key, before.leader] = self._cluster.world.now_s
         self.states[key] = state
         self._signatures.clear()
 

@@ -457,6 +457,23 @@ MUTANTS: Sequence[Mutant] = (
         "log.log_start_offset",
         story="trim-and-lose-power-everywhere",
     ),
+    # -- wishes ------------------------------------------------------------------------------------------------------
+    Mutant(
+        "hear-a-wish-on-an-old-connection",
+        "broker/data/peers.py",
+        "PeerRequests._check_newest",
+        "if caller.number < max(self._newest.get(role, 0), self._oldest_valid):",
+        "if caller.number < self._oldest_valid:",
+        story="hear-a-wish-after-its-repetition-was-refused",
+    ),
+    Mutant(
+        "keep-the-office-that-nobody-asks",
+        "broker/control/agent.py",
+        "ClusterAgent._work",
+        "self._check_asked(self._active)",
+        "pass",
+        story="lose-the-way-to-the-controller",
+    ),
     # -- out of touch ------------------------------------------------------------------------------------------------
     Mutant(
         "send-clients-back-while-out-of-touch",

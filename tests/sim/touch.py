@@ -15,7 +15,7 @@ from pylog.wire.api.offsets import (
 )
 from tests.sim import groups
 from tests.sim.clients import Client, Unanswered
-from tests.sim.stage import KEY, LEADER, PATIENCE_S, Stage
+from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, PATIENCE_S, Stage
 from tests.sim.world import Violation
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
@@ -32,7 +32,7 @@ async def wake_as_a_deposed_leader(stage: Stage) -> None:
     with _asleep(stage, LEADER):
         await stage.until(lambda: stage.leader() not in (LEADER, -1), "another leads")
         await stage.write(5, "later")
-    error, _, _ = await stage.client.fetch(LEADER, KEY, 9)
+    error, *_ = await stage.client.fetch(LEADER, KEY, 9)
     if error in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
         raise Violation("nobody is sent back", f"a deposed leader answers {error.name} to a fetch of what it lacks")
     part = OffsetForLeaderPartition(partition=KEY.partition, current_leader_epoch=-1, leader_epoch=_epoch(stage))
@@ -118,3 +118,13 @@ async def _commit(stage: Stage, client: Client, offset: int) -> None:
         if error is not ErrorCode.NONE:
             coordinator.forget()
             await client.pause()
+
+
+async def lose_the_way_to_the_controller(stage: Stage) -> None:
+    """The controller has its session, and no other broker reaches it: another one has to become controller."""
+    await stage.write(3)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    with stage.cutting(CONTROLLER, LEADER), stage.cutting(CONTROLLER, FOLLOWER):
+        # It is in sync, and only a controller can change that.
+        await stage.write(3, "later")
+    await stage.settle()

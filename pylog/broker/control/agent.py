@@ -8,6 +8,7 @@ does no harm.
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -35,6 +36,14 @@ CONNECT_ATTEMPT_S = 10.0
 
 RETRY_S = 2.0
 """Pause after something in the store that cannot be read, before it is read again."""
+
+UNASKED_SESSIONS = 2
+UNASKED_MIN_S = 5.0
+"""A controller that no other broker has asked for so many session time-outs, but at least for so long, gives up office:
+the others are registered, so it is the controller whom they do not reach.  They ask every two seconds."""
+
+UNASKED_LOOK_S = 1.0
+"""How often that is looked at."""
 
 MAX_ATTEMPTS = 3
 """How often a request meets a store that is not what was read, before it is answered with an error."""
@@ -123,6 +132,8 @@ class ClusterAgent:
         self._active: ActiveController | None = None
         self._info: ControllerInfo | None = None
         self._served_epoch = 0
+        self._asked_s = 0.0
+        self._stands_back_until_s = 0.0
         self._session_told = SessionState.LOST
         self._is_connected = False
         self._is_stopping = threading.Event()
@@ -189,6 +200,14 @@ class ClusterAgent:
             self._queue.put(_Command(operation, future))
         return future
 
+    def note_asked(self) -> None:
+        """Take note that another broker reaches this one as the controller; in any thread."""
+        self._asked_s = time.monotonic()
+
+    def read_controller(self) -> None:
+        """Look again who is controller, since another broker has shown that it is not this one."""
+        self._queue.put(_Reading.CONTROLLER)
+
     def register_as_clean(self) -> None:
         """Register as clean from now on: a controller has settled the unclean stop of this broker."""
         self._registration.mark_clean()
@@ -236,7 +255,9 @@ class ClusterAgent:
             return None
         if self._registration.is_waiting:
             return 1.0
-        return RETRY_S if self._due else None
+        if self._due:
+            return RETRY_S
+        return UNASKED_LOOK_S if self._active is not None else None
 
     def _take(self, wait_s: float | None) -> None:
         """Wait for the next item and sort in all that came."""
@@ -280,6 +301,7 @@ class ClusterAgent:
         try:
             self._read_controller()
             if self._active is not None:
+                self._check_asked(self._active)
                 self._serve(self._active)
         except Deposed as error:
             _logger.warning("deposed broker=%d reason=%s", self._broker_id, error)
@@ -319,6 +341,8 @@ class ClusterAgent:
         node = self._tree.controller(watch)
         if node is None:
             self._step_down(None)
+            if time.monotonic() < self._stands_back_until_s:
+                return  # still due, and read again soon
             self._tree.claim_controller(self._broker_id, wall_ms())
             node = self._tree.controller(watch)
         if node is None:
@@ -347,6 +371,21 @@ class ClusterAgent:
                 return
             self._step_down(ControllerInfo(node.broker_id, node.fence.epoch, found[0].internal))
         self._due.discard(_Reading.CONTROLLER)
+
+    def _check_asked(self, active: ActiveController) -> None:
+        """Give up office if the other brokers do not reach this one, and let one of them claim it first.
+
+        Raises:
+            Deposed: it is given up.
+        """
+        session_s = self._store.session_timeout_ms / 1000
+        limit_s = max(UNASKED_SESSIONS * session_s, UNASKED_MIN_S)
+        now_s = time.monotonic()
+        unasked_s = now_s - max(self._asked_s, active.elected_ms / 1000)
+        if not active.is_ready or unasked_s <= limit_s or active.state.brokers.keys() <= {self._broker_id}:
+            return
+        self._stands_back_until_s = now_s + session_s
+        raise Deposed(f"no other broker has asked the controller for {unasked_s:.0f} s")
 
     def _serve(self, active: ActiveController) -> None:
         for reading, react in (

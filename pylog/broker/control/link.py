@@ -7,7 +7,7 @@ returns the controller's answer, so clients need not follow the controller aroun
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pylog.broker.control import (
@@ -21,6 +21,7 @@ from pylog.broker.control import (
 )
 from pylog.broker.control.agent import ClusterAgent
 from pylog.broker.control.api import ControlContext, ControllerApi, PeerApi, QuestionT, ResultT
+from pylog.broker.control.controller import ActiveController
 from pylog.broker.control.images import Images
 from pylog.broker.data.peers import PeerClient
 from pylog.broker.settings import Value
@@ -97,10 +98,13 @@ class ControllerLink:
         self._context = ControlContext(agent, images, settings, is_alone=peer is None)
         self._address: NodeAddress | None = None
         self._is_self = False
+        self._epoch = -1
+        self.on_later_epoch: Callable[[str], None] = lambda reason: None
+        """Called when a broker shows that this one is the controller no more."""
         self._changed = asyncio.Event()  # set when another controller, or none, is followed
 
-    def follow(self, address: NodeAddress | None, is_self: bool) -> None:
-        """Take note of where the controller is now; None when there is none.
+    def follow(self, address: NodeAddress | None, is_self: bool, epoch: int = -1) -> None:
+        """Take note of where the controller of this epoch is; None when there is none.
 
         A request that still waits for the previous controller fails at once: behind a cut link it would hold up every
         later request too.
@@ -109,6 +113,7 @@ class ControllerLink:
             self._peer.close()
         self._address = address
         self._is_self = is_self
+        self._epoch = epoch
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -168,13 +173,27 @@ class ControllerLink:
         # First: brokers that remember this one as the controller ask it again before it has joined.
         if not self._is_self:
             raise ApiError(ErrorCode.NOT_CONTROLLER, f"broker {self._broker_id} is not the controller")
+        self._agent.note_asked()
         if request.key is InternalKey.FORWARD:
             return await self._execute_forwarded(request.body)
         if request.key is InternalKey.PULL_IMAGE:
-            return await self._answer_pull(internal.parse_pull(request.body), request.format)
-        row = PEER_APIS[request.key]
+            pull = internal.parse_pull(request.body)
+            if pull.epoch > self._epoch:
+                message = (
+                    f"broker {pull.broker_id} has an image of controller epoch {pull.epoch}, ours is {self._epoch}"
+                )
+                self.on_later_epoch(message)
+                raise ApiError(ErrorCode.NOT_CONTROLLER, message)
+            return await self._answer_pull(pull, request.format)
+        row, epoch = PEER_APIS[request.key], self._epoch
         question = row.parse(request.body)
-        return row.encode_result(await self._context.run(lambda controller: row.execute(controller, question)))
+
+        def execute(controller: ActiveController) -> object:
+            if controller.fence.epoch != epoch:
+                raise ApiError(ErrorCode.NOT_CONTROLLER, f"controller epoch {epoch} is over")
+            return row.execute(controller, question)
+
+        return row.encode_result(await self._context.run(execute))
 
     async def _answer_pull(self, pull: internal.Pull, format_version: int) -> bytes:
         if pull.cleaned:

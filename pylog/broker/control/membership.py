@@ -111,6 +111,8 @@ class Membership:
         self._link: ControllerLink | None = None
         self._session: SessionState | None = None
         self._suspended_ms = 0
+        self.on_deposed: Callable[[], None] = lambda: None
+        """Called when this broker is the controller no more, or in a new term."""
         self._controller: ControllerInfo | None = None
         self._recovery = Tasks()
         metrics.gauge(
@@ -159,6 +161,7 @@ class Membership:
         )
         peer = self._clients[1] if self._clients else None
         self._link = ControllerLink(config.broker_id, self._agent, self.images, peer, config.settings)
+        self._link.on_later_epoch = self._later_controller_shown
         self._agent.start()
         directory.join(self._agent.cluster_id)
 
@@ -284,9 +287,12 @@ class Membership:
         return self.elected_id if self.elected_id in image.brokers else image.controller_id
 
     def _controller_changed(self, info: ControllerInfo | None) -> None:
+        was_controller = self.is_controller
         self._controller = info
+        if was_controller:
+            self.on_deposed()
         assert self._link is not None
-        self._link.follow(info.address if info else None, self.is_controller)
+        self._link.follow(info.address if info else None, self.is_controller, info.epoch if info else -1)
         self.images.follow(info.address if info and not self.is_controller else None)
 
     def _session_changed(self, state: SessionState) -> None:
@@ -297,6 +303,13 @@ class Membership:
         if state is SessionState.LOST:
             # Others lead by now, or will; what we lead next is what an image says that knows our next registration.
             self._on_leadership_lost(self._partitions.stop_leading())
+
+    def _later_controller_shown(self, reason: str) -> None:
+        """Lead nothing until an image of the later controller says what (rule 1)."""
+        _logger.warning("no longer controller reason=%s", reason)
+        self._on_leadership_lost(self._partitions.stop_leading())
+        assert self._agent is not None
+        self._agent.read_controller()
 
     def _image_applied(self, changed: list[Partition]) -> None:
         self._on_image(changed)

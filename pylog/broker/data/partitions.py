@@ -39,6 +39,8 @@ class Partition:
         leader: broker that leads; `is_leader` when that is us.
         leader_epoch: under which it leads; written into every batch.
         leading: what we know of the followers while we lead.
+        suspended: what we knew of the followers when a broker showed us a later leader epoch than ours; until an image
+            says who leads in that, we do not.
         leading_since: leader epoch since which we have led without a break; what was appended from it on is there.
         state: as the newest image has it.
         fault: why the replica is offline, or "".
@@ -50,6 +52,7 @@ class Partition:
     leader: int = NO_LEADER
     leader_epoch: int = -1
     leading: Leader | None = None
+    suspended: Leader | None = None
     leading_since: int = -1
     state: PartitionImage | None = None
     fault: str = ""
@@ -282,10 +285,19 @@ class Partitions:
         """Lead nothing until an image names this broker's next registration (rule 1); return what was led."""
         led = [one for one in self._by_key.values() if one.leading is not None]
         for partition in led:
-            partition.leading = None
+            partition.leading = partition.suspended = None
         for partition in led:
             self._tell(partition.key, Moved.LEADER)
         return led
+
+    def suspend(self, partition: Partition, follower: int, leader_epoch: int) -> None:
+        """Stop leading *partition*, since a follower has heard of a later leader epoch; the next image says who leads.
+
+        Writes that wait for replicas wait on: it may be this broker again.
+        """
+        message = "leading suspended partition=%s epoch=%d follower=%d epoch_there=%d"
+        _logger.info(message, partition.key, partition.leader_epoch, follower, leader_epoch)
+        partition.suspended, partition.leading = partition.leading, None
 
     def ends_in_doubt(self) -> dict[tuple[UUID, int], tuple[int, int]]:
         """Return (last leader epoch, log end) of partitions without leader whose ISR has this broker."""
@@ -421,7 +433,8 @@ class Partitions:
                 )
             if found is None:
                 continue  # prepared under an older image; the next one brings it
-            is_due = may_lead and state.leader == self._broker_id and found.leading is None
+            is_idle = found.leading is None and found.suspended is None
+            is_due = may_lead and state.leader == self._broker_id and is_idle
             if is_due or (found.leader, found.leader_epoch) != (state.leader, state.leader_epoch):
                 self._assign(found, topic, state, may_lead=may_lead)
                 changed.append(found)
@@ -568,7 +581,9 @@ class Partitions:
 
     def _assign(self, partition: Partition, topic: TopicImage, state: PartitionImage, *, may_lead: bool) -> None:
         # Nobody else can have led in between: each change of leader has an epoch of its own.
-        goes_on = partition.leading is not None and state.leader_epoch == partition.leader_epoch + 1
+        was_leading = partition.leading is not None or partition.suspended is not None
+        goes_on = was_leading and state.leader_epoch == partition.leader_epoch + 1
+        partition.suspended = None
         partition.leader = state.leader
         partition.leader_epoch = state.leader_epoch
         partition.leading = None

@@ -37,9 +37,15 @@ _FETCH_KEY = b"\x00\x01"
 
 @dataclass(slots=True)
 class _Caller:
-    """What is known of the broker at the other end."""
+    """What is known of the broker at the other end.
+
+    Attributes:
+        number: orders connections by when their proofs came.
+        proven_ms: when the broker was told that its proof is right.
+    """
 
     broker_id: int = -1
+    number: int = 0
     wanted_proof: bytes = b""
     is_proven: bool = False
     proven_ms: int = 0
@@ -49,7 +55,13 @@ Answerer = Callable[[InternalRequest], Awaitable[bytes]]
 
 
 class PeerRequests:
-    """The `FrameHandler` of the brokers' own listener."""
+    """The `FrameHandler` of the brokers' own listener.
+
+    A request that got no answer in time is sent again on a new connection, and the first one may still be on its way.
+    Had the second been refused and the first were carried out then, a refusal would mean nothing (rule 4).  So a broker
+    has one connection for pulls and one for all else: once a request has come on a newer one, those on older ones are
+    closed unread.
+    """
 
     def __init__(self, secret: bytes, fetch: FetchHandler, answer: Answerer) -> None:
         """Make it; *answer* gets proven callers' requests and returns the response's body, or raises ApiError."""
@@ -57,6 +69,9 @@ class PeerRequests:
         self._fetch = fetch
         self._answer = answer
         self._tasks = Tasks()
+        self._proof_count = 0
+        self._oldest_valid = 0
+        self._newest: dict[tuple[int, bool], int] = {}  # connection by broker and whether it pulls
 
     def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
         """Handle one request; see `FrameHandler`."""
@@ -82,8 +97,27 @@ class PeerRequests:
             message = "request refused key=%s caller=%d reason=it speaks for broker %d"
             _logger.warning(message, request.key.name, caller.broker_id, named)
             return [internal.encode_response(request.correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
+        self._check_newest(caller, is_pull=request.key is InternalKey.PULL_IMAGE)
         self._tasks.spawn(self._answer_later(connection.open_slot(), request))
         return None
+
+    def expire_connections(self) -> None:
+        """Close connections of now at their next request: this broker is the controller no more.
+
+        What another controller refused meanwhile must not be carried out when this one is elected again.
+        """
+        self._oldest_valid = self._proof_count + 1
+
+    def _check_newest(self, caller: _Caller, *, is_pull: bool) -> None:
+        """Refuse a request that may have been sent again on another connection.
+
+        Raises:
+            ProtocolError: the connection is not the newest one of its broker.
+        """
+        role = (caller.broker_id, is_pull)
+        if caller.number < max(self._newest.get(role, 0), self._oldest_valid):
+            raise ProtocolError(f"broker {caller.broker_id} has a newer connection, or had another controller since")
+        self._newest[role] = caller.number
 
     def on_closed(self, connection: Connection) -> None:
         """Forget what the connection waited for."""
@@ -101,11 +135,12 @@ class PeerRequests:
         proof = internal.callee_proof(self._secret, caller_nonce, nonce)
         return [internal.encode_response(request.correlation_id, ErrorCode.NONE, nonce + proof)]
 
-    @staticmethod
-    def _prove(caller: _Caller, request: InternalRequest) -> list[Part]:
+    def _prove(self, caller: _Caller, request: InternalRequest) -> list[Part]:
         if not caller.wanted_proof or not internal.is_same(request.body, caller.wanted_proof):
             raise ProtocolError("the caller does not know the cluster secret")
         caller.wanted_proof = b""  # one proof, one use
+        self._proof_count += 1
+        caller.number = self._proof_count
         caller.is_proven, caller.proven_ms = True, steady_ms()
         return [internal.encode_response(request.correlation_id, ErrorCode.NONE)]
 

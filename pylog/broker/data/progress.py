@@ -27,6 +27,9 @@ class Progress:
             log = partition.log
             if part.topic_id and part.topic_id != partition.topic_id.bytes:
                 continue  # it follows another topic of that name
+            if part.topic_id and part.current_leader_epoch > partition.leader_epoch:
+                self._partitions.suspend(partition, request.replica_id, part.current_leader_epoch)
+                continue
             if part.current_leader_epoch != partition.leader_epoch or divergence(log, part):
                 continue  # its log end says nothing about this epoch's log yet
             if not log.log_start_offset <= part.fetch_offset <= log.log_end_offset:

@@ -21,7 +21,7 @@ from pylog.wire.api.configs import (
 )
 from pylog.wire.api.message import Request
 from pylog.wire.api.topics import DeleteTopicsRequest, DeleteTopicState
-from pylog.wire.internal import InternalKey
+from pylog.wire.internal import InternalKey, InternalRequest, Pull, encode_pull
 
 FIRST, SECOND = NodeAddress(2, "h2", 9192), NodeAddress(3, "h3", 9192)
 
@@ -88,3 +88,28 @@ def test_every_verb_of_the_controller_is_served_and_answers_its_own_request() ->
         assert row.request.api_key is row.response.api_key is key
     repeatable = {key for key, row in CONTROLLER_APIS.items() if row.is_repeatable}
     assert not repeatable & {ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ELECT_LEADERS}
+
+
+def test_rule_1_a_puller_with_a_later_image_ends_the_office() -> None:
+    async def story() -> None:
+        async def news(order: tuple[int, int], wait_ms: int, format_version: int) -> bytes:
+            return b"news"
+
+        images: Any = SimpleNamespace(current=ClusterImage(4, 1, "c", 1, {}, {}), news=news)
+        agent: Any = SimpleNamespace(note_asked=lambda: None)
+        client: Any = Peers()
+        link = ControllerLink(1, agent, images, client, parse_broker_settings({}))
+        ended: list[str] = []
+        link.on_later_epoch = ended.append
+        link.follow(FIRST, is_self=True, epoch=4)
+        assert (
+            await link.answer(InternalRequest(InternalKey.PULL_IMAGE, 1, encode_pull(Pull(2, 4, 1, 0), 2), 2))
+            == b"news"
+        )
+        assert not ended
+        with pytest.raises(ApiError) as refused:
+            await link.answer(InternalRequest(InternalKey.PULL_IMAGE, 2, encode_pull(Pull(2, 5, 1, 0), 2), 2))
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+        assert ended == ["broker 2 has an image of controller epoch 5, ours is 4"]
+
+    asyncio.run(story())

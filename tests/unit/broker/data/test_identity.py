@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,8 +54,8 @@ class Leading:
             LEADER: BrokerInfo(LEADER, 7, None, ADDRESS, ADDRESS),
             FOLLOWER: BrokerInfo(FOLLOWER, BROKER_EPOCH, None, ADDRESS, ADDRESS),
         }
-        image = ClusterImage(1, 1, "c", LEADER, brokers, topics)
-        self.partitions.switch(image, self.partitions.prepare(image))
+        self.image = ClusterImage(1, 1, "c", LEADER, brokers, topics)
+        self.apply(self.image)
         self.handler = FetchHandler(
             self.partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: 0,
             throttles=Throttles(LEADER, parse_broker_settings({}), self.partitions, lambda: 0),
@@ -62,6 +63,14 @@ class Leading:
         for _ in range(records):
             view = batch()
             self.log.append_as_leader(view, check_batch(view), EPOCH, 0)
+
+    def apply(self, image: ClusterImage) -> None:
+        self.partitions.switch(image, self.partitions.prepare(image))
+
+    def is_leading(self) -> bool:
+        found = self.partitions.get("t", 0)
+        assert found is not None
+        return found.is_leader
 
     @property
     def log(self) -> Log:
@@ -77,10 +86,16 @@ class Leading:
         return found.leading.progress(FOLLOWER).log_end_offset
 
     def ask(
-        self, offset: int, topic_id: UUID | None = HERE, *, last_epoch: int = EPOCH, broker_epoch: int = BROKER_EPOCH
+        self,
+        offset: int,
+        topic_id: UUID | None = HERE,
+        *,
+        epoch: int = EPOCH,
+        last_epoch: int = EPOCH,
+        broker_epoch: int = BROKER_EPOCH,
     ) -> FetchResult[memoryview]:
         raw = b"" if topic_id is None else topic_id.bytes
-        part = FetchPartition("t", 0, EPOCH, offset, last_epoch, 0, 1 << 20, raw)
+        part = FetchPartition("t", 0, epoch, offset, last_epoch, 0, 1 << 20, raw)
         request = FetchRequest(FOLLOWER, 0, 1, 1 << 20, 0, 0, -1, [part])
         frame = memoryview(encode_replica_request(1, FOLLOWER, broker_epoch, request))[4:]
         connection: Any = SimpleNamespace(read_ns=0)
@@ -101,6 +116,27 @@ def test_a_follower_of_this_topic_is_served_counted_and_told_its_id(tmp_path: Pa
         result = leading.ask(2)
         assert (result.error, result.topic_id, result.records_bytes > 0) == (ErrorCode.NONE, HERE.bytes, True)
         assert leading.known_end() == 2
+
+    run(story())
+
+
+def test_rule_1_a_later_leader_epoch_ends_leading_until_an_image_says_who_leads(tmp_path: Path) -> None:
+    async def story() -> None:
+        one = Leading(tmp_path, records=3)
+        assert one.ask(3, UNHEARD, epoch=EPOCH + 1).error is ErrorCode.UNKNOWN_TOPIC_ID
+        assert one.is_leading(), "of another topic that says nothing"
+        assert one.ask(3, epoch=EPOCH + 1).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert not one.is_leading()
+        one.apply(replace(one.image, version=2))
+        assert not one.is_leading(), "this image is from before that epoch"
+        topic = one.image.topics["t"]
+        state = replace(topic.partitions[0], leader_epoch=EPOCH + 1, partition_epoch=2)
+        topics = {**one.image.topics, "t": replace(topic, partitions={0: state})}
+        one.apply(replace(one.image, version=3, topics=topics))
+        found = one.partitions.get("t", 0)
+        assert found is not None
+        assert (one.is_leading(), found.leading_since) == (True, EPOCH), "nobody else has led in between"
+        assert one.ask(3, epoch=EPOCH + 1).error is ErrorCode.NONE
 
     run(story())
 
@@ -298,3 +334,65 @@ def test_a_broker_speaks_for_itself_alone(key: InternalKey) -> None:
 def test_a_body_that_is_none_of_its_kind_closes_the_connection() -> None:
     with pytest.raises(ProtocolError):
         asked_by(3, InternalKey.SHUT_DOWN, b"x")
+
+
+# -- requests that were sent again ----------------------------------------------------------------------------------
+
+
+class Peers:
+    """The brokers' listener, and connections that have proven to be of broker 3 in the order of their making."""
+
+    def __init__(self) -> None:
+        self.answered: list[InternalKey] = []
+        unused: Any = None
+        self.requests = PeerRequests(b"secret", unused, self._answer)
+
+    async def _answer(self, request: internal.InternalRequest) -> bytes:
+        self.answered.append(request.key)
+        return b""
+
+    def connection(self) -> Any:
+        """Return a connection of broker 3, after its proof."""
+        found: Any = SimpleNamespace(
+            state=None, open_slot=lambda: SimpleNamespace(connection=found, complete=lambda parts: None)
+        )
+        nonce = bytes(internal.NONCE_BYTES)
+        [hello] = self._send(found, InternalKey.HELLO, internal.encode_hello(3, nonce))
+        _, body = parse_response(hello[4:], 1)
+        proof = internal.caller_proof(b"secret", nonce, body[: internal.NONCE_BYTES])
+        self._send(found, InternalKey.PROVE, proof)
+        return found
+
+    async def send(self, connection: Any, key: InternalKey) -> None:
+        self._send(connection, key, BODIES[key])
+        await asyncio.sleep(0)
+
+    def _send(self, connection: Any, key: InternalKey, body: bytes) -> Any:
+        return self.requests.on_frame(connection, memoryview(internal.encode_request(key, 1, body))[4:])
+
+
+def test_rule_4_a_request_that_was_sent_again_is_not_carried_out_after_its_repetition() -> None:
+    async def story() -> None:
+        peers = Peers()
+        first, second = peers.connection(), peers.connection()
+        await peers.send(first, InternalKey.ALTER_ISR)
+        await peers.send(second, InternalKey.ALTER_ISR)
+        with pytest.raises(ProtocolError):
+            await peers.send(first, InternalKey.ALTER_ISR)
+        await peers.send(first, InternalKey.PULL_IMAGE)  # a broker has another connection for these
+        await peers.send(second, InternalKey.SHUT_DOWN)
+        assert peers.answered == [InternalKey.ALTER_ISR] * 2 + [InternalKey.PULL_IMAGE, InternalKey.SHUT_DOWN]
+
+    run(story())
+
+
+def test_rule_4_what_was_sent_to_a_controller_is_not_carried_out_in_its_next_term() -> None:
+    async def story() -> None:
+        peers = Peers()
+        before = peers.connection()
+        peers.requests.expire_connections()
+        with pytest.raises(ProtocolError):
+            await peers.send(before, InternalKey.ALTER_ISR)
+        await peers.send(peers.connection(), InternalKey.ALTER_ISR)
+
+    run(story())

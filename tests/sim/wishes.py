@@ -1,0 +1,59 @@
+"""Stories about changes of in-sync replicas that are asked for, refused and asked for again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, Stage
+
+HANG_S = 6.0
+"""Longer than a wish is waited for, asked for again, refused, and not wished any more."""
+
+
+async def hear_a_wish_after_its_repetition_was_refused(stage: Stage) -> None:
+    """A wish hangs; its repetition is refused; then the reason for that passes, and the first one comes."""
+    await stage.write(3)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    stage.kill(FOLLOWER)
+    await stage.until(lambda: FOLLOWER not in stage.checks.states[KEY].isr, "the follower is out")
+    network = stage.cluster.network
+    hung_s = stage.world.now_s
+    network.hang(stage.host(LEADER).name, stage.host(CONTROLLER).name, HANG_S)
+    may_report = _hold_report(stage, FOLLOWER)
+    stage.start(FOLLOWER)
+    await stage.until(lambda: _has_wished(stage), "the leader wishes to take the follower in")
+    await stage.until(lambda: not _has_wished(stage), "the repeated wish is refused")
+    with stage.cutting(LEADER, FOLLOWER):
+        await asyncio.sleep(max(hung_s + HANG_S - 0.5 - stage.world.now_s, 0))
+        may_report.set()
+        await asyncio.sleep(1.0)
+        await stage.write(3, "later", seconds=2.0)
+        stage.kill(LEADER)
+        stage.kill(CONTROLLER)
+        await asyncio.sleep(1.0)
+    await stage.settle()
+
+
+def _has_wished(stage: Stage) -> bool:
+    partition = stage.partition(LEADER)
+    return partition is not None and partition.leading is not None and partition.leading.pending is not None
+
+
+def _hold_report(stage: Stage, broker_id: int) -> asyncio.Event:
+    """Have the next process of a broker report its unclean stop only once the returned event is set."""
+    host, may_report = stage.host(broker_id), asyncio.Event()
+
+    def hold() -> None:
+        if host.broker is None:
+            return
+        stage.world.watches.remove(hold)
+        membership = host.broker.membership
+        recover: Callable[[], Awaitable[None]] = membership._recover
+
+        async def report_later() -> None:
+            await may_report.wait()
+            await recover()
+
+        membership._recover = report_later  # type: ignore[method-assign]
+
+    stage.world.watches.append(hold)
+    return may_report
