@@ -27,8 +27,9 @@ FOREIGN = ("up", "node_", "haproxy_")
 def metrics_in(expr: str) -> set[str]:
     """Return the names of the metrics that *expr* reads."""
     bare = re.sub(r"\{[^}]*\}|by \([^)]*\)|\[\w+\]", "", expr)
-    words = {"sum", "rate", "increase", "abs", "time", "timestamp"}
-    return set(re.findall(r"[a-zA-Z_]\w+", bare)) - words
+    words = {"sum", "rate", "increase", "abs", "time", "timestamp", "changes", "and", "predict_linear"}
+    names = set(re.findall(r"[a-zA-Z_]\w+", bare)) - words - {"histogram_quantile"}
+    return {re.sub("_(bucket|count)$", "", name) if "_seconds_" in name else name for name in names}
 
 
 def promtool(*arguments: str) -> str:
