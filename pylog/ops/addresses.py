@@ -36,6 +36,11 @@ def _brokers(name: str, variables: Variables) -> list[str]:
     ]
 
 
+def _ids(variables: Variables) -> list[int]:
+    instances = variables.get("pylog_broker_instances") or []
+    return [int(one["id"]) for one in instances if isinstance(one, Mapping) and str(one.get("id", "")).isdecimal()]
+
+
 def addresses(hosts: Mapping[str, Variables], specs: Specs) -> dict[str, dict[str, Any]]:
     """Return what the roles of *hosts* connect to.
 
@@ -44,9 +49,9 @@ def addresses(hosts: Mapping[str, Variables], specs: Specs) -> dict[str, dict[st
         specs: variable -> specification, for the defaults of ports.
 
     Returns:
-        ``host``: host -> its address; ``brokers``: host -> ``HOST:PORT`` of each of its brokers, as clients are told;
-        ``zookeeper``, ``load_balancer``: host -> ``HOST:PORT`` for clients; ``ensemble``: host -> its address for the
-        other ZooKeeper servers.
+        ``host``: host -> its address; ``ids``: host -> ids of its brokers; ``brokers``: host -> ``HOST:PORT`` of each
+        of its brokers, as clients are told; ``zookeeper``, ``load_balancer``: host -> ``HOST:PORT`` for clients;
+        ``ensemble``: host -> its address for the other ZooKeeper servers.
     """
 
     def port(variables: Variables, name: str) -> object:
@@ -55,6 +60,7 @@ def addresses(hosts: Mapping[str, Variables], specs: Specs) -> dict[str, dict[st
     ensemble = {name: str(v.get("zookeeper_address") or address(name, v)) for name, v in hosts.items()}
     return {
         "host": {name: address(name, variables) for name, variables in hosts.items()},
+        "ids": {name: _ids(variables) for name, variables in hosts.items()},
         "brokers": {name: _brokers(name, variables) for name, variables in hosts.items()},
         "ensemble": ensemble,
         "zookeeper": {name: joined(ensemble[name], port(v, "zookeeper_client_port")) for name, v in hosts.items()},

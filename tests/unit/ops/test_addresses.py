@@ -32,6 +32,7 @@ def test_an_address_is_what_the_operator_says(
 
 def test_each_broker_of_a_host_has_its_place() -> None:
     two = [{"id": 1, "port": 9092}, {"id": 2, "port": 9093}]
+    assert addresses({"h1": {"pylog_broker_instances": two}, "h2": {}}, SPECS)["ids"] == {"h1": [1, 2], "h2": []}
     assert addresses({"h1": {"pylog_broker_instances": two}, "h2": {}}, SPECS)["brokers"] == {
         "h1": ["h1:9092", "h1:9093"],
         "h2": [],
