@@ -48,8 +48,9 @@ def ours(state: dict[str, Any], config: Path) -> dict[str, Any]:
 def name_disks(state: dict[str, Any], inventory: Path) -> None:
     """Give each host's disks the names that the inventory knows them by, as udev does on machines."""
     for name, facts in state["hosts"].items():
-        variables = inventory / "host_vars" / f"{name}.yml"
-        devices = yaml.safe_load(variables.read_text()).get("disks_devices", []) if variables.exists() else []
+        places = [inventory / "host_vars" / f"{name}.yml", inventory / "group_vars" / "servers" / "main.yml"]
+        given = [yaml.safe_load(path.read_text()) for path in places if path.exists()]
+        devices: list[dict[str, str]] = next((one["disks_devices"] for one in given if "disks_devices" in one), [])
         script = "".join(
             f"mkdir -p {Path(device['device']).parent} && ln -sf {disk} {device['device']}\n"
             for device, disk in zip(devices, facts["disks"], strict=False)
