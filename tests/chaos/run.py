@@ -369,6 +369,8 @@ class Run:
                 except NotSettled as error:
                     self._say(str(error))
                     self.report.notes[f"{kind}: refused or late: {error}"[:200]] += 1
+                except Exception as error:  # noqa: BLE001  # the top of a thread, and a fault of the run
+                    self._unsettled(f"{kind}: {error!r}")
 
         thread = threading.Thread(target=work, name=str(kind), daemon=True)
         self._works.append(thread)
@@ -413,8 +415,9 @@ class Run:
     def _recreate(self) -> None:
         self._finalized.wait(_SETTLE_S)
         life = self._lives[-1]
-        self._stop_client(life.producer)
-        self._end_life(life, *self._operator.read(AGAIN, {}))
+        if life.producer in self._clients:  # else the re-creation before this one did not get that far
+            self._stop_client(life.producer)
+            self._end_life(life, *self._operator.read(AGAIN, {}))
         # One producer meets the deletion: what it sends may end up in either topic.  librdkafka does not believe in the
         # new topic's leaders, whose epochs begin at 0 again, so it gives up and another one follows.
         crossing = f"crossing-{life.number}"
@@ -459,6 +462,9 @@ class Run:
             thread.join(2 * _SETTLE_S)
         for node in self._nodes:
             node.keep()
+        if self._lives[-1].sure_ms is None:
+            self._work(Kind.RECREATE, self._recreate)
+            self._works[-1].join(2 * _SETTLE_S)
         self.report.deaths = {node.name: node.deaths for node in self._nodes if node.deaths}
         try:
             self._operator.wait_in_sync((STEADY, TRIMMED, COMPACTED, AGAIN), _SETTLE_S)
