@@ -103,11 +103,12 @@ def reassign(
             if unthrottle and not admin.reassignments():
                 _unthrottle_all(admin, ConfigAdmin(cluster))
             return
-        moving = admin.reassignments()
         view = admin.cluster()
+        # Not the replicas of `view`: another broker may still show those of a move that is over.
+        moving, placed = admin.placements()
         current = {
             TopicPartition(name, one.partition): one.replicas for name, t in view.topics.items() for one in t.partitions
-        }
+        } | placed
         # On the way there it has the replicas that come and those that go; where it is bound for is what counts.
         current |= {one: move.target for one, move in moving.items() if one in current}
         if chosen_partitions is not None:

@@ -76,6 +76,7 @@ class ControllerApi(Generic[RequestT, ResponseT]):
         execute: what the controller does with it; runs on the controller's loop.
         is_visible: whether the image in force on the broker that answers the client shows the effect.
         mark_late: changes the response when the effect was not visible within the request's time-out.
+        visible_wait_s: longest wait for that, None for as long as the request says.
         is_repeatable: whether it may be executed twice, so that a controller that dies meanwhile does no harm.
     """
 
@@ -84,6 +85,7 @@ class ControllerApi(Generic[RequestT, ResponseT]):
     execute: Callable[[ControlContext, RequestT], Awaitable[ResponseT]]
     is_visible: Callable[[ControlContext, RequestT, ResponseT], bool] = has_no_effect
     mark_late: Callable[[ResponseT], None] = _leave_as_is
+    visible_wait_s: float | None = None
     is_repeatable: bool = False
     handle: Handler = pass_to_controller
 

@@ -126,7 +126,8 @@ class ControllerLink:
         row, context = CONTROLLER_APIS[request.api_key], self._context
         response = await self._execute(row, request)
         timeout_ms = getattr(request, "timeout_ms", None)
-        timeout_s = DEFAULT_WAIT_S if timeout_ms is None else min(max(timeout_ms, 0) / 1000, MAX_WAIT_S)
+        longest_s = MAX_WAIT_S if row.visible_wait_s is None else row.visible_wait_s
+        timeout_s = DEFAULT_WAIT_S if timeout_ms is None else min(max(timeout_ms, 0) / 1000, longest_s)
 
         def is_visible(image: ClusterImage) -> bool:
             return row.is_visible(context, request, response)

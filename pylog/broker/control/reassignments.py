@@ -24,6 +24,10 @@ from pylog.wire.api.partitions import (
     ReassignableTopicResponse,
 )
 
+NEWS_WAIT_S = 2.0
+"""How long a list of moves waits until this broker has heard of the end of others: images come within milliseconds.  A
+move that began meanwhile keeps it waiting too."""
+
 
 async def _execute_alter(
     context: ControlContext, request: AlterPartitionReassignmentsRequest
@@ -93,6 +97,23 @@ async def _execute_list(
     )
 
 
+def has_no_other_moves(
+    context: ControlContext, request: ListPartitionReassignmentsRequest, response: ListPartitionReassignmentsResponse
+) -> bool:
+    """Whether this broker has heard of the end of all moves that the controller lists no more.
+
+    Whoever asks it for the replicas next would take those of the way for all that the partition shall have.
+    """
+    listed = {(topic.name, one.partition_index) for topic in response.topics for one in topic.partitions}
+    wanted = None if request.topics is None else {row.name: set(row.partition_indexes) for row in request.topics}
+    return all(
+        (name, number) in listed
+        for name, topic in context.image.topics.items()
+        for number in topic.moves
+        if wanted is None or number in wanted.get(name, ())
+    )
+
+
 def reassigning_topics(controller: ActiveController) -> dict[str, TopicImage]:
     """Return the topics with partitions that are being moved."""
     return {name: topic for name, topic in controller.state.topics.items() if topic.moves}
@@ -121,5 +142,7 @@ LIST = ControllerApi(
     request=ListPartitionReassignmentsRequest,
     response=ListPartitionReassignmentsResponse,
     execute=_execute_list,
+    is_visible=has_no_other_moves,
+    visible_wait_s=NEWS_WAIT_S,
     is_repeatable=True,
 )

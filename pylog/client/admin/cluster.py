@@ -293,6 +293,14 @@ class Admin:
 
         return list_reassignments(self._cluster.bootstrap, partitions, self._cluster.timeout_s)
 
+    def placements(
+        self,
+    ) -> "tuple[dict[TopicPartition, Reassignment], dict[TopicPartition, tuple[int, ...]]]":
+        """Return what is on the move, and the replicas of every partition, of which none is from before."""
+        from pylog.client.admin.reassignment import list_placements
+
+        return list_placements(self._cluster.bootstrap, self._cluster.timeout_s)
+
     def _list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Offset]:
         found: dict[TopicPartition, Offset] = {}
         left = dict(wanted)

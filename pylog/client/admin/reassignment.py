@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pylog.client.raw import RawClient, RawConfig, raise_for
+from pylog.client.raw import METADATA_VERSION, RawClient, RawConfig, raise_for
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import TopicPartition
+from pylog.wire.api.metadata import MetadataRequest, MetadataResponse
 from pylog.wire.api.partitions import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -63,6 +64,33 @@ def list_reassignments(
     bootstrap: str, partitions: Iterable[TopicPartition] | None, timeout_s: float
 ) -> dict[TopicPartition, Reassignment]:
     """Return what is on the move, of these partitions or of all."""
+    with RawClient(bootstrap, _patience(timeout_s)) as client:
+        return _list_from(client, partitions, timeout_s)
+
+
+def list_placements(
+    bootstrap: str, timeout_s: float
+) -> tuple[dict[TopicPartition, Reassignment], dict[TopicPartition, tuple[int, ...]]]:
+    """Return what is on the move, and all replicas of every partition.
+
+    Both from one broker, in this order: a broker that was told by the controller that a move is over does not show the
+    replicas of the way any more.  Another one may for a while.
+    """
+    with RawClient(bootstrap, _patience(timeout_s)) as client:
+        moving = _list_from(client, None, timeout_s)
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        found = MetadataResponse.decode(METADATA_VERSION, client.ask(request, METADATA_VERSION))
+    placed = {
+        TopicPartition(topic.name or "", one.partition_index): tuple(one.replica_nodes)
+        for topic in found.topics
+        for one in topic.partitions
+    }
+    return moving, placed
+
+
+def _list_from(
+    client: RawClient, partitions: Iterable[TopicPartition] | None, timeout_s: float
+) -> dict[TopicPartition, Reassignment]:
     rows: dict[str, list[int]] | None = None
     if partitions is not None:
         rows = {}
@@ -72,8 +100,7 @@ def list_reassignments(
     if rows is not None:
         topics = [ListPartitionReassignmentsTopics(name=name, partition_indexes=one) for name, one in rows.items()]
     request = ListPartitionReassignmentsRequest(topics=topics, timeout_ms=int(timeout_s * 1000))
-    with RawClient(bootstrap, _patience(timeout_s)) as client:
-        answer = ListPartitionReassignmentsResponse.decode(_VERSION, client.ask(request, _VERSION))
+    answer = ListPartitionReassignmentsResponse.decode(_VERSION, client.ask(request, _VERSION))
     raise_for(answer.error_code, answer.error_message or "list of reassignments")
     return {
         TopicPartition(topic.name, one.partition_index): Reassignment(
