@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pylog.cluster.election import elect, elect_doubtful, elect_first, elect_preferred
-from pylog.cluster.formats import REASSIGNMENT_LEVEL, level_to_finalize, require_level
+from pylog.cluster.formats import level_to_finalize
 from pylog.cluster.image import FIRST_LEVEL, BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
 from pylog.cluster.quotas import ClientQuotas, QuotaEntity
 from pylog.cluster.reassignment import begin_move, finish_move
@@ -474,7 +474,6 @@ class Controller:
         Raises:
             ApiError: UNSUPPORTED_VERSION; the cluster may still have a controller that knows no moves.
         """
-        require_level(self.level, REASSIGNMENT_LEVEL, "reassigning partitions")
         planned: dict[str, TopicImage] = {}
         refused: dict[Key, ApiError] = {}
         eligible = self._eligible()

@@ -4,8 +4,9 @@ A *level* stands for one version of everything that brokers write for each other
 nodes in the store.  Every release reads its own level and the previous one.  It writes the cluster's level, which an
 operator raises with ``pylog cluster finalize`` once every broker runs the new release; until then a broker may go back.
 
-Level 1: release 0.1 before deltas and reassignments.
-Level 2: images as deltas; topics with moves and orders to delete single replicas.
+Level 1: before the first release; no release reads it any more.
+Level 2: release 0.1.0.
+Level 3: release 0.2.0.  A committed offset carries the id of its topic, and so does every fetch of a follower.
 """
 
 from collections.abc import Mapping
@@ -13,14 +14,14 @@ from collections.abc import Mapping
 from pylog.cluster.image import FIRST_LEVEL, BrokerInfo
 from pylog.errors import ApiError, ConfigError, ErrorCode
 
-NEWEST_LEVEL = 2
+NEWEST_LEVEL = 3
 """What this release writes once the cluster is finalized, and the newest that it reads."""
 
 OLDEST_LEVEL = NEWEST_LEVEL - 1
 """The oldest that it reads."""
 
-REASSIGNMENT_LEVEL = 2
-"""From which on partitions can be reassigned: a controller of an older release would forget about it."""
+TOPIC_ID_LEVEL = 3
+"""From which on what brokers write for each other about a topic names its id."""
 
 assert OLDEST_LEVEL >= FIRST_LEVEL
 
@@ -50,10 +51,3 @@ def level_to_finalize(brokers: Mapping[int, BrokerInfo]) -> int:
         message = f"brokers {', '.join(map(str, behind))} still run an older release: upgrade them first"
         raise ApiError(ErrorCode.FEATURE_UPDATE_FAILED, message)
     return NEWEST_LEVEL
-
-
-def require_level(level: int, wanted: int, what: str) -> None:
-    """Raise UNSUPPORTED_VERSION unless the cluster's *level* allows *what*."""
-    if level < wanted:
-        message = f"{what} needs formats of level {wanted}, the cluster has {level}: run `pylog cluster finalize`"
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, message)

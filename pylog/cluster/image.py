@@ -85,6 +85,7 @@ class TopicImage:
         configs: those that were set for it.
         moves: partitions that are being reassigned.
         leaving: brokers that held a partition and still have to delete it: an order, as a `DeletedTopic` is.
+        created_ms: when it was created, by the wall clock of its controller; 0 if that is not known.
     """
 
     name: str
@@ -93,6 +94,7 @@ class TopicImage:
     configs: Mapping[str, str] = field(default_factory=dict)
     moves: Mapping[int, Move] = field(default_factory=dict)
     leaving: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    created_ms: int = 0
 
     def factor(self, number: int) -> int:
         """Return how many replicas a partition shall have: those that only come for now do not count."""

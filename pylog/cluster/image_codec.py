@@ -3,15 +3,16 @@
 image     => {"format": 1|2, "level", "controller_epoch", "version", "cluster_id", "controller_id",
               "brokers": [[id, epoch, rack, client host, port, internal host, port, is clean]],
               "topics": [topic], "deleted_topics": [[name, topic id, [replicas]]], "broker_configs": {id: {configs}},
-              "client_quotas": [[user, client id, {quotas}]], "ip_quotas": [[address, {quotas}]]}
+              "client_quotas": [[user, client id, {quotas}]], "ip_quotas": [[address, {quotas}]],
+              "created_ms": {topic name: time}}
 topic     => [name, topic id, [partition], {configs}]                                  (format 1; by number from 0)
            | [name, topic id, {number: partition}, {configs}, {number: [[adding], [removing]]}, {number: [leaving]}]
 partition => [leader, leader epoch, partition epoch, [replicas], [isr]]
 
 Format 2 has beside these "since": version of the same controller's image that this one builds upon, or null for a whole
 image, and "gone": names of topics that went since; of the other topics it has only those that changed, and of these
-only the partitions that did.  "level" is not written while it is 1, and quotas not where there are none, so
-that format 1 is what earlier releases wrote.
+only the partitions that did.  "level" is not written while it is 1, and quotas and times of creation not where
+there are none, so that format 1 is what earlier releases wrote; those skip the names that they do not know.
 A broker of seven fields, as format 1 had it at first, counts as clean.
 """
 
@@ -42,7 +43,7 @@ Document = dict[str, Any]
 
 def encode_whole(image: ClusterImage, format_version: int) -> bytes:
     """Return the whole image in this format."""
-    document = _head(image, format_version)
+    document = _head(image, format_version, image.topics)
     if format_version == 1:
         document["topics"] = [_encode_topic_1(topic) for topic in image.topics.values()]
     else:
@@ -60,7 +61,7 @@ def encode_delta(image: ClusterImage, since: int, changed: Mapping[str, Iterable
         gone: topics that are in the reader's image and not in this one.
     """
     topics = [_encode_topic(image.topics[name], numbers) for name, numbers in changed.items()]
-    return _json(_head(image, 2) | {"since": since, "gone": list(gone), "topics": topics})
+    return _json(_head(image, 2, changed) | {"since": since, "gone": list(gone), "topics": topics})
 
 
 def decode_image(content: bytes, before: ClusterImage) -> ClusterImage | None:
@@ -73,7 +74,8 @@ def decode_image(content: bytes, before: ClusterImage) -> ClusterImage | None:
         document = json.loads(content)
         match document["format"]:
             case 1:
-                topics = {entry[0]: _decode_topic_1(entry) for entry in document["topics"]}
+                created = document.get("created_ms", {})
+                topics = {entry[0]: _decode_topic_1(entry, created.get(entry[0], 0)) for entry in document["topics"]}
             case 2:
                 since = document["since"]
                 if since is not WHOLE and before.order != (document["controller_epoch"], since):
@@ -90,7 +92,7 @@ def _json(document: Document) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _head(image: ClusterImage, format_version: int) -> Document:
+def _head(image: ClusterImage, format_version: int, names: Iterable[str]) -> Document:
     document: Document = {
         "format": format_version,
         "controller_epoch": image.controller_epoch,
@@ -110,6 +112,8 @@ def _head(image: ClusterImage, format_version: int) -> Document:
         document["client_quotas"] = clients
     if ips := [[entity.ip, dict(found)] for entity, found in quotas if entity.ip is not None]:
         document["ip_quotas"] = ips  # apart, so that a release that does not know them reads the others
+    if created := {name: image.topics[name].created_ms for name in names if image.topics[name].created_ms}:
+        document["created_ms"] = created
     return document if image.level == FIRST_LEVEL else document | {"level": image.level}
 
 
@@ -131,7 +135,7 @@ def _image(document: Document, topics: Mapping[str, TopicImage]) -> ClusterImage
 
 
 def _merge(document: Document, before: Mapping[str, TopicImage]) -> dict[str, TopicImage]:
-    topics = dict(before)
+    topics, created = dict(before), document.get("created_ms", {})
     for name in document["gone"]:
         topics.pop(name, None)
     for name, topic_id, partitions, configs, moves, leaving in document["topics"]:
@@ -142,6 +146,7 @@ def _merge(document: Document, before: Mapping[str, TopicImage]) -> dict[str, To
             configs,
             {int(number): Move(tuple(adding), tuple(removing)) for number, (adding, removing) in moves.items()},
             {int(number): tuple(brokers) for number, brokers in leaving.items()},
+            created.get(name, 0),
         )
         known = topics.get(name)
         if known is not None and known.topic_id == found.topic_id:
@@ -167,10 +172,10 @@ def _encode_topic_1(topic: TopicImage) -> list[object]:
     return [topic.name, topic_id_text(topic.topic_id), partitions, dict(topic.configs)]
 
 
-def _decode_topic_1(entry: Sequence[Any]) -> TopicImage:
+def _decode_topic_1(entry: Sequence[Any], created_ms: int) -> TopicImage:
     name, topic_id, partitions, configs = entry
     found = {number: _decode_partition(one) for number, one in enumerate(partitions)}
-    return TopicImage(name, parse_topic_id(topic_id), found, configs)
+    return TopicImage(name, parse_topic_id(topic_id), found, configs, created_ms=created_ms)
 
 
 def _encode_partition(one: PartitionImage) -> list[object]:

@@ -24,6 +24,10 @@ refuse what a lower one says, so the margin is generous; a leader epoch has room
 PRODUCER_ID_MARGIN = 1_000 * znodes.PRODUCER_ID_BLOCK_SIZE
 """Ids that were handed out since the backup to producers that have not written yet."""
 
+LONG_AGO_MS = 1
+"""Creation time of a restored topic whose backup has none.  The time of its new node would be later than commits that
+are the topic's own."""
+
 _SEPARATE = (znodes.TOPICS, znodes.DELETE_TOPICS, znodes.CLUSTER_ID)
 """What is not copied from the backup: topics are made anew, and orders to delete them by name could hit their
 successors."""
@@ -248,7 +252,9 @@ def _known_topics(nodes: Mapping[str, bytes]) -> dict[str, TopicImage]:
             partitions[number] = blank if state is None else znodes.decode_state(state, 0, replicas)
         config = nodes.get(znodes.topic_config_path(name))
         configs = {} if config is None else znodes.decode_configs(config)
-        topics[name] = TopicImage(name, assignment.topic_id, partitions, configs, assignment.moves)
+        topics[name] = TopicImage(
+            name, assignment.topic_id, partitions, configs, assignment.moves, created_ms=assignment.created_ms
+        )
     return topics
 
 
@@ -295,7 +301,8 @@ def _restore_topic(
             notes["uncertain"].append(number)
     configs = known.configs if known is not None else _configs_of(logs)
     catching_up, waiting, uncertain = (tuple(notes[one]) for one in ("catching_up", "waiting", "uncertain"))
-    image = TopicImage(name, topic_id, partitions, configs)
+    created_ms = known.created_ms if known is not None else 0
+    image = TopicImage(name, topic_id, partitions, configs, created_ms=created_ms or LONG_AGO_MS)
     return RestoredTopic(name, origin, catching_up, waiting, uncertain, image)
 
 

@@ -145,6 +145,7 @@ def deleted_topic_path(topic_id: uuid.UUID) -> str:
 _UNCLEAN = "pylog_unclean"
 _SAME_BOOT = "pylog_same_boot"
 _LEAVING = "pylog_leaving_replicas"
+_CREATED = "pylog_created_ms"
 _FORMATS = "pylog.formats"  # a feature of a broker, in Kafka's form; the versions are levels
 
 
@@ -172,12 +173,17 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A topic's node: its id and each partition's replicas, the preferred leader first; the rest as in `TopicImage`."""
+    """A topic's node: its id and each partition's replicas, the preferred leader first; the rest as in `TopicImage`.
+
+    Attributes:
+        created_ms: 0 where the node does not say: release 0.1.0 and Kafka do not write it.
+    """
 
     topic_id: uuid.UUID
     replicas: Mapping[int, tuple[int, ...]]
     moves: Mapping[int, Move]
     leaving: Mapping[int, tuple[int, ...]]
+    created_ms: int = 0
 
 
 _P = ParamSpec("_P")
@@ -308,6 +314,8 @@ def encode_assignment(topic: TopicImage) -> bytes:
     }
     if topic.leaving:
         document[_LEAVING] = {str(number): brokers for number, brokers in topic.leaving.items()}
+    if topic.created_ms:
+        document[_CREATED] = topic.created_ms
     return _json(document)
 
 
@@ -324,7 +332,8 @@ def decode_assignment(data: bytes) -> Assignment:
     )
     moves = {number: Move(adding.get(number, ()), removing.get(number, ())) for number in sorted({*adding, *removing})}
     moves = {number: move for number, move in moves.items() if move != Move()}
-    return Assignment(parse_topic_id(document["topic_id"]), dict(sorted(replicas.items())), moves, leaving)
+    topic_id, created_ms = parse_topic_id(document["topic_id"]), int(document.get(_CREATED, 0))
+    return Assignment(topic_id, dict(sorted(replicas.items())), moves, leaving, created_ms)
 
 
 def encode_state(partition: PartitionImage, controller_epoch: int) -> bytes:

@@ -3,11 +3,15 @@
 key   => version: int16, rest          0 and 1: a committed offset; 2: a group
 value => version: int16, rest          null: it is no more
 
+From format level 3 on a committed offset has a header, which Kafka ignores: `TOPIC_ID_HEADER` with the topic's id.
+
 Source: Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value message definitions; versions as Kafka 3.9 writes them.
 """
 
 import functools
 import struct
+import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
@@ -23,6 +27,11 @@ OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
 OFFSET_VALUE_VERSION = 3
 GROUP_VALUE_VERSION = 3
+
+TOPIC_ID_HEADER = "pylog.topic_id"
+"""Name of the header with the id, 16 bytes, of the topic that an offset was committed for."""
+
+TOPIC_ID_BYTES = 16
 
 MAX_MEMBERS = 1 << 18
 """Members one stored group may claim."""
@@ -45,12 +54,18 @@ class OffsetKey(NamedTuple):
 
 @dataclass(slots=True)
 class CommittedOffset:
-    """The next offset a group reads, and what it noted beside it."""
+    """The next offset a group reads, and what it noted beside it.
+
+    Attributes:
+        commit_timestamp: when, in milliseconds by the coordinator's wall clock.
+        topic_id: of the topic that it was committed for; None if the record does not say.
+    """
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     commit_timestamp: int = -1
+    topic_id: uuid.UUID | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,8 +125,17 @@ def partition_for(group_id: str, partition_count: int) -> int:
     return 0 if signed == -(1 << 31) else abs(signed) % partition_count
 
 
-def encode_offset(key: OffsetKey, committed: CommittedOffset | None, now_ms: int) -> Record:
-    """Return the record that says *committed*, or with None that there is no such offset any more."""
+def encode_offset(
+    key: OffsetKey, committed: CommittedOffset | None, now_ms: int, *, with_topic_id: bool = False
+) -> Record:
+    """Return the record that says *committed*, or with None that there is no such offset any more.
+
+    Args:
+        key: whose offset of what.
+        committed: the offset.
+        now_ms: the record's time.
+        with_topic_id: write the id of its topic, if it is known; formats of level 3 have it.
+    """
     # By hand: commits are most of what a coordinator does, and the codec of messages takes four times as long.
     group_id, topic = key.group_id.encode(), key.topic.encode()
     raw_key = b"".join(
@@ -133,6 +157,8 @@ def encode_offset(key: OffsetKey, committed: CommittedOffset | None, now_ms: int
             _TIMESTAMP.pack(committed.commit_timestamp),
         )
     )
+    if with_topic_id and committed.topic_id is not None:
+        return Record(0, now_ms, raw_key, value, [(TOPIC_ID_HEADER, committed.topic_id.bytes)])
     return Record(0, now_ms, raw_key, value)
 
 
@@ -181,17 +207,27 @@ def decode_key(raw: bytes) -> OffsetKey | str | None:
     return None
 
 
-def decode_offset(raw: bytes) -> CommittedOffset:
+def decode_offset(raw: bytes, headers: Iterable[tuple[str, bytes | None]] = ()) -> CommittedOffset:
     """Return what `encode_offset` wrote.
 
+    Args:
+        raw: the record's value.
+        headers: the record's headers.
+
     Raises:
-        ProtocolError: the value contradicts itself or is of a version that is not known.
+        ProtocolError: the value contradicts itself or is of a version that is not known, or the topic id is none.
     """
     version, body = _split(raw)
     if not 0 <= version <= OFFSET_VALUE_VERSION:
         raise ProtocolError(f"committed offset of version {version}")
     value = codec.decode(_OffsetValue, version, False, body, MAX_MEMBERS)
-    return CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp)
+    topic_id = None
+    for name, content in headers:
+        if name == TOPIC_ID_HEADER:
+            if content is None or len(content) != TOPIC_ID_BYTES:
+                raise ProtocolError(f"topic id of {len(content or b'')} bytes beside a committed offset")
+            topic_id = uuid.UUID(bytes=content)
+    return CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, topic_id)
 
 
 def decode_group(group_id: str, raw: bytes, config: GroupConfig) -> Group:

@@ -5,10 +5,15 @@ data_dir => .lock meta.properties retention.json recovery-point-offset-checkpoin
 partition => <topic>-<partition>/  |  <topic>-<partition>.<32 hex digits>-{delete,stray}/
 
 Absence never deletes (rule 2): a directory is removed only by `delete`, and only if its topic id is the one named.
+
+The files that speak for all logs name partitions by topic name and number.  No directory is made while they still name
+a former one of that name (rule 18), whether that was of a deleted topic or of this one, moved away and back: after a
+crash the new log would be cut by the offsets of the old one.
 """
 
 import base64
 import errno
+import itertools
 import logging
 import os
 import shutil
@@ -89,7 +94,16 @@ class LogDirectory:
         self._written_policies: dict[str, LogConfig] = {}
         # Checkpoints are written by the loop (before a truncation) and by a thread (every minute).
         self._write_lock = threading.Lock()
-        self._taken_count = self._written_count = 0
+        self._numbers = itertools.count(1)
+        self._written_count = 0
+        self._named = set(self._policies).union(
+            *(
+                map(str, offsets)
+                for offsets in (
+                    self._recovery_points, self._high_watermarks, self._log_start_offsets, self._compacted_offsets
+                )
+            )
+        )  # fmt: skip
 
     @classmethod
     def open(cls, path: Path, *, broker_id: int) -> "LogDirectory":
@@ -180,6 +194,8 @@ class LogDirectory:
             if key in self._failed:
                 raise self._failed[key]
             is_new = not path.exists()
+            if is_new and str(key) in self._named:
+                self.checkpoint()
             path.mkdir(exist_ok=True)
             if is_new or known_id is None:
                 self._write_metadata(path, topic_id)
@@ -283,11 +299,12 @@ class LogDirectory:
 
     def checkpoint_job(self) -> "CheckpointJob":
         """Return the job that writes all offset checkpoints as they are now."""
-        self._taken_count += 1
+        # Before the offsets: of two snapshots the one with the higher number has the later offsets.
+        number = next(self._numbers)
         logs = list(self.logs.items())
         return CheckpointJob(
             self,
-            self._taken_count,
+            number,
             [(log, log.log_start_offset) for _, log in logs],
             self._retained(),
             {
@@ -310,13 +327,13 @@ class LogDirectory:
         self, old: Mapping[TopicPartition, Offset], new: Mapping[TopicPartition, Offset]
     ) -> dict[TopicPartition, Offset]:
         """Keep what is known of partitions that lie on disk and are not open: offline, or not asked for yet."""
-        kept = {key: offset for key, offset in old.items() if key not in new and key in self._unopened}
+        kept = {key: offset for key, offset in list(old.items()) if key not in new and key in self._unopened}
         return kept | dict(new)
 
     def _retained(self) -> dict[str, LogConfig]:
         """Return what retention goes by, also of what lies on disk and is not open."""
-        known = {str(key): self._policies[str(key)] for key in self._unopened if str(key) in self._policies}
-        return known | {str(key): log.config for key, log in self.logs.items()}
+        known = {str(key): self._policies[str(key)] for key in list(self._unopened) if str(key) in self._policies}
+        return known | {str(key): log.config for key, log in list(self.logs.items())}
 
     def write_checkpoints(
         self,
@@ -338,12 +355,15 @@ class LogDirectory:
         """
         with self._write_lock:
             if number > self._written_count:
+                names = set(policies).union(*(map(str, offsets) for offsets in files.values()))
+                self._named |= names
                 if policies != self._written_policies:
                     checkpoint.write_atomically(self.path / checkpoint.RETENTION, encode_policies(policies))
                     self._written_policies = dict(policies)
                 for name, offsets in files.items():
                     checkpoint.write_offsets(self.path / name, offsets)
                 self._written_count = number
+                self._named = names
                 for log, start in starts:
                     log.start_on_disk = start
 

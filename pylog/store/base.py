@@ -53,12 +53,14 @@ class Stat(NamedTuple):
         czxid: transaction that created the node; unique and growing over the store's life.
         mzxid: transaction that last set its data.
         ephemeral_owner: session that the node dies with; 0 for a persistent node.
+        created_ms: when the node was created, by the store's wall clock; 0 if the store does not note it.
     """
 
     version: int
     czxid: int
     mzxid: int
     ephemeral_owner: int
+    created_ms: int = 0
 
 
 Watch: TypeAlias = Callable[[WatchEvent], None]

@@ -217,9 +217,8 @@ class ClusterTree:
     def topics(self, names: Sequence[str]) -> tuple[dict[str, TopicImage], dict[Key, tuple[int, ...]]]:
         """Return the topics of these names, and the replicas of partitions that have no state yet."""
         nodes = self.store.get_many(map(znodes.topic_path, names))
-        assignments = {
-            name: znodes.decode_assignment(node[0]) for name, node in zip(names, nodes, strict=True) if node is not None
-        }
+        found = {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
+        assignments = {name: znodes.decode_assignment(node[0]) for name, node in found.items()}
         configs = self.topic_configs(assignments)
         wanted = [
             (name, number, replicas)
@@ -228,7 +227,15 @@ class ClusterTree:
         ]
         states = self.store.get_many(znodes.state_path(name, number) for name, number, _ in wanted)
         topics = {
-            name: TopicImage(name, one.topic_id, {}, configs[name], one.moves, one.leaving)
+            name: TopicImage(
+                name,
+                one.topic_id,
+                {},
+                configs[name],
+                one.moves,
+                one.leaving,
+                one.created_ms or found[name][1].created_ms,
+            )
             for name, one in assignments.items()
         }
         stateless: dict[Key, tuple[int, ...]] = {}

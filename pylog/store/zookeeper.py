@@ -341,7 +341,7 @@ def _adapt(path: str, watch: Watch | None) -> _Adapter | None:
 
 
 def _stat(stat: ZnodeStat) -> Stat:
-    return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)
+    return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.ctime)
 
 
 def _transaction(client: KazooClient, operations: Sequence[Operation]) -> Any:  # noqa: ANN401  (kazoo has no types)

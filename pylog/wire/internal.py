@@ -34,7 +34,7 @@ from pylog.errors import ErrorCode, ProtocolError
 FORMATS = (1, 2)
 """Versions of the messages here that are read and answered (rule 15).
 
-1: as of the first release.
+1: what brokers of release 0.1.0 write until they know the cluster's level.
 2: a pull names single replicas that were deleted, and may be answered with what changed since the puller's image.
 """
 

@@ -393,7 +393,7 @@ MUTANTS: Sequence[Mutant] = (
         "count-progress-of-another-topic",
         "broker/data/progress.py",
         "Progress.note",
-        "if part.topic_id and part.topic_id != partition.topic_id.bytes:",
+        "if part.topic_id != partition.topic_id.bytes and (part.topic_id or self._partitions.needs_topic_ids):",
         "if part.fetch_offset < 0:",
         story="remake-beside-a-deaf-follower",
     ),
@@ -401,12 +401,8 @@ MUTANTS: Sequence[Mutant] = (
         "serve-a-follower-by-name",
         "broker/data/reading.py",
         "Reader.read_partition",
-        (
-            "if part.topic_id:\n"
-            "    self._check_topic_id(request.replica_id, part, partition)\n"
-            "    result.topic_id = part.topic_id"
-        ),
-        "",
+        "self._check_topic_id(request.replica_id, part, partition)",
+        "pass",
         story="remake-beside-a-deaf-leader",
     ),
     Mutant(
@@ -506,6 +502,22 @@ MUTANTS: Sequence[Mutant] = (
         "gone = {name for name, topic_id in self._known_topics.items() if topics.get(name) != topic_id}",
         "gone = {name for name in self._known_topics if name not in topics}",
         story="remake-beside-a-deaf-coordinator",
+    ),
+    Mutant(
+        "load-offsets-by-name",
+        "broker/groups/offsets.py",
+        "ShardOffsets._is_orphan",
+        "return committed.topic_id is None or committed.topic_id != self._topic_id(key[0])",
+        "return self._topic_id(key[0]) is None",
+        story="remake-beside-a-coordinator-that-dies",
+    ),
+    Mutant(
+        "make-a-log-while-checkpoints-name-its-predecessor",
+        "log/directory.py",
+        "LogDirectory.get_or_create",
+        "if is_new and str(key) in self._named:",
+        "if is_new and not self._named:",
+        story="remake-after-a-trim-and-kill-all",
     ),
 )
 

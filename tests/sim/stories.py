@@ -23,6 +23,8 @@ from tests.sim.run import Result
 from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, LIMIT_S, PATIENCE_S, Stage
 from tests.sim.world import Process, Violation
 
+GROUP = "readers"
+
 MAX_IDLE_EVENTS = 4_000
 """Of a cluster in two virtual seconds in which nobody asks for anything."""
 
@@ -91,8 +93,36 @@ async def remake_while_a_producer_waits(stage: Stage) -> None:
 
 async def remake_beside_a_deaf_coordinator(stage: Stage) -> None:
     """A group's coordinator hears of a deletion and a creation at once."""
-    client, group_id = Client(stage.world, "group", stage.client._brokers), "readers"
-    coordinator = groups.Coordinator(client, group_id)
+    coordinator = await _commit_everything(stage)
+    with stage.cutting(await coordinator.find(), CONTROLLER):
+        await stage.delete()
+        await stage.create()
+        # Longer than a pull lasts, so that the next one brings what came of both.
+        await asyncio.sleep(PULL_TIMEOUT_S + 1)
+    await stage.until(lambda: stage.has_incarnation(1, 2, 3), "all know the new topic")
+    await _begin_anew(stage, coordinator)
+
+
+async def remake_beside_a_coordinator_that_dies(stage: Stage) -> None:
+    """A group's coordinator dies before it hears of a deletion and a creation, and another one loads its offsets."""
+    coordinator = await _commit_everything(stage)
+    victim = await coordinator.find()
+    with stage.cutting(victim, CONTROLLER):
+        await stage.delete()
+        await stage.create()
+        others = {LEADER, FOLLOWER, CONTROLLER} - {victim}
+        await stage.until(lambda: stage.has_incarnation(*others), "two brokers know the new topic")
+        stage.kill(victim)
+    coordinator.forget()
+    stage.start(victim)
+    await stage.until(lambda: stage.has_incarnation(1, 2, 3), "all know the new topic")
+    await _begin_anew(stage, coordinator)
+
+
+async def _commit_everything(stage: Stage) -> groups.Coordinator:
+    """Have a group commit the end of a log of ten records, and return its coordinator, which is not the controller."""
+    client = Client(stage.world, "group", stage.client._brokers)
+    coordinator = groups.Coordinator(client, GROUP)
     await stage.write(10, "before")
     deadline_s = stage.world.now_s + PATIENCE_S
     error = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -100,26 +130,28 @@ async def remake_beside_a_deaf_coordinator(stage: Stage) -> None:
         if stage.world.now_s > deadline_s:
             raise Violation("progress", f"the group cannot commit: {error.name}")
         try:
-            error = await groups.commit_one(client, stage.checks, group_id, KEY, 10, await coordinator.find())
+            error = await groups.commit_one(client, stage.checks, GROUP, KEY, 10, await coordinator.find())
         except Unanswered:
             coordinator.forget()
         await client.pause()
     await stage.until(stage.checks.is_settled, "the offset is everywhere")
     if await coordinator.find() == CONTROLLER:
         raise Violation("progress", "the controller coordinates the group itself")
-    with stage.cutting(await coordinator.find(), CONTROLLER):
-        await stage.delete()
-        await stage.create()
-        # Longer than a pull lasts, so that the next one brings what came of both.
-        await asyncio.sleep(PULL_TIMEOUT_S + 1)
-    await stage.until(lambda: stage.has_incarnation(1, 2, 3), "all know the new topic")
+    return coordinator
+
+
+async def _begin_anew(stage: Stage, coordinator: groups.Coordinator) -> None:
+    """Write to the new incarnation; the group must be told that it has committed nothing there."""
+    client = Client(stage.world, "reader", stage.client._brokers)
     await stage.write(15, "after")
     await stage.until(stage.checks.is_settled, "all replicas agree")
     found = None
     while found is None:
         try:
-            found = await groups.fetch_one(client, stage.checks, group_id, KEY, await coordinator.find())
+            found = await groups.fetch_one(client, stage.checks, GROUP, KEY, await coordinator.find())
         except Unanswered:
+            found = None
+        if found is None:
             coordinator.forget()
         await client.pause()
     if found >= 0:
@@ -314,6 +346,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         remake_beside_a_deaf_leader,
         remake_while_a_producer_waits,
         remake_beside_a_deaf_coordinator,
+        remake_beside_a_coordinator_that_dies,
         remake_after_a_trim_and_kill_all,
         trim_before_the_followers_know,
         trim_beside_a_killed_follower,

@@ -4,6 +4,8 @@ import logging
 
 from pylog.broker.control.api import PeerApi
 from pylog.broker.control.controller import ActiveController
+from pylog.cluster.formats import NEWEST_LEVEL
+from pylog.errors import ApiError, ErrorCode
 from pylog.wire.internal import InternalKey, encode_count, parse_count
 
 _logger = logging.getLogger(__name__)
@@ -23,6 +25,17 @@ def finalize(controller: ActiveController) -> int:
         state.level = level
         controller.mark_changed()
     return level
+
+
+def check_finalized(level: int) -> None:
+    """Compare the level that a controller says it has finalized with this release's.
+
+    Raises:
+        ApiError: FEATURE_UPDATE_FAILED; the controller runs an older release, which raises nothing that it cannot read.
+    """
+    if level < NEWEST_LEVEL:
+        message = f"the controller knows formats up to level {level} only: it runs an older release, upgrade it first"
+        raise ApiError(ErrorCode.FEATURE_UPDATE_FAILED, message)
 
 
 def _encode_no_question(question: None) -> bytes:

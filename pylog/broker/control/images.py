@@ -13,7 +13,7 @@ from pylog.broker.data.peers import PeerClient
 from pylog.broker.tasks import Tasks
 from pylog.cluster.image import ClusterImage
 from pylog.cluster.image_codec import ImageHistory, decode_image
-from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
+from pylog.errors import ApiError, ErrorCode, ProtocolError
 from pylog.model import NodeAddress
 from pylog.wire.internal import InternalKey, Pull, encode_pull
 
@@ -101,8 +101,7 @@ class Images:
             gone += self._partitions.retire(image)
             try:
                 opened = await asyncio.to_thread(self._partitions.prepare, image)
-                await self._partitions.checkpoint_new(opened)
-            except (OSError, StorageError) as error:
+            except OSError as error:
                 # The image in force stays, whole; nobody may offer this one again.
                 _logger.error("image not applied epoch=%d version=%d reason=%s", *image.order, error)
                 await asyncio.sleep(_RETRY_S)

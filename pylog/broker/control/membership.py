@@ -353,7 +353,9 @@ class Membership:
         Raises:
             ApiError: a broker runs an older release, or the controller cannot be reached.
         """
-        return await self._command(formats.FINALIZE, None)
+        level = await self._command(formats.FINALIZE, None)
+        formats.check_finalized(level)
+        return level
 
     async def has_consumers(self, group_id: str) -> bool:
         """Return whether consumers have registered under *group_id* in ZooKeeper; False while that is unknown."""

@@ -3,10 +3,11 @@
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from pylog.broker.clock import steady_ms
+from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.control.api import ControlContext, ControllerApi
 from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController, TopicResult
@@ -156,6 +157,7 @@ def create_topics(
     planned, refused = state.plan_topics(
         (topic, topic_ids[topic.name]) for topic in topics if topic.name not in results
     )
+    planned = [replace(image, created_ms=wall_ms()) for image in planned]
     results |= {name: TopicResult(name, error.code, str(error)) for name, error in refused.items()}
     is_new = {} if validate_only else controller.tree.create_topics(controller.fence, planned)
     for image in planned:

@@ -1,8 +1,7 @@
 """The partitions this broker hosts, and how a new cluster image changes them.
 
-An image is applied in four steps, so that nothing on the event loop waits for the disk: `retire` stops serving what
-the image no longer has, `prepare` moves directories and opens logs in a thread, `checkpoint_new` writes down where new
-logs begin, `switch` lets the image hold.
+An image is applied in three steps, so that nothing on the event loop waits for the disk: `retire` stops serving what
+the image no longer has, `prepare` moves directories and opens logs in a thread, `switch` lets the image hold.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from uuid import UUID
 
 from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.settings import Effective, Value, broker_settings, log_config, topic_setting
-from pylog.cluster.formats import NEWEST_LEVEL
+from pylog.cluster.formats import OLDEST_LEVEL, TOPIC_ID_LEVEL
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.config import LogConfig
@@ -24,6 +23,7 @@ from pylog.log.directory import LogDirectory
 from pylog.log.log import AppendResult, Log
 from pylog.model import NO_LEADER, Key, Offset, TopicPartition
 from pylog.replica.leader import UNKNOWN, IsrChange, Leader
+from pylog.wire.internal import FORMATS
 from pylog.wire.records import BatchHeader
 
 _logger = logging.getLogger(__name__)
@@ -171,7 +171,8 @@ class Partitions:
         self.has_session: Callable[[], bool] = lambda: True
         """Whether this broker's session with the store has surely not ended."""
         self.now_ms: Callable[[], int] = steady_ms
-        self.image = ClusterImage(-1, 0, "", NO_LEADER)
+        # Every release in the cluster reads the oldest formats that this one does.
+        self.image = ClusterImage(-1, 0, "", NO_LEADER, level=OLDEST_LEVEL)
         self._inherited = self._inherit(self.image)
         self.on_unsynced: Callable[[Log], None] = lambda log: None
         self.on_follower_start: Callable[[Key], None] = lambda key: None
@@ -254,32 +255,18 @@ class Partitions:
         await asyncio.to_thread(job.run)
         return job.error is None
 
-    async def checkpoint_new(self, opened: Mapping[TopicPartition, Log | str]) -> None:
-        """Write the offset checkpoints before new logs are used.
-
-        The files are keyed by name and number.  They may still have the offsets of a deleted topic of the same name;
-        after a kill, recovery would cut the new log by them.
-
-        Args:
-            opened: what `prepare` returned.  A log with records is not new and needs no checkpoint.
-
-        Raises:
-            StorageError: the disk refuses; the logs must not be used yet.
-        """
-        if not any(isinstance(log, Log) and log.log_end_offset == 0 for log in opened.values()):
-            return
-        job = self._directory.checkpoint_job()
-        await asyncio.to_thread(job.run)
-        if job.error is not None:
-            raise job.error
-
     def checkpoint_soon(self) -> None:
         """Write the offset checkpoints as they are now, in a thread."""
         self._directory.jobs.append(self._directory.checkpoint_job())
 
     def format_version(self) -> int:
-        """Return the newest formats that may be written now (rule 15)."""
-        return min(self.image.level, NEWEST_LEVEL)
+        """Return the newest format of brokers' messages that may be written now (rule 15)."""
+        return min(self.image.level, FORMATS[-1])
+
+    @property
+    def needs_topic_ids(self) -> bool:
+        """Whether every follower and every leader names a topic by its id: release 0.1.0 sends none (rule 18)."""
+        return self.image.level >= TOPIC_ID_LEVEL
 
     def stop_leading(self) -> list[Partition]:
         """Lead nothing until an image names this broker's next registration (rule 1); return what was led."""

@@ -25,8 +25,8 @@ class Progress:
             if partition is None or partition.leading is None or partition.log is None:
                 continue
             log = partition.log
-            if part.topic_id and part.topic_id != partition.topic_id.bytes:
-                continue  # it follows another topic of that name
+            if part.topic_id != partition.topic_id.bytes and (part.topic_id or self._partitions.needs_topic_ids):
+                continue  # it follows another topic of that name, or does not say which
             if part.topic_id and part.current_leader_epoch > partition.leader_epoch:
                 self._partitions.suspend(partition, request.replica_id, part.current_leader_epoch)
                 continue

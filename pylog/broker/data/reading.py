@@ -14,6 +14,7 @@ from pylog.log.segment import FileSlice
 from pylog.model import Key
 from pylog.replica.leader import Leader
 from pylog.replica.selector import Candidate, nearer_replica
+from pylog.wire.api.schema import NO_TOPIC_ID
 from pylog.wire.fetch import FIRST_VERSION_BY_ID, FetchPartition, FetchRequest, FetchResult
 
 _logger = logging.getLogger(__name__)
@@ -129,7 +130,7 @@ class Reader:
             may_follow = request.version >= _READS_FOLLOWERS and not is_follower
             find = self._partitions.replica if may_follow else self._partitions.leader
             partition, log = find(part.topic, part.partition)
-            if part.topic_id:
+            if part.topic_id or (is_follower and self._partitions.needs_topic_ids):
                 self._check_topic_id(request.replica_id, part, partition)
                 result.topic_id = part.topic_id
             check_leader_epoch(part.current_leader_epoch, partition.leader_epoch)
@@ -228,7 +229,7 @@ class Reader:
             return
         if replica_id < 0:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{partition.key} was made again")
-        meant = UUID(bytes=part.topic_id)
+        meant = UUID(bytes=part.topic_id or NO_TOPIC_ID.bytes)
         message = f"{partition.key} has topic id {topic_id_text(partition.topic_id)}, not {topic_id_text(meant)}"
         if self._mistaken.get(place) != part.topic_id:
             self._mistaken[place] = part.topic_id  # it asks again and again until one of us has heard

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from uuid import UUID
 
 from pylog.broker.clock import wall_ms
 from pylog.broker.data.partitions import Partition, Partitions
@@ -50,6 +51,8 @@ ISR_REST_MS = 1_000
 AskIsr = Callable[[list[IsrRequest]], Awaitable[list[IsrResult]]]
 _Wish = tuple[Partition, Leader | None, IsrRequest]
 """For other in-sync replicas; without `Leader` it is a follower's, to be none of them."""
+_Place = tuple[UUID, int]
+"""Topic id and partition number: what happened to a deleted topic says nothing of the next one of its name."""
 _Answered = tuple[Partition, FetchPartition, FetchResult[memoryview]]
 
 
@@ -103,8 +106,8 @@ class Replication:
         self._sync = sync
         self._throttles = throttles
         self._fetchers: dict[int, _Fetcher] = {}
-        self._isr_rests_ms: dict[Key, int] = {}
-        self._refused: set[Key] = set()  # followed, and the disk has not taken what came last
+        self._isr_rests_ms: dict[_Place, int] = {}
+        self._refused: set[_Place] = set()  # followed, and the disk has not taken what came last
         self._watched: dict[Key, None] = {}
         self._turns: Iterator[Key] = iter(())
         partitions.subscribe(lambda key, what: self._watch(key))
@@ -126,14 +129,15 @@ class Replication:
     def image_applied(self) -> None:
         """Fetch from the leaders that the image in force names."""
         image = self._partitions.image
-        hosted = self._partitions.get
-        self._isr_rests_ms = {key: until for key, until in self._isr_rests_ms.items() if hosted(*key) is not None}
+        hosted = {_place(partition) for partition in self._partitions} if self._isr_rests_ms else set()
+        self._isr_rests_ms = {place: until for place, until in self._isr_rests_ms.items() if place in hosted}
         wanted: dict[int, dict[Key, Partition]] = {}
         for partition in self._partitions:
             is_followed = partition.leading is None and partition.leader in image.brokers and not partition.is_offline
             if is_followed and partition.leader != self._broker_id:
                 wanted.setdefault(partition.leader, {})[partition.key] = partition
-        self._refused &= {key for partitions in wanted.values() for key in partitions}
+        if self._refused:
+            self._refused &= {_place(one) for partitions in wanted.values() for one in partitions.values()}
         for broker_id in self._fetchers.keys() - wanted.keys():
             self._fetchers.pop(broker_id).stop()
         for broker_id, partitions in wanted.items():
@@ -236,10 +240,10 @@ class Replication:
 
     def take(self, partition: Partition, asked: FetchPartition, result: FetchResult[memoryview]) -> bool:
         """Take in a leader's answer for one partition; return whether it may be asked again at once."""
-        log, key = self._log_of(partition, asked), (asked.topic, asked.partition)
+        log = self._log_of(partition, asked)
         if log is None:
             return True  # what is asked next says how it is now
-        if result.topic_id and result.topic_id != partition.topic_id.bytes:
+        if self._is_of_another_topic(partition, result):
             _logger.warning("answer of another topic dropped partition=%s", partition.key)
             return False
         try:
@@ -256,12 +260,20 @@ class Replication:
         except (StorageError, ApiError) as error:
             _logger.error("follower stopped partition=%s reason=%s", partition.key, error)
             if isinstance(error, ApiError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-                self._refused.add(key)
-            self._watch(key)
+                self._refused.add(_place(partition))
+            self._watch(partition.key)
             return False
         if result.records_bytes:
-            self._refused.discard(key)
+            self._refused.discard(_place(partition))
         return True
+
+    def _is_of_another_topic(self, partition: Partition, result: FetchResult[memoryview]) -> bool:
+        """Whether an answer is about another topic of this name, or does not say which one it is about."""
+        if result.topic_id:
+            return result.topic_id != partition.topic_id.bytes
+        # Errors of which nothing follows have no id.
+        is_taken = result.error is _NONE or result.error is ErrorCode.OFFSET_OUT_OF_RANGE
+        return is_taken and self._partitions.needs_topic_ids
 
     def _append(self, partition: Partition, log: Log, result: FetchResult[memoryview]) -> None:
         if result.records_bytes and result.records is not None:
@@ -358,7 +370,7 @@ class Replication:
             if leading is None:
                 # Whoever writes with acks=all would wait for us until the leader gives us up.
                 resignation = self._partitions.resignation(partition) if self._cannot_follow(partition) else None
-                if resignation is not None and self._isr_rests_ms.get(partition.key, 0) <= now_ms:
+                if resignation is not None and self._isr_rests_ms.get(_place(partition), 0) <= now_ms:
                     wanted.append((partition, None, self._isr_request(partition, resignation, epoch)))
                 continue
             if leading.is_alone:
@@ -372,7 +384,7 @@ class Replication:
                     continue
                 # Nobody else is in sync yet: whoever has caught up is let in first, and may lead then.
             change = leading.pending
-            if change is None and self._isr_rests_ms.get(partition.key, 0) > now_ms:
+            if change is None and self._isr_rests_ms.get(_place(partition), 0) > now_ms:
                 continue
             if change is None:
                 change = leading.wanted_change(log.high_watermark, log.log_end_offset, now_ms)
@@ -384,7 +396,7 @@ class Replication:
         return wanted
 
     def _cannot_follow(self, partition: Partition) -> bool:
-        return partition.is_offline or partition.key in self._refused
+        return partition.is_offline or _place(partition) in self._refused
 
     def _isr_request(self, partition: Partition, change: IsrChange, epoch: int) -> IsrRequest:
         members = tuple((one, epoch if one == self._broker_id else known) for one, known in change.isr)
@@ -409,7 +421,7 @@ class Replication:
     ) -> None:
         if leading is None:
             # The next image shows what came of it; until then it is not asked for again.
-            self._isr_rests_ms[partition.key] = self._now_ms() + ISR_REST_MS
+            self._isr_rests_ms[_place(partition)] = self._now_ms() + ISR_REST_MS
             _logger.warning("leaving isr partition=%s answer=%s", partition.key, result.error.name)
             return
         if partition.leading is not leading or leading.pending is None:
@@ -424,10 +436,10 @@ class Replication:
             leading.refused()
         if result.error is not ErrorCode.NONE:
             # Mostly a member that is being restarted: the next image says more than asking again would.
-            self._isr_rests_ms[partition.key] = self._now_ms() + ISR_REST_MS
+            self._isr_rests_ms[_place(partition)] = self._now_ms() + ISR_REST_MS
             _logger.info("isr change refused partition=%s error=%s", partition.key, result.error.name)
         else:
-            self._isr_rests_ms.pop(partition.key, None)
+            self._isr_rests_ms.pop(_place(partition), None)
         self._partitions.isr_answered(partition)
 
 
@@ -454,9 +466,11 @@ class _Fetcher:
     def assign(self, address: NodeAddress, partitions: dict[Key, Partition]) -> None:
         """Fetch *partitions* from *address* from now on; a fetch that waits for others is given up for a new one."""
         self._address = address
-        self._partitions = partitions
-        self._resting = {key: until for key, until in self._resting.items() if key in partitions}
-        self._rests_s = {key: rest for key, rest in self._rests_s.items() if key in partitions}
+        before, self._partitions = self._partitions, partitions
+        # By partition, not by name: a topic that was created again has made no error yet.
+        same = {key for key, one in partitions.items() if before.get(key) is one}
+        self._resting = {key: until for key, until in self._resting.items() if key in same}
+        self._rests_s = {key: rest for key, rest in self._rests_s.items() if key in same}
         self._asked.doubt_all()
         self._unsynced = dict(partitions)
         self._wake.set()
@@ -603,3 +617,7 @@ def _begins_unwritten(partition: Partition) -> bool:
     """Whether a start after a power cut may show records that were deleted."""
     log = partition.log
     return log is not None and log.start_on_disk < log.log_start_offset
+
+
+def _place(partition: Partition) -> _Place:
+    return partition.topic_id, partition.key.partition

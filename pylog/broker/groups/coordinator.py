@@ -167,8 +167,6 @@ class GroupCoordinator:
         # By id: only the newest of several images is applied, so a topic may be another one and was never missing.
         gone = {name for name, topic_id in self._known_topics.items() if topics.get(name) != topic_id}
         self._known_topics = topics
-        # Only shards that this broker led before and still leads: a former coordinator may have heard of the topic's
-        # next incarnation earlier than this one, and then a new shard loads commits for that incarnation.
         for shard in self._shards.values() if gone else ():
             shard.topics_gone(gone)
         for partition in shards_changed:

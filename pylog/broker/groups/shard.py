@@ -8,13 +8,13 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from uuid import UUID
 
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Appended, Partitions
 from pylog.broker.groups.offsets import ShardOffsets
 from pylog.broker.groups.shard_log import ShardLog
 from pylog.broker.tasks import Tasks
+from pylog.cluster.image import TopicImage
 from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset, OffsetKey
@@ -77,7 +77,7 @@ class Shard:
             context.tasks,
             now_ms=context.now_ms,
             wall_ms=context.wall_ms,
-            topic_id=self._topic_id,
+            image=lambda: context.partitions.image,
             on_commit=self._committed,
         )
         self._number = number
@@ -85,8 +85,8 @@ class Shard:
         # What was read, until every in-sync replica has it; and where that ends.
         self._read: dict[str, Group] | None = None
         self._end_offset: Offset = 0
-        # Topics that were deleted, or deleted and created again, while this was loading.
-        self._gone_while_loading: set[str] = set()
+        # Of the image that made this broker the leader; until the shard is loaded.
+        self._topics: Mapping[str, TopicImage] = context.partitions.image.topics
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
@@ -143,9 +143,8 @@ class Shard:
             self.groups[group_id] = group
         if self.groups:
             _logger.info("groups loaded partition=%d groups=%d", self._number, len(self.groups))
-        # These were written under an earlier image than the one by which this broker leads the partition.
-        self.offsets.orphan_topics(lambda name: name in self._gone_while_loading or self._topic_id(name) is None)
-        self._gone_while_loading.clear()
+        self.offsets.loaded(self._topics)
+        self._topics = {}
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
@@ -218,15 +217,9 @@ class Shard:
                     action.token.set_result(action.response)
 
     def topics_gone(self, names: set[str]) -> None:
-        """Forget offsets of topics that were deleted, or deleted and created again."""
+        """Drop offsets of topics that were deleted, or deleted and created again; loading compares all of them."""
         if self.is_loaded:
-            self.offsets.orphan_topics(lambda name: name in names)
-        else:
-            self._gone_while_loading |= names
-
-    def _topic_id(self, name: str) -> UUID | None:
-        topic = self._context.partitions.image.topics.get(name)
-        return None if topic is None else topic.topic_id
+            self.offsets.drop_orphans(names)
 
     def _committed(self, group_id: str, count: int) -> None:
         if group_id not in self.groups:
@@ -247,7 +240,7 @@ def _read_slice(
                 if row.value is None:
                     committed.pop((key.topic, key.partition), None)
                 else:
-                    committed[key.topic, key.partition] = group_records.decode_offset(row.value)
+                    committed[key.topic, key.partition] = group_records.decode_offset(row.value, row.headers)
             elif key is not None:
                 if row.value is None:
                     raw_groups.pop(key, None)

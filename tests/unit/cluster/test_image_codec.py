@@ -46,6 +46,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
                 configs,
                 st.dictionaries(st.integers(0, 2), st.builds(Move, replicas, replicas), max_size=2),
                 st.dictionaries(st.integers(0, 2), replicas, max_size=2),
+                st.integers(0, 2**41),
             ),
             max_size=3,
         )

@@ -10,6 +10,7 @@ from pylog.cluster import znodes
 from pylog.cluster.image import DeletedTopic, Move, PartitionImage, TopicImage
 from pylog.cluster.restore import (
     EPOCH_MARGIN,
+    LONG_AGO_MS,
     FoundBroker,
     FoundLog,
     Origin,
@@ -183,6 +184,14 @@ def test_a_move_that_was_under_way_is_not_repeated() -> None:
     made = plan_restore(backup(moving), brokers({1: [log()], 2: [log()], 3: [log(2)]}))
     found = znodes.decode_assignment(made.nodes[znodes.topic_path("t")])
     assert (found.replicas, found.moves, found.leaving) == ({0: (1, 2)}, {}, {})
+
+
+@pytest.mark.parametrize(("known_ms", "restored_ms"), [(7, 7), (0, LONG_AGO_MS)])
+def test_a_restored_topic_is_as_old_as_it_was(known_ms: int, restored_ms: int) -> None:
+    nodes = backup(replace(topic(), created_ms=known_ms))
+    made = plan_restore(nodes, brokers({1: [log()], 2: [log()], 3: [log()]}))
+    # Its new node is younger than commits that are the topic's own.
+    assert znodes.decode_assignment(made.nodes[znodes.topic_path("t")]).created_ms == restored_ms
 
 
 def test_a_deletion_by_id_goes_on_and_one_by_name_is_dropped() -> None:

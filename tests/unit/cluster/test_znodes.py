@@ -16,13 +16,13 @@ REGISTRATION = znodes.BrokerRegistration(1, NodeAddress(1, "127.0.0.1", 9092), N
 def test_a_broker() -> None:
     data = znodes.encode_broker(REGISTRATION, now_ms=1795264456072)
     assert data == (
-        b'{"features":{"pylog.formats":{"min_version":1,"max_version":2}},'
+        b'{"features":{"pylog.formats":{"min_version":2,"max_version":3}},'
         b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","INTERNAL":"PLAINTEXT"},'
         b'"endpoints":["PLAINTEXT://127.0.0.1:9092","INTERNAL://10.0.0.1:9192"],"rack":"r1","jmx_port":-1,'
         b'"port":9092,"host":"127.0.0.1","version":5,"timestamp":"1795264456072"}'
     )
     assert znodes.decode_broker(1, data, czxid=77) == BrokerInfo(
-        1, 77, "r1", REGISTRATION.client, REGISTRATION.internal, max_level=2
+        1, 77, "r1", REGISTRATION.client, REGISTRATION.internal, max_level=3
     )
 
 
@@ -91,13 +91,21 @@ def test_a_topic_on_the_move_as_kafka_writes_it() -> None:
     )
 
 
-def test_rule_15_a_topic_of_the_release_before_has_nothing_on_the_move() -> None:
+def test_a_topic_knows_when_it_was_created() -> None:
+    topic = TopicImage("T", uuid.UUID(int=1), {0: PartitionImage(1, 0, (1,), (1,), 0)}, created_ms=5)
+    data = znodes.encode_assignment(topic)
+    assert data.endswith(b'"version":3,"pylog_created_ms":5}')
+    assert znodes.decode_assignment(data).created_ms == 5
+
+
+def test_rule_15_a_topic_of_the_release_before_says_nothing_of_moves_and_its_creation() -> None:
     data = b'{"partitions":{"0":[1]},"topic_id":"vS7img6LTLWcAmLY8OZ6Uw","version":3}'
-    assert znodes.decode_assignment(data).moves == {}
+    found = znodes.decode_assignment(data)
+    assert (found.moves, found.created_ms) == ({}, 0)
 
 
 def test_rule_15_a_broker_of_the_release_before_reads_formats_of_the_first_level() -> None:
-    data = znodes.encode_broker(REGISTRATION, 1).replace(b'{"pylog.formats":{"min_version":1,"max_version":2}}', b"{}")
+    data = znodes.encode_broker(REGISTRATION, 1).replace(b'{"pylog.formats":{"min_version":2,"max_version":3}}', b"{}")
     assert znodes.decode_broker(1, data, 7).max_level == 1
 
 

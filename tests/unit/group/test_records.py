@@ -1,11 +1,14 @@
 """The records of `__consumer_offsets`, beside bytes that Apache Kafka 3.9 wrote."""
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.errors import ProtocolError
 from pylog.group.records import (
+    TOPIC_ID_HEADER,
     CommittedOffset,
     OffsetKey,
     decode_group,
@@ -101,6 +104,22 @@ def test_offsets_round_trip(key: OffsetKey, committed: CommittedOffset) -> None:
     assert record.value is not None
     assert decode_key(record.key) == key
     assert decode_offset(record.value) == committed
+
+
+def test_a_topic_id_travels_in_a_header_and_leaves_key_and_value_as_kafka_writes_them() -> None:
+    committed = CommittedOffset(7, 0, NOTE, 0x1A1FEC4AAA9, UUID(int=6))
+    record = encode_offset(OffsetKey("golden", "t", 0), committed, 5, with_topic_id=True)
+    assert (record.key, record.value) == (KAFKA_OFFSET_KEY, KAFKA_OFFSET_VALUE)
+    assert record.headers == [(TOPIC_ID_HEADER, UUID(int=6).bytes)]
+    other = ("traced", b"1")
+    assert decode_offset(KAFKA_OFFSET_VALUE, [other, *record.headers]) == committed
+    assert encode_offset(OffsetKey("golden", "t", 0), committed, 5).headers == [], "rule 15: level 2 has none"
+
+
+@pytest.mark.parametrize("content", [None, b"", bytes(15), bytes(17)])
+def test_a_topic_id_of_another_size_is_refused(content: bytes | None) -> None:
+    with pytest.raises(ProtocolError, match="topic id of"):
+        decode_offset(KAFKA_OFFSET_VALUE, [(TOPIC_ID_HEADER, content)])
 
 
 def test_groups_round_trip() -> None:

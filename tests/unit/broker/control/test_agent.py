@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pytest
 
+from pylog.broker.clock import wall_ms
 from pylog.broker.control import agent as agent_module
 from pylog.broker.control import configs, formats, producer_ids, registration, topics
 from pylog.broker.control.agent import ClusterAgent, ControllerInfo
@@ -222,7 +223,7 @@ def test_the_store_holds_exactly_what_kafka_would_write(cluster: Cluster) -> Non
     registered = json.loads(text(store, "/brokers/ids/1"))
     assert registered.pop("timestamp").isdigit()
     assert registered == {
-        "features": {"pylog.formats": {"min_version": 1, "max_version": 2}},
+        "features": {"pylog.formats": {"min_version": 2, "max_version": 3}},
         "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "INTERNAL": "PLAINTEXT"},
         "endpoints": ["PLAINTEXT://h1:9092", "INTERNAL://h1:9192"],
         "jmx_port": -1,
@@ -235,9 +236,11 @@ def test_the_store_holds_exactly_what_kafka_would_write(cluster: Cluster) -> Non
     assert claim == {"version": 2, "brokerid": 1, "kraftControllerEpoch": -1}
     assert text(store, "/controller_epoch") == "1"
     assert text(store, "/cluster/id") == f'{{"version":"1","id":"{one.agent.cluster_id}"}}'
+    created_ms = one.images[-1].topics["T"].created_ms
+    assert abs(created_ms - wall_ms()) < WAIT_S * 1000
     assert text(store, "/brokers/topics/T") == (
         f'{{"partitions":{{"0":[1],"1":[1]}},"topic_id":"{topic_id}","adding_replicas":{{}},'
-        '"removing_replicas":{},"version":3}'
+        f'"removing_replicas":{{}},"version":3,"pylog_created_ms":{created_ms}}}'
     )
     state = '{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
     assert text(store, "/brokers/topics/T/partitions/0/state") == state
@@ -656,22 +659,31 @@ def test_data_of_a_cluster_is_refused_by_a_wiped_store(cluster: Cluster) -> None
 
 def test_rule_15_a_cluster_of_later_formats_is_refused(cluster: Cluster) -> None:
     cluster.lead(1)
-    cluster.outsider().set("/pylog/format_level", b'{"version":1,"level":3}')
+    cluster.outsider().set("/pylog/format_level", b'{"version":1,"level":4}')
     two = cluster.member(2)
-    with pytest.raises(ConfigError, match="level 3; this release knows up to 2"):
+    with pytest.raises(ConfigError, match="level 4; this release knows up to 3"):
         two.agent.start(WAIT_S)
 
 
+def test_rule_15_a_cluster_of_formats_before_the_last_release_is_refused(cluster: Cluster) -> None:
+    cluster.outsider().create("/cluster/id", b'{"version":"1","id":"c"}', make_parents=True)
+    one = cluster.member(1)
+    with pytest.raises(ConfigError, match="level 1; this release reads from 2 on: run `pylog cluster finalize`"):
+        one.agent.start(WAIT_S)
+
+
 def test_a_new_cluster_begins_with_this_release_s_formats(cluster: Cluster) -> None:
-    assert cluster.lead(1).images[-1].level == 2
+    assert cluster.lead(1).images[-1].level == 3
 
 
 def test_a_cluster_of_the_release_before_keeps_its_formats(cluster: Cluster) -> None:
-    cluster.outsider().create("/cluster/id", b'{"version":"1","id":"c"}', make_parents=True)
+    store = cluster.outsider()
+    store.create("/cluster/id", b'{"version":"1","id":"c"}', make_parents=True)
+    store.create("/pylog/format_level", b'{"version":1,"level":2}', make_parents=True)
     one = cluster.lead(1)
-    assert one.images[-1].level == 1
-    assert one.agent.ask(formats.finalize).result(WAIT_S) == 2
     assert one.images[-1].level == 2
+    assert one.agent.ask(formats.finalize).result(WAIT_S) == 3
+    assert one.images[-1].level == 3
 
 
 def test_configs_that_another_tool_changes_are_seen_by_its_notice(cluster: Cluster) -> None:

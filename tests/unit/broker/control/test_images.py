@@ -1,4 +1,4 @@
-"""Images that make a topic again: what is on disk before the new log is used."""
+"""Images that make a topic again: what is on disk before the new log is made."""
 
 import asyncio
 import shutil
@@ -7,11 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from pylog.broker.control import images as images_module
+from pylog.broker.control.formats import check_finalized
 from pylog.broker.control.images import Images
 from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.settings import parse_broker_settings
+from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.cluster.image import BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
+from pylog.cluster.image_codec import ImageHistory, decode_image
+from pylog.errors import ApiError, ErrorCode
 from pylog.log import checkpoint
 from pylog.log.config import LogConfig
 from pylog.log.directory import LogDirectory
@@ -103,10 +106,30 @@ def test_a_topic_made_again_keeps_its_records_when_the_broker_is_killed(node: No
     assert log.high_watermark == 0
 
 
-def test_a_new_log_is_not_used_before_the_disk_takes_the_checkpoint(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("topic_id", [NEXT, FORMER], ids=["created again", "moved away and back"])
+def test_a_log_takes_nothing_over_from_one_of_its_name_when_the_broker_is_killed_while_it_is_made(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic_id: UUID
 ) -> None:
-    monkeypatch.setattr(images_module, "_RETRY_S", 0)
+    killed = tmp_path / "killed"
+    write_metadata = LogDirectory._write_metadata
+
+    def kill(self: LogDirectory, path: Path, named: UUID) -> None:
+        write_metadata(self, path, named)
+        shutil.copytree(node.path, killed)
+
+    async def story() -> None:
+        node.images.start()
+        await node.have_former_topic()
+        monkeypatch.setattr(LogDirectory, "_write_metadata", kill)
+        await node.apply(topic_id)
+        await node.images.stop()
+
+    asyncio.run(story())
+    log = LogDirectory.open(killed, broker_id=1).get_or_create(KEY, topic_id, LogConfig(), now_ms=0)
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point, log.high_watermark) == (0, 0, 0, 0)
+
+
+def test_a_log_is_not_made_before_the_disk_takes_the_checkpoint(node: Node) -> None:
     file = node.path / checkpoint.LOG_START_OFFSETS
 
     async def story() -> None:
@@ -114,18 +137,36 @@ def test_a_new_log_is_not_used_before_the_disk_takes_the_checkpoint(
         await node.have_former_topic()
         file.unlink()
         file.mkdir()  # nothing can be renamed to it
-        version = node.offer(NEXT, (FORMER,))
-        while KEY not in node.directory.logs:
-            await asyncio.sleep(0)
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert node.partitions.get("t", 0) is None
+        await node.apply(NEXT, (FORMER,))
+        found = node.partitions.get("t", 0)
+        assert found is not None
+        assert found.is_offline
+        assert not (node.path / str(KEY)).exists()
         file.rmdir()
-        assert await node.images.wait_until(lambda image: image.order == (1, version), 10)
+        await node.apply(NEXT, (FORMER,))
         found = node.partitions.get("t", 0)
         assert found is not None
         assert found.is_leader
-        assert node.start_on_disk() == 0
+        assert not found.is_offline
+        assert node.start_on_disk() is None
         await node.images.stop()
 
     asyncio.run(story())
+
+
+def test_the_first_image_that_a_broker_asks_for_has_orders_to_delete_replicas(node: Node) -> None:
+    state = PartitionImage(2, 0, (2,), (2,), 1)
+    topic = TopicImage("t", NEXT, {0: state}, leaving={0: (1,)})
+    history = ImageHistory()
+    history.advance(ClusterImage(1, 1, "c", 2, topics={"t": topic}, level=3))
+    before = node.partitions.image
+    found = decode_image(history.answer(before.order, node.partitions.format_version()), before)
+    assert found is not None
+    assert found.topics["t"].leaving == {0: (1,)}
+
+
+def test_a_controller_of_an_older_release_has_not_finalized_ours() -> None:
+    check_finalized(NEWEST_LEVEL)
+    with pytest.raises(ApiError, match="older release") as refusal:
+        check_finalized(NEWEST_LEVEL - 1)
+    assert refusal.value.code is ErrorCode.FEATURE_UPDATE_FAILED

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -266,11 +267,12 @@ def test_a_deleted_topic_leaves_no_rest_behind(tmp_path: Path) -> None:
     partitions = follower(tmp_path)
     following = replication_of(partitions, parse_broker_settings({}))
     [partition] = partitions
-    following._isr_rests_ms = {partition.key: 1_000, ("deleted", 0): 1_000}
+    place = (partition.topic_id, partition.key.partition)
+    following._isr_rests_ms = {place: 1_000, (UUID(int=99), partition.key.partition): 1_000}
 
     async def run() -> None:
         following.image_applied()
         await following.stop()
 
     asyncio.run(run())
-    assert list(following._isr_rests_ms) == [partition.key]
+    assert list(following._isr_rests_ms) == [place]

@@ -3,7 +3,8 @@
 import asyncio
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -66,7 +67,10 @@ def test_who_is_left_when_this_broker_goes(
 
 
 def wishes(
-    partitions: Partitions, monkeypatch: pytest.MonkeyPatch, *answers: FetchResult[memoryview]
+    partitions: Partitions,
+    monkeypatch: pytest.MonkeyPatch,
+    *answers: FetchResult[memoryview],
+    then: Callable[[Replication], None] = lambda taker: None,
 ) -> list[IsrRequest]:
     """Return what a follower asks the controller for after *answers* of its leader, until an image tells it more."""
     found: list[IsrRequest] = []
@@ -99,6 +103,7 @@ def wishes(
     monkeypatch.setattr(replication_module, "ISR_TICK_S", 0)
 
     async def watch() -> None:
+        then(taker)
         taker.start()
         for _ in range(100):
             await asyncio.sleep(0)
@@ -127,6 +132,21 @@ def test_a_full_disk_makes_a_follower_leave(tmp_path: Path, monkeypatch: pytest.
         assert wishes(partitions, monkeypatch, records(0)) == [WISH]
     assert follower.log is not None
     assert follower.log.log_end_offset == 0
+
+
+def test_a_follower_of_a_topic_that_was_created_again_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions, _ = hosted(tmp_path, (1, 2, 3))
+
+    def create_again(taker: Replication) -> None:
+        topic = replace(partitions.image.topics["t"], topic_id=UUID(int=6))
+        image = replace(partitions.image, version=2, topics={"t": topic})
+        gone = partitions.retire(image)
+        partitions.switch(image, partitions.prepare(image), gone)
+        taker.image_applied()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        assert not wishes(partitions, monkeypatch, records(0), then=create_again)
 
 
 def test_a_log_that_is_offline_makes_a_follower_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

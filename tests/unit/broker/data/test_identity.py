@@ -45,7 +45,7 @@ ADDRESS = NodeAddress(LEADER, "h1", 9092)
 class Leading:
     """Broker 1, which leads t-0 with one follower, and what that follower is answered."""
 
-    def __init__(self, directory: Path, records: int) -> None:
+    def __init__(self, directory: Path, records: int, level: int = 2) -> None:
         self.partitions = Partitions(LogDirectory.open(directory, broker_id=LEADER), LEADER, parse_broker_settings({}))
         self.partitions.registered_epoch = lambda: 7
         state = PartitionImage(LEADER, EPOCH, (LEADER, FOLLOWER), (LEADER, FOLLOWER), 1)
@@ -54,7 +54,7 @@ class Leading:
             LEADER: BrokerInfo(LEADER, 7, None, ADDRESS, ADDRESS),
             FOLLOWER: BrokerInfo(FOLLOWER, BROKER_EPOCH, None, ADDRESS, ADDRESS),
         }
-        self.image = ClusterImage(1, 1, "c", LEADER, brokers, topics)
+        self.image = ClusterImage(1, 1, "c", LEADER, brokers, topics, level=level)
         self.apply(self.image)
         self.handler = FetchHandler(
             self.partitions, Metrics(), max_bytes=1 << 20, now_ms=lambda: 0,
@@ -151,6 +151,18 @@ def test_a_follower_of_an_earlier_release_names_no_id_and_is_served_as_ever(tmp_
     run(story())
 
 
+def test_rule_15_a_follower_that_names_no_id_is_refused_once_the_cluster_is_finalized(tmp_path: Path) -> None:
+    async def story() -> None:
+        leading = Leading(tmp_path, records=3, level=3)
+        result = leading.ask(2, None)
+        assert (result.error, result.records_bytes) == (ErrorCode.UNKNOWN_TOPIC_ID, 0)
+        assert leading.known_end() == -1
+        assert leading.ask(2).error is ErrorCode.NONE
+        assert leading.known_end() == 2
+
+    run(story())
+
+
 @pytest.mark.parametrize(
     ("topic_id", "error"),
     [(UNHEARD, ErrorCode.UNKNOWN_TOPIC_ID), (ELSEWHERE, ErrorCode.INCONSISTENT_TOPIC_ID)],
@@ -231,6 +243,20 @@ def test_records_of_another_incarnation_are_not_written(tmp_path: Path) -> None:
     theirs = answer(log, topic_id=UNHEARD.bytes, high_watermark=5, records=records, records_bytes=len(records))
     assert not taker.take(following(log), *theirs), "it rests"
     assert log.log_end_offset == 3
+
+
+@pytest.mark.parametrize(("level", "end"), [(2, 5), (3, 3)])
+def test_rule_15_an_answer_without_id_is_dropped_once_the_cluster_is_finalized(
+    tmp_path: Path, level: int, end: int
+) -> None:
+    log = open_log(tmp_path / "log")
+    append(log, count=3)
+    records = batch(2, base_offset=3)
+    taker = replication(tmp_path / "broker")
+    taker._partitions.image = replace(taker._partitions.image, level=level)
+    nameless = answer(log, topic_id=b"", high_watermark=5, records=records, records_bytes=len(records))
+    assert taker.take(following(log), *nameless) == (end == 5)
+    assert log.log_end_offset == end
 
 
 def test_the_high_watermark_is_taken_before_the_start(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pylog.broker.groups.offsets import FORGET_REST_MS
 from pylog.broker.settings import parse_broker_settings, typed
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode
-from pylog.group.records import TOPIC, CommittedOffset, OffsetKey, decode_key, encode_offset
+from pylog.group.records import TOPIC, TOPIC_ID_HEADER, CommittedOffset, OffsetKey, decode_key, encode_offset
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
@@ -46,6 +46,8 @@ class Coordinating:
         )
         self.version = 0
         self.read_id: UUID | None = UUID(int=6)
+        self.read_created_ms = 0
+        self.level = 3
 
     @property
     def partition(self) -> Partition:
@@ -68,9 +70,12 @@ class Coordinating:
         if self.read_id is not None:
             # Broker 2 holds it alone: what matters here is that it exists.
             topics[COMMITTED[0]] = TopicImage(
-                COMMITTED[0], self.read_id, {0: PartitionImage(2, 0, (2,), (2,), self.version)}
+                COMMITTED[0],
+                self.read_id,
+                {0: PartitionImage(2, 0, (2,), (2,), self.version)},
+                created_ms=self.read_created_ms,
             )
-        return ClusterImage(1, self.version, "c", 2, brokers, topics)
+        return ClusterImage(1, self.version, "c", 2, brokers, topics, level=self.level)
 
     def switch(self, image: ClusterImage) -> None:
         """Let an image hold."""
@@ -82,9 +87,10 @@ class Coordinating:
         self.copy_commit()
         await self.apply(1, 1, isr, min_isr)
 
-    def copy_commit(self, leader_epoch: int = 0) -> None:
-        """Copy a batch in which the group commits 5 from the leader."""
-        row = encode_offset(OffsetKey("g", *COMMITTED), CommittedOffset(5, 0, ""), 1)
+    def copy_commit(self, leader_epoch: int = 0, topic_id: UUID | None = None) -> None:
+        """Copy a batch in which the group commits 5 at 1,000 ms from the leader, as release 0.1.0 unless with an id."""
+        committed = CommittedOffset(5, 0, "", 1_000, topic_id)
+        row = encode_offset(OffsetKey("g", *COMMITTED), committed, 1, with_topic_id=True)
         log = self.partition.log
         assert log is not None
         batch = memoryview(bytearray(records.encode_batch([row])))
@@ -172,16 +178,19 @@ def test_one_that_is_deposed_before_never_answers(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def records_of(coordinating: Coordinating) -> list[tuple[object, bool]]:
-    """Return what the groups' log has: keys, and whether each was written to be forgotten."""
+def rows_of(coordinating: Coordinating) -> list[records.Record]:
+    """Return the records of the groups' log."""
     log = coordinating.partition.log
     assert log is not None
     data = memoryview((log.segments[0].path).read_bytes())
     return [
-        (decode_key(row.key or b""), row.value is None)
-        for position, header in records.iter_batches(data)
-        for row in records.decode_records(data, header, position)
+        row for position, header in records.iter_batches(data) for row in records.decode_records(data, header, position)
     ]
+
+
+def records_of(coordinating: Coordinating) -> list[tuple[object, bool]]:
+    """Return what the groups' log has: keys, and whether each was written to be forgotten."""
+    return [(decode_key(row.key or b""), row.value is None) for row in rows_of(coordinating)]
 
 
 def test_offsets_of_a_topic_made_again_between_two_images_are_forgotten(tmp_path: Path) -> None:
@@ -245,6 +254,73 @@ def test_a_coordinator_that_leads_again_deletes_no_commit_of_the_one_between(tmp
         await coordinating.apply(1, 3, (1,), 1)
         assert coordinating.offset() == 5
         assert [is_deleted for _, is_deleted in records_of(coordinating)] == [False, False]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("commit_id", "offset"), [(UUID(int=6), -1), (UUID(int=7), 5)], ids=["former", "next"])
+def test_an_offset_is_compared_by_its_topic_id_when_it_is_loaded(tmp_path: Path, commit_id: UUID, offset: int) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        # One image brings both the topic's next incarnation and the office, as after a pause.
+        await coordinating.apply(2, 0, (1, 2), 1)
+        coordinating.copy_commit(topic_id=commit_id)
+        coordinating.read_id = UUID(int=7)
+        await coordinating.apply(1, 1, (1,), 1)
+        assert coordinating.offset() == offset
+        is_deleted = [(OffsetKey("g", *COMMITTED), True)] if offset < 0 else []
+        assert records_of(coordinating)[1:] == is_deleted
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("created_ms", "offset"), [(0, 5), (1_000, 5), (1_001, -1)])
+def test_an_offset_without_topic_id_is_kept_if_it_was_committed_after_the_topic_was_created(
+    tmp_path: Path, created_ms: int, offset: int
+) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        coordinating.read_created_ms = created_ms
+        await coordinating.lead(isr=(1,), min_isr=1)
+        assert coordinating.offset() == offset
+        assert len(records_of(coordinating)) == (1 if offset == 5 else 2)
+
+    asyncio.run(story())
+
+
+def test_a_dropped_offset_is_dropped_by_the_next_coordinator_too_if_its_deletion_was_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        await coordinating.apply(2, 0, (1, 2))
+        coordinating.copy_commit(topic_id=UUID(int=6))
+        coordinating.read_id = UUID(int=7)
+        await coordinating.apply(1, 1, (1,), 2)
+        assert coordinating.offset() == -1
+        assert len(records_of(coordinating)) == 1, "below min.insync.replicas nothing is written"
+        await coordinating.apply(2, 2, (1, 2))
+        await coordinating.apply(1, 3, (1,), 1)
+        assert coordinating.offset() == -1
+        assert records_of(coordinating)[1:] == [(OffsetKey("g", *COMMITTED), True)]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("level", "found"), [(2, []), (3, [UUID(int=6).bytes])])
+def test_rule_15_a_commit_names_its_topic_once_the_cluster_is_finalized(
+    tmp_path: Path, level: int, found: list[bytes]
+) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        coordinating.level = level
+        await coordinating.lead(isr=(1,), min_isr=1)
+        assert coordinating.offset() == 5
+        assert coordinating.groups.commit("g", {COMMITTED: CommittedOffset(9)}) is ErrorCode.NONE
+        [_, last] = rows_of(coordinating)
+        assert [value for name, value in last.headers if name == TOPIC_ID_HEADER] == found
+        assert coordinating.offset() == 9
+        coordinating.read_id = UUID(int=7)
+        await coordinating.apply(1, 1, (1,), 1)
+        assert coordinating.offset() == -1, "the coordinator that took it knows its topic at any level"
 
     asyncio.run(story())
 
