@@ -19,7 +19,7 @@ options:
     description: The part of the step, see pylog/ops/swap.py.
     type: str
     required: true
-    choices: [keep, restart, back, finish, ask, asked]
+    choices: [keep, restart, back, finish, ask, asked, prune]
   about:
     description: Which processes, and what the verb needs beside them.
     type: dict

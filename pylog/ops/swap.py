@@ -10,6 +10,7 @@ after it was killed half way::
     finish  {"name"}                                 note that the gate was passed; prune
     ask     {"of": "brokers"}                        ask for a restart of all that runs now
     asked   {"of": "brokers"}                        forget that
+    prune   {"root": "/opt/pylog/spark", "keep"}     remove releases that nothing runs or could go back to
 
 A name is that of a process: ``broker-<id>`` or ``zookeeper``.  What is kept lies under ``/opt/pylog/rolls``, for root
 alone: ``<name>/`` holds copies of its files and ``what.json``; ``<name>.json`` is the marker of the last step::
@@ -32,7 +33,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +127,9 @@ def is_ours(path: str) -> bool:
     return Path(path).is_relative_to(ETC)
 
 
-def current_release() -> str:
+def current_release(root: Path | None = None) -> str:
     """Return the name of the release that `current` points at; empty when there is none."""
-    link = ROOT / "current"
+    link = (root or ROOT) / "current"
     return link.readlink().name if link.is_symlink() else ""
 
 
@@ -354,22 +355,26 @@ def finish(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {"took_s": took_s, "pruned": pruned, "changed": bool(pruned)}
 
 
-def prune() -> Iterator[str]:
-    """Remove releases, and bases below them, that are neither current nor kept nor newer than current."""
-    if not current_release():
+def prune(root: Path | None = None, keep: Collection[str] = ()) -> Iterator[str]:
+    """Remove releases below *root*, and their bases, that are neither current nor kept nor newer than current.
+
+    Releases and bases named in *keep* stay too.
+    """
+    root = root or ROOT
+    if not (current := current_release(root)):
         return
     what = [read(path) for path in rolls().glob("broker-*/what.json")]
-    wanted = {current_release(), *(one.get("release", "") for one in what), *pinned_releases()}
-    installed = sorted(path for path in (ROOT / "releases").iterdir() if path.is_dir())
+    wanted = {current, *keep, *(one.get("release", "") for one in what), *pinned_releases()}
+    installed = sorted(path for path in (root / "releases").iterdir() if path.is_dir())
     # A release that was installed after the current one is on its way in.
-    current_ms = (ROOT / "releases" / current_release() / LOCK).stat().st_mtime
+    current_ms = (root / "releases" / current / LOCK).stat().st_mtime
     for path in installed:
         if path.name not in wanted and not ((path / LOCK).exists() and (path / LOCK).stat().st_mtime > current_ms):
             shutil.rmtree(path)
             yield path.name
-    bases = {Path(line.split("/lib/")[0]).name for line in base_lines()}
-    for path in (ROOT / "bases").iterdir():
-        if bases and path.is_dir() and path.name not in bases:
+    bases = {Path(line.split("/lib/")[0]).name for line in base_lines(root)}
+    for path in (root / "bases").iterdir():
+        if bases and path.is_dir() and path.name not in {*bases, *keep}:
             shutil.rmtree(path)
             yield path.name
 
@@ -380,9 +385,18 @@ def pinned_releases() -> Iterator[str]:
         yield from re.findall(rf"^ExecStart={ROOT}/releases/([^/]+)/", path.read_text(), re.MULTILINE)
 
 
-def base_lines() -> Iterator[str]:
-    """Yield what each installed release says of the base it stands on."""
-    for path in (ROOT / "releases").glob("*/lib/python3*/site-packages/base.pth"):
+def prune_all(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Remove releases that nothing runs or could go back to, before another one is installed.
+
+    A host without brokers has no step that would do it, nor has Spark's own environment.
+    """
+    pruned = list(prune(Path(wanted["root"]), wanted["keep"]))
+    return {"pruned": pruned, "changed": bool(pruned)}
+
+
+def base_lines(root: Path) -> Iterator[str]:
+    """Yield what each release that is installed below *root* says of the base it stands on."""
+    for path in (root / "releases").glob("*/lib/python3*/site-packages/base.pth"):
         yield path.read_text().strip()
 
 
@@ -412,4 +426,5 @@ VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "finish": finish,
     "ask": ask,
     "asked": asked,
+    "prune": prune_all,
 }

@@ -1,4 +1,4 @@
-"""Where hosts are reached: what the operator says, never how Ansible logs in."""
+"""Where hosts are reached: what the operator says, never how Ansible logs in (F9)."""
 
 from typing import Any
 

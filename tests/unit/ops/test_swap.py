@@ -245,6 +245,25 @@ def test_a_process_of_a_debian_package_moves_no_release(machine: Machine) -> Non
     assert (config.read_text(), swap.current_release()) == ("clientPort=1\n", "1-b")
 
 
+def test_f21_a_host_without_brokers_loses_the_releases_that_nothing_runs(machine: Machine) -> None:
+    machine.point("1-b")
+    wanted = {"root": str(machine.path / "opt"), "keep": []}
+    assert swap.prune_all(wanted) == {"pruned": ["1-a", "1-old", "base-of-1-a", "base-of-1-old"], "changed": True}
+    assert swap.prune_all(wanted) == {"pruned": [], "changed": False}
+    assert machine.releases() == {"1-b"}
+
+
+def test_f21_what_is_about_to_become_current_stays(machine: Machine) -> None:
+    machine.point("1-b")
+    kept = {"root": str(machine.path / "opt"), "keep": ["1-old", "base-of-1-a"]}
+    assert swap.prune_all(kept)["pruned"] == ["1-a"]
+    assert machine.releases() == {"1-b", "1-old"}
+
+
+def test_f21_nothing_is_pruned_where_nothing_is_installed(tmp_path: Path) -> None:
+    assert swap.prune_all({"root": str(tmp_path), "keep": []}) == {"pruned": [], "changed": False}
+
+
 UNIT = """[Service]
 ExecStartPre=/bin/sh -c 'exec sha256sum {config} {lock} > {record}'
 ExecStart={opt}/current/bin/pylog broker --config {config}
