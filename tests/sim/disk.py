@@ -9,6 +9,7 @@ import errno
 import os
 import random
 import stat
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ class Disks:
 
     Attributes:
         full: hosts whose disk takes nothing more.
+        boots: how often the power of each host was cut.
         failing: hosts whose disk fails every sync, and drops what was not synced.
         unreadable: hosts whose next reads of a file fail, and how many of them.
         starved: hosts whose processes may open nothing more.
@@ -57,6 +59,7 @@ class Disks:
         self._safe: dict[int, _Safe] = {}
         self.full: set[str] = set()
         self.failing: set[str] = set()
+        self.boots: Counter[str] = Counter()
         self.unreadable: dict[str, int] = {}
         self.starved: set[str] = set()
 
@@ -143,6 +146,7 @@ class Disks:
         Of files named *torn* the last number loses a digit or two, unless it was synced.
         """
         lost = 0
+        self.boots[directory.name] += 1
         for path in sorted(path for path in directory.rglob("*") if path.is_file()):
             safe = self._safe.get(path.stat().st_ino)
             now = path.read_bytes()

@@ -16,6 +16,7 @@ from pylog.broker.control import membership as membership_module
 from pylog.broker.data import replication as replication_module
 from pylog.broker.groups import topic as offsets_topic_module
 from pylog.broker.groups.topic import OFFSETS_TOPIC_CONFIGS
+from pylog.log import checkpoint as checkpoint_module
 from pylog.log.log import Log
 from pylog.net import listener as listener_module
 from pylog.net.connection import Connection
@@ -81,6 +82,10 @@ def install(
         ended(process)
         raise ProcessEnded(code)
 
+    def boot_id() -> str:
+        process = CURRENT.get()
+        return f"boot-{disks.boots[process.host]}" if process is not None else ""
+
     real_sendfile = os.sendfile
 
     def sendfile(out_fd: int, in_fd: int, offset: int, count: int) -> int:
@@ -115,6 +120,7 @@ def install(
     _replace(listener_module, socket=network)
     _replace(broker_module, AdminServer=_NoAdmin, Watchdog=_NoWatchdog)
     _replace(membership_module, open_store=lambda config: open_store())
+    _replace(checkpoint_module, boot_id=boot_id)
     _replace(tree_module, NEWEST_LEVEL=format_level)
     small = {**OFFSETS_TOPIC_CONFIGS, "segment.bytes": str(OFFSETS_SEGMENT_BYTES)}
     _replace(offsets_topic_module, OFFSETS_TOPIC_CONFIGS=small)
