@@ -62,9 +62,10 @@ def _run(arguments: argparse.Namespace, seed: int, duration_s: float, world: Wor
         rate=arguments.rate,
         mutant=arguments.mutant,
     )
+    commit = _commit()  # the checkout may move on while the run works with its copy
     report = Run(options)()
     command = f"make chaos MINUTES={arguments.minutes:g} SEED={seed}"
-    text = page(report, _commit(), previous, command)
+    text = page(report, commit, previous, command)
     (directory / "page.md").write_text(text)
     print(text)
     if arguments.page is not None:

@@ -18,8 +18,12 @@ from tests.chaos.history import Row, parse_value
 _METADATA_VERSION = 10
 _ASK_S = 2.0
 _REQUEST_S = 15.0
+_ANSWER_S = 20.0
+"""How long a client waits for an answer: longer than the broker takes to say that it could not do it."""
+_PATIENCE = {"operation_timeout": _REQUEST_S, "request_timeout": _ANSWER_S}
 _RETRY_S = 0.3
 _READ_S = 240.0
+_CHANGE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Operator:
         # Kept: one that nobody refers to any more ends its requests.
         self._admin = self._new_admin()
 
-    def create(self, topic: Topic, *, other_than: UUID | None = None, within_s: float = 120.0) -> None:
+    def create(self, topic: Topic, *, other_than: UUID | None = None, within_s: float = 2 * _CHANGE_S) -> None:
         """Create a topic, whatever it takes; the one of this name with the id *other_than* may still be on its way out.
 
         Raises:
@@ -60,7 +64,7 @@ class Operator:
 
         def attempt() -> None:
             try:
-                self._admin.create_topics([wanted], operation_timeout=_REQUEST_S)[topic.name].result(2 * _REQUEST_S)
+                self._admin.create_topics([wanted], **_PATIENCE)[topic.name].result(2 * _ANSWER_S)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or not self._exists(topic, other_than):
                     raise
@@ -72,7 +76,7 @@ class Operator:
         views = [self._view(bootstrap, topic) for bootstrap in self._bootstraps]
         return any(view is not None and view.partitions and view.topic_id != other_than for view in views)
 
-    def delete(self, topic: Topic, within_s: float = 120.0) -> None:
+    def delete(self, topic: Topic, within_s: float = 2 * _CHANGE_S) -> None:
         """Delete a topic, whatever it takes.
 
         Raises:
@@ -81,7 +85,7 @@ class Operator:
 
         def attempt() -> None:
             try:
-                self._admin.delete_topics([topic.name], operation_timeout=_REQUEST_S)[topic.name].result(2 * _REQUEST_S)
+                self._admin.delete_topics([topic.name], **_PATIENCE)[topic.name].result(2 * _ANSWER_S)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
@@ -161,10 +165,10 @@ class Operator:
                 wanted.append(TopicPartition(topic.name, key.partition, upto))
             # A new one: librdkafka asks whom it last knew as leaders.
             client = self._new_admin()
-            for future in client.delete_records(wanted, operation_timeout=_REQUEST_S).values():
-                future.result(2 * _REQUEST_S)
+            for future in client.delete_records(wanted, **_PATIENCE).values():
+                future.result(2 * _ANSWER_S)
 
-        self._retry(f"trim {topic.name}", attempt, 60.0)
+        self._retry(f"trim {topic.name}", attempt, _CHANGE_S)
 
     def move(self, topic: Topic, partition: int, brokers: Sequence[int]) -> None:
         """Begin to move one partition.
@@ -179,7 +183,7 @@ class Operator:
                 if error is not None:
                     raise error
 
-        self._retry(f"move {topic.name}-{partition}", attempt, 60.0)
+        self._retry(f"move {topic.name}-{partition}", attempt, _CHANGE_S)
 
     def read(self, topic: Topic, begins: dict[int, int]) -> tuple[dict[int, list[Row]], dict[int, int]]:
         """Read every partition from its start to the high watermark it has now.

@@ -63,7 +63,7 @@ def _figures(report: Report) -> list[tuple[object, ...]]:
         ("brokers, ZooKeeper servers", f"{world.brokers}, {world.servers}"),
         ("acknowledged records", f"{report.acknowledged.total():,}"),
         *((f"of these in `{topic}`", f"{count:,}") for topic, count in sorted(report.acknowledged.items())),
-        ("refused or timed out", f"{report.failed.total():,}"),
+        *((f"refused or timed out in `{topic}`", f"{count:,}") for topic, count in sorted(report.failed.items())),
         ("read by the groups", f"{report.polled:,}"),
         ("commits of the groups", f"{report.commits:,}"),
         ("incarnations of `again`", f"{report.lives}, {report.sure_lives} compared record by record"),

@@ -1,6 +1,7 @@
 """`make chaos` from outside: two minutes in which nothing is violated, and what is left of a run that is ended."""
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,13 @@ def test_two_minutes_break_nothing() -> None:
     command = [*COMMAND, "--minutes", "2", "--seed", SEED]
     run = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
+    shutil.rmtree(directory_of(run.stdout))
+
+
+def directory_of(said: str) -> Path:
+    found = re.search(r"directory=(\S+);", said)
+    assert found, said
+    return Path(found[1])
 
 
 @contextmanager
@@ -31,9 +39,7 @@ def started() -> Iterator[tuple[subprocess.Popen[str], Path]]:
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as run:
         try:
             assert run.stdout is not None
-            found = re.search(r"directory=(\S+);", run.stdout.readline())
-            assert found
-            directory = Path(found[1])
+            directory = directory_of(run.stdout.readline())
             ledger = Ledger(directory)
             deadline_s = time.monotonic() + LIMIT_S / 2
             while len(processes(ledger.names(NAMESPACE)) - {run.pid}) < BROKERS + SERVERS:
@@ -60,6 +66,7 @@ def test_a_run_that_is_interrupted_removes_what_it_made() -> None:
         run.send_signal(signal.SIGTERM)  # handled as SIGINT is
         assert run.wait(LIMIT_S) != 0
         assert is_removed(directory)
+    shutil.rmtree(directory)
 
 
 def test_what_a_killed_run_made_is_removed_on_request() -> None:
@@ -73,3 +80,4 @@ def test_what_a_killed_run_made_is_removed_on_request() -> None:
         assert not is_removed(directory)
         subprocess.run(clean, cwd=CHECKOUT, check=True)
         assert is_removed(directory)
+    shutil.rmtree(directory)
