@@ -51,8 +51,9 @@ class Operator:
     def __init__(self, bootstraps: Sequence[str]) -> None:
         self._bootstraps = list(bootstraps)
         self.bootstrap = ",".join(bootstraps)
-        # Kept: one that nobody refers to any more ends its requests.
-        self._admin = self._new_admin()
+        # Kept for the whole run: librdkafka may crash where a client ends while brokers still owe it an answer.
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "socket.timeout.ms": 6000, "log_level": 0})
+        self._offsets = Admin(self.bootstrap)
 
     def create(self, topic: Topic, *, other_than: UUID | None = None, within_s: float = 2 * _CHANGE_S) -> None:
         """Create a topic, whatever it takes; the one of this name with the id *other_than* may still be on its way out.
@@ -156,16 +157,15 @@ class Operator:
         """
 
         def attempt() -> None:
-            admin = Admin(self.bootstrap)
-            found = admin.offsets([Moved(topic.name, number) for number in range(topic.partitions)])
+            found = self._offsets.offsets([Moved(topic.name, number) for number in range(topic.partitions)])
             wanted = []
             for key, offsets in found.items():
                 upto = offsets.start + (offsets.end - offsets.start) * thousandths // 1000
                 begins[key.partition] = max(upto, begins.get(key.partition, 0))
                 wanted.append(TopicPartition(topic.name, key.partition, upto))
-            # A new one: librdkafka asks whom it last knew as leaders.
-            client = self._new_admin()
-            for future in client.delete_records(wanted, **_PATIENCE).values():
+            # It would ask whom it last knew as leaders.
+            self._admin.list_topics(topic.name, _REQUEST_S)
+            for future in self._admin.delete_records(wanted, **_PATIENCE).values():
                 future.result(2 * _ANSWER_S)
 
         self._retry(f"trim {topic.name}", attempt, _CHANGE_S)
@@ -178,7 +178,7 @@ class Operator:
         """
 
         def attempt() -> None:
-            refusal = Admin(self.bootstrap).reassign_partitions({Moved(topic.name, partition): list(brokers)})
+            refusal = self._offsets.reassign_partitions({Moved(topic.name, partition): list(brokers)})
             for error in refusal.values():
                 if error is not None:
                     raise error
@@ -235,7 +235,7 @@ class Operator:
         found: dict[int, int] = {}
 
         def attempt() -> None:
-            ends = Admin(self.bootstrap).ends([Moved(topic.name, number) for number in range(topic.partitions)])
+            ends = self._offsets.ends([Moved(topic.name, number) for number in range(topic.partitions)])
             found.update({key.partition: end for key, end in ends.items()})
 
         self._retry(f"find the end of {topic.name}", attempt, 120.0)
@@ -264,9 +264,6 @@ class Operator:
         return {
             key: f"{committed.get(key)} of {end}" for key, end in ends.items() if end and committed.get(key, 0) < end
         }
-
-    def _new_admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap, "socket.timeout.ms": 6000, "log_level": 0})
 
     def _retry(self, what: str, attempt: Callable[[], None], within_s: float) -> None:
         deadline_s = time.monotonic() + within_s
