@@ -33,14 +33,11 @@ from pylog.group.records import TOPIC as GROUPS_TOPIC
 from pylog.log.log import Log
 from pylog.model import NO_LEADER, TopicPartition
 from pylog.replica.leader import TOUCH_MS, Leader
-from pylog.store.nodes import Node, Plan
+from pylog.store.nodes import Node, NodeTree, Plan
 from pylog.wire.records import decode_records, iter_batches
 from tests.sim.clients import TIMEOUT_S
 from tests.sim.cluster import Cluster, Host
 from tests.sim.world import Process, Violation
-
-REPLICAS = 3
-"""Of every partition, but while it moves."""
 
 STALE_S = TOUCH_MS / 1000 + TIMEOUT_S
 """How long after a change of leader a client may get an answer of the former one."""
@@ -90,8 +87,10 @@ class Checks:
         kept: offset and value of the last acknowledged record of each key of the compacted ones.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, replicas: int = 3) -> None:
+        """Watch *cluster*, whose partitions have that many replicas but while they move."""
         self._cluster = cluster
+        self._replica_count = replicas
         self.values: dict[TopicPartition, dict[int, bytes]] = {}
         self.counts = dict.fromkeys(
             ("acknowledged", "served", "committed", "elections", "generations", "moves", "of_deleted"), 0
@@ -129,7 +128,7 @@ class Checks:
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
         self._generations: dict[str, int] = {}
         self._doubtful: dict[tuple[str, TopicPartition], set[int]] = {}
-        self._watch_store()
+        cluster.on_tree(self._watch)
 
     # -- what clients were told ---------------------------------------------------------------------------------------
 
@@ -340,8 +339,7 @@ class Checks:
 
     # -- the store ----------------------------------------------------------------------------------------------------
 
-    def _watch_store(self) -> None:
-        tree = self._cluster.ensemble.tree.tree
+    def _watch(self, tree: NodeTree) -> None:
         adopt: Callable[[Plan], None] = tree.adopt
 
         def seen(plan: Plan) -> None:
@@ -398,8 +396,8 @@ class Checks:
         self._moving[topic] = dict(assignment.moves)
         for number, replicas in assignment.replicas.items():
             self._replicas[TopicPartition(topic, number)] = replicas
-            if number not in assignment.moves and len(replicas) != REPLICAS:
-                detail = f"{topic}-{number} does not move and has {replicas}, not {REPLICAS}"
+            if number not in assignment.moves and len(replicas) != self._replica_count:
+                detail = f"{topic}-{number} does not move and has {replicas}, not {self._replica_count}"
                 raise Violation("moves end where they go or began", detail)
 
     def _arrived(self, key: TopicPartition, move: Move, replicas: tuple[int, ...]) -> None:

@@ -9,12 +9,15 @@ from typing import Any
 
 from pylog.broker import process as process_module
 from pylog.broker.broker import Broker
-from pylog.broker.config import BrokerConfig, ListenerConfig, StoreConfig
+from pylog.broker.config import STORE, BrokerConfig, ListenerConfig, StoreConfig
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.errors import ApiError
 from pylog.group.records import TOPIC as GROUPS_TOPIC
 from pylog.model import TopicPartition
+from pylog.store.base import Store
+from pylog.store.embedded import EmbeddedTree
+from pylog.store.nodes import NodeTree
 from tests.sim.disk import Disks
 from tests.sim.loop import SimLoop
 from tests.sim.network import Network
@@ -88,6 +91,8 @@ class Cluster:
 
     Attributes:
         hosts: by broker id.
+        tree: the nodes of the store: the ensemble's, or those of the broker with an embedded one.
+        is_embedded: there is one broker, with its store in its data directory.
     """
 
     def __init__(
@@ -97,6 +102,8 @@ class Cluster:
         broker_count: int,
         settings: Mapping[str, str],
         format_level: int = NEWEST_LEVEL,
+        *,
+        is_embedded: bool = False,
     ) -> None:
         self.world = world
         self.network = Network(world)
@@ -110,7 +117,10 @@ class Cluster:
         }
         self._settings = parse_broker_settings({**SETTINGS, **settings})
         self.ensemble = Ensemble(world, self.turns, self.network, directory / ZOOKEEPER, SESSION_TIMEOUT_S)
-        store = self.ensemble.store
+        self.tree = self.ensemble.tree.tree
+        self.is_embedded = is_embedded
+        self._on_tree: Callable[[NodeTree], None] = lambda tree: None
+        store = self._open_store
         install(world, self.loop, self.turns, self.network, self.disks, store, format_level, self._ended)
         cluster = self
 
@@ -122,6 +132,19 @@ class Cluster:
                 cluster._host_of(CURRENT.get()).broker = self
 
         process_module.Broker = SeenBroker  # type: ignore[attr-defined,assignment]
+
+    def on_tree(self, watch: Callable[[NodeTree], None]) -> None:
+        """Call *watch* with the nodes of the store, and again whenever a broker has read them from its disk."""
+        self._on_tree = watch
+        watch(self.tree)
+
+    def _open_store(self, config: BrokerConfig) -> Store:
+        if not self.is_embedded:
+            return self.ensemble.store()
+        store = EmbeddedTree(config.data_dir / STORE)
+        self.tree = store.tree
+        self._on_tree(self.tree)
+        return store.session()
 
     def start(self, host: Host) -> None:
         """Start a broker process on *host*, as systemd does."""
@@ -253,7 +276,11 @@ class Cluster:
             internal=_listener(host.name, INTERNAL_PORT),
             admin_socket=host.data_dir / "admin.sock",
             rack=host.rack,
-            store=StoreConfig(kind="zookeeper", hosts=ZOOKEEPER, session_timeout_ms=int(SESSION_TIMEOUT_S * 1000)),
+            store=StoreConfig(
+                kind="embedded" if self.is_embedded else "zookeeper",
+                hosts=ZOOKEEPER,
+                session_timeout_ms=int(SESSION_TIMEOUT_S * 1000),
+            ),
             cluster_secret=SECRET,
             settings=self._settings,
         )

@@ -89,6 +89,10 @@ class Faults:
         ]
         if self._stage is not None:
             kinds = [(1, partial(self._stage.fault, self))]
+        if self._cluster.is_embedded:
+            # One broker, which nothing can be cut from.
+            alone = (self._kill, self._cut_power, self._pause, self._terminate, self._turn_clock, self._fill_disk)
+            kinds = [(1, fault) for fault in (*alone, self._fail_syncs, self._fail_reads, self._starve)]
         if chance.random() < 0.7:
             self._checks.on_moved = self._plots.bring_back
         rest_s = chance.choice(RESTS_S)
@@ -135,7 +139,7 @@ class Faults:
         disks, hosts, chance = self._cluster.disks, self._cluster.hosts.values(), self._world.random
         full = [host for host in hosts if host.name in disks.full]
         disks.full.clear()
-        if chance.random() > (0.6 if full else 0.15):
+        if self._cluster.is_embedded or chance.random() > (0.6 if full else 0.15):
             return None
         kept = chance.choice(full or list(hosts))
         self._world.note("disk_stays_full", kept.name)
@@ -222,7 +226,7 @@ class Faults:
 
     def _is_registered(self, host: Host) -> bool:
         """Whether the broker on *host* runs, and the store has this very process."""
-        node = self._cluster.ensemble.tree.tree.nodes.get(broker_path(host.broker_id))
+        node = self._cluster.tree.nodes.get(broker_path(host.broker_id))
         epoch = host.broker.membership.broker_epoch if host.broker is not None else -1
         return host.is_running and node is not None and node.czxid == epoch
 

@@ -400,7 +400,7 @@ class Plots:
 
     def controller(self) -> Host | None:
         """Return the host whose broker is controller, None while there is none."""
-        node = self._cluster.ensemble.tree.tree.nodes.get(CONTROLLER)
+        node = self._cluster.tree.nodes.get(CONTROLLER)
         return self._cluster.hosts.get(decode_controller(node.data)) if node is not None else None
 
     def _is_in_sync(self, key: TopicPartition, host: Host) -> bool:

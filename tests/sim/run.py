@@ -58,6 +58,9 @@ STATIC_SHARE = 0.3
 OLD_FORMATS_SHARE = 0.15
 """Runs that begin with the formats of the release before."""
 
+EMBEDDED_SHARE = 0.08
+"""Runs of a single broker with an embedded store."""
+
 LEDGER = "ledger"
 LEDGER_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "1024"}
 
@@ -134,10 +137,17 @@ class Run:
         self._is_rack_aware = not is_calm and chance.random() < RACK_SHARE
         if self._is_rack_aware:
             settings["replica.selector.class"] = RACK_AWARE_SELECTOR
+        is_embedded = not is_calm and chance.random() < EMBEDDED_SHARE
+        replicas = 1 if is_embedded else REPLICAS
+        if is_embedded:
+            self._is_moving, brokers, self._min_isr = False, 1, 1
+            settings |= dict.fromkeys(
+                ("default.replication.factor", "offsets.topic.replication.factor", "min.insync.replicas"), "1"
+            )
         is_unfinished = not is_calm and chance.random() < OLD_FORMATS_SHARE
         level = NEWEST_LEVEL - is_unfinished
-        self._cluster = Cluster(self.world, directory, brokers, settings, level)
-        self._checks = Checks(self._cluster)
+        self._cluster = Cluster(self.world, directory, brokers, settings, level, is_embedded=is_embedded)
+        self._checks = Checks(self._cluster, replicas)
         self._checks.topics.append(TOPIC)
         configs = {"min.insync.replicas": str(self._min_isr)}
         if not is_calm and chance.random() < EXPIRING_SHARE:
@@ -157,7 +167,7 @@ class Run:
         self._plan = Plan(
             topic=TOPIC,
             keys=self._keys,
-            replicas=REPLICAS,
+            replicas=replicas,
             configs=configs,
             broker_ids=sorted(self._cluster.hosts) if self._is_moving else [],
             is_calm=is_calm,
@@ -178,6 +188,8 @@ class Run:
             "begin", world.seed, "flushing", self._is_flushing, "moving", self._is_moving, "min_isr", self._min_isr
         )
         world.after_step = self._checks.look
+        if self._cluster.is_embedded:
+            world.happened("embedded store")
         for host in self._cluster.hosts.values():
             self._cluster.start(host)
         self._cluster.spawn(Process("nemesis"), self._story)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from pylog.broker import broker as broker_module
+from pylog.broker.config import BrokerConfig
 from pylog.broker.control import agent as agent_module
 from pylog.broker.control import membership as membership_module
 from pylog.broker.data import replication as replication_module
@@ -66,7 +67,7 @@ def install(
     turns: Turns,
     network: Network,
     disks: Disks,
-    open_store: Callable[[], Store],
+    open_store: Callable[[BrokerConfig], Store],
     format_level: int,
     ended: Callable[[Process], None],
 ) -> None:
@@ -119,7 +120,7 @@ def install(
     _replace(agent_module, queue=threads, threading=threads, Future=threads.Future)
     _replace(listener_module, socket=network)
     _replace(broker_module, AdminServer=_NoAdmin, Watchdog=_NoWatchdog)
-    _replace(membership_module, open_store=lambda config: open_store())
+    _replace(membership_module, open_store=open_store)
     _replace(checkpoint_module, boot_id=boot_id)
     _replace(tree_module, NEWEST_LEVEL=format_level)
     small = {**OFFSETS_TOPIC_CONFIGS, "segment.bytes": str(OFFSETS_SEGMENT_BYTES)}
