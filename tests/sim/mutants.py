@@ -519,6 +519,31 @@ MUTANTS: Sequence[Mutant] = (
         "if is_new and not self._named:",
         story="remake-after-a-trim-and-kill-all",
     ),
+    # -- logs that are cut, emptied and compacted ----------------------------------------------------------------------
+    Mutant(
+        "end-an-emptied-segment-where-it-begins",
+        "log/recovery.py",
+        "_trust",
+        "segment.skip_to(following.base_offset)",
+        "",
+        seed=7,
+    ),
+    Mutant(
+        "expire-above-the-high-watermark",
+        "log/retention.py",
+        "expired_segments",
+        "segment.end_offset > high_watermark or ",
+        "",
+        seed=2,
+    ),
+    Mutant(
+        "compact-the-last-record-of-a-key-away",
+        "log/compaction.py",
+        "CompactionJob._is_kept",
+        "record.offset < last_offset",
+        "record.offset <= last_offset",
+        seed=4,
+    ),
 )
 
 
