@@ -222,7 +222,7 @@ class Controller:
                 and (topic.topic_id, number) in self._recoveries[member].ends
             }
             missing = [member for member in state.isr if member not in known]
-            if known and (is_over or not missing):
+            if known and (is_over or not missing or self._may_lose(topic)):
                 after = elect_doubtful(state, known)
                 found = (topic.name, number, after.leader, known, missing)
                 if not missing and all(self.brokers[member].has_memory for member in state.isr):

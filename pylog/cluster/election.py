@@ -34,7 +34,9 @@ def elect(
             leads anew.
         doubtful: live brokers whose logs may have lost their ends in an unclean stop: they leave every ISR that has
             another member alive, and lead nothing; see `elect_doubtful`.
-        unclean: elect any live replica when no ISR member lives, and lose what only the ISR had.
+        unclean: elect any live replica when no ISR member lives, and lose what only the ISR had.  One that lives and is
+            in doubt soon says what it has; until then it must not lead on in its old epoch, in which others may have
+            records that it lost.
     """
     away = {*leaving, *bounced, *doubtful}
     staying = [one for one in live if one not in away] if away else live
@@ -47,7 +49,7 @@ def elect(
         leader = _first(partition.replicas, [one for one in isr if one in live and one not in doubtful])
         if leader != NO_LEADER and doubtful:
             isr = tuple(broker for broker in isr if broker not in doubtful)
-        if leader == NO_LEADER and unclean:
+        if leader == NO_LEADER and unclean and not any(one in live for one in isr):
             leader = _first(partition.replicas, live)
             isr = partition.isr if leader == NO_LEADER else (leader,)
     is_in_doubt = any(broker in doubtful and broker not in isr for broker in partition.isr)

@@ -14,6 +14,7 @@ from pylog.broker.tasks import Tasks
 from pylog.cluster.image import ClusterImage
 from pylog.cluster.image_codec import ImageHistory, decode_image
 from pylog.errors import ApiError, ErrorCode, ProtocolError
+from pylog.log.batch_file import OutOfDescriptors
 from pylog.model import NodeAddress
 from pylog.wire.internal import InternalKey, Pull, encode_pull
 
@@ -101,7 +102,7 @@ class Images:
             gone += self._partitions.retire(image)
             try:
                 opened = await asyncio.to_thread(self._partitions.prepare, image)
-            except OSError as error:
+            except (OSError, OutOfDescriptors) as error:
                 # The image in force stays, whole; nobody may offer this one again.
                 _logger.error("image not applied epoch=%d version=%d reason=%s", *image.order, error)
                 await asyncio.sleep(_RETRY_S)

@@ -221,6 +221,17 @@ def test_possible_loss_is_said_only_of_hosts_that_may_have_lost_their_memory(
     assert ("possible loss" in caplog.text) is not all(has_memory)
 
 
+def test_a_topic_that_may_lose_records_waits_for_nobody_who_is_away() -> None:
+    found = replace(topic("t", led_by(1, (1, 2), (1, 2, 3))), configs={"unclean.leader.election.enable": "true"})
+    live = {1: unclean(1), 3: broker(3)}
+    term = controller(snapshot(live, found))
+    changes = term.settle(live)
+    assert [(change.after.leader, change.after.leader_epoch) for change in changes] == [(NO_LEADER, 6)]
+    term.confirm_states(changes)
+    [change] = term.plan_recovery(1, 1, {(found.topic_id, 0): (5, 10)}, now_ms=7)
+    assert (change.after.leader, change.after.isr, change.after.leader_epoch) == (1, (1,), 7)
+
+
 def test_rule_3_waiting_for_the_missing_ends() -> None:
     term, key = in_doubt(1)
     wait_ms = term.config.unclean_recovery_wait_ms

@@ -56,6 +56,11 @@ def test_an_unclean_election_takes_any_live_replica_but_only_without_a_clean_one
     assert elect(state, set(), unclean=True) is state
 
 
+def test_an_unclean_election_waits_for_a_live_member_of_the_isr_to_say_what_it_lost() -> None:
+    """Leading on in its old epoch it would write other records at offsets where replicas have those that it lost."""
+    assert summary(elect(partition(1, (1,)), {1, 2}, doubtful={1}, unclean=True)) == (NO_LEADER, (1,), 6)
+
+
 def test_rule_3_a_doubtful_replica_leaves_every_isr_that_has_a_clean_member() -> None:
     assert summary(elect(partition(1, (1, 2)), {1, 2}, doubtful={1})) == (2, (2,), 6)
     assert summary(elect(partition(1, (1, 2)), {1, 2}, doubtful={2})) == (1, (1,), 6), "its progress is unknown now"

@@ -1,12 +1,15 @@
 """Images that make a topic again: what is on disk before the new log is made."""
 
 import asyncio
+import errno
+import os
 import shutil
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from pylog.broker.control import images
 from pylog.broker.control.formats import check_finalized
 from pylog.broker.control.images import Images
 from pylog.broker.data.partitions import Partition, Partitions
@@ -16,6 +19,7 @@ from pylog.cluster.image import BrokerInfo, ClusterImage, DeletedTopic, Partitio
 from pylog.cluster.image_codec import ImageHistory, decode_image
 from pylog.errors import ApiError, ErrorCode
 from pylog.log import checkpoint
+from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.config import LogConfig
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
@@ -170,3 +174,24 @@ def test_a_controller_of_an_older_release_has_not_finalized_ours() -> None:
     with pytest.raises(ApiError, match="older release") as refusal:
         check_finalized(NEWEST_LEVEL - 1)
     assert refusal.value.code is ErrorCode.FEATURE_UPDATE_FAILED
+
+
+def test_an_image_waits_until_there_are_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path)
+    prepare, refused = node.partitions.prepare, iter([True, False])
+
+    def starve(image: ClusterImage) -> dict[TopicPartition, Log | str]:
+        if next(refused):
+            raise OutOfDescriptors(tmp_path, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+        return prepare(image)
+
+    monkeypatch.setattr(node.partitions, "prepare", starve)
+    monkeypatch.setattr(images, "_RETRY_S", 0.0)
+
+    async def main() -> None:
+        node.images.start()
+        await node.apply(FORMER)
+        await node.images.stop()
+
+    asyncio.run(main())
+    assert KEY in node.directory.logs
