@@ -440,12 +440,8 @@ def wait_ready(hosts: HostSet, host: str) -> str:
 
 
 def sudo_password(hosts: HostSet) -> str:
-    """Return what sudo asks for on the hosts of a set; made once."""
-    path = set_dir(hosts.set) / "sudo.secret"
-    if not path.exists():
-        path.write_text(secrets.token_hex(16) + "\n")
-        path.chmod(0o600)
-    return path.read_text().strip()
+    """Return what sudo asks for on the hosts of a set."""
+    return (set_dir(hosts.set) / "sudo.secret").read_text().strip()
 
 
 def check_ssh(hosts: HostSet, host: str) -> None:
@@ -550,6 +546,11 @@ def hand_over(name: str, user: str, has_data_network: bool, bastion: str, behind
     with machine_lock():
         hosts = load(name) or plan(name)
         hosts.user, hosts.bastion, hosts.behind = user, bastion, list(behind)
+        # Here, and not when a host comes up: several do at once.
+        path = set_dir(name) / "sudo.secret"
+        path.touch(mode=0o600)
+        if not path.read_text():
+            path.write_text(secrets.token_hex(16) + "\n")
         make_network(hosts.network, hosts.subnet, "--internal")
         if has_data_network:
             hosts.data_network = f"{hosts.network}-data"
