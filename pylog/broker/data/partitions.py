@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from pylog.broker.clock import steady_ms, wall_ms
-from pylog.broker.settings import Effective, Value, broker_settings, log_config, topic_setting
+from pylog.broker.settings import Effective, Value, broker_settings, log_config, topic_setting, typed
 from pylog.cluster.formats import OLDEST_LEVEL, TOPIC_ID_LEVEL
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode, StorageError
@@ -147,6 +147,13 @@ Awaited: TypeAlias = Appended | Trimmed
 """What a request waits for."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsConfig:
+    """The settings of leaders; see `pylog.broker.settings`."""
+
+    replica_lag_time_max_ms: int
+
+
 class Partitions:
     """All partitions of one broker, by topic and number.
 
@@ -162,6 +169,7 @@ class Partitions:
         self._directory = directory
         self._broker_id = broker_id
         self._settings = settings
+        self._config = typed(PartitionsConfig, settings)
         self._by_key: dict[Key, Partition] = {}
         self._cleaned: set[UUID] = set()
         self._removed: set[tuple[UUID, int]] = set()
@@ -457,7 +465,7 @@ class Partitions:
         if partition.log is not None:
             partition.log.configure(log_config(self._inherited, topic.configs))
         if partition.leading is not None:
-            partition.leading.want_isr(int(topic_setting(self._inherited, topic.configs, "min.insync.replicas")))
+            partition.leading.want_isr(self._min_isr(topic))
             self.advance(partition)
 
     def append(
@@ -561,9 +569,8 @@ class Partitions:
         topic = self.image.topics.get(key.topic)
         if topic is None or state is None or self._broker_id not in state.isr:
             return None
-        wanted = int(topic_setting(self._inherited, topic.configs, "min.insync.replicas"))
         others = tuple((member, -1) for member in state.isr if member != self._broker_id)
-        is_enough = state.leader != NO_LEADER and len(others) >= min(wanted, topic.factor(key.partition))
+        is_enough = state.leader != NO_LEADER and len(others) >= min(self._min_isr(topic), topic.factor(key.partition))
         return IsrChange(others, state.partition_epoch) if is_enough else None
 
     def _assign(self, partition: Partition, topic: TopicImage, state: PartitionImage, *, may_lead: bool) -> None:
@@ -589,11 +596,14 @@ class Partitions:
             leader_epoch=state.leader_epoch,
             partition_epoch=state.partition_epoch,
             epoch_start=log.log_end_offset if log is not None else 0,
-            lag_ms=int(self._settings["replica.lag.time.max.ms"]),
-            min_isr=int(topic_setting(self._inherited, topic.configs, "min.insync.replicas")),
+            lag_ms=self._config.replica_lag_time_max_ms,
+            min_isr=self._min_isr(topic),
             now_ms=steady_ms(),
         )
         self.advance(partition)
+
+    def _min_isr(self, topic: TopicImage) -> int:
+        return int(topic_setting(self._inherited, topic.configs, "min.insync.replicas"))
 
     def _hosted(self, image: ClusterImage) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         for topic in image.topics.values():

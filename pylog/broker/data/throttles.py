@@ -4,15 +4,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pylog.broker.data.partitions import Partition, Partitions
-from pylog.broker.settings import Value, broker_settings
+from pylog.broker.settings import Value, broker_settings, typed
 from pylog.model import Key
 from pylog.replica.throttle import throttled_partitions
 from pylog.token_bucket import TokenBucket
 
-_LEADER_RATE = "leader.replication.throttled.rate"
-_FOLLOWER_RATE = "follower.replication.throttled.rate"
 _LEADER_REPLICAS = "leader.replication.throttled.replicas"
 _FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThrottleConfig:
+    """The rates, in bytes a second; see `pylog.broker.settings`."""
+
+    leader_replication_throttled_rate: int
+    follower_replication_throttled_rate: int
 
 
 @dataclass(slots=True)
@@ -45,8 +51,9 @@ class Throttles:
         self._settings = settings
         self._partitions = partitions
         self._now_ms = now_ms
-        self._leader = TokenBucket(int(settings[_LEADER_RATE]), now_ms())
-        self._follower = TokenBucket(int(settings[_FOLLOWER_RATE]), now_ms())
+        config = typed(ThrottleConfig, settings)
+        self._leader = TokenBucket(config.leader_replication_throttled_rate, now_ms())
+        self._follower = TokenBucket(config.follower_replication_throttled_rate, now_ms())
         self._sent: frozenset[Key] = frozenset()
         self._fetched: frozenset[Key] = frozenset()
         self._fetching = 1
@@ -55,8 +62,11 @@ class Throttles:
         """Take rates and lists from the image in force."""
         image = self._partitions.image
         found = broker_settings(self._settings, image.broker_configs, self._broker_id)
-        for throttle, name in ((self._leader, _LEADER_RATE), (self._follower, _FOLLOWER_RATE)):
-            rate = int(found[name].value)
+        config = typed(ThrottleConfig, {name: setting.value for name, setting in found.items()})
+        for throttle, rate in (
+            (self._leader, config.leader_replication_throttled_rate),
+            (self._follower, config.follower_replication_throttled_rate),
+        ):
             if rate != throttle.rate:
                 throttle.set_rate(rate)
         self._sent = self._listed(_LEADER_REPLICAS)
