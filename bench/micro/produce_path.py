@@ -31,6 +31,7 @@ from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.net.connection import Connection
 from pylog.wire import records
+from pylog.wire.primitives import write_unsigned_varint
 from pylog.wire.records import Record
 
 ROUNDS = 5
@@ -47,6 +48,15 @@ def _produce_frame(batch_records: int) -> bytes:
     body = struct.pack(">hhi", -1, 1, 1000) + struct.pack(">ih", 1, len(topic)) + topic
     body += struct.pack(">iii", 1, 0, len(batch)) + batch
     return struct.pack(">hhih", 0, 7, 1, 5) + b"bench" + body
+
+
+def _flexible_frame(batch_records: int) -> bytes:
+    """The same by version 11, as the clients of today send it."""
+    batch = records.encode_batch([Record(number, 1, None, b"x" * 200) for number in range(batch_records)])
+    size = bytearray()
+    write_unsigned_varint(size, len(batch) + 1)
+    body = struct.pack(">BhiBB", 0, -1, 1000, 2, 6) + b"bench" + struct.pack(">Bi", 2, 0) + size + batch + bytes(3)
+    return struct.pack(">hhih", 0, 11, 1, 5) + b"bench" + b"\0" + body
 
 
 def _fetch_frame(offset: int, max_bytes: int) -> bytes:
@@ -105,6 +115,7 @@ async def _main(count: int, profile: bool) -> None:
         rows: dict[str, tuple[bytes, int]] = {
             "produce, 1 x 200 bytes": (_produce_frame(1), count),
             "produce, 50 x 200 bytes": (_produce_frame(50), count // 5),
+            "produce v11, 1 x 200 bytes": (_flexible_frame(1), count),
             "fetch, 200 KB": (_fetch_frame(0, 200_000), count // 5),
         }
         for name, (frame, number) in rows.items():

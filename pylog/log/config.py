@@ -107,12 +107,6 @@ class LogConfig:
         return self.flush_ms if self.flush_ms < _INT64_MAX else MAX_UNSYNCED_MS
 
     @property
-    def is_judging_time(self) -> bool:
-        """Whether the broker sets the time of batches or refuses some for theirs."""
-        bounds = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
-        return self.is_log_append_time or min(bounds) < _INT64_MAX
-
-    @property
     def codec(self) -> int | None:
         """Codec number that stored batches have, None where the producer's stays."""
         if self.compression_type == "producer":

@@ -39,6 +39,9 @@ from pylog.wire.records import (
 
 _FRONT = struct.Struct(">qii")  # base_offset, batch_length, partition_leader_epoch
 
+_ALWAYS = 1 << 64
+"""More than any two timestamps differ by."""
+
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Refusals that pass when somebody makes room; everything else is the disk's end."""
 
@@ -82,7 +85,7 @@ class Log:
     """
 
     __slots__ = (
-        "_active", "_config", "_is_plain", "_leader_epoch", "_segments", "compacted_offset",
+        "_active", "_after_ms", "_before_ms", "_config", "_leader_epoch", "_segments", "compacted_offset",
         "directory", "epochs", "high_watermark", "is_compacted", "is_flushing", "is_looking_inside", "jobs",
         "log_end_offset", "log_start_offset", "offline", "producers", "recovery",
         "start_on_disk", "topic_partition", "truncation_count",
@@ -201,10 +204,22 @@ class Log:
         self.is_compacted = config.is_compacting
         self.is_looking_inside = config.is_looking_inside
         self.is_flushing = config.is_flushing
-        self._is_plain = not config.is_judging_time
+        # Here too, because they are compared for every batch; those of log append time are all to be treated.
+        self._before_ms = config.message_timestamp_before_max_ms
+        self._after_ms = -_ALWAYS if config.is_log_append_time else config.message_timestamp_after_max_ms
         self._active.limit(config)
 
     # Appending
+
+    def check_size(self, size_bytes: int) -> None:
+        """Refuse a batch that is larger than the topic allows.
+
+        Raises:
+            ApiError: MESSAGE_TOO_LARGE.
+        """
+        if size_bytes > self._config.max_message_bytes:
+            message = f"{size_bytes} bytes; max.message.bytes is {self._config.max_message_bytes}"
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
 
     def append_as_leader(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> AppendResult:
         """Append one checked batch from a producer.
@@ -226,14 +241,17 @@ class Log:
             raise self.offline
         size_bytes = len(batch)
         if size_bytes > self._config.max_message_bytes:
-            message = f"batch of {size_bytes} bytes, {self._config.max_message_bytes} are allowed"
-            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
+            self.check_size(size_bytes)
         if header.producer_id >= 0:
             stored = self.producers.check(header)
             if stored is not None:
                 return AppendResult(stored.base_offset, stored.last_offset, is_duplicate=True)
         log_append_time_ms = -1
-        if header.attributes & LOG_APPEND_TIME or not self._is_plain:
+        if (
+            header.attributes & LOG_APPEND_TIME
+            or header.max_timestamp - now_ms > self._after_ms
+            or now_ms - header.base_timestamp > self._before_ms
+        ):
             log_append_time_ms = treat_time(batch, header, self._config, now_ms)
         max_timestamp = header.max_timestamp
         base_offset = self.log_end_offset

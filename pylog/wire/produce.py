@@ -38,6 +38,14 @@ _ROW_V5 = struct.Struct(">iihqqqi")
 _ROW_V8 = struct.Struct(">iihqqq6si")
 _TAIL_V8 = b"\x00\x00\x00\x00\xff\xff"  # no record errors, no message
 _TAIL_V9 = b"\x01\x00\x00"  # the same, compact, and no tagged fields
+_ONE_PART_V9 = struct.Struct(">BhiBB")  # no transaction, acks and timeout, a count of one, the length of the name + 1
+_COUNT_INDEX_SIZE_V9 = struct.Struct(">BiB")  # a count of one, the partition, the first byte of the size
+_ONE_TOPIC_V9 = struct.Struct(">iiBBB")
+_ROW_V9 = struct.Struct(">Bihqqq4siB")  # a count, one partition and the tags of its topic, the throttle time, tags
+_ONE = 2
+"""A compact count of one."""
+_MAX_VARINT_SHIFT = 28
+"""Of the last group of a size: a request is smaller than 2 GiB."""
 
 
 @dataclass(slots=True)
@@ -89,7 +97,7 @@ def parse_request(frame: memoryview, version: int, position: int) -> ProduceRequ
     """
     try:
         if version >= FIRST_FLEXIBLE_VERSION:
-            return _parse_flexible(frame, position)
+            return _parse_one_flexible(frame, position) or _parse_flexible(frame, position)
         return _parse(frame, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"produce request of {len(frame)} bytes: {error}") from error
@@ -117,9 +125,13 @@ def encode_response(version: int, results: list[ProduceResult], throttle_time_ms
 def encode_reply(version: int, correlation_id: int, results: list[ProduceResult], throttle_time_ms: int = 0) -> bytes:
     """Return the whole reply frame, size and header included; see `encode_response`."""
     row = results[0] if len(results) == 1 else None
-    if row is not None and version < FIRST_FLEXIBLE_VERSION and row.message is None:
+    if row is not None and row.message is None:
         # One partition, as nearly all are about: three steps instead of twelve.
         name = row.topic.encode()
+        if version >= FIRST_FLEXIBLE_VERSION:
+            if len(name) < 0x7F:
+                return _encode_one_flexible(correlation_id, name, row, throttle_time_ms)
+            return _encode_reply(version, correlation_id, results, throttle_time_ms)
         numbers = (1, row.partition, row.error, row.base_offset, row.log_append_time_ms)
         if version >= 8:
             rest = _ROW_V8.pack(*numbers, row.log_start_offset, _TAIL_V8, throttle_time_ms)
@@ -128,6 +140,10 @@ def encode_reply(version: int, correlation_id: int, results: list[ProduceResult]
         else:
             rest = _ROW_V3.pack(*numbers, throttle_time_ms)
         return _ONE_TOPIC.pack(10 + len(name) + len(rest), correlation_id, 1, len(name)) + name + rest
+    return _encode_reply(version, correlation_id, results, throttle_time_ms)
+
+
+def _encode_reply(version: int, correlation_id: int, results: list[ProduceResult], throttle_time_ms: int) -> bytes:
     body = encode_response(version, results, throttle_time_ms)
     tags = b"\x00" if version >= FIRST_FLEXIBLE_VERSION else b""
     return _HEAD.pack(4 + len(tags) + len(body), correlation_id) + tags + body
@@ -220,6 +236,30 @@ def _parse(frame: memoryview, at: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, parts)
 
 
+def _parse_one_flexible(frame: memoryview, at: int) -> ProduceRequest | None:
+    """Return a request about one partition, as nearly all are, in three steps; None for any other."""
+    end = len(frame)
+    if end - at < _ONE_PART_V9.size:
+        return None
+    transaction, acks, timeout_ms, topics, length = _ONE_PART_V9.unpack_from(frame, at)
+    begin = at + _ONE_PART_V9.size
+    stop = begin + length - 1
+    if transaction or topics != _ONE or not 0 < length < 0x80 or end - stop < _COUNT_INDEX_SIZE_V9.size:
+        return None
+    count, partition, byte = _COUNT_INDEX_SIZE_V9.unpack_from(frame, stop)
+    at, size, shift = stop + _COUNT_INDEX_SIZE_V9.size, byte & 0x7F, 7
+    while byte > 0x7F and shift <= _MAX_VARINT_SHIFT:
+        byte = frame[at]
+        size |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    tail = at + size - 1
+    if count != _ONE or byte > 0x7F or not size or end - tail != 3:
+        return None  # more partitions, or no records
+    if frame[tail] or frame[tail + 1] or frame[tail + 2]:
+        return None  # tagged fields
+    return ProduceRequest(None, acks, timeout_ms, [(str(frame[begin:stop], "utf-8"), partition, frame[at:tail])])
+
+
 def _parse_flexible(frame: memoryview, at: int) -> ProduceRequest:
     end = len(frame)
     transactional_id = None
@@ -250,6 +290,22 @@ def _parse_flexible(frame: memoryview, at: int) -> ProduceRequest:
     if at != end:
         raise ProtocolError(f"{end - at} bytes follow a produce request")
     return ProduceRequest(transactional_id, acks, timeout_ms, parts)
+
+
+def _encode_one_flexible(correlation_id: int, name: bytes, row: ProduceResult, throttle_time_ms: int) -> bytes:
+    """Return the reply about one partition that was not refused, whose topic has a short name."""
+    rest = _ROW_V9.pack(
+        _ONE,
+        row.partition,
+        row.error,
+        row.base_offset,
+        row.log_append_time_ms,
+        row.log_start_offset,
+        b"\x01\x00\x00\x00",  # as _TAIL_V9, and no tagged fields of the topic
+        throttle_time_ms,
+        0,
+    )
+    return _ONE_TOPIC_V9.pack(7 + len(name) + len(rest), correlation_id, 0, _ONE, len(name) + 1) + name + rest
 
 
 def _encode_flexible(results: list[ProduceResult], throttle_time_ms: int) -> bytes:

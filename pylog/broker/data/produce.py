@@ -152,12 +152,9 @@ class ProduceHandler:
             or header.batch_length + records.LENGTH_OVERHEAD != size_bytes
         ):
             _check(header, size_bytes, version)  # most have no codec or an old one, and nothing else to be looked at
-        config = log.config
-        if size_bytes > config.max_message_bytes:
-            message = f"{size_bytes} bytes; max.message.bytes is {config.max_message_bytes}"
-            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
         if log.is_looking_inside:
-            batch, header = take_in(batch, header, config)
+            log.check_size(size_bytes)  # before anything is unpacked
+            batch, header = take_in(batch, header, log.config)
         try:
             result, wait = self._partitions.append(partition, log, batch, header, self._now_ms(), acks)
         except ApiError as error:

@@ -6,6 +6,7 @@ import importlib
 import io
 import struct
 import uuid
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -60,6 +61,40 @@ def test_produce_request_is_read_as_kio_wrote_it(version: int, rows: list[tuple[
     found = produce.parse_request(frame, version, 0)
     assert (found.transactional_id, found.acks, found.timeout_ms) == (None, -1, 1234)
     assert [(t, p, None if r is None else bytes(r)) for t, p, r in found.parts] == rows
+
+
+@given(
+    name=st.text("ab.\u00e4", max_size=130),
+    records=st.one_of(st.none(), st.binary(max_size=20_000)),
+    at=st.integers(0, 200),
+    noise=st.binary(max_size=3),
+)
+def test_a_request_about_one_partition_is_read_as_any_other(
+    name: str, records: bytes | None, at: int, noise: bytes
+) -> None:
+    """Also where bytes of it are others than a client would write."""
+    kio = schema("produce", 9, "request")
+    part = kio.PartitionProduceData(index=7, records=records)
+    request = kio.ProduceRequest(
+        transactional_id=None,
+        acks=1,
+        timeout=datetime.timedelta(seconds=1),
+        topic_data=(kio.TopicProduceData(name=name, partition_data=(part,)),),
+    )
+    frame = bytearray(encode_with_kio(request))
+    frame[at : at + len(noise)] = noise
+    view = memoryview(frame)
+
+    def read(parse: Callable[[memoryview, int], produce.ProduceRequest | None]) -> Any:
+        try:
+            return parse(view, 0)
+        except (ProtocolError, IndexError, struct.error, UnicodeDecodeError):
+            return None
+
+    quick = read(produce._parse_one_flexible)
+    assert quick is None or quick == read(produce._parse_flexible)
+    if not noise and records is not None and len(name.encode()) < 0x7F:
+        assert quick is not None
 
 
 @pytest.mark.parametrize("version", range(3, 12))
