@@ -251,6 +251,28 @@ def test_f13_a_check_says_when_the_packet_filter_is_not_as_loaded(tmp_path: Path
     assert ("table inet pylog" in done.stdout) is bool(said)
 
 
+@pytest.mark.parametrize(("mounts", "is_refused"), [(["/", "/data/1"], False), (["/"], True)])
+def test_f32_a_missing_mount_stops_the_role_before_anything_is_written(
+    tmp_path: Path, mounts: list[str], is_refused: bool
+) -> None:
+    ask = {"ansible.builtin.include_role": {"name": "broker", "tasks_from": "configure"}}
+    play = {
+        "hosts": "localhost", "connection": "local", "gather_facts": False, "become": False, "tasks": [ask],
+        "vars": {
+            "broker_mounts": ["/data/1"], "disks_devices": [], "pylog_broker_instances": [{"id": 1}],
+            "__preflight_host": {"files": {}, "mounts": mounts},
+            "__broker_desired": {"files": {}},
+        },
+    }  # fmt: skip
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    command = [str(BIN / "ansible-playbook"), "-i", "localhost,", str(tmp_path / "play.yml"), "--check"]
+    plain = os.environ | {"ANSIBLE_FORCE_COLOR": "0"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=plain)
+    said = " ".join(done.stdout.split())
+    assert ("broker_mounts: found no mount at /data/1" in said) is is_refused
+    assert ("Keep what the brokers run with now" in said) is not is_refused
+
+
 def render(template: str, **variables: object) -> str:
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"to_json": json.dumps, "comment": lambda text: f"# {text}"}
