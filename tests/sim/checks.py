@@ -125,6 +125,7 @@ class Checks:
         self._marks: dict[Log, tuple[int, int]] = {}
         self._signatures: dict[tuple[int, TopicPartition], tuple[object, ...]] = {}
         self._commits: dict[tuple[str, TopicPartition], tuple[int, int]] = {}  # generation and offset
+        self._confirmed: dict[tuple[str, TopicPartition], set[int]] = {}  # offsets said to be safe in this incarnation
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
         self._generations: dict[str, int] = {}
         self._doubtful: dict[tuple[str, TopicPartition], set[int]] = {}
@@ -263,6 +264,7 @@ class Checks:
         if deletions is None or deletions != self.deletions(group_id):
             return  # it may have been deleted since, with its group
         self._doubtful.setdefault((group_id, key), set()).discard(offset)
+        self._confirmed.setdefault((group_id, key), set()).add(offset)
         self._commits[group_id, key] = max(self._commits.get((group_id, key), (-1, -1)), (generation, offset))
 
     def committed_offset(self, group_id: str, key: TopicPartition) -> int:
@@ -292,6 +294,11 @@ class Checks:
         least = min(least, self.committed_offset(group_id, key))  # fewer if the topic was made again meanwhile
         if offset < least and offset not in self._doubtful.get((group_id, key), ()):
             raise Violation("committed offsets", f"{group_id} {key}: {least} was committed, {offset} is told")
+        place = (group_id, key)
+        if offset >= 0 and offset not in self._doubtful.get(place, ()) and offset not in self._confirmed.get(place, ()):
+            raise Violation(
+                "committed offsets", f"{group_id} {key}: {offset} is told, committed for another incarnation"
+            )
         generation, known = self._commits.get((group_id, key), (-1, -1))
         self._commits[group_id, key] = (generation, max(known, offset))
 
@@ -335,6 +342,7 @@ class Checks:
         self._by_epoch = {place: one for place, one in self._by_epoch.items() if place[0].topic != topic}
         self._before = {place: one for place, one in self._before.items() if place[0].topic != topic}
         self._commits = {place: one for place, one in self._commits.items() if place[1].topic != topic}
+        self._confirmed = {place: one for place, one in self._confirmed.items() if place[1].topic != topic}
         self._signatures.clear()
 
     # -- the store ----------------------------------------------------------------------------------------------------
