@@ -5,10 +5,18 @@ Nothing else is ever written to stdout; notes and errors go to stderr.
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from textwrap import indent
+from typing import TypeVar
 
 from pylog.cli.options import Format
+
+_Row = TypeVar("_Row")
+
+ROWS_AT_ONCE = 1_000
+"""Rows of an answer without end that are kept: enough that their widths are those of most that follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +58,77 @@ def done(format: Format, data: object, text: str) -> None:
         note(text)
 
 
+def emit_rows(format: Format, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
+    """Write *rows* in the wanted format as they come; what `emit` would write of all of them, but for wide cells.
+
+    Args:
+        format: how.
+        columns: names, in order.
+        rows: one dictionary of plain data each; only `ROWS_AT_ONCE` of them are kept.
+    """
+    printed = Table([Column(name) for name in columns], is_wide=format is Format.WIDE)
+    is_first = True
+    for chunk in batched(rows, ROWS_AT_ONCE):
+        if format is Format.JSON:
+            texts = (json.dumps(row, indent=2, ensure_ascii=False) for row in chunk)
+            sys.stdout.write(("[\n" if is_first else ",\n") + indent(",\n".join(texts), "  "))
+        elif format is Format.YAML:
+            import yaml
+
+            sys.stdout.write(yaml.safe_dump(list(chunk), sort_keys=False, allow_unicode=True))
+        else:
+            sys.stdout.write(printed.text(chunk))
+        sys.stdout.flush()
+        is_first = False
+    if format is Format.JSON:
+        sys.stdout.write("[]\n" if is_first else "\n]\n")
+    elif is_first:
+        sys.stdout.write("[]\n" if format is Format.YAML else printed.text([]))
+
+
+def batched(rows: Iterable[_Row], size: int) -> Iterator[list[_Row]]:
+    """Yield *rows* in lists of *size*; the last may be shorter."""
+    iterator = iter(rows)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
 def table(rows: Sequence[Mapping[str, object]], columns: Sequence[Column], is_wide: bool) -> str:
     """Return *rows* as columns aligned with blanks, heading first; numbers to the right."""
-    shown = [column for column in columns if is_wide or not column.is_wide]
-    cells = [[cell(row.get(column.name)) for column in shown] for row in rows]
-    heading = [column.name.upper().replace("_", "-") for column in shown]
-    widths = [max(map(len, texts)) for texts in zip(heading, *cells, strict=True)]
-    is_number = [bool(rows) and all(_is_number(row.get(column.name)) for row in rows) for column in shown]
-    lines = [
-        "  ".join(
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(line, widths, is_number, strict=True)
-        ).rstrip()
-        for line in [heading, *cells]
-    ]
-    return "\n".join(lines) + "\n"
+    return Table(columns, is_wide=is_wide).text(rows)
+
+
+class Table:
+    """Rows as columns aligned with blanks, numbers to the right; those that come later keep the width of the first.
+
+    Args:
+        columns: in order.
+        is_wide: whether wide ones are shown.
+    """
+
+    def __init__(self, columns: Sequence[Column], *, is_wide: bool) -> None:
+        self._shown = [column for column in columns if is_wide or not column.is_wide]
+        self._widths = [0] * len(self._shown)
+        self._is_number: list[bool] = []
+
+    def text(self, rows: Sequence[Mapping[str, object]]) -> str:
+        """Return the next rows; the first time under their heading."""
+        lines = [[cell(row.get(column.name)) for column in self._shown] for row in rows]
+        if not self._is_number:
+            lines.insert(0, [column.name.upper().replace("_", "-") for column in self._shown])
+            self._is_number = [
+                bool(rows) and all(_is_number(row.get(column.name)) for row in rows) for column in self._shown
+            ]
+        found = zip(*lines, strict=True)
+        self._widths = [max(width, *map(len, texts)) for width, texts in zip(self._widths, found, strict=True)]
+        return "".join(
+            "  ".join(
+                text.rjust(width) if right else text.ljust(width)
+                for text, width, right in zip(line, self._widths, self._is_number, strict=True)
+            ).rstrip()
+            + "\n"
+            for line in lines
+        )
 
 
 def cell(value: object) -> str:

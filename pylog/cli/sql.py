@@ -11,7 +11,7 @@ import typer
 from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import Bootstrap, FormatOption, assignments, format_of, new_app, settings
-from pylog.cli.output import Column, emit, table
+from pylog.cli.output import emit_rows
 
 app = new_app()
 
@@ -49,8 +49,7 @@ def sql(
         engine.follow(query, brokers, options, master, _write)
         return
     columns, found = engine.rows(query, brokers, options, master)
-    rows = [_plain(columns, row) for row in found]
-    emit(format_of(format), rows, lambda is_wide: table(rows, [Column(name) for name in columns], is_wide))
+    emit_rows(format_of(format), columns, (_plain(columns, row) for row in found))
 
 
 def _write(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -1,6 +1,7 @@
 """SQL over topics: a table that Spark does not know is the topic of that name, and so is ``topic('name')``.
 
-A query without ``--follow`` reads what the topics hold now; with it, what arrives, and prints each micro-batch's rows.
+A query without ``--follow`` reads what the topics hold now; its rows come part by part, never all at once.
+With it, it reads what arrives, and prints each micro-batch's rows.
 """
 
 import re
@@ -22,6 +23,9 @@ _TOKENS = re.compile(
 )
 # A topic() inside a string, a quoted name or a comment is none.
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+MAX_RECORDS_PER_PARTITION = 200_000
+"""Offsets that one task reads of a topic: the driver holds the rows of one task or two at a time."""
+
 # Each round of the analysis names one missing table.
 _MAX_TABLES = 100
 
@@ -65,9 +69,18 @@ def rows(query: str, bootstrap: str, options: dict[str, str], master: str) -> tu
     Raises:
         PylogError: the message says what is wrong.
     """
-    found = _planned(query, bootstrap, {**options, "filterPushdown": "true"}, master, is_stream=False)
+    own = {"filterPushdown": "true", "maxRecordsPerPartition": str(MAX_RECORDS_PER_PARTITION)}
+    names = {name.lower() for name in options}
+    own = {name: value for name, value in own.items() if name.lower() not in names}
+    found = _planned(query, bootstrap, {**options, **own}, master, is_stream=False)
+    return found.columns, _rows(found)
+
+
+def _rows(frame: DataFrame) -> Iterator[list[Any]]:
+    """Yield the rows of *frame*, those of one task after the other."""
     try:
-        return found.columns, iter([list(row) for row in found.collect()])
+        for row in frame.toLocalIterator(prefetchPartitions=True):
+            yield list(row)
     except PySparkException as error:
         raise error_of(str(error)) from error
 

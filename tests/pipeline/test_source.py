@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 from pylog.cli.app import run as pylog
 from pylog.client.avro import AvroSerializer, RegistryClient
 from pylog.client.raw import RawClient
+from pylog.ingest import sql
 from pylog.ingest.fetch import positions
 from pylog.ingest.spark import cause_of
 from pylog.testing import BrokerProcess
@@ -298,6 +299,12 @@ def test_the_command_follows_a_query(broker: BrokerProcess, topics: Topics) -> N
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def test_rows_come_as_they_are_made(spark: SparkSession, broker: BrokerProcess) -> None:
+    """Collected, these would take hours and more memory than there is."""
+    columns, found = sql.rows("SELECT id FROM range(0, 10000000000, 1, 20000)", broker.bootstrap, {}, "local[2]")
+    assert (columns, list(islice(found, 3))) == (["id"], [[0], [1], [2]])
 
 
 def test_sql_reads_a_topic(spark: SparkSession, broker: BrokerProcess, topics: Topics) -> None:

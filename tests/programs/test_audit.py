@@ -157,7 +157,7 @@ class ValueThief(Relay):
         return () if record.value() == b"13" else super().outgoing(record)
 
 
-def test_fault_20_a_record_that_nobody_stamped_is_named_by_its_offset(
+def test_a_record_that_nobody_stamped_is_named_by_its_offset(
     tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
 ) -> None:
     """A client that knows nothing of audits; two readers of one tier, of which one waits."""

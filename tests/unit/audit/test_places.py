@@ -43,7 +43,7 @@ def lost(day: Day) -> list[tuple[Tier, str, int, tuple[tuple[int, int], ...]]]:
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 1 << 32), gone=st.sets(st.integers(0, 99), min_size=1, max_size=3))
-def test_fault_20_records_that_nobody_stamped_are_named_where_they_are_lost(seed: int, gone: set[int]) -> None:
+def test_records_that_nobody_stamped_are_named_where_they_are_lost(seed: int, gone: set[int]) -> None:
     numbers = iter(range(1 << 30))
 
     def relay(record: Record) -> list[Record]:
@@ -68,7 +68,7 @@ def test_fault_20_records_that_nobody_stamped_are_named_where_they_are_lost(seed
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 1 << 32))
-def test_fault_20_no_false_alarm_over_cuts_and_repeats_without_stamps(seed: int) -> None:
+def test_no_false_alarm_over_cuts_and_repeats_without_stamps(seed: int) -> None:
     day = Day(seed)
     for step in range(150):
         day.is_cut = 40 <= step < 90
@@ -82,7 +82,7 @@ def test_fault_20_no_false_alarm_over_cuts_and_repeats_without_stamps(seed: int)
     assert passage.due[Tier.MIRROR] > 150
 
 
-def test_fault_20_what_is_first_written_in_the_mirrors_cluster_is_followed_from_there() -> None:
+def test_what_is_first_written_in_the_mirrors_cluster_is_followed_from_there() -> None:
     day = Day(5)
     write(day, 3)
     day.offline.partitions[1] += [((1, None, b"local"), None) for _ in range(4)]
@@ -91,7 +91,7 @@ def test_fault_20_what_is_first_written_in_the_mirrors_cluster_is_followed_from_
     assert day.judge().passages["clicks"].due == {Tier.MIRROR: 3, Tier.LAKE: 7}
 
 
-def test_fault_20_a_mirror_of_the_release_before_tells_no_offsets_and_loses_nothing_by_it() -> None:
+def test_a_mirror_of_the_release_before_tells_no_offsets_and_loses_nothing_by_it() -> None:
     live, mirror = reader_of(Tier.LIVE), reader_of(Tier.MIRROR)
     ledger = Ledger()
     for offset in range(10):
@@ -115,7 +115,7 @@ def test_fault_20_a_mirror_of_the_release_before_tells_no_offsets_and_loses_noth
     assert [one.ranges for one in judge(ledger, 20 * WINDOW_MS, WINDOW_MS, LATENESS_MS).alarms] == [((10, 10),)]
 
 
-def test_fault_19_a_reader_that_counts_beside_another_by_mistake_makes_nothing_lost() -> None:
+def test_a_reader_that_counts_beside_another_by_mistake_makes_nothing_lost() -> None:
     """Both begin where the last report ended, and report by turns."""
     day = Day(6)
     for _ in range(20):
@@ -144,7 +144,7 @@ def test_fault_19_a_reader_that_counts_beside_another_by_mistake_makes_nothing_l
 
 
 @pytest.mark.parametrize("off_ms", [-3_600_000, -365 * 86_400_000, 3_600_000, 365 * 86_400_000])
-def test_fault_19_a_producer_whose_clock_is_off_loses_nothing(off_ms: int) -> None:
+def test_a_producer_whose_clock_is_off_loses_nothing(off_ms: int) -> None:
     """Its report says a time of its own; the reader is seconds behind."""
     day = Day(8)
     account = day.producers.pop("p1")
@@ -159,7 +159,7 @@ def test_fault_19_a_producer_whose_clock_is_off_loses_nothing(off_ms: int) -> No
         assert day.judge().alarms == []
 
 
-def test_fault_19_a_compacted_topic_loses_nothing_by_its_compaction() -> None:
+def test_a_compacted_topic_loses_nothing_by_its_compaction() -> None:
     day = Day(9)
     day.send("p2", 30)
     steps(day, 4)
@@ -215,7 +215,7 @@ def test_a_lake_that_has_not_loaded_what_came_after_a_cut_is_late_and_has_lost_n
     assert day.judge().alarms == []
 
 
-def test_s11_a_topic_of_which_nothing_comes_is_reported_once_an_hour_and_judged_all_the_same() -> None:
+def test_a_topic_of_which_nothing_comes_is_reported_once_an_hour_and_judged_all_the_same() -> None:
     day = Day(11)
     day.send("p1", 10)
     steps(day, 60)
