@@ -1,26 +1,32 @@
 """What an operator does to topics while clients work: create, delete and create again, trim, move; and reading logs."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from uuid import UUID
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as PythonPartition
+from kafka.errors import KafkaError as PythonError
+from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
-from pylog.client.admin.cluster import Admin
+from pylog.client.admin.reassignment import reassign
 from pylog.client.raw import RawClient, RawConfig
 from pylog.errors import PylogError
-from pylog.model import TopicPartition as Moved
+from pylog.model import TopicPartition as RawPartition
 from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tests.chaos.history import Row, parse_value
 
 _METADATA_VERSION = 10
 _ASK_S = 2.0
 _REQUEST_S = 15.0
-_ANSWER_S = 20.0
+_REQUEST_MS = int(_REQUEST_S * 1000)
+_ANSWER_MS = 20_000
 """How long a client waits for an answer: longer than the broker takes to say that it could not do it."""
-_PATIENCE = {"operation_timeout": _REQUEST_S, "request_timeout": _ANSWER_S}
+_RAW_PATIENCE = RawConfig(request_timeout_ms=6_000, retry_ms=int(_REQUEST_S * 1000))
 _RETRY_S = 0.3
 _READ_S = 240.0
 _CHANGE_S = 120.0
@@ -51,9 +57,6 @@ class Operator:
     def __init__(self, bootstraps: Sequence[str]) -> None:
         self._bootstraps = list(bootstraps)
         self.bootstrap = ",".join(bootstraps)
-        # Kept for the whole run: librdkafka may crash where a client ends while brokers still owe it an answer.
-        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "socket.timeout.ms": 6000, "log_level": 0})
-        self._offsets = Admin(self.bootstrap)
 
     def create(self, topic: Topic, *, other_than: UUID | None = None, within_s: float = 2 * _CHANGE_S) -> None:
         """Create a topic, whatever it takes; the one of this name with the id *other_than* may still be on its way out.
@@ -61,13 +64,14 @@ class Operator:
         Raises:
             NotSettled: it could not be created in time.
         """
-        wanted = NewTopic(topic.name, topic.partitions, 3, config=dict(topic.configs))
+        wanted = {"num_partitions": topic.partitions, "replication_factor": 3, "configs": dict(topic.configs)}
 
         def attempt() -> None:
             try:
-                self._admin.create_topics([wanted], **_PATIENCE)[topic.name].result(2 * _ANSWER_S)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or not self._exists(topic, other_than):
+                with self._admin() as admin:
+                    admin.create_topics({topic.name: wanted}, timeout_ms=_REQUEST_MS)
+            except TopicAlreadyExistsError:
+                if not self._exists(topic, other_than):
                     raise
 
         self._retry(f"create {topic.name}", attempt, within_s)
@@ -85,11 +89,8 @@ class Operator:
         """
 
         def attempt() -> None:
-            try:
-                self._admin.delete_topics([topic.name], **_PATIENCE)[topic.name].result(2 * _ANSWER_S)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
+            with suppress(UnknownTopicOrPartitionError), self._admin() as admin:
+                admin.delete_topics([topic.name], timeout_ms=_REQUEST_MS)
 
         self._retry(f"delete {topic.name}", attempt, within_s)
 
@@ -157,16 +158,14 @@ class Operator:
         """
 
         def attempt() -> None:
-            found = self._offsets.offsets([Moved(topic.name, number) for number in range(topic.partitions)])
-            wanted = []
-            for key, offsets in found.items():
-                upto = offsets.start + (offsets.end - offsets.start) * thousandths // 1000
-                begins[key.partition] = max(upto, begins.get(key.partition, 0))
-                wanted.append(TopicPartition(topic.name, key.partition, upto))
-            # It would ask whom it last knew as leaders.
-            self._admin.list_topics(topic.name, _REQUEST_S)
-            for future in self._admin.delete_records(wanted, **_PATIENCE).values():
-                future.result(2 * _ANSWER_S)
+            starts, ends = self._list(topic, EARLIEST_TIMESTAMP), self._list(topic, LATEST_TIMESTAMP)
+            wanted = {}
+            for number, end in ends.items():
+                upto = starts[number] + (end - starts[number]) * thousandths // 1000
+                begins[number] = max(upto, begins.get(number, 0))
+                wanted[PythonPartition(topic.name, number)] = upto
+            with self._admin() as admin:
+                admin.delete_records(wanted, timeout_ms=_REQUEST_MS)
 
         self._retry(f"trim {topic.name}", attempt, _CHANGE_S)
 
@@ -178,7 +177,7 @@ class Operator:
         """
 
         def attempt() -> None:
-            refusal = self._offsets.reassign_partitions({Moved(topic.name, partition): list(brokers)})
+            refusal = reassign(self.bootstrap, {RawPartition(topic.name, partition): list(brokers)}, _REQUEST_S)
             for error in refusal.values():
                 if error is not None:
                     raise error
@@ -233,13 +232,15 @@ class Operator:
 
     def _ends(self, topic: Topic) -> dict[int, int]:
         found: dict[int, int] = {}
-
-        def attempt() -> None:
-            ends = self._offsets.ends([Moved(topic.name, number) for number in range(topic.partitions)])
-            found.update({key.partition: end for key, end in ends.items()})
-
-        self._retry(f"find the end of {topic.name}", attempt, 120.0)
+        self._retry(
+            f"find the end of {topic.name}", lambda: found.update(self._list(topic, LATEST_TIMESTAMP)), _CHANGE_S
+        )
         return found
+
+    def _list(self, topic: Topic, timestamp: int) -> dict[int, int]:
+        partitions = [RawPartition(topic.name, number) for number in range(topic.partitions)]
+        with RawClient(self.bootstrap, _RAW_PATIENCE) as client:
+            return {key.partition: offset for key, offset in client.list_offsets(partitions, timestamp).items()}
 
     def wait_committed(self, group: str, ends: dict[tuple[str, int], int], within_s: float) -> None:
         """Wait until *group* has committed these offsets.
@@ -254,23 +255,29 @@ class Operator:
             time.sleep(1.0)
 
     def _behind(self, group: str, ends: dict[tuple[str, int], int]) -> dict[tuple[str, int], str]:
-        wanted = [TopicPartition(topic, number) for topic, number in ends]
         try:
-            question = ConsumerGroupTopicPartitions(group, wanted)
-            answer = self._admin.list_consumer_group_offsets([question])[group].result(_REQUEST_S)
-        except KafkaException as error:
+            with self._admin() as admin:
+                answer = admin.list_group_offsets({group: [PythonPartition(*key) for key in ends]})[group]
+        except (PythonError, OSError) as error:
             return {("", 0): str(error)}
-        committed = {(one.topic, one.partition): one.offset for one in answer.topic_partitions or []}
+        committed = {(key.topic, key.partition): found.offset for key, found in answer.items()}
         return {
             key: f"{committed.get(key)} of {end}" for key, end in ends.items() if end and committed.get(key, 0) < end
         }
+
+    @contextmanager
+    def _admin(self) -> Iterator[KafkaAdminClient]:
+        # librdkafka's ends the process now and then where brokers do not answer or leaders change.
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","), request_timeout_ms=_ANSWER_MS)
+        with closing(admin):
+            yield admin
 
     def _retry(self, what: str, attempt: Callable[[], None], within_s: float) -> None:
         deadline_s = time.monotonic() + within_s
         while True:
             try:
                 return attempt()
-            except (KafkaException, PylogError, OSError, TimeoutError) as error:
+            except (KafkaException, PythonError, PylogError, OSError, TimeoutError) as error:
                 if time.monotonic() > deadline_s:
                     raise NotSettled(f"{what}: not within {within_s:.0f} s: {error}") from error
                 time.sleep(_RETRY_S)
