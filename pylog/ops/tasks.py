@@ -130,7 +130,9 @@ def logs(
     command = ["journalctl", "--no-pager", "--unit", unit, "--lines", str(lines), *(["--follow"] if follow else [])]
     try:
         with connect(target) as connection:
-            connection.run(target.sudo + shlex.join(command), watchers=watchers_of(target), out_stream=sys.stdout)
+            # Not this program's own input: where that is at its end, as below cron, sudo would not get its password.
+            whole = target.sudo + shlex.join(command)
+            connection.run(whole, watchers=watchers_of(target), in_stream=False, out_stream=sys.stdout)
     except (OSError, paramiko.SSHException) as error:
         raise Exit(f"error: {host} is unreachable [{faults.HOST_UNREACHABLE.code}]: {error}", code=1) from error
 
