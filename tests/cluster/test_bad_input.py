@@ -72,7 +72,7 @@ class Target:
 
 def fetch_request(target: Target, replica: int, *, epoch: int | None = None, offset: int = 0) -> FetchRequest:
     leader_epoch = target.state.leader_epoch if epoch is None else epoch
-    part = FetchPartition(target.topic, 0, leader_epoch, offset, -1, 0, 1 << 20)
+    part = FetchPartition(target.topic, 0, leader_epoch, offset, -1, 0, 1 << 20, target.topic_id.bytes)
     return FetchRequest(replica, 0, 1, 1 << 20, 0, 0, -1, [part])
 
 
@@ -132,8 +132,8 @@ def test_a_broker_that_pretends_to_be_another_is_refused(brokers: Brokers, store
 
 @pytest.mark.parametrize(
     ("ahead", "error"),
-    [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
-    ids=["stale", "unknown"],
+    [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.NOT_LEADER_OR_FOLLOWER)],
+    ids=["stale", "of a later leader"],
 )
 def test_a_fetch_under_another_leader_epoch_is_refused(
     brokers: Brokers, store: Store, ahead: int, error: ErrorCode
