@@ -330,9 +330,15 @@ class Run:
             Kind.CUT: (lambda: self._network.cut(number, fault.value), lambda: self._network.heal(number)),
             Kind.CLOG: (lambda: self._network.clog(number, fault.value), lambda: self._network.unclog(number)),
             Kind.DISK: (disk.fill, disk.empty),
-            Kind.CLOCK: (lambda: broker.set_clock(fault.value), lambda: broker.set_clock(0)),
+            Kind.CLOCK: (lambda: self._set_clock(broker, fault.value), lambda: broker.set_clock(0)),
         }[fault.kind]
         return self._counted(fault, begin), end
+
+    def _set_clock(self, broker: Broker, step_s: int) -> None:
+        if self._finalized.is_set():
+            broker.set_clock(step_s)
+        else:
+            self._say(f"the clock of {broker.name} stays: the formats are not finalized")
 
     def _process_fault(self, fault: Fault, node: Node, *, kills: bool) -> tuple[Callable[[], None], Callable[[], None]]:
         def kill() -> None:
