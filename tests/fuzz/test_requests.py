@@ -12,6 +12,8 @@ import resource
 import socket
 import struct
 import threading
+import time
+import uuid
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,6 +45,7 @@ MEMORY_BYTES = 200 << 20
 """What all frames together may cost: far more than they hold, far less than they claim."""
 
 TOPIC = "name"  # as `sample` names everything
+_topic_ids: dict[str, uuid.UUID] = {}  # of the topics that were made
 
 REQUESTS = {cls.api_key: cls for cls in message_classes() if issubclass(cls, Request) and cls.api_key in SERVED}
 CASES = [(key, version) for key, row in SERVED.items() for version in range(row.min_served, row.max_advertised + 1)]
@@ -116,6 +119,13 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
     with patch("pylog.cluster.topics.MAX_PARTITIONS", 20):
         broker = LiveBroker(tmp_path_factory.mktemp("fuzz"))
         broker.run(broker.give(framed(ApiKey.CREATE_TOPICS, 2, create_topic())))
+        topics = broker._broker.partitions.image.topics
+        deadline_s = time.monotonic() + HANG_S
+        while TOPIC not in topics:
+            assert time.monotonic() < deadline_s, "the topic was not made"
+            time.sleep(0.01)
+            topics = broker._broker.partitions.image.topics
+        _topic_ids[TOPIC] = topics[TOPIC].topic_id
         yield broker
         broker.close()
 
@@ -156,10 +166,13 @@ def hot_body(key: ApiKey, version: int) -> bytes:
             more = {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": ()}
         if version >= 11:
             more["rack_id"] = "r"
+        if version < 15:
+            more["replica_id"] = -1
         partition = kio.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=999)
+        which = {"topic": TOPIC} if version < 13 else {"topic_id": _topic_ids[TOPIC]}
         entity = kio.FetchRequest(
-            replica_id=-1, max_wait=datetime.timedelta(milliseconds=1), min_bytes=1, max_bytes=1000, isolation_level=0,
-            topics=(kio.FetchTopic(topic=TOPIC, partitions=(partition,)),), **more,
+            max_wait=datetime.timedelta(milliseconds=1), min_bytes=1, max_bytes=1000, isolation_level=0,
+            topics=(kio.FetchTopic(partitions=(partition,), **which),), **more,
         )  # fmt: skip
     out = io.BytesIO()
     entity_writer(type(entity))(out, entity)
