@@ -43,7 +43,7 @@ class Alive:
 
 
 @dataclass(slots=True)
-class Progress:
+class FollowerState:
     """One follower, as its fetches show it.
 
     Attributes:
@@ -139,7 +139,7 @@ class Leader:
         self._epoch_start = epoch_start
         self._lag_ms = lag_ms
         self._replicas: frozenset[int] = frozenset(replicas)
-        self._followers = {replica: Progress(now_ms) for replica in self._replicas if replica != broker_id}
+        self._followers = {replica: FollowerState(now_ms) for replica in self._replicas if replica != broker_id}
         self.has_followers = True
         self.factor = len(self._replicas) if factor is None else factor
         self.want_isr(min_isr)
@@ -165,7 +165,7 @@ class Leader:
         before, self._replicas = self._replicas, frozenset(replicas)
         known = {one: found for one, found in self._followers.items() if one in before or one not in self._replicas}
         self._followers = {
-            one: known.get(one) or Progress(now_ms)
+            one: known.get(one) or FollowerState(now_ms)
             for one in self._replicas | self._maximal_isr()
             if one != self._broker_id
         }
@@ -187,7 +187,7 @@ class Leader:
         """Whether *broker_id* follows here."""
         return broker_id in self._followers and broker_id in self._replicas
 
-    def progress(self, broker_id: int) -> Progress:
+    def progress(self, broker_id: int) -> FollowerState:
         """Return what is known of a follower."""
         return self._followers[broker_id]
 
@@ -312,7 +312,7 @@ class Leader:
             return None
         return IsrChange(tuple((member, self._epoch_of(member)) for member in sorted(isr)), self.partition_epoch)
 
-    def _is_caught_up(self, follower: Progress, high_watermark: Offset, now_ms: int) -> bool:
+    def _is_caught_up(self, follower: FollowerState, high_watermark: Offset, now_ms: int) -> bool:
         # One that fetches no more must not be named: its process may be gone, and with it the whole change is refused.
         is_fetching = now_ms - follower.last_fetch_ms <= self._lag_ms
         return is_fetching and follower.log_end_offset >= max(high_watermark, self._epoch_start)
@@ -358,7 +358,7 @@ class Leader:
         for one in members - self._followers.keys() - {self._broker_id}:
             # A deposed leader is told the state of its successor, in which replicas may be in sync that it never heard
             # of. It knows nothing of them, so its high watermark stands still.
-            self._followers[one] = Progress(0)
+            self._followers[one] = FollowerState(0)
         self.has_followers = bool(self._followers)
         self.isr, self.partition_epoch = members, partition_epoch
 

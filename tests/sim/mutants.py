@@ -131,7 +131,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "count-progress-without-a-look-at-epochs",
         "broker/data/progress.py",
-        "Progress.note",
+        "FollowerFetches.note",
         "if part.current_leader_epoch != partition.leader_epoch or divergence(log, part):",
         "if part.fetch_offset < 0:",
         seed=38,
@@ -139,7 +139,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "count-progress-of-a-diverging-log",
         "broker/data/progress.py",
-        "Progress.note",
+        "FollowerFetches.note",
         "if part.current_leader_epoch != partition.leader_epoch or divergence(log, part):",
         "if part.current_leader_epoch != partition.leader_epoch:",
         seed=3,
@@ -392,7 +392,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "count-progress-of-another-topic",
         "broker/data/progress.py",
-        "Progress.note",
+        "FollowerFetches.note",
         "if part.topic_id != partition.topic_id.bytes and (part.topic_id or self._partitions.needs_topic_ids):",
         "if part.fetch_offset < 0:",
         story="remake-beside-a-deaf-follower",
@@ -424,7 +424,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "count-a-fetch-beyond-the-end",
         "broker/data/progress.py",
-        "Progress.note",
+        "FollowerFetches.note",
         "if not log.log_start_offset <= part.fetch_offset <= log.log_end_offset:",
         "if part.fetch_offset < 0:",
         story="die-beside-an-empty-log-beyond-the-end",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from pylog.broker.data.feeds import SWEEP_MS, Feed
 from pylog.broker.data.partitions import Partitions
-from pylog.broker.data.progress import Progress
+from pylog.broker.data.progress import FollowerFetches
 from pylog.broker.data.reading import NearReplicas, Reader
 from pylog.broker.data.sessions import FINAL_EPOCH, FetchSession, FetchSessions
 from pylog.broker.data.throttles import Throttles
@@ -58,7 +58,7 @@ class FetchHandler:
         """
         self.reader = Reader(partitions, throttles, max_bytes=max_bytes, near=near)
         self.waiting = WaitingFetches(partitions, now_ms, self._look, tells_high_watermarks=near is not None)
-        self._progress = Progress(partitions)
+        self._progress = FollowerFetches(partitions)
         self._now_ms = now_ms
         self._latency = Latency(metrics)
         self._errors = ErrorCounts(metrics)

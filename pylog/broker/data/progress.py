@@ -7,7 +7,7 @@ from pylog.replica.leader import Alive
 from pylog.wire.fetch import FetchPartition, FetchRequest
 
 
-class Progress:
+class FollowerFetches:
     """How far followers are in the partitions led here; what one fetches from is what it has."""
 
     def __init__(self, partitions: Partitions) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.handlers import delete_records
 from pylog.broker.data.partitions import Moved
-from pylog.broker.data.progress import Progress
+from pylog.broker.data.progress import FollowerFetches
 from pylog.errors import ErrorCode
 from pylog.log import checkpoint
 from pylog.model import TopicPartition
@@ -38,7 +38,7 @@ class Trimming(Leading):
         """Let the follower fetch at the log end; it says where its own log begins."""
         part = FetchPartition("t", 0, EPOCH, 3, EPOCH, start, 1 << 20, HERE.bytes)
         request = FetchRequest(FOLLOWER, 0, 1, 1 << 20, 0, 0, -1, [part], [], broker_epoch=BROKER_EPOCH)
-        Progress(self.partitions).note(request, 0)
+        FollowerFetches(self.partitions).note(request, 0)
 
     async def delete(self, offset: int = 2, timeout_ms: int = WAIT_MS) -> tuple[ErrorCode, int]:
         part = DeleteRecordsPartition(partition_index=0, offset=offset)
