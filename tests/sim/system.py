@@ -87,6 +87,11 @@ def install(
         process = CURRENT.get()
         return f"boot-{disks.boots[process.host]}" if process is not None else ""
 
+    def sleep(seconds: float) -> None:
+        thread = turns.running
+        assert thread is not None, "the loop must not sleep"
+        thread.park(seconds)
+
     real_sendfile = os.sendfile
 
     def sendfile(out_fd: int, in_fd: int, offset: int, count: int) -> int:
@@ -100,6 +105,7 @@ def install(
         time_ns=world.wall_ns,
         time=lambda: world.wall_ns() / 1e9,
         monotonic=lambda: world.now_us / 1e6,
+        sleep=sleep,
     )
     _replace(
         os,

@@ -31,10 +31,11 @@ class PartitionAdmin(Admin):
             assignments: brokers of each new partition; the controller chooses them otherwise.
             is_dry_run: only ask whether it could be.
         """
-        places = None if assignments is None else [list(one) for one in assignments]
+        # Not None where there is none: confluent-kafka takes that for a list of the wrong length.
+        places = {} if assignments is None else {"replica_assignment": [list(one) for one in assignments]}
         with self._translated():
             self._client.create_partitions(
-                [NewPartitions(topic, count, replica_assignment=places)],
+                [NewPartitions(topic, count, **places)],
                 validate_only=is_dry_run,
                 operation_timeout=self._cluster.timeout_s,
                 request_timeout=self._cluster.timeout_s,
