@@ -70,7 +70,7 @@ def test_every_fault_still_has_its_place_in_the_code() -> None:
     ("cut-power-at-an-acknowledgement", "acknowledge-before-the-flush"),
     ("sleep-over-an-image", "apply-a-stale-image"),
     ("kill-everybody-else-in-the-dark", "hide-an-unclean-stop"),
-    ("lose-two-coordinators", "answer-before-what-was-read-is-everywhere"),
+    ("lose-two-coordinators", "load-groups-to-the-high-watermark"),
 ])  # fmt: skip
 def test_a_stage_brings_about_what_it_was_made_for(stage: str, fault: str) -> None:
     found = simulate("--mutant", fault, "--stage", stage, "--seeds", "1000", "--events", "0")
