@@ -118,7 +118,9 @@ def test_a_record_without_key_is_refused_to_a_client(broker: Broker, compacted: 
 
 def test_a_client_tells_records_to_blame_from_those_beside_them(broker: Broker, compacted: str) -> None:
     """Produce names them from version 8 on; librdkafka blames the whole batch if there is only one such record."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 500})
+    # One batch: nothing is sent before the flush, and none of it waits for the partitions to be known.
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 60_000})
+    producer.list_topics(compacted, timeout=30)
     codes: dict[int, int] = {}
 
     def delivered(number: int, error: object) -> None:

@@ -1,5 +1,6 @@
 """Commands that change settings and partitions, that watch, and that help, against a real broker."""
 
+import contextlib
 import json
 import os
 import pty
@@ -167,7 +168,10 @@ def on_a_terminal(broker: BrokerProcess, *arguments: str, stdin: bytes = b"") ->
         command, input=stdin, stdout=subprocess.PIPE, stderr=inside, check=True, timeout=60, env=environment
     )
     os.close(inside)
-    shown = os.read(terminal, 1 << 20)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: so a terminal says that nothing more comes
+        while part := os.read(terminal, 1 << 16):
+            shown += part
     os.close(terminal)
     return ended.stdout, shown
 

@@ -28,7 +28,7 @@ ELSEWHERE = {
         "config check",
     ),
     "needs segment files": ("log dump", "log ends", "log purge-stray", "log verify"),
-    "runs until it is stopped": ("broker", "mirror run", "registry", "audit count", "ship journal"),
+    "runs until it is stopped": ("broker", "mirror run", "registry", "probe", "audit count", "ship journal"),
     "needs a second cluster": ("mirror move", "mirror status", "audit report"),
     "needs a lake or Spark": ("lake accept", "lake files", "lake retry", "lake status", "audit lake", "sql"),
 }  # fmt: skip
