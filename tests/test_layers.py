@@ -22,8 +22,9 @@ CLIENT_LEVELS = (
     {"store", "daemon"},
     {"client"},
     {"audit"},
-    {"mirror", "probe", "registry", "ship", "ingest"},
+    {"mirror", "registry", "ship", "ingest"},
     {"ops"},
+    {"probe"},
 )
 # The same inside a part: files and folders of one level do not know each other, a folder's files do.
 ROOMS: dict[str, tuple[set[str], ...]] = {

@@ -4,9 +4,10 @@ Each connection counts its own requests.  They are summed at scrape time, and wh
 kept by principal, so that the hot path pays one addition.
 """
 
+import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pylog.metrics import OTHER, Metrics, keep_largest
 from pylog.net.connection import Connection
@@ -52,30 +53,30 @@ class ClientCounts:
 
     def _software(self) -> Mapping[_Row, float]:
         found: dict[_Row, float] = {}
-        for listener in self._listeners:
-            for connection in listener.connections:
-                name, version = connection.software
-                if name:
-                    row = name[:MAX_LABEL_CHARS], version[:MAX_LABEL_CHARS]
-                    found[row] = found.get(row, 0) + 1
+        for connection in self._connections():
+            name, version = connection.software
+            if name:
+                row = name[:MAX_LABEL_CHARS], version[:MAX_LABEL_CHARS]
+                found[row] = found.get(row, 0) + 1
         return keep_largest(found, MAX_SOFTWARE)
 
     def _requests(self) -> Mapping[_Row, float]:
         found = Counter(self._closed)
-        for listener in self._listeners:
-            for connection in listener.connections:
-                found[self._row(connection)] += connection.requests
+        for connection in self._connections():
+            found[self._row(connection)] += connection.requests
         return found
 
     def _last_requests(self) -> Mapping[_Row, float]:
         found: dict[_Row, float] = dict(self._last_ns)
-        for listener in self._listeners:
-            for connection in listener.connections:
-                if connection.requests:
-                    row = self._row(connection)
-                    found[row] = max(found.get(row, 0), connection.read_ns)
+        for connection in self._connections():
+            if connection.requests:
+                row = self._row(connection)
+                found[row] = max(found.get(row, 0), connection.read_ns)
         since_epoch_ns = time.time_ns() - time.perf_counter_ns()
         return {row: (since_epoch_ns + read_ns) / 1e9 for row, read_ns in found.items()}
+
+    def _connections(self) -> Iterator[Connection]:
+        return itertools.chain.from_iterable(listener.connections for listener in self._listeners)
 
     def _note_closed(self, connection: Connection) -> None:
         if connection.requests:

@@ -163,9 +163,9 @@ class Canary(threading.Thread):
 
     def _prepare(self) -> None:
         """Make the topic, or more partitions of it, so that every broker can lead one."""
-        brokers = sorted(one.node_id for one in self._admin.cluster().brokers)
-        wanted = assignments(brokers, self._config.replication_factor)
-        topic = self._admin.cluster().topics.get(self._config.canary_topic)
+        view = self._admin.cluster()
+        wanted = assignments(sorted(one.node_id for one in view.brokers), self._config.replication_factor)
+        topic = view.topics.get(self._config.canary_topic)
         if topic is None:
             config = {"retention.ms": "3600000", "segment.ms": "3600000", "min.insync.replicas": "1"}
             try:

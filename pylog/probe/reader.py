@@ -100,16 +100,7 @@ class LagReader(threading.Thread):
                     self._sample(lags, admin)
 
     def _sample(self, lags: GroupLags, admin: Admin) -> None:
-        topics = admin.cluster().topics
-        # A partition without a leader has nobody to tell its end, and would fail the whole question.
-        led = [
-            one
-            for one in lags.partitions()
-            if one.topic in topics
-            and one.partition < len(topics[one.topic].partitions)
-            and topics[one.topic].partitions[one.partition].has_leader
-        ]
-        ends = {one: held.end for one, held in admin.offsets(led).items()}
+        ends = admin.ends(admin.led(lags.partitions()))
         now_ms = time.time_ns() // 1_000_000
         lags.note_ends(now_ms, ends)
         self._report = lags.report(now_ms)

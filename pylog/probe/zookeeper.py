@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pylog.daemon.stop import Stop
 from pylog.metrics import Metrics
+from pylog.ops.host import monitored
 
 TIMEOUT_S = 5.0
 INTERVAL_S = 15.0
@@ -37,11 +38,6 @@ _Row = tuple[str]
 Values = Mapping[str, str]
 
 
-def parse_monitor(answer: str) -> dict[str, str]:
-    """Return the values of an answer to ``mntr``; empty where a server has no leader and refuses."""
-    return dict(line.split("\t", 1) for line in answer.splitlines() if "\t" in line)
-
-
 def ask(server: str, timeout_s: float = TIMEOUT_S) -> dict[str, str]:
     """Return what *server*, ``host:port``, answers; empty when it is silent."""
     host, _, port = server.rpartition(":")
@@ -54,7 +50,7 @@ def ask(server: str, timeout_s: float = TIMEOUT_S) -> dict[str, str]:
                 answer += part
     except OSError:
         return {}
-    return parse_monitor(answer.decode(errors="replace"))
+    return monitored(answer.decode(errors="replace"))
 
 
 def numbers(found: Mapping[str, Values], key: str) -> dict[_Row, float]:

@@ -120,15 +120,7 @@ class GroupAdmin(Admin):
         """Return how far *group* is in every partition it committed or reads."""
         committed = self.committed(group.group_id)
         partitions = sorted(committed.keys() | {one for member in group.members for one in member.partitions})
-        # A partition without a leader has nobody to tell its offsets, and would fail the whole question.
-        topics = self.cluster().topics
-        led = {
-            TopicPartition(name, one.partition)
-            for name, topic in topics.items()
-            for one in topic.partitions
-            if one.has_leader
-        }
-        held = self.offsets([one for one in partitions if one in led])
+        held = self.offsets(self.led(partitions))
         return {one: Progress(committed.get(one), held.get(one)) for one in partitions}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, Offset]) -> None:
