@@ -235,9 +235,9 @@ class LogDirectory:
             log_start_offset=0 if is_new else self._log_start_offsets.get(key, 0),
             high_watermark=0 if is_new else self._high_watermarks.get(key, 0),
             jobs=self.jobs,
+            write_checkpoints=self.checkpoint,
             on_segment=self._count_segment,
         )
-        log.recovery.on_lowered = self.checkpoint
         if not is_new:
             log.compacted_offset = min(self._compacted_offsets.get(key, 0), log.log_end_offset)
         return log

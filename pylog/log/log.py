@@ -72,7 +72,6 @@ class Log:
         high_watermark: first offset consumers may not read yet; set by whoever knows the replicas.
         log_end_offset: offset the next record gets.
             Invariant: log_start_offset <= high_watermark <= log_end_offset.
-        recovery: its recovery point: what raises it, and what must be written before it falls.
         is_flushing: `flush.messages` or `flush.ms` asks for syncs; see `is_sync_due`.
         offline: why nothing is read or written any more, or None.
         is_compacted: only the last record of each key stays, so every record needs one.
@@ -82,23 +81,32 @@ class Log:
         epochs: which leader epoch wrote what.
         producers: idempotent producers.
         jobs: work to run elsewhere.
+        write_checkpoints: writes the offset checkpoints of all logs of the disk; called where the one on disk would
+            hide or trust what it must not, before the log is cut or grows.
     """
 
     __slots__ = (
-        "_active", "_after_ms", "_before_ms", "_config", "_leader_epoch", "_segments", "compacted_offset",
-        "directory", "epochs", "high_watermark", "is_compacted", "is_flushing", "is_looking_inside", "jobs",
-        "log_end_offset", "log_start_offset", "offline", "producers", "recovery",
-        "start_on_disk", "topic_partition", "truncation_count",
+        "_active", "_after_ms", "_before_ms", "_config", "_leader_epoch", "_recovery_point", "_segments",
+        "compacted_offset", "directory", "epochs", "high_watermark", "is_compacted", "is_flushing",
+        "is_looking_inside", "jobs", "log_end_offset", "log_start_offset", "offline", "producers",
+        "start_on_disk", "topic_partition", "truncation_count", "write_checkpoints",
     )  # fmt: skip
 
     def __init__(
-        self, directory: Path, topic_partition: TopicPartition, config: LogConfig, loaded: LoadedLog, jobs: deque[Job]
+        self,
+        directory: Path,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        loaded: LoadedLog,
+        jobs: deque[Job],
+        write_checkpoints: Callable[[], None],
     ) -> None:
         self.directory = directory
         self.topic_partition = topic_partition
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.jobs = jobs
+        self.write_checkpoints = write_checkpoints
         self.offline: StorageError | None = None
         self._segments = Segments(directory, loaded.segments)
         self._active = self._segments.active
@@ -109,7 +117,7 @@ class Log:
         self.log_start_offset: Offset = self._segments.base_offset
         self.start_on_disk: Offset = 0
         self.high_watermark: Offset = self.log_start_offset
-        self.recovery = RecoveryPoint(self.log_start_offset)
+        self._recovery_point = RecoveryPoint(self.log_start_offset)
         self.configure(config)
 
     @classmethod
@@ -125,6 +133,7 @@ class Log:
         log_start_offset: Offset = 0,
         high_watermark: Offset = 0,
         jobs: deque[Job] | None = None,
+        write_checkpoints: Callable[[], None] = lambda: None,
         on_segment: Callable[[], None] = lambda: None,
     ) -> "Log":
         """Open the log in *directory*, which is made if missing.
@@ -139,6 +148,7 @@ class Log:
             log_start_offset: from the checkpoint.
             high_watermark: from the checkpoint; brought into the log's bounds.
             jobs: where work for other threads goes; without it, whoever opened the log takes it from `jobs`.
+            write_checkpoints: see the attribute; raises StorageError if the disk refuses.
             on_segment: called after each segment whose batches were checked.
 
         Raises:
@@ -152,13 +162,13 @@ class Log:
             log_start_offset=log_start_offset,
             on_segment=on_segment,
         )
-        log = cls(directory, topic_partition, config, loaded, deque() if jobs is None else jobs)
+        log = cls(directory, topic_partition, config, loaded, deque() if jobs is None else jobs, write_checkpoints)
         log.log_start_offset = max(log.log_start_offset, log_start_offset)
         log.start_on_disk = log_start_offset
         log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         # Recovery checked what is above the old recovery point, but synced nothing; a clean stop synced everything.
         checked = max(min(recovery_point, log.log_end_offset), log._segments.base_offset)
-        log.recovery.offset = log.log_end_offset if clean else checked
+        log._recovery_point.offset = log.log_end_offset if clean else checked
         log.epochs.truncate_start(log.log_start_offset)
         log.producers.begin_again(now_ms, config.producer_id_expiration_ms)
         if not clean and recovery_point == NOWHERE:
@@ -176,7 +186,7 @@ class Log:
     @property
     def recovery_point(self) -> Offset:
         """Everything below survives a power cut."""
-        return self.recovery.offset
+        return self._recovery_point.offset
 
     @property
     def lasting_start_offset(self) -> Offset:
@@ -387,8 +397,8 @@ class Log:
         Raises:
             StorageError: the disk refuses.
         """
-        if self.start_on_disk > self.log_start_offset and self.recovery.on_lowered is not None:
-            self.recovery.on_lowered()
+        if self.start_on_disk > self.log_start_offset:
+            self.write_checkpoints()
 
     def _make_room(self, base_offset: Offset, size_bytes: int = 0) -> Segment:
         """Begin a segment at *base_offset*, unless the active one does and is empty."""
@@ -524,7 +534,7 @@ class Log:
 
     def is_sync_due(self, now_ms: int) -> bool:
         """Whether `flush.messages` or `flush.ms` asks for a sync; see `RecoveryPoint`."""
-        return self.recovery.is_sync_due(self.log_end_offset, self._config, now_ms)
+        return self._recovery_point.is_sync_due(self.log_end_offset, self._config, now_ms)
 
     def begin_sync(self, until: Offset | None = None, *, records_only: bool = False) -> SyncJob | None:
         """Return the job that syncs everything written up to now, or None if nothing is unsynced.
@@ -537,7 +547,7 @@ class Log:
         segments = self._segments.between(self.recovery_point, end_offset)
         if not segments or self.offline is not None:
             return None
-        lowered_count = self.recovery.begin_sync()
+        lowered_count = self._recovery_point.begin_sync()
         # Without the file that says whose records these are a start would set all of them aside.
         names = [self.directory / PARTITION_METADATA, self.directory]
         if self.recovery_point <= self._segments.base_offset:
@@ -559,7 +569,7 @@ class Log:
         return SyncJob(
             segments,
             paths,
-            on_done=partial(self.recovery.end_sync, end_offset, lowered_count),
+            on_done=partial(self._recovery_point.end_sync, end_offset, lowered_count),
             on_error=lambda error: self.go_offline(f"{self.directory}: sync failed: {error.strerror}"),
         )
 
@@ -636,7 +646,7 @@ class Log:
         with self._going_offline():
             self._remove(self._segments.drop_first(count))
         first = self._segments.base_offset
-        self.recovery.offset = max(self.recovery_point, first)  # what is gone needs no sync
+        self._recovery_point.offset = max(self.recovery_point, first)  # what is gone needs no sync
         if first > self.log_start_offset:
             self.log_start_offset = first
             self.epochs.truncate_start(first)
@@ -661,6 +671,21 @@ class Log:
             raise
 
     # Truncation
+
+    def lower_recovery_point(self, offset: Offset) -> int | None:
+        """Let the recovery point fall to *offset*, where a truncation is about to cut (rule 8).
+
+        The truncation does so itself.  A caller with many logs to cut lowers all their points first, writes one
+        checkpoint for all of them, and hands each log what it returned here to `note_checkpoint`.
+
+        Returns:
+            None if no checkpoint is needed.
+        """
+        return self._recovery_point.lower(offset)
+
+    def note_checkpoint(self, lowered_count: int) -> None:
+        """Take note that a checkpoint was written since `lower_recovery_point` returned *lowered_count*."""
+        self._recovery_point.note_written(lowered_count)
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop everything at or above *offset*; a batch that reaches across goes whole.
@@ -719,7 +744,11 @@ class Log:
         self.truncation_count += 1
         self.compacted_offset = min(self.compacted_offset, offset)
         try:
-            self.recovery.begin_truncation(offset)
+            lowered_count = self.lower_recovery_point(offset)
+            if lowered_count is not None:
+                self.write_checkpoints()
+                self.note_checkpoint(lowered_count)
+            self._recovery_point.begin_truncation()
             with self._going_offline():
                 yield
         except (ApiError, StorageError):
@@ -731,7 +760,7 @@ class Log:
     def _end_truncation(self) -> None:
         self._activate()
         end_offset = self.log_end_offset = self._active.next_offset
-        self.recovery.offset = min(self.recovery_point, end_offset)
+        self._recovery_point.offset = min(self.recovery_point, end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.high_watermark = min(max(self.high_watermark, self.log_start_offset), end_offset)
         self.epochs.truncate_end(end_offset, save=False)

@@ -1,7 +1,5 @@
 """The recovery point of a log: everything below it survives a power cut (rule 8)."""
 
-from collections.abc import Callable
-
 from pylog.log.config import LogConfig
 from pylog.model import Offset
 
@@ -13,17 +11,14 @@ class RecoveryPoint:
 
     Attributes:
         offset: the point.
-        on_lowered: called before a truncation below the point, to write the checkpoint, unless `note_written` says that
-            it was written for many logs at once.
 
     Invariant: when a log is cut, the checkpoint on disk is not above the cut.
     """
 
-    __slots__ = ("_is_lowered", "_lowered_count", "_unsynced_since_ms", "offset", "on_lowered")
+    __slots__ = ("_is_lowered", "_lowered_count", "_unsynced_since_ms", "offset")
 
     def __init__(self, offset: Offset) -> None:
         self.offset = offset
-        self.on_lowered: Callable[[], None] | None = None
         self._is_lowered = False  # in memory, and not known to be on disk
         self._lowered_count = 0
         self._unsynced_since_ms = _NEVER
@@ -53,11 +48,10 @@ class RecoveryPoint:
     def lower(self, offset: Offset) -> int | None:
         """Fall to *offset*, where a truncation is about to cut; the point may be below already.
 
-        What is written there next is not synced, and a crash must not find the old point above it. A caller with many
-        logs to cut writes one checkpoint for all of them and then calls `note_written`.
+        What is written there next is not synced, and a crash must not find the old point above it.
 
         Returns:
-            What to hand to `note_written`; None if no checkpoint is needed.
+            What to hand to `note_written` once a checkpoint is written; None if no checkpoint is needed.
         """
         if offset < self.offset:
             self.offset = offset
@@ -70,14 +64,7 @@ class RecoveryPoint:
         if lowered_count == self._lowered_count:
             self._is_lowered = False
 
-    def begin_truncation(self, offset: Offset) -> None:
-        """Fall to *offset* and have the checkpoint written, unless it was; syncs that are under way count for nothing.
-
-        Raises:
-            StorageError: the disk refuses; nothing may be cut.
-        """
-        self.lower(offset)
-        if self._is_lowered and self.on_lowered is not None:
-            self.on_lowered()
-        self._is_lowered = False
+    def begin_truncation(self) -> None:
+        """Let syncs that are under way count for nothing: they cover bytes that are about to be cut."""
+        assert not self._is_lowered, f"recovery point {self.offset} is not on disk"
         self._lowered_count += 1

@@ -203,7 +203,7 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "cut-where-ones-own-epoch-ends",
-        "replica/follower.py",
+        "replica/divergence.py",
         "truncation_offset",
         "return min(own_end, leaders_end, log_end_offset)",
         "return min(own_end, log_end_offset)",

@@ -2,7 +2,7 @@
 
 from pylog.broker.data.partitions import Partitions
 from pylog.log.log import Log
-from pylog.replica.follower import diverging_epoch
+from pylog.replica.divergence import diverging_epoch
 from pylog.replica.leader import Alive
 from pylog.wire.fetch import FetchPartition, FetchRequest
 

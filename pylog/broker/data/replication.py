@@ -22,8 +22,8 @@ from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from pylog.log.log import Log
 from pylog.metrics import Metrics
 from pylog.model import Key, NodeAddress, Offset
-from pylog.replica.asked import AskedList
-from pylog.replica.follower import truncation_offset
+from pylog.replica.divergence import truncation_offset
+from pylog.replica.follower_feed import FollowerFeed
 from pylog.replica.leader import IsrChange, Leader
 from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult
 
@@ -222,12 +222,12 @@ class Replication:
         for partition, asked, result in answers:
             log = self._log_of(partition, asked)
             if log is not None and result.diverging is not None:
-                count = log.recovery.lower(self._meeting_offset(log, *result.diverging))
+                count = log.lower_recovery_point(self._meeting_offset(log, *result.diverging))
                 if count is not None:
                     lowered.append((log, count))
         if lowered and await self._partitions.checkpoint():
             for log, count in lowered:
-                log.recovery.note_written(count)
+                log.note_checkpoint(count)
 
     @staticmethod
     def _log_of(partition: Partition, asked: FetchPartition) -> Log | None:
@@ -454,7 +454,7 @@ class _Fetcher:
         self._at_request = self._partitions
         self._resting: dict[Key, float] = {}
         self._rests_s: dict[Key, float] = {}
-        self._asked = AskedList()
+        self._feed = FollowerFeed()
         self._unsynced: dict[Key, Partition] = {}  # what has got something that may have to be synced
         self._unwritten: dict[Key, Partition] = {}  # whose log start offset is not on disk
         self._hurries_until_ms = 0
@@ -471,10 +471,10 @@ class _Fetcher:
         same = {key for key, one in partitions.items() if before.get(key) is one}
         self._resting = {key: until for key, until in self._resting.items() if key in same}
         self._rests_s = {key: rest for key, rest in self._rests_s.items() if key in same}
-        self._asked.doubt_all()
+        self._feed.doubt_all()
         self._unsynced = dict(partitions)
         self._wake.set()
-        is_new = any(key not in self._asked for key in partitions.keys() - self._resting.keys())
+        is_new = any(key not in self._feed for key in partitions.keys() - self._resting.keys())
         if self._fetch is not None and is_new:
             self._fetch.cancel()
 
@@ -500,7 +500,7 @@ class _Fetcher:
             rested = [key for key, until in self._resting.items() if until <= now_s]
             for key in rested:
                 del self._resting[key]
-            self._asked.doubt(rested)
+            self._feed.doubt(rested)
             # None of those that rest waits longer because the others have no news.
             rest_s = min((until - now_s for until in self._resting.values()), default=BACKOFF_S)
             address = self._address
@@ -529,11 +529,11 @@ class _Fetcher:
             # Not awaited itself: whether it or we were cancelled could not be told apart then.
             await asyncio.wait([self._fetch])
             if self._fetch.cancelled():
-                self._asked.forget()
+                self._feed.forget()
                 return None
             found = self._fetch.result()
         except ApiError:
-            self._asked.forget()
+            self._feed.forget()
             raise
         finally:
             self._fetch.cancel()
@@ -541,27 +541,27 @@ class _Fetcher:
         if found is None:
             return None
         results, is_kept = found
-        self._asked.answered(is_kept=is_kept)
+        self._feed.answered(is_kept=is_kept)
         return results
 
     async def _exchange(self, address: NodeAddress, rest_s: float) -> tuple[list[FetchResult[memoryview]], bool] | None:
         owner = self._owner
         if await self._client.reach(address, owner.timeout_s):
-            self._asked.forget()
+            self._feed.forget()
         unsynced = self._unsynced
         await owner.synced(list(unsynced.values()))
         if self._unsynced is unsynced:
             self._unsynced = {}
         if owner.broker_epoch != self._broker_epoch:
             self._broker_epoch = owner.broker_epoch
-            self._asked.forget()  # the leader has to hear for each partition that this is another registration
-        self._asked.doubt(owner.throttled(self._partitions))
-        self._asked.doubt(self._unwritten)
+            self._feed.forget()  # the leader has to hear for each partition that this is another registration
+        self._feed.doubt(owner.throttled(self._partitions))
+        self._feed.doubt(self._unwritten)
         self._unwritten = {key: one for key, one in self._unwritten.items() if _begins_unwritten(one)}
         self._at_request = self._partitions
         keys = self._partitions.keys() - self._resting.keys() if self._resting else self._partitions.keys()
-        feeding, named, forgotten = self._asked.request(keys, self._question, owner.now_ms())
-        if not self._asked:
+        feeding, named, forgotten = self._feed.request(keys, self._question, owner.now_ms())
+        if not self._feed:
             return None
         max_wait_ms = min(owner.wait_ms, int(rest_s * 1000)) if self._resting else owner.wait_ms
         if self._unwritten and owner.now_ms() < self._hurries_until_ms:
@@ -576,7 +576,7 @@ class _Fetcher:
         cuts: list[_Answered] = []
         for result in results:
             key = (result.topic, result.partition)
-            partition, asked = self._at_request.get(key), self._asked.get(key)
+            partition, asked = self._at_request.get(key), self._feed.get(key)
             if result.diverging is not None and partition is not None and asked is not None:
                 cuts.append((partition, asked, result))
         if cuts:
@@ -584,18 +584,18 @@ class _Fetcher:
         unwritten: dict[Key, Partition] = {}
         for result in results:
             key = (result.topic, result.partition)
-            partition, asked = self._partitions.get(key), self._asked.get(key)
+            partition, asked = self._partitions.get(key), self._feed.get(key)
             # A topic may have been deleted and made again meanwhile: that has other records under the same offsets.
             if partition is None or asked is None or self._at_request.get(key) is not partition:
-                self._asked.repeat(key)
+                self._feed.repeat(key)
                 continue
             is_taken = self._owner.take(partition, asked, result)
             if result.records_bytes:
                 self._unsynced[key] = partition
             if result.records_bytes or result.diverging is not None or result.error is not _NONE:
-                self._asked.repeat(key)
+                self._feed.repeat(key)
             else:
-                self._asked.doubt((key,))
+                self._feed.doubt((key,))
             if _begins_unwritten(partition) and key not in self._unwritten:
                 unwritten[key] = partition
             if is_taken:

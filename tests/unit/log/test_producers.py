@@ -221,7 +221,7 @@ def test_a_second_truncation_that_is_refused_leaves_the_reading_to_be_done(log: 
         raise StorageError("recovery-point-offset-checkpoint: No space left on device")
 
     if refusal == "checkpoint":
-        log.recovery.on_lowered = refuse
+        log.write_checkpoints = refuse
         with pytest.raises(StorageError, match="No space left"):
             log.truncate_to(10)
     else:

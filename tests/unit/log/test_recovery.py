@@ -282,7 +282,7 @@ def test_a_lowered_recovery_point_is_told_before_the_file_is_cut(tmp_path: Path)
     log.flush()
     told = []
     size_bytes = log.size_bytes
-    log.recovery.on_lowered = lambda: told.append(
+    log.write_checkpoints = lambda: told.append(
         (log.recovery_point, segment_files(tmp_path)[0].stat().st_size == size_bytes)
     )
     log.truncate_to(4)
@@ -294,12 +294,12 @@ def test_a_recovery_point_that_was_lowered_for_many_logs_is_not_told_again(tmp_p
     fill(log, 10)
     log.flush()
     told: list[int] = []
-    log.recovery.on_lowered = lambda: told.append(log.recovery_point)
-    count = log.recovery.lower(4)
+    log.write_checkpoints = lambda: told.append(log.recovery_point)
+    count = log.lower_recovery_point(4)
     assert count is not None
-    log.recovery.note_written(count)
+    log.note_checkpoint(count)
     log.truncate_to(4)
-    assert (told, log.recovery.lower(4), log.log_end_offset) == ([], None, 4)
+    assert (told, log.lower_recovery_point(4), log.log_end_offset) == ([], None, 4)
 
 
 def test_a_recovery_point_that_the_disk_did_not_take_is_told_before_the_cut(tmp_path: Path) -> None:
@@ -307,11 +307,11 @@ def test_a_recovery_point_that_the_disk_did_not_take_is_told_before_the_cut(tmp_
     fill(log, 10)
     log.flush()
     told: list[int] = []
-    log.recovery.on_lowered = lambda: told.append(log.recovery_point)
-    first, second = log.recovery.lower(6), log.recovery.lower(4)
+    log.write_checkpoints = lambda: told.append(log.recovery_point)
+    first, second = log.lower_recovery_point(6), log.lower_recovery_point(4)
     assert first is not None
     assert second is not None
-    log.recovery.note_written(first)  # the checkpoint that was written then is not low enough
+    log.note_checkpoint(first)  # the checkpoint that was written then is not low enough
     log.truncate_to(4)
     assert told == [4]
 
@@ -321,7 +321,7 @@ def test_rule_8_a_cut_inside_a_batch_lowers_the_recovery_point_to_the_end_that_i
     fill(log, 3, count=4)
     log.flush()
     told: list[int] = []
-    log.recovery.on_lowered = lambda: told.append(log.recovery_point)
+    log.write_checkpoints = lambda: told.append(log.recovery_point)
     log.truncate_to(10)
     assert (told, log.recovery_point, log.log_end_offset) == ([8], 8, 8)
 
@@ -340,14 +340,14 @@ def test_rule_8_a_sync_that_overlaps_a_lowering_moves_nothing(tmp_path: Path) ->
     fill(log, 5)
     job = log.begin_sync()
     assert job is not None
-    log.recovery.lower(4)
+    log.lower_recovery_point(4)
     job.run()
     job.finish()
     assert log.recovery_point == 4
     log.flush()
     assert log.recovery_point == 10, "a later one does, and the cut lowers it again"
     told: list[int] = []
-    log.recovery.on_lowered = lambda: told.append(log.recovery_point)
+    log.write_checkpoints = lambda: told.append(log.recovery_point)
     log.truncate_to(4)
     assert told == [4]
 

@@ -1,7 +1,7 @@
-"""What a follower has asked of one leader, so that it names a partition again only when it asks something else of it.
+"""The follower's side of an incremental fetch session: it sends only partitions whose fetch parameters changed.
 
 A follower with hundreds of partitions of one leader fetches once for each batch that is written with acks=all.  Both
-sides keep the list for as long as their connection stands, and a request says what is other than before.
+sides keep the list for as long as their connection stands.  The leader's side is `pylog.broker.data.feeds`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -18,7 +18,7 @@ CHECK_COUNT = 32
 nothing, however many there are."""
 
 
-class AskedList:
+class FollowerFeed:
     """The list as the leader has it, or will have it once it has read the request that was built last."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.replica.follower import diverging_epoch, truncation_offset
+from pylog.replica.divergence import diverging_epoch, truncation_offset
 
 
 def end_of(log: list[int], epoch: int) -> tuple[int, int]:

@@ -1,7 +1,9 @@
-"""Where a follower cuts its log so that it becomes a prefix of its leader's.
+"""Where two logs part: what the leader answers, and where the follower then cuts.
 
-Never by the high watermark, which lags behind the leader's and may be below what was acknowledged; always by leader
-epochs: two logs that agree on an epoch agree on everything before its end.
+`diverging_epoch` runs on the leader, `truncation_offset` on the follower.
+
+They never compare by the high watermark, which lags behind the leader's and may be below what was acknowledged, but by
+leader epochs: two logs that agree on an epoch agree on everything before its end.
 
 Source: KIP-101, KIP-279, KIP-595 (diverging epochs in Fetch).
 """

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.model import Key
-from pylog.replica.asked import CHECK_COUNT, CHECK_MS, AskedList
+from pylog.replica.follower_feed import CHECK_COUNT, CHECK_MS, FollowerFeed
 from pylog.wire.fetch import Feeding, FetchPartition
 
 A, B = ("a", 0), ("b", 0)
@@ -15,7 +15,7 @@ class Follower:
 
     def __init__(self, **ends: int) -> None:
         self.ends: dict[Key, int | None] = {(name, 0): end for name, end in ends.items()}
-        self.asked = AskedList()
+        self.feed = FollowerFeed()
         self.leaders: dict[Key, FetchPartition] = {}
 
     def question(self, key: Key) -> FetchPartition | None:
@@ -23,13 +23,13 @@ class Follower:
         return None if end is None else FetchPartition(*key, 1, end, 1, 0, 99)
 
     def ask(self, now_ms: int = 0, *, is_kept: bool = True) -> tuple[Feeding, set[Key], set[Key]]:
-        feeding, named, forgotten = self.asked.request(self.ends.keys(), self.question, now_ms)
+        feeding, named, forgotten = self.feed.request(self.ends.keys(), self.question, now_ms)
         if feeding is Feeding.BEGIN:
             self.leaders.clear()
         for key in forgotten:
             del self.leaders[key]
         self.leaders |= {(part.topic, part.partition): part for part in named}
-        self.asked.answered(is_kept=is_kept)
+        self.feed.answered(is_kept=is_kept)
         return feeding, {(part.topic, part.partition) for part in named}, set(forgotten)
 
     def is_told(self) -> bool:
@@ -41,7 +41,7 @@ def test_all_are_named_once_and_then_those_that_moved() -> None:
     follower = Follower(a=1, b=2)
     assert follower.ask() == (Feeding.BEGIN, {A, B}, set())
     follower.ends[A] = 5
-    follower.asked.doubt([A])
+    follower.feed.doubt([A])
     assert follower.ask() == (Feeding.CHANGE, {A}, set())
     assert follower.ask() == (Feeding.CHANGE, set(), set())
     assert follower.is_told()
@@ -51,17 +51,17 @@ def test_what_cannot_be_fetched_now_is_forgotten_and_named_again() -> None:
     follower = Follower(a=1, b=2)
     follower.ask()
     follower.ends[B] = None
-    follower.asked.doubt([B])
+    follower.feed.doubt([B])
     assert follower.ask() == (Feeding.CHANGE, set(), {B})
     follower.ends[B] = 2
-    follower.asked.doubt([B])
+    follower.feed.doubt([B])
     assert follower.ask() == (Feeding.CHANGE, {B}, set())
 
 
 def test_an_answer_that_was_not_taken_is_asked_for_again() -> None:
     follower = Follower(a=1, b=2)
     follower.ask()
-    follower.asked.repeat(A)
+    follower.feed.repeat(A)
     assert follower.ask() == (Feeding.CHANGE, {A}, set())
 
 
@@ -76,7 +76,7 @@ def test_what_nobody_told_of_is_noticed_after_a_while() -> None:
 def test_a_new_connection_and_a_leader_that_keeps_nothing_are_told_everything() -> None:
     follower = Follower(a=1, b=2)
     follower.ask()
-    follower.asked.forget()
+    follower.feed.forget()
     assert follower.ask(is_kept=False) == (Feeding.BEGIN, {A, B}, set())
     assert follower.ask() == (Feeding.BEGIN, {A, B}, set())
     assert follower.ask() == (Feeding.CHANGE, set(), set())
@@ -97,12 +97,12 @@ def test_the_leader_always_has_what_the_follower_would_name_in_full(taken: list[
     for step, what, value in taken:
         if step == "end":
             follower.ends[what] = value  # type: ignore[index, assignment]
-            follower.asked.doubt([what])  # type: ignore[list-item]
+            follower.feed.doubt([what])  # type: ignore[list-item]
         elif step == "gone":
             follower.ends.pop(what, None)  # type: ignore[call-overload]
-            follower.asked.doubt_all()
+            follower.feed.doubt_all()
         elif step == "lost":
-            follower.asked.forget()
+            follower.feed.forget()
         else:
             follower.ask(is_kept=bool(what))
             assert follower.is_told()
