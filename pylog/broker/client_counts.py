@@ -85,9 +85,10 @@ class ClientCounts:
             self._last_ns[row] = max(self._last_ns.get(row, 0), connection.read_ns)
 
     def _row(self, connection: Connection) -> _Row:
-        row = connection.listener_name, connection.principal[:MAX_LABEL_CHARS]
+        session = connection.session
+        row = session.listener_name, session.principal.name[:MAX_LABEL_CHARS]
         if row not in self._known:
             if len(self._known) >= MAX_PRINCIPALS:
-                return connection.listener_name, OTHER
+                return session.listener_name, OTHER
             self._known.add(row)
         return row

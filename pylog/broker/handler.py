@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from pylog.broker.quotas import Meter
+from pylog.security.principal import Session
 from pylog.wire.api import Message
 
 Answer: TypeAlias = Message | Awaitable[Message]
@@ -14,13 +15,13 @@ class Caller(NamedTuple):
 
     Attributes:
         client_id: what the client calls itself, "" if nothing.
-        host: its address.
+        session: who it is, and from where.
         version: of the request.
         meter: counts what it uses, if a quota governs it.
     """
 
     client_id: str
-    host: str
+    session: Session
     version: int
     meter: Meter | None = None
 

@@ -24,6 +24,7 @@ from pylog.cluster.quotas import (
 )
 from pylog.metrics import Counter, Metrics
 from pylog.net.connection import Connection
+from pylog.security.principal import normal_host
 from pylog.token_bucket import TokenBucket
 
 BURST_MS = 1_000
@@ -161,7 +162,7 @@ class Quotas:
 
     def meter(self, connection: Connection, client_id: str) -> Meter | None:
         """Return what counts the use of *connection*, or None if no quota governs it."""
-        who = connection.principal, client_id
+        who = connection.session.principal.name, client_id
         limits = self._limits.get(who)
         if limits is None:
             if len(self._limits) >= MAX_CLIENTS:
@@ -181,7 +182,7 @@ class Quotas:
         """Count a connection from *host*; return 0 to serve it, or for how many ms to let it wait for its end."""
         if not self._has_ips:
             return 0
-        host = host.removeprefix("::ffff:")  # an IPv4 address at a listener for both
+        host = normal_host(host)
         rate = connection_rate(self._quotas, host)
         if rate is None:
             return 0

@@ -101,7 +101,7 @@ class Requests:
         request_class, handler = APIS[key]  # type: ignore[index]  # as above: an IntEnum key equals its number
         request = request_class.decode(version, body)
         try:
-            caller = Caller(header.client_id or "", connection.peer.rpartition(":")[0], version, meter)
+            caller = Caller(header.client_id or "", connection.session, version, meter)
             answer = handler(self._cluster, request, caller)
         except ApiError as error:
             answer = request.error_response(error.code, str(error))

@@ -19,6 +19,7 @@ from typing import Protocol
 from pylog.errors import ProtocolError
 from pylog.log.segment import FileSlice
 from pylog.net import cold
+from pylog.security.principal import Session
 
 _logger = logging.getLogger(__name__)
 
@@ -84,8 +85,7 @@ class Connection:
     """See the module.  Lives on one event loop.
 
     Attributes:
-        listener_name: which listener accepted it.
-        principal: who is at the other end; ANONYMOUS until authentication exists.
+        session: who is at the other end, and by which listener it came; a login replaces it.
         peer: address for log lines.
         state: whatever the handler keeps for this connection.
         read_ns: `time.perf_counter_ns` when the frames that are being handled were read.  Taken once a wake-up, so
@@ -97,7 +97,7 @@ class Connection:
     __slots__ = (
         "_big", "_big_have", "_big_size", "_buffer", "_fd", "_handler", "_is_paused", "_is_reading_ahead",
         "_is_writing", "_loop", "_max_frame_bytes", "_muted", "_on_close", "_out", "_out_bytes", "_raw", "_slots",
-        "_sock", "_tail", "_was_read_in", "is_closed", "listener_name", "peer", "principal", "read_ns", "requests",
+        "_sock", "_tail", "_was_read_in", "is_closed", "peer", "read_ns", "requests", "session",
         "software", "state",
     )  # fmt: skip
 
@@ -108,7 +108,7 @@ class Connection:
         handler: FrameHandler,
         buffer: bytearray,
         max_frame_bytes: int,
-        listener_name: str,
+        session: Session,
         peer: str,
         on_close: Callable[["Connection", str], None],
     ) -> None:
@@ -137,8 +137,7 @@ class Connection:
         self.read_ns = 0
         self.requests = 0
         self.software = ("", "")
-        self.listener_name = listener_name
-        self.principal = "ANONYMOUS"
+        self.session = session
         self.peer = peer
         self.state: object = None
         self._loop.add_reader(self._fd, self._on_readable)

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 
 from pylog.net.connection import Connection, FrameHandler
+from pylog.security.principal import Session, normal_host
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 """One per listener.  Kept, not made per read: above 128 KiB malloc maps and unmaps each one, measured at three times
@@ -128,7 +129,7 @@ class Listener:
                 handler=self._handler,
                 buffer=self._buffer,
                 max_frame_bytes=self._max_frame_bytes,
-                listener_name=self.name,
+                session=Session(client_host=normal_host(host), listener_name=self.name),
                 peer=peer,
                 on_close=self._closed,
             )

@@ -30,6 +30,7 @@ from pylog.config import standalone_config
 from pylog.errors import ProtocolError
 from pylog.log.directory import LogDirectory
 from pylog.net.connection import Connection
+from pylog.security.principal import Session
 from pylog.wire.api import SERVED, ApiKey
 from pylog.wire.api.message import Request
 from pylog.wire.records import Record, encode_batch
@@ -79,7 +80,8 @@ class LiveBroker:
         here, there = socket.socketpair()
         connection = Connection(
             here, handler=self._broker._requests, buffer=bytearray(1 << 16), max_frame_bytes=1 << 20,
-            listener_name="client", peer="127.0.0.1:1", on_close=lambda connection, reason: None,
+            session=Session(client_host="127.0.0.1", listener_name="client"), peer="127.0.0.1:1",
+            on_close=lambda connection, reason: None,
         )  # fmt: skip
         try:
             reply = self._broker._requests.on_frame(connection, memoryview(bytearray(frame)))

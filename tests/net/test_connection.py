@@ -15,6 +15,7 @@ from pylog.errors import ProtocolError
 from pylog.log.segment import FileSlice, Segment
 from pylog.net import connection as net
 from pylog.net.connection import Connection, Part, Slot
+from pylog.security.principal import Session
 
 MAX_FRAME = 1 << 20
 BUFFER = 4096
@@ -56,7 +57,7 @@ def run(test: Callable[[socket.socket, Echo, Connection], Awaitable[None]], buff
             handler=echo,
             buffer=bytearray(buffer_bytes),
             max_frame_bytes=MAX_FRAME,
-            listener_name="test",
+            session=Session(client_host="test", listener_name="test"),
             peer="test",
             on_close=echo.closed,
         )

@@ -94,7 +94,7 @@ def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: 
 
 def join_group(cluster: Cluster, request: JoinGroupRequest, caller: Caller) -> Answer:
     """Take a member in."""
-    return cluster.groups.join(request, caller.client_id, f"/{caller.host}", caller.version)
+    return cluster.groups.join(request, caller.client_id, f"/{caller.session.client_host}", caller.version)
 
 
 def sync_group(cluster: Cluster, request: SyncGroupRequest, caller: Caller) -> Answer:

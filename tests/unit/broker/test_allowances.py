@@ -12,6 +12,7 @@ from pylog.cluster.quotas import DEFAULT, QuotaEntity
 from pylog.errors import ApiError
 from pylog.metrics import Metrics
 from pylog.net.connection import Connection
+from pylog.security.principal import Principal, Session
 from pylog.token_bucket import TokenBucket
 from pylog.wire.api.message import Message
 from pylog.wire.api.quotas import QuotaChange, QuotaOperation
@@ -22,7 +23,7 @@ class Peer:
     """What a meter knows of a connection."""
 
     def __init__(self, principal: str = "ANONYMOUS") -> None:
-        self.principal = principal
+        self.session = Session(principal=Principal("User", principal), client_host="h", listener_name="client")
         self.muted_ms: list[int] = []
 
     def mute(self, duration_ms: int) -> None:

@@ -3,6 +3,7 @@ from typing import Any
 
 from pylog.broker.client_counts import MAX_LABEL_CHARS, MAX_PRINCIPALS, MAX_SOFTWARE, ClientCounts
 from pylog.metrics import Metrics
+from pylog.security.principal import Principal, Session
 
 
 def _listener(name: str = "client") -> Any:
@@ -13,12 +14,9 @@ class _Connection(SimpleNamespace):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
-def _connect(
-    listener: Any, *, principal: str = "User:a", software: tuple[str, str] = ("", ""), requests: int = 1
-) -> Any:
-    connection = _Connection(
-        listener_name=listener.name, principal=principal, software=software, requests=requests, read_ns=1
-    )
+def _connect(listener: Any, *, principal: str = "a", software: tuple[str, str] = ("", ""), requests: int = 1) -> Any:
+    session = Session(principal=Principal("User", principal), client_host="h", listener_name=listener.name)
+    connection = _Connection(session=session, software=software, requests=requests, read_ns=1)
     listener.connections.add(connection)
     return connection
 
@@ -56,7 +54,7 @@ def test_requests_of_closed_connections_stay_counted() -> None:
     _connect(listener, requests=2)
     listener.connections.discard(connection)
     listener.on_closed(connection)
-    assert 'pylog_principal_requests_total{listener="client",principal="User:a"} 7' in metrics.render()
+    assert 'pylog_principal_requests_total{listener="client",principal="a"} 7' in metrics.render()
 
 
 def test_when_a_principal_was_last_here_is_kept() -> None:
@@ -80,7 +78,7 @@ def test_principals_beyond_the_limit_are_one() -> None:
     listener = _listener()
     metrics = _shown(listener)
     for number in range(MAX_PRINCIPALS + 5):
-        _connect(listener, principal=f"User:{number}", requests=1)
+        _connect(listener, principal=f"{number}", requests=1)
     lines = [line for line in metrics.render().splitlines() if line.startswith("pylog_principal_requests_total{")]
     assert len(lines) == MAX_PRINCIPALS + 1
     assert 'pylog_principal_requests_total{listener="client",principal="other"} 5' in lines

@@ -9,8 +9,10 @@ from pylog.broker.control.configs import handle_describe
 from pylog.broker.handler import Caller
 from pylog.broker.settings import Source, parse_broker_settings
 from pylog.cluster.image import ClusterImage
+from pylog.security.principal import Session
 from pylog.wire.api.configs import DescribeConfigsRequest, DescribeConfigsResource, ResourceType
 
+CALLER = Caller("c", Session(client_host="h", listener_name="client"), 4)
 CONFIG = BrokerConfig(
     broker_id=7,
     rack="a",
@@ -27,7 +29,11 @@ def described(name: str, keys: list[str] | None = None) -> dict[str, Any]:
     partitions = SimpleNamespace(image=ClusterImage(1, 1, "c", 7, {}, {}))
     cluster: Any = SimpleNamespace(broker_id=7, config=CONFIG, settings=CONFIG.settings, partitions=partitions)
     resource = DescribeConfigsResource(resource_type=ResourceType.BROKER, resource_name=name, configuration_keys=keys)
-    answer: Any = handle_describe(cluster, DescribeConfigsRequest(resources=[resource]), Caller("c", "h", 4))
+    answer: Any = handle_describe(
+        cluster,
+        DescribeConfigsRequest(resources=[resource]),
+        CALLER,
+    )
     [row] = answer.results
     assert row.error_code == 0, row.error_message
     return {config.name: config for config in row.configs}

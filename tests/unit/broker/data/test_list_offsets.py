@@ -19,6 +19,7 @@ from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicI
 from pylog.errors import ApiError, ErrorCode
 from pylog.log.directory import LogDirectory
 from pylog.model import NodeAddress
+from pylog.security.principal import Session
 from pylog.wire import records
 from pylog.wire.api.offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -63,7 +64,11 @@ def follower(directory: Path) -> Partitions:
 def ask(partitions: Partitions, timestamp: int, version: int = 7) -> tuple[int, int]:
     cluster: Any = SimpleNamespace(partitions=partitions)
     wanted = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)])
-    answer: Any = list_offsets(cluster, ListOffsetsRequest(topics=[wanted]), Caller("c", "h", version))
+    answer: Any = list_offsets(
+        cluster,
+        ListOffsetsRequest(topics=[wanted]),
+        Caller("c", Session(client_host="h", listener_name="client"), version),
+    )
     [row] = answer.topics[0].partitions
     return row.error_code, row.offset
 
