@@ -62,6 +62,7 @@ def inventory(state: dict[str, Any]) -> dict[str, Any]:
         "pylog_monitoring": live[1:2],
         "pylog_mirror": offline[:1] if live else [],
         "pylog_registry": live[:1] if offline else [],
+        "pylog_probe": live[1:2] + offline[:1],
         "pylog_audit": live[:1] + offline[:1] if live and offline else [],
     }
     return {

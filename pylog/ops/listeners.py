@@ -50,6 +50,7 @@ _METRICS = (
     ("pylog_load_balancer", "metrics of the load balancer", "load_balancer_metrics_listen", 9183),
     ("pylog_mirror", "metrics of the mirror", "mirror_metrics_listen", 9181),
     ("pylog_audit", "metrics of the audit", "audit_metrics_listen", 9182),
+    ("pylog_probe", "metrics of the probe", "probe_metrics_listen", 9184),
 )
 # Spark's pages show jobs to whoever reaches them; the ports are Spark's own defaults.
 _SPARK_PAGES = (

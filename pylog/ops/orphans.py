@@ -18,6 +18,7 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "pylog-ingest.timer": SPARK,
     "pylog-load-balancer.service": ("pylog_load_balancer",),
     "pylog-mirror.service": ("pylog_mirror",),
+    "pylog-probe.service": ("pylog_probe",),
     "pylog-prometheus.service": ("pylog_monitoring",),
     "pylog-registry.service": ("pylog_registry",),
     "pylog-ship.service": ("pylog_ship",),

@@ -35,14 +35,12 @@ NOT_RAISED = {
     "PylogDiskFullSoon": "it takes hours",
     **dict.fromkeys(
         (
-            "PylogProbeDown",
             "PylogCanaryFails",
             "PylogGroupStopped",
             "PylogGroupStalled",
-            "PylogZooKeeperServerDown",
             "PylogZooKeeperSlow",
         ),
-        "no role runs a probe yet; tests/cluster/test_probe.py shows what one measures",
+        "it takes minutes; tests/cluster/test_probe.py shows what a probe measures",
     ),
     "PylogClockWrong": "hosts in containers share their clock",
     "PylogMemoryShort": "hosts in containers share their memory",
@@ -59,6 +57,8 @@ NOT_RAISED = {
     "PylogAuditLate": "it takes a quarter of an hour",
 }
 """Alerts that no test raises on live hosts, each with its reason."""
+RAISED_APART = {"PylogZooKeeperServerDown"}
+"""Alerts of what must not happen while a broker is away; they have a test of their own."""
 
 
 class Prometheus:
@@ -113,6 +113,7 @@ def test_everything_in_the_inventory_is_scraped(
         if any("metrics_port" in one for one in variables(name)["pylog_broker_instances"])
     }
     wanted |= {(BALANCER, name) for name in runner.get_hosts("pylog_load_balancer")}
+    wanted |= {("pylog-probe", name) for name in runner.get_hosts("pylog_probe")}
     deadline_s = time.monotonic() + DEADLINE_S
     while True:
         targets = prometheus.ask("targets")["activeTargets"]
@@ -223,10 +224,11 @@ def test_each_alert_is_raised_on_live_hosts(
         ("PylogRetentionFailed", kept),
         ("PylogProduceRefused", kept),
     }
-    others = {"PylogMirrorDown": "pylog_mirror", "PylogRegistryDown": "pylog_registry", "PylogAuditDown": "pylog_audit"}
+    parts = ("Mirror", "Registry", "Audit", "Probe")
+    others = {f"Pylog{part}Down": f"pylog_{part.lower()}" for part in parts}
     firsts = {alert: runner.get_hosts(group)[0] for alert, group in others.items()}
     wanted |= {*firsts.items()}
-    assert {name for name, _ in wanted} == {rule["alert"] for rule in rules()} - NOT_RAISED.keys()
+    assert {name for name, _ in wanted} | RAISED_APART == {rule["alert"] for rule in rules()} - NOT_RAISED.keys()
     here, there = runner.get_host(kept), runner.get_host(away)
     with ExitStack() as wrong:
         wrong.enter_context(stopped(there, f"pylog-broker@{instance['id']}"))
@@ -253,3 +255,20 @@ def test_each_alert_is_raised_on_live_hosts(
     while not ask_broker(there, instance["id"], "/ready")["ready"]:
         assert time.monotonic() < deadline_s, "the broker did not get ready again"
         time.sleep(0.5)
+
+
+def test_a_zookeeper_server_that_is_away_is_told_by_the_probe(
+    runner: AnsibleRunner, variables: Variables, prometheus: Prometheus
+) -> None:
+    [probe, *_] = members(runner, "pylog_probe")
+    ensemble = [
+        name
+        for name in runner.get_hosts("pylog_zookeeper")
+        if datacenter_of(variables(name)) == datacenter_of(variables(probe))
+    ]
+    assert len(ensemble) >= 3, "brokers must go on without it"
+    with stopped(runner.get_host(ensemble[-1]), "pylog-zookeeper"):
+        deadline_s = time.monotonic() + DEADLINE_S
+        while ("PylogZooKeeperServerDown", probe) not in prometheus.raised():
+            assert time.monotonic() < deadline_s, "not raised"
+            time.sleep(1)

@@ -23,7 +23,7 @@ def hosts(runner: AnsibleRunner, group: str) -> list[Host]:
 
 
 @pytest.mark.readonly
-@pytest.mark.parametrize("part", ["mirror", "registry", "audit"])
+@pytest.mark.parametrize("part", ["mirror", "registry", "audit", "probe"])
 def test_it_runs_with_the_files_that_are_installed(runner: AnsibleRunner, part: str) -> None:
     for host in hosts(runner, f"pylog_{part}"):
         unit = f"pylog-{part}"
