@@ -15,6 +15,8 @@ from pylog.process_metrics import measure_process
 
 SOURCES = Path(__file__).resolve().parents[2] / "pylog"
 BROKER = "broker"
+# Those that run, and tell what their process uses; the others leave a file behind and end.
+_SERVERS = ("mirror", "registry", "audit")
 # Program -> where its metrics are made.
 _PROGRAMS = {
     "mirror": ["mirror/*.py"],
@@ -40,7 +42,7 @@ def catalogue(scraped: str) -> list[Metric]:
     return [
         *sorted(_of_text(scraped, BROKER)),
         *sorted(_of_text(_probe_page(), "probe")),
-        *(one for program in _PROGRAMS for one in sorted({*_of_sources(program)})),
+        *(one for program in _PROGRAMS for one in sorted({*_of_sources(program), *_of_process(program)})),
     ]
 
 
@@ -63,6 +65,13 @@ def _probe_page() -> str:
     metrics.gauge(*JUDGED)
     ZooKeeperReader((), metrics, Stop())
     return metrics.render()
+
+
+def _of_process(program: str) -> Iterator[Metric]:
+    if program in _SERVERS:
+        metrics = Metrics()
+        measure_process(metrics)
+        yield from _of_text(metrics.render(), program)
 
 
 def _of_sources(program: str) -> Iterator[Metric]:

@@ -37,8 +37,10 @@ def count(
     from pylog.daemon.stop import Stop
     from pylog.daemon.web import WebServer, metrics_app
     from pylog.metrics import Metrics
+    from pylog.process_metrics import measure_process
 
     stop, metrics = Stop(), Metrics()
+    measure_process(metrics)
     stop.on_signals()
     with ExitStack() as stack:
         if loaded.metrics_listen is not None:

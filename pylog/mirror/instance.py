@@ -14,6 +14,7 @@ from pylog.mirror.meters import Meters
 from pylog.mirror.parking import Suspects
 from pylog.mirror.scout import Scout
 from pylog.mirror.session import RecordRefused, Relay, Session
+from pylog.process_metrics import measure_process
 
 _FIRST_BACKOFF_S = 0.5
 _LAST_BACKOFF_S = 30.0
@@ -34,6 +35,7 @@ def run(config: MirrorConfig, stop: Stop, notices: Notices, relay: Relay | None 
         ConfigError: the address for metrics cannot be used.
     """
     metrics = Metrics()
+    measure_process(metrics)
     meters = Meters(metrics)
     sessions = metrics.counter("pylog_mirror_sessions_total", "Sessions begun; each but the first repeats records.")
     backoff_s = _FIRST_BACKOFF_S

@@ -11,6 +11,7 @@ from pylog.daemon.stop import Stop
 from pylog.daemon.web import WebServer
 from pylog.errors import ApiError, Unreachable
 from pylog.metrics import Metrics
+from pylog.process_metrics import measure_process
 from pylog.registry.api import new_app
 from pylog.registry.avro import Level
 from pylog.registry.following import Follower, Source
@@ -67,6 +68,7 @@ def run(config: RegistryConfig, stop: Stop, notices: Notices) -> None:
     if config.zookeeper is not None:
         store = ZooKeeperStore(config.zookeeper, session_timeout_ms=config.session_timeout_ms)
     metrics = Metrics()
+    measure_process(metrics)
     follows = ", ".join(config.follow) or None
     service = Service(config.cluster, config.topic, replica, store, writer, config.advertised_url, notices, follows)
     _measure(metrics, service)
