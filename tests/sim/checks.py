@@ -449,10 +449,15 @@ class Checks:
                 raise Violation("the leader counts who is in sync", f"{key}: {sorted(leading.isr)} -> {after}")
 
     def _leading(self, key: TopicPartition, state: PartitionImage) -> Leader | None:
-        """Return what the leader of a state's very epoch knows, if it leads already and still."""
+        """Return what the leader of a state's very epoch knows, if it leads already and still.
+
+        A broker that has not heard that the topic was made again leads the deleted one, perhaps in an epoch of the
+        same number: what that one counts says nothing of the new one.
+        """
         host = self._cluster.hosts.get(state.leader)
         partition = host.broker.partitions.get(*key) if host is not None and host.broker is not None else None
-        leading = partition.leading if partition is not None else None
+        is_present = partition is not None and partition.topic_id == self.ids.get(key.topic)
+        leading = partition.leading if partition is not None and is_present else None
         return leading if leading is not None and leading.leader_epoch == state.leader_epoch else None
 
     # -- the logs -----------------------------------------------------------------------------------------------------

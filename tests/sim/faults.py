@@ -543,8 +543,8 @@ class Faults:
 
 
 def _has_offline_log(host: Host) -> bool:
-    partitions = list(host.broker.partitions) if host.broker is not None else []
-    return any(one.log is not None and one.log.offline is not None for one in partitions)
+    """Whether a partition is offline: its log failed, or could not be opened when the broker started."""
+    return host.broker is not None and any(one.is_offline for one in host.broker.partitions)
 
 
 def _both_ways(one: Host, other: Host) -> list[tuple[str, str]]:

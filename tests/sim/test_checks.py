@@ -1,0 +1,40 @@
+"""What the simulator compares, and what it must not take for a fault."""
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from pylog.broker.data.partitions import Partition
+from pylog.cluster.image import PartitionImage
+from pylog.model import TopicPartition
+from pylog.replica.leader import Leader
+from tests.sim.checks import Checks
+from tests.sim.faults import _has_offline_log
+
+KEY = TopicPartition("t", 0)
+DELETED, PRESENT = UUID(int=1), UUID(int=2)
+
+
+def host(partition: Partition) -> Any:
+    partitions: Any = {(KEY.topic, KEY.partition): partition}
+    broker = SimpleNamespace(partitions=SimpleNamespace(get=lambda *key: partitions[key]))
+    return SimpleNamespace(broker=broker, damaged=set())
+
+
+def test_a_leader_of_the_deleted_topic_says_nothing_of_who_is_in_sync_in_the_next_one() -> None:
+    leading = Leader(
+        1, (1, 2, 3), (1, 2), leader_epoch=0, partition_epoch=0, epoch_start=0, lag_ms=1, min_isr=1, now_ms=0
+    )
+    partition = Partition(KEY, None, DELETED, leading=leading)
+    checks = Checks(SimpleNamespace(hosts={1: host(partition)}, on_tree=lambda watch: None))  # type: ignore[arg-type]
+    checks.ids["t"] = PRESENT
+    state = PartitionImage(1, 0, (1, 3), (1, 2, 3), 1)
+    assert checks._leading(KEY, state) is None
+    checks.ids["t"] = DELETED
+    assert checks._leading(KEY, state) is leading
+
+
+def test_a_partition_that_could_not_be_opened_is_offline() -> None:
+    failed: Any = SimpleNamespace(broker=SimpleNamespace(partitions=[Partition(KEY, None, PRESENT, fault="no disk")]))
+    assert _has_offline_log(failed)
+    assert not _has_offline_log(SimpleNamespace(broker=None))  # type: ignore[arg-type]
