@@ -45,6 +45,11 @@ class LeaderEpochs:
             return False
         return self._path.exists()
 
+    @property
+    def oldest(self) -> int:
+        """The oldest epoch, -1 if none is known: of earlier ones this log says nothing any more."""
+        return self._epochs[0] if self._epochs else NO_EPOCH
+
     def entries(self) -> list[tuple[int, Offset]]:
         """Return all (epoch, first offset), oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))

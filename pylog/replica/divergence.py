@@ -1,6 +1,6 @@
 """Where two logs part: what the leader answers, and where the follower then cuts.
 
-`diverging_epoch` runs on the leader, `truncation_offset` on the follower.
+`diverging_epoch` and `is_unproven` run on the leader, `truncation_offset` on the follower.
 
 They never compare by the high watermark, which lags behind the leader's and may be below what was acknowledged, but by
 leader epochs: two logs that agree on an epoch agree on everything before its end.
@@ -27,6 +27,26 @@ def diverging_epoch(
     if leaders_epoch < last_fetched_epoch or leaders_end < fetch_offset:
         return leaders_epoch, leaders_end
     return None
+
+
+def is_unproven(
+    last_fetched_epoch: int, fetch_offset: Offset, followers_start: Offset, oldest_epoch: int, leaders_start: Offset
+) -> bool:
+    """Return whether a follower has records, and nothing shows that they are the leader's.
+
+    They all lie below the start of the leader's log, which has forgotten their epochs.  The last of them may be of a
+    leader that was deposed before anybody copied them, so the follower must begin anew.  To let it keep them until it
+    hears of the leader's start is not enough: it would also keep what idempotent producers sent it, and acknowledge as
+    a duplicate what its leader never had.
+
+    Args:
+        last_fetched_epoch: leader epoch of the follower's last record, -1 with an empty log.
+        fetch_offset: the follower's log end.
+        followers_start: where the follower's log begins.
+        oldest_epoch: the oldest leader epoch that the leader's log knows.
+        leaders_start: where the leader's log begins.
+    """
+    return 0 <= last_fetched_epoch < oldest_epoch and followers_start < fetch_offset <= leaders_start
 
 
 def truncation_offset(

@@ -191,6 +191,11 @@ class Leader:
         """Return what is known of a follower."""
         return self._followers[broker_id]
 
+    def is_proven(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether this very process has fetched in this leader epoch, and its log is a copy of ours since then."""
+        follower = self._followers[broker_id]
+        return follower.log_end_offset != UNKNOWN and follower.broker_epoch == broker_epoch
+
     def fetched(
         self,
         broker_id: int,

@@ -430,6 +430,14 @@ MUTANTS: Sequence[Mutant] = (
         story="die-beside-an-empty-log-beyond-the-end",
     ),
     Mutant(
+        "keep-a-tail-below-the-leaders-start",
+        "replica/divergence.py",
+        "is_unproven",
+        "return 0 <= last_fetched_epoch < oldest_epoch and followers_start < fetch_offset <= leaders_start",
+        "return False",
+        story="return-with-a-tail-below-the-leaders-start",
+    ),
+    Mutant(
         "begin-anew-where-the-leader-ends",
         "broker/data/replication.py",
         "Replication._begin_anew",

@@ -16,7 +16,7 @@ from pylog.errors import ErrorCode
 from pylog.log import checkpoint
 from pylog.replica.leader import Leader
 from pylog.wire.records import Record, encode_batch, iter_batches
-from tests.sim import groups, touch, trims, wishes
+from tests.sim import groups, tails, touch, trims, wishes
 from tests.sim.clients import Client, Unanswered
 from tests.sim.cluster import Host
 from tests.sim.run import Result
@@ -361,6 +361,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         touch.do_without_zookeeper_for_long,
         touch.lose_the_way_to_the_controller,
         wishes.hear_a_wish_after_its_repetition_was_refused,
+        tails.return_with_a_tail_below_the_leaders_start,
     )
 }
 

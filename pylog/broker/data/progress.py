@@ -1,8 +1,8 @@
 """What a follower's fetch says of its log, taken in only once it is known to speak of ours."""
 
-from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.partitions import Partition, Partitions
 from pylog.log.log import Log
-from pylog.replica.divergence import diverging_epoch
+from pylog.replica.divergence import diverging_epoch, is_unproven
 from pylog.replica.leader import Alive
 from pylog.wire.fetch import FetchPartition, FetchRequest
 
@@ -32,6 +32,8 @@ class FollowerFetches:
                 continue
             if part.current_leader_epoch != partition.leader_epoch or divergence(log, part):
                 continue  # its log end says nothing about this epoch's log yet
+            if must_begin_anew(request, part, partition, log):
+                continue  # nor do records that may never have been in this log; the follower will begin anew
             if not log.log_start_offset <= part.fetch_offset <= log.log_end_offset:
                 continue  # nor does one that this log does not have; the follower will begin anew
             if not partition.leading.is_replica(request.replica_id):
@@ -53,3 +55,16 @@ def divergence(log: Log, part: FetchPartition) -> tuple[int, int] | None:
     return diverging_epoch(
         part.last_fetched_epoch, part.fetch_offset, *log.offset_for_leader_epoch(part.last_fetched_epoch)
     )
+
+
+def must_begin_anew(request: FetchRequest, part: FetchPartition, partition: Partition, log: Log) -> bool:
+    """Return whether a follower must begin anew although its offset is in our log; see `is_unproven`.
+
+    A process whose fetch was counted in this leader epoch has shown since when its log is a copy of ours.
+    """
+    is_in_doubt = is_unproven(
+        part.last_fetched_epoch, part.fetch_offset, part.log_start_offset, log.epochs.oldest, log.log_start_offset
+    )
+    if not is_in_doubt or partition.leading is None or not partition.leading.is_replica(request.replica_id):
+        return is_in_doubt
+    return not partition.leading.is_proven(request.replica_id, request.broker_epoch)

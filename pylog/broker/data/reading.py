@@ -5,7 +5,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from pylog.broker.data.partitions import Partition, Partitions
-from pylog.broker.data.progress import divergence
+from pylog.broker.data.progress import divergence, must_begin_anew
 from pylog.broker.data.throttles import Share, Throttles
 from pylog.cluster.image import topic_id_text
 from pylog.errors import ApiError, ErrorCode, StorageError
@@ -140,6 +140,9 @@ class Reader:
             result.high_watermark = result.last_stable_offset = log.high_watermark
             result.log_start_offset = log.log_start_offset
             if is_follower:
+                if must_begin_anew(request, part, partition, log):
+                    message = f"nothing shows that the follower's records before {part.fetch_offset} are the leader's"
+                    raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
                 result.diverging = divergence(log, part)
                 if share is not None and not _is_out_of(share, request.replica_id, partition):
                     share = None

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.replica.divergence import diverging_epoch, truncation_offset
+from pylog.replica.divergence import diverging_epoch, is_unproven, truncation_offset
 
 
 def end_of(log: list[int], epoch: int) -> tuple[int, int]:
@@ -49,3 +49,14 @@ def test_an_empty_follower_just_fetches() -> None:
 def test_a_longer_follower_is_cut_to_the_leaders_end() -> None:
     assert diverging_epoch(3, 10, 3, 7) == (3, 7)
     assert truncation_offset(3, 7, 3, 10, 10) == 7
+
+
+def test_records_below_the_leaders_start_are_unproven_if_it_has_forgotten_their_epoch() -> None:
+    def is_in_doubt(last_epoch: int, end: int, start: int = 70) -> bool:
+        return is_unproven(last_epoch, end, start, oldest_epoch=4, leaders_start=77)
+
+    assert is_in_doubt(3, 77)
+    assert not is_in_doubt(4, 77), "the logs agree on an epoch, so on everything before its end"
+    assert not is_in_doubt(3, 77, start=77), "it has no records"
+    assert not is_in_doubt(3, 78), "the epochs show that the logs part"
+    assert not is_in_doubt(-1, 77)

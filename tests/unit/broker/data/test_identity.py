@@ -93,9 +93,10 @@ class Leading:
         epoch: int = EPOCH,
         last_epoch: int = EPOCH,
         broker_epoch: int = BROKER_EPOCH,
+        start: int = 0,
     ) -> FetchResult[memoryview]:
         raw = b"" if topic_id is None else topic_id.bytes
-        part = FetchPartition("t", 0, epoch, offset, last_epoch, 0, 1 << 20, raw)
+        part = FetchPartition("t", 0, epoch, offset, last_epoch, start, 1 << 20, raw)
         request = FetchRequest(FOLLOWER, 0, 1, 1 << 20, 0, 0, -1, [part])
         frame = memoryview(encode_replica_request(1, FOLLOWER, broker_epoch, request))[4:]
         connection: Any = SimpleNamespace(read_ns=0)
@@ -208,6 +209,34 @@ def test_a_fetch_outside_the_log_is_out_of_range_and_not_counted(tmp_path: Path,
         assert leading.known_end() == 3
         assert leading.ask(offset, last_epoch=-1).error is ErrorCode.OFFSET_OUT_OF_RANGE
         assert leading.known_end() == 3
+
+    run(story())
+
+
+def test_a_follower_with_records_of_which_the_leader_knows_nothing_any_more_begins_anew(tmp_path: Path) -> None:
+    async def story() -> None:
+        leading = Leading(tmp_path, records=3)
+        leading.log.high_watermark = 3
+        leading.log.delete_records_before(3)
+        assert leading.ask(3, last_epoch=EPOCH - 1).error is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert leading.known_end() == -1
+        assert leading.ask(3, last_epoch=EPOCH - 1, start=3).error is ErrorCode.NONE, "it has no records"
+        assert leading.known_end() == 3
+
+    run(story())
+
+
+def test_a_follower_that_was_a_copy_keeps_its_records_when_its_leader_forgets_their_epoch(tmp_path: Path) -> None:
+    async def story() -> None:
+        leading = Leading(tmp_path, records=0)
+        assert leading.ask(0, last_epoch=-1).error is ErrorCode.NONE
+        view = batch()
+        leading.log.append_as_leader(view, check_batch(view), EPOCH, 0)
+        assert leading.ask(1).error is ErrorCode.NONE
+        leading.log.delete_records_before(1)
+        assert leading.ask(1, last_epoch=EPOCH - 1).error is ErrorCode.NONE
+        other = leading.ask(1, last_epoch=EPOCH - 1, broker_epoch=BROKER_EPOCH + 1)
+        assert other.error is ErrorCode.OFFSET_OUT_OF_RANGE, "another process has yet to show it"
 
     run(story())
 
