@@ -35,7 +35,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"commits", "paper"},
     ),
     "broker": (
-        {"admin", "clock", "logs", "quotas", "settings", "tasks", "timer"},
+        {"admin", "clock", "decision_log", "logs", "quotas", "settings", "tasks", "timer"},
         {"client_counts", "config", "error_counts", "flusher", "latency", "lifecycle", "retention_clock", "watchdog"},
         {"handler"},
         {"data", "listeners"},
