@@ -35,6 +35,7 @@ from pylog.wire.primitives import write_unsigned_varint
 from pylog.wire.records import Record
 
 ROUNDS = 5
+TOPIC_ID = uuid.UUID(int=1)
 
 
 class _NoConnection:
@@ -66,6 +67,13 @@ def _fetch_frame(offset: int, max_bytes: int) -> bytes:
     return struct.pack(">hhih", 1, 11, 1, 5) + b"bench" + body
 
 
+def _fetch_frame_by_id(offset: int, max_bytes: int) -> bytes:
+    """The same by version 17, as the clients of today send it."""
+    body = struct.pack(">iiibii", 0, 1, max_bytes, 0, 0, -1) + b"\2" + TOPIC_ID.bytes
+    body += struct.pack(">BiiqiqiBBBBB", 2, 0, -1, offset, -1, -1, max_bytes, 0, 0, 1, 1, 0)
+    return struct.pack(">hhih", 1, 17, 1, 5) + b"bench" + b"\0" + body
+
+
 def _requests(directory: Path) -> Requests:
     settings = parse_broker_settings({})
     partitions = Partitions(LogDirectory.open(directory, broker_id=0), 0, settings)
@@ -73,7 +81,7 @@ def _requests(directory: Path) -> Requests:
     here = NodeAddress(0, "localhost", 1)
     # Without itself among the brokers it would not lead, and refuse everything.
     brokers = {0: BrokerInfo(0, partitions.registered_epoch(), None, here, here)}
-    topics = {"bench": TopicImage("bench", uuid.uuid4(), {0: state})}
+    topics = {"bench": TopicImage("bench", TOPIC_ID, {0: state})}
     image = ClusterImage(1, 1, "bench", 0, brokers=brokers, topics=topics)
     partitions.switch(image, partitions.prepare(image))
     metrics = Metrics()
@@ -117,6 +125,7 @@ async def _main(count: int, profile: bool) -> None:
             "produce, 50 x 200 bytes": (_produce_frame(50), count // 5),
             "produce v11, 1 x 200 bytes": (_flexible_frame(1), count),
             "fetch, 200 KB": (_fetch_frame(0, 200_000), count // 5),
+            "fetch v17, 200 KB": (_fetch_frame_by_id(0, 200_000), count // 5),
         }
         for name, (frame, number) in rows.items():
             buffer = bytearray(frame)

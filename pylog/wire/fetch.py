@@ -66,6 +66,9 @@ _HEAD_V15 = struct.Struct(">iiibii")
 _REPLICA_STATE = struct.Struct(">iq")
 _ONE_TOPIC = struct.Struct(">iiiibiiih")
 _ONE_PARTITION = struct.Struct(">iiiqqii")  # a count of one, the partition, and nothing forgotten
+_ONE_TOPIC_V12 = struct.Struct(">iiiibiiB")  # up to the count of topics
+_ONE_TOPIC_V15 = struct.Struct(">iiibiiB")
+_ONE_PARTITION_V12 = struct.Struct(">BiiqiqiBBBB")  # as above, with the tags of both and the length of the rack's name
 _PARTITION_V4 = struct.Struct(">iqi")
 _PARTITION_V5 = struct.Struct(">iqqi")
 _PARTITION_V9 = struct.Struct(">iiqqi")
@@ -77,6 +80,13 @@ _ONE_HEAD = struct.Struct(">iiihiih")
 _ONE_ROW_V5 = struct.Struct(">iihqqqii")  # a count of one before the row, the size of the records behind it
 _ONE_ROW_V11 = struct.Struct(">iihqqqiii")
 _ROW_V12 = struct.Struct(">ihqqqbi")  # the int8 is a compact null array
+_ONE_HEAD_V12 = struct.Struct(">iibihiB")  # no tags of the header; a count of one topic at the end
+_ONE_ROW_V12 = struct.Struct(">Bihqqqbi")
+_ONE_TAIL_V12 = b"\x00\x00\x00"  # no tags of the partition, its topic and the reply
+_ONE = 2
+"""A compact count of one."""
+_NOTHING = 1
+"""A compact count of none, or the length of an empty string."""
 _NO_ABORTED = -1
 _NONE = ErrorCode.NONE
 
@@ -172,16 +182,16 @@ def parse_request(frame: memoryview, version: int, position: int) -> FetchReques
         ProtocolError: a length or count does not fit into the bytes that are there.
     """
     try:
+        if version >= FIRST_FLEXIBLE_VERSION:
+            return _parse_one_flexible(frame, version, position) or _parse(frame, version, position)
+        if version >= 9:
+            return _parse_one(frame, version, position) or _parse(frame, version, position)
         return _parse(frame, version, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"fetch request of {len(frame)} bytes: {error}") from error
 
 
 def _parse(frame: memoryview, version: int, at: int) -> FetchRequest:
-    if 9 <= version < FIRST_FLEXIBLE_VERSION:
-        request = _parse_one(frame, version, at)
-        if request is not None:
-            return request
     reader = _Reader(frame, version >= FIRST_FLEXIBLE_VERSION)
     if version >= _REPLICA_STATE_VERSION:
         replica = _CONSUMER
@@ -203,7 +213,8 @@ def _parse(frame: memoryview, version: int, at: int) -> FetchRequest:
         forgotten: list[tuple[str, int]] = []
         for _ in range(count):
             at = _parse_forgotten(reader, version, at, forgotten)
-        request.forgotten = forgotten
+        if forgotten:
+            request.forgotten = forgotten
     if version >= 11:
         request.rack_id, at = reader.string(at)
     if reader.is_flexible:
@@ -253,6 +264,50 @@ def _parse_one(frame: memoryview, version: int, at: int) -> FetchRequest | None:
         [part],
         rack_id=rack_id,
         version=version,
+    )
+
+
+def _parse_one_flexible(frame: memoryview, version: int, at: int) -> FetchRequest | None:
+    """Return a consumer's request about one partition from version 12 on; None for any other.
+
+    Raises:
+        struct.error: it is too short for one.
+    """
+    if version >= _REPLICA_STATE_VERSION:
+        replica = _CONSUMER
+        wait, low, high, isolation, session_id, epoch, topics = _ONE_TOPIC_V15.unpack_from(frame, at)
+        at += _ONE_TOPIC_V15.size
+    else:
+        replica, wait, low, high, isolation, session_id, epoch, topics = _ONE_TOPIC_V12.unpack_from(frame, at)
+        at += _ONE_TOPIC_V12.size
+    if topics != _ONE or replica >= 0:
+        return None
+    topic, topic_id, length = "", b"", _TOPIC_ID_BYTES
+    if version >= FIRST_VERSION_BY_ID:
+        topic_id = bytes(frame[at : at + length])
+    else:
+        length = frame[at] - 1
+        at += 1
+        if not 0 <= length < 0x7F:
+            return None
+    stop = at + length
+    if len(frame) - stop < _ONE_PARTITION_V12.size:
+        return None
+    if not topic_id:
+        topic = str(frame[at:stop], "utf-8")
+    count, number, leader_epoch, offset, last_epoch, log_start, size, tags, topic_tags, forgotten, rack_length = (
+        _ONE_PARTITION_V12.unpack_from(frame, stop)
+    )
+    at = stop + _ONE_PARTITION_V12.size
+    end = at + rack_length - 1
+    if count != _ONE or tags or topic_tags or forgotten != _NOTHING or not 0 < rack_length < 0x80:
+        return None
+    if end != len(frame) - 1 or frame[end]:
+        return None  # tagged fields
+    rack_id = str(frame[at:end], "utf-8") if rack_length > _NOTHING else ""
+    part = FetchPartition(topic, number, leader_epoch, offset, last_epoch, log_start, size, topic_id)
+    return FetchRequest(
+        replica, wait, low, high, isolation, session_id, epoch, [part], rack_id=rack_id, version=version
     )
 
 
@@ -373,8 +428,11 @@ def encode_response(
 
     Results of one topic stand together, as in the request.
     """
-    if len(results) == 1 and 7 <= version < FIRST_FLEXIBLE_VERSION:
-        return _encode_one(version, correlation_id, results[0], error, session_id, throttle_time_ms)
+    if len(results) == 1 and version >= 7:
+        if version < FIRST_FLEXIBLE_VERSION:
+            return _encode_one(version, correlation_id, results[0], error, session_id, throttle_time_ms)
+        if results[0].diverging is None and (version >= FIRST_VERSION_BY_ID or not results[0].topic_id):
+            return _encode_one_flexible(version, correlation_id, results[0], error, session_id, throttle_time_ms)
     is_flexible, is_by_id = version >= FIRST_FLEXIBLE_VERSION, version >= FIRST_VERSION_BY_ID
     head = bytearray(4) + _INT32.pack(correlation_id)
     if is_flexible:
@@ -436,6 +494,30 @@ def _encode_one(
     size = _ONE_HEAD.size - 4 + len(name) + len(rest) + row.records_bytes
     head = _ONE_HEAD.pack(size, correlation_id, throttle_time_ms, error, session_id, 1, len(name)) + name + rest
     return [head] if row.records is None else [head, row.records]
+
+
+def _encode_one_flexible(
+    version: int,
+    correlation_id: int,
+    row: FetchResult[SliceT],
+    error: ErrorCode,
+    session_id: int,
+    throttle_time_ms: int,
+) -> list[bytes | SliceT]:
+    """Return the reply about one partition whose tags are all empty; see `encode_response`."""
+    head = bytearray(_ONE_HEAD_V12.size)
+    if version >= FIRST_VERSION_BY_ID:
+        head += row.topic_id
+    else:
+        _write_name(head, row.topic, True)
+    offsets = (row.high_watermark, row.last_stable_offset, row.log_start_offset)
+    head += _ONE_ROW_V12.pack(_ONE, row.partition, row.error, *offsets, 0, row.preferred_read_replica)
+    write_unsigned_varint(head, row.records_bytes + 1)
+    size = len(head) - 4 + row.records_bytes + len(_ONE_TAIL_V12)
+    _ONE_HEAD_V12.pack_into(head, 0, size, correlation_id, 0, throttle_time_ms, error, session_id, _ONE)
+    if row.records is None:
+        return [bytes(head + _ONE_TAIL_V12)]
+    return [bytes(head), row.records, _ONE_TAIL_V12]
 
 
 def _by_topic(results: list[FetchResult[SliceT]]) -> list[tuple[str, list[FetchResult[SliceT]]]]:

@@ -185,15 +185,11 @@ class Reader:
 
     def _find_names(self, parts: list[FetchPartition]) -> None:
         """Look up the names of topics that are known by id alone; "" stays where there is no such topic."""
-        names: dict[bytes, str] = {}
+        image = self._partitions.image
         for part in parts:
-            if part.topic:
-                continue
-            name = names.get(part.topic_id)
-            if name is None:
-                found = self._partitions.image.topic_by_id(UUID(bytes=part.topic_id))
-                name = names[part.topic_id] = "" if found is None else found.name
-            part.topic = name
+            if not part.topic:
+                found = image.topic_by_id_bytes(part.topic_id)
+                part.topic = "" if found is None else found.name
 
     def _fault_by_id(self, part: FetchPartition, code: ErrorCode) -> ErrorCode:
         """Return why a topic that is named by its id is not read: the id is unknown, or what was found by its name."""
@@ -225,13 +221,13 @@ class Reader:
             ApiError: INCONSISTENT_TOPIC_ID if the topic that it means has another name, else UNKNOWN_TOPIC_ID: one of
                 us has not heard yet that the topic was deleted and made again.
         """
-        place = (replica_id, partition.key)
         if part.topic_id == partition.topic_id.bytes:
             if self._mistaken:
-                self._mistaken.pop(place, None)
+                self._mistaken.pop((replica_id, partition.key), None)
             return
         if replica_id < 0:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"{partition.key} was made again")
+        place = (replica_id, partition.key)
         meant = UUID(bytes=part.topic_id or NO_TOPIC_ID.bytes)
         message = f"{partition.key} has topic id {topic_id_text(partition.topic_id)}, not {topic_id_text(meant)}"
         if self._mistaken.get(place) != part.topic_id:

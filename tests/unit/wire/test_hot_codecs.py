@@ -172,6 +172,50 @@ def test_fetch_request_is_read_as_kio_wrote_it(version: int, rows: list[tuple[st
         assert [p.topic for p in found.partitions] == [r[0] for r in rows]
 
 
+@pytest.mark.parametrize("version", range(12, 18))
+@given(
+    name=st.text("ab.\u00e4", max_size=130),
+    rack=st.text("ab\u00e4", max_size=130),
+    at=st.integers(0, 200),
+    noise=st.binary(max_size=3),
+)
+@settings(max_examples=60)
+def test_a_fetch_of_one_partition_is_read_as_any_other(
+    version: int, name: str, rack: str, at: int, noise: bytes
+) -> None:
+    """Also where bytes of it are others than a client would write."""
+    kio = schema("fetch", version, "request")
+    is_by_id = version >= fetch.FIRST_VERSION_BY_ID
+    part = kio.FetchPartition(partition=7, current_leader_epoch=3, fetch_offset=9, partition_max_bytes=99)
+    topic = {"topic_id": topic_id(name)} if is_by_id else {"topic": name}
+    request = kio.FetchRequest(
+        **({} if version >= 15 else {"replica_id": -1}),
+        max_wait=datetime.timedelta(seconds=1),
+        min_bytes=1,
+        max_bytes=1000,
+        session_id=3,
+        session_epoch=4,
+        topics=(kio.FetchTopic(**topic, partitions=(part,)),),
+        forgotten_topics_data=(),
+        rack_id=rack,
+    )
+    frame = bytearray(encode_with_kio(request))
+    at = min(at, len(frame) - len(noise))
+    frame[at : at + len(noise)] = noise
+    view = memoryview(frame)
+
+    def read(parse: Callable[[memoryview, int, int], fetch.FetchRequest | None]) -> Any:
+        try:
+            return parse(view, version, 0)
+        except (ProtocolError, IndexError, struct.error, UnicodeDecodeError):
+            return None
+
+    quick = read(fetch._parse_one_flexible)
+    assert quick is None or quick == read(fetch._parse)
+    if not noise and len(rack.encode()) < 0x7F and (is_by_id or len(name.encode()) < 0x7F):
+        assert quick is not None
+
+
 @pytest.mark.parametrize("version", range(15, 18))
 def test_a_replica_says_who_it_is_in_a_tagged_field(version: int) -> None:
     kio = schema("fetch", version, "request")
