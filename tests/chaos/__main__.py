@@ -11,8 +11,9 @@ from pathlib import Path
 
 from tests.chaos.ledger import clean_run, note_runner
 from tests.chaos.page import page
-from tests.chaos.run import Options, Run, current_sources, previous_sources, remove_data
+from tests.chaos.run import Options, Run, current_sources, remove_data
 from tests.chaos.schedule import World, plan
+from tests.servers.previous import previous_commit, previous_sources
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _NAME_PREFIX = "pylog-chaos-"
@@ -51,13 +52,13 @@ def _run(arguments: argparse.Namespace, seed: int, duration_s: float, world: Wor
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     print(f"seed={seed} directory={directory}; after a kill: python -m tests.chaos --clean {directory}", flush=True)
-    previous = arguments.previous or (_CHECKOUT / "molecule/previous_release").read_text().strip()
+    previous = arguments.previous or previous_commit()
     options = Options(
         directory=directory,
         seed=seed,
         duration_s=duration_s,
         world=world,
-        previous=previous_sources(previous, directory / "previous"),
+        previous=previous_sources(previous),
         current=current_sources(directory / "current"),
         rate=arguments.rate,
         mutant=arguments.mutant,

@@ -1,16 +1,16 @@
 """One run: make the cluster, let clients work, carry out the schedule, heal, and have the checker compare."""
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from uuid import UUID
 
 from pylog.testing import ask_admin
@@ -24,6 +24,7 @@ from tests.chaos.network import Network
 from tests.chaos.nodes import Broker, Node, ZooKeeperServer, ensemble_hosts
 from tests.chaos.operations import NotSettled, Operator, Topic
 from tests.chaos.schedule import Fault, Kind, World, plan
+from tests.servers.previous import compile_sources
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _SYNCED = (("min.insync.replicas", "2"),)
@@ -47,6 +48,9 @@ _GROUPS = {"readers": ("member-1", "member-2"), "java-readers": ("java-member",)
 _AGAIN_GROUP = "again-readers"
 """Reads the topic that is made again: its member of an incarnation must not begin where the one before it ended."""
 
+_LIVES_THROUGH = "java-again"
+"""Apache Kafka's producer, which goes on with a topic that is made again, and lives as long as the run."""
+
 _MEMBERS = {member: group for group, members in _GROUPS.items() for member in members}
 _DISK_MB = 1024
 _TICK_S = 0.1
@@ -67,7 +71,8 @@ class Life:
         producer: the name of the producer that wrote to it.
         made_ms: when the deletion of the one before was asked for.
         sure_ms: from when on every broker knew it, so that what is acknowledged is in it; None if that never was.
-        rows: what was in it once its producer had ended.
+        read_ms: from when on it was read: what is acknowledged later may be missing in *rows*; None while it was not.
+        rows: what was in it then, once its own producer had ended.
         is_read: whether the group came to its end before the deletion.
     """
 
@@ -75,8 +80,14 @@ class Life:
     producer: str
     made_ms: int
     sure_ms: int | None = None
+    read_ms: int | None = None
     rows: dict[int, list[Row]] = field(default_factory=dict)
     is_read: bool = False
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether it is known what must be in it, and what was."""
+        return self.sure_ms is not None and self.read_ms is not None
 
     @property
     def member(self) -> str:
@@ -167,8 +178,7 @@ class Run:
         self._began_s = 0.0
         self._finalized = threading.Event()
         self._ending = threading.Event()
-        self._locks: dict[Kind, threading.Lock] = defaultdict(threading.Lock)
-        self._works: list[threading.Thread] = []
+        self._works: dict[Kind, SimpleQueue[Callable[[], None]]] = {}
         self.report = Report(options.seed, options.duration_s, options.world)
 
     @property
@@ -202,6 +212,7 @@ class Run:
             prefix = self._network.prefix(number)
             self._servers[myid] = ZooKeeperServer(number, prefix, self._directory, myid, members)
             self._servers[myid].start()
+        options = self._options
         for number in brokers:
             disk = Disk(self._directory / "disks" / str(number), _DISK_MB, self._ledger)
             disk.make()
@@ -211,9 +222,11 @@ class Run:
                 self._network.prefix(number),
                 self._directory,
                 disk.directory,
-                self._options.previous,
+                options.previous,
                 ensemble_hosts(members),
             )
+            if not options.world.has_swaps:
+                self._brokers[number].run_release(options.current, options.mutant)
         self._network.enter_hub()
         self._operator = Operator([broker.bootstrap for broker in self._brokers.values()])
         for broker in self._brokers.values():
@@ -232,6 +245,7 @@ class Run:
         self._produce("steady", rate * 4 // 10, STEADY)
         self._produce("others", rate * 3 // 10, TRIMMED, COMPACTED)
         self._produce("java", rate * 2 // 10, STEADY, is_java=True)
+        self._produce(_LIVES_THROUGH, rate // 10, AGAIN, is_java=True)
         now = now_ms()
         self._lives.append(Life(0, "again-0", now, now))
         self._produce("again-0", rate // 10, AGAIN)
@@ -323,7 +337,7 @@ class Run:
             return self._operation(fault, lambda: self._move(fault.target, fault.value)), None
         broker, disk, number = self._brokers[fault.target], self._disks[fault.target], fault.target
         if fault.kind is Kind.SWAP:
-            return self._operation(fault, lambda: self._swap(broker)), None
+            return self._operation(fault, lambda: self._swap(broker, is_upgrade=fault.value == 1)), None
         if fault.kind in (Kind.KILL, Kind.STOP):
             return self._process_fault(fault, broker, kills=fault.kind is Kind.KILL)
         begin, end = {
@@ -357,7 +371,7 @@ class Run:
         return begin
 
     def _operation(self, fault: Fault, act: Callable[[], None]) -> Callable[[], None]:
-        """Return what starts *act* beside the schedule; operations of one kind happen one after the other."""
+        """Return what starts *act* beside the schedule; operations of one kind happen in their order."""
 
         def work() -> None:
             act()
@@ -366,29 +380,42 @@ class Run:
         return lambda: self._work(fault.kind, work)
 
     def _work(self, kind: Kind, act: Callable[[], None]) -> None:
-        def work() -> None:
-            with self._locks[kind]:
-                if self._ending.is_set():
-                    return
-                try:
-                    act()
-                except NotSettled as error:
-                    self._say(str(error))
-                    self.report.notes[f"{kind}: refused or late: {error}"[:200]] += 1
-                except Exception as error:  # noqa: BLE001  # the top of a thread, and a fault of the run
-                    self._unsettled(f"{kind}: {error!r}")
+        works = self._works.get(kind)
+        if works is None:
+            works = self._works[kind] = SimpleQueue()
+            threading.Thread(target=self._work_forever, args=(kind, works), name=str(kind), daemon=True).start()
+        works.put(act)
 
-        thread = threading.Thread(target=work, name=str(kind), daemon=True)
-        self._works.append(thread)
-        thread.start()
+    def _work_forever(self, kind: Kind, works: SimpleQueue[Callable[[], None]]) -> None:
+        while not self._ending.is_set():
+            try:
+                works.get()()
+            except NotSettled as error:
+                self._say(str(error))
+                self.report.notes[f"{kind}: refused or late: {error}"[:200]] += 1
+            except Exception as error:  # noqa: BLE001  # the top of a thread, and a fault of the run
+                self._unsettled(f"{kind}: {error!r}")
 
-    def _swap(self, broker: Broker) -> None:
+    def _wait_works(self, within_s: float) -> None:
+        """Wait until every operation that was begun has ended."""
+        ends = {kind: threading.Event() for kind in self._works}
+        for kind, end in ends.items():
+            self._work(kind, end.set)
+        deadline_s = time.monotonic() + within_s
+        for kind, end in ends.items():
+            if not end.wait(max(deadline_s - time.monotonic(), 0.0)):
+                self._unsettled(f"{kind}: not at its end within {within_s:.0f} s")
+
+    def _swap(self, broker: Broker, *, is_upgrade: bool) -> None:
         broker.hold()
         if not broker.stop():
             self.report.notes[f"{broker.name} did not stop on SIGTERM in time and was killed"] += 1
-        broker.run_release(self._options.current, self._options.mutant)
+        if is_upgrade:
+            broker.run_release(self._options.current, self._options.mutant)
+        else:
+            broker.run_release(self._options.previous)
         broker.release()
-        self._say(f"{broker.name} runs the new release")
+        self._say(f"{broker.name} runs the {'new' if is_upgrade else 'previous'} release")
 
     def _finalize(self) -> None:
         deadline_s = time.monotonic() + _SETTLE_S
@@ -423,9 +450,10 @@ class Run:
         life = self._lives[-1]
         if life.producer in self._clients:  # else the re-creation before this one did not get that far
             self._stop_client(life.producer)
-            self._end_life(life, *self._operator.read(AGAIN, {}))
-        # One producer meets the deletion: what it sends may end up in either topic.  librdkafka does not believe in the
-        # new topic's leaders, whose epochs begin at 0 again, so it gives up and another one follows.
+            read_ms = now_ms()
+            self._end_life(life, read_ms, *self._operator.read(AGAIN, {}))
+        # A producer of librdkafka meets the deletion: what it sends may end up in either topic.  It does not believe in
+        # the new topic's leaders, whose epochs begin at 0 again, so it gives up and another one follows.
         crossing = f"crossing-{life.number}"
         self._produce(crossing, self._options.rate // 10, AGAIN, timeout_s=_CROSSING_S)
         time.sleep(_BEFORE_DELETION_S)
@@ -439,9 +467,9 @@ class Run:
         following.sure_ms = now_ms()
         self._read(_AGAIN_GROUP, following.member, AGAIN)
 
-    def _end_life(self, life: Life, rows: dict[int, list[Row]], ends: dict[int, int]) -> None:
+    def _end_life(self, life: Life, read_ms: int, rows: dict[int, list[Row]], ends: dict[int, int]) -> None:
         """Keep what is in the last incarnation, and let its group come to the end of it."""
-        life.rows = rows
+        life.read_ms, life.rows = read_ms, rows
         if life.member not in self._clients:
             return
         try:
@@ -464,13 +492,12 @@ class Run:
             broker.set_clock(0)
         for node in self._nodes:
             node.signal(signal.SIGCONT)
-        for thread in self._works:
-            thread.join(2 * _SETTLE_S)
+        self._wait_works(2 * _SETTLE_S)
         for node in self._nodes:
             node.keep()
         if self._lives[-1].sure_ms is None:
             self._work(Kind.RECREATE, self._recreate)
-            self._works[-1].join(2 * _SETTLE_S)
+            self._wait_works(2 * _SETTLE_S)
         self.report.deaths = {node.name: node.deaths for node in self._nodes if node.deaths}
         try:
             self._operator.wait_in_sync((STEADY, TRIMMED, COMPACTED, AGAIN), _SETTLE_S)
@@ -481,6 +508,7 @@ class Run:
             self._stop_client(name)
         self._sample(time.monotonic() - self._began_s)
         self._logs: dict[Partition, list[Row]] = {}
+        read_ms = now_ms()
         ends: dict[Partition, int] = {}
         try:
             for topic, begins in ((STEADY, {}), (TRIMMED, self._begins), (COMPACTED, {}), (AGAIN, {})):
@@ -494,7 +522,7 @@ class Run:
             self._unsettled(str(error))
         again = [(number, (AGAIN.name, number)) for number in range(AGAIN.partitions)]
         rows = {number: self._logs.get(key, []) for number, key in again}
-        self._end_life(self._lives[-1], rows, {number: ends.get(key, 0) for number, key in again})
+        self._end_life(self._lives[-1], read_ms, rows, {number: ends.get(key, 0) for number, key in again})
         for name in _MEMBERS:
             self._stop_client(name)
         stops = [threading.Thread(target=broker.stop) for broker in self._brokers.values()]
@@ -575,12 +603,12 @@ class Run:
                 rows = life.rows.get(number, [])
                 where = f"{AGAIN.name}-{number} incarnation {life.number}"
                 report.violations += checker.check_foreign(where, _before(acks, life), life.made_ms, rows)
-                if life.sure_ms is None:
+                if not life.is_comparable:
                     continue
-                sure = [ack for ack in acks if _is_of(ack, life) and ack.sent_ms >= life.sure_ms]
-                report.violations += checker.check_log(where, sure, rows, gave_up=gave_up)
+                sure = [ack for ack in acks if _is_surely_in(ack, life)]
+                report.violations += checker.check_log(where, sure, _known(rows, sure), gave_up=gave_up)
             self._check_again_group(number)
-        report.sure_lives = sum(life.sure_ms is not None for life in self._lives)
+        report.sure_lives = sum(life.is_comparable for life in self._lives)
 
     def _check_again_group(self, number: int) -> None:
         for life in self._lives:
@@ -621,8 +649,21 @@ class Run:
             file.write(f"{now_ms()} {passed_s:.1f} {what}\n")
 
 
-def _is_of(ack: Ack, life: Life) -> bool:
-    return ack.producer.rpartition(".")[0] == life.producer
+def _is_surely_in(ack: Ack, life: Life) -> bool:
+    assert life.sure_ms is not None
+    assert life.read_ms is not None
+    is_its = ack.producer.rpartition(".")[0] in (life.producer, _LIVES_THROUGH)
+    return is_its and ack.sent_ms >= life.sure_ms and ack.done_ms < life.read_ms
+
+
+def _known(rows: Sequence[Row], sure: Sequence[Ack]) -> list[Row]:
+    """Return *rows* without what a producer that lives through deletions may have sent to both topics."""
+    known = {(ack.producer, ack.number) for ack in sure}
+    return [row for row in rows if not _is_living_through(row) or (row.producer, row.number) in known]
+
+
+def _is_living_through(row: Row) -> bool:
+    return row.producer.rpartition(".")[0] == _LIVES_THROUGH
 
 
 def _before(acks: Sequence[Ack], life: Life) -> list[Ack]:
@@ -635,38 +676,18 @@ def _without_details(line: str) -> str:
     return " ".join(word for word in words if "=" not in word)[:100]
 
 
-def previous_sources(commit: str, directory: Path) -> Path:
-    """Return *directory*, in which the package as of *commit* now is.
-
-    Raises:
-        RuntimeError: the checkout does not have this commit.
-    """
-    directory.mkdir()
-    archive = subprocess.run(["git", "archive", commit, "pylog"], cwd=_CHECKOUT, capture_output=True, check=False)
-    if archive.returncode:
-        raise RuntimeError(f"git archive {commit}: {archive.stderr.decode().strip()}")
-    subprocess.run(["tar", "--extract", "--directory", str(directory)], input=archive.stdout, check=True)
-    return _compiled(directory)
-
-
 def current_sources(directory: Path) -> Path:
     """Return *directory*, in which a copy of this checkout's package and clients now is."""
     for part in ("pylog", "tests/chaos", "tests/servers", "tests/sim"):
         shutil.copytree(_CHECKOUT / part, directory / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(_CHECKOUT / "tests/__init__.py", directory / "tests")
-    return _compiled(directory)
-
-
-def _compiled(directory: Path) -> Path:
-    # Nothing compiles it later where PYTHONDONTWRITEBYTECODE is set, and each start would.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    subprocess.run([sys.executable, "-m", "compileall", "-q", str(directory)], check=True, env=environment)
+    compile_sources(directory)
     return directory
 
 
 def remove_data(directory: Path) -> None:
     """Remove what is large of a run that found nothing; its logs stay."""
-    for name in ("disks", "history", "previous", "current"):
+    for name in ("disks", "history", "current"):
         shutil.rmtree(directory / name, ignore_errors=True)
     for data in directory.glob("zookeeper-*.data"):
         shutil.rmtree(data, ignore_errors=True)

@@ -38,7 +38,8 @@ class Fault:
         lasts_s: seconds until it is taken away; 0 where nothing has to be.
         target: number of the broker, the ZooKeeper server or the partition that it hits.
         value: what else the kind needs: the other end of a cut (0: everybody), bits a second of a clogged link, seconds
-            of a clock step, 1 where a ZooKeeper server is killed rather than stopped, thousandths of a log to trim.
+            of a clock step, 1 where a ZooKeeper server is killed rather than stopped, 1 where a broker gets this
+            release rather than the one before it, thousandths of a log to trim.
     """
 
     at_s: float
@@ -55,16 +56,28 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What there is to break."""
+    """What there is to break.
+
+    Attributes:
+        has_swaps: whether the brokers begin with the release before this one.
+    """
 
     brokers: int = 4
     servers: int = 3
     partitions: int = 6
+    has_swaps: bool = True
 
 
 _BROKER_FAULTS = (Kind.KILL, Kind.STOP, Kind.CUT, Kind.CLOG, Kind.DISK)
 _CLOCK_STEPS_S = (-43_200, -3_600, -90, 90, 3_600, 43_200)
 _CLOGS_BITS_S = (64_000, 256_000, 1_000_000)
+
+
+_ROLLED_BACK = 2
+"""So many brokers go back to the previous release after all have this one, and get it once more."""
+
+_LONGEST_MIX_S = 480.0
+"""The releases are mixed for a third of a run, but no longer: what only this release promises needs time as well."""
 
 
 class Track(NamedTuple):
@@ -97,16 +110,16 @@ until the formats are finalized, the time of a commit tells for which topic it w
 def plan(seed: int, duration_s: float, world: World) -> list[Fault]:
     """Return the schedule, in the order of time.
 
-    All brokers begin with the old release; each gets the new one within the first third of the run.
+    All brokers begin with the previous release.  Within the first third of the run each gets this one, some go back,
+    and get it again.
 
     Raises:
         ValueError: the run is too short for a schedule.
     """
     if duration_s < 60:
         raise ValueError(f"a run must last at least 60 s, got {duration_s:.0f}")
-    swaps = list(_swaps(Random(f"{seed} swaps"), duration_s, world))
-    mixed_until_s = swaps[-1].ends_s
-    faults = swaps
+    faults = list(_swaps(Random(f"{seed} swaps"), duration_s, world)) if world.has_swaps else []
+    mixed_until_s = faults[-1].ends_s if faults else WARM_UP_S
     for track in _TRACKS:
         # Each track has a generator of its own: a new kind changes no other track.
         lot = Random(f"{seed} {track.kinds[0]}")
@@ -118,10 +131,12 @@ def plan(seed: int, duration_s: float, world: World) -> list[Fault]:
 def _swaps(lot: Random, duration_s: float, world: World) -> Iterator[Fault]:
     order = list(range(1, world.brokers + 1))
     lot.shuffle(order)
-    slot_s = (duration_s / 3 - WARM_UP_S) / world.brokers
-    for place, broker in enumerate(order):
+    back = order[:_ROLLED_BACK]
+    swaps = [*((broker, 1) for broker in order), *((broker, 0) for broker in back), *((broker, 1) for broker in back)]
+    slot_s = (min(duration_s / 3, _LONGEST_MIX_S) - WARM_UP_S) / len(swaps)
+    for place, (broker, is_upgrade) in enumerate(swaps):
         at_s = WARM_UP_S + place * slot_s + lot.uniform(0, slot_s / 4)
-        yield Fault(round(at_s, 1), Kind.SWAP, broker, lasts_s=1.0)
+        yield Fault(round(at_s, 1), Kind.SWAP, broker, lasts_s=1.0, value=is_upgrade)
 
 
 def _track(lot: Random, track: Track, begin_s: float, duration_s: float, world: World) -> Iterator[Fault]:
