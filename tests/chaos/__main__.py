@@ -25,7 +25,7 @@ def main() -> int:
     if arguments.clean is not None:
         return _clean(arguments.clean)
     seed = arguments.seed if arguments.seed is not None else int(time.time()) % 1_000_000
-    world = World(brokers=arguments.brokers)
+    world = World(brokers=arguments.brokers, has_swaps=not arguments.one_release)
     duration_s = arguments.minutes * 60
     try:
         faults = plan(seed, duration_s, world)
@@ -108,7 +108,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--brokers", type=int, choices=(3, 4, 5), default=4)
     parser.add_argument("--rate", type=int, default=1000, help="records a second of all producers")
     parser.add_argument("--previous", default="", metavar="COMMIT", help="the release that all brokers begin with")
-    parser.add_argument("--mutant", default="", help="a fault of tests/sim/mutants.py that every broker gets")
+    parser.add_argument("--one-release", action="store_true", help="the brokers run this release from the start")
+    parser.add_argument(
+        "--mutant", default="", help="a fault of tests/chaos/planted.py or tests/sim/mutants.py that every broker gets"
+    )
     parser.add_argument("--page", type=Path, metavar="FILE", help="where the page of results goes")
     parser.add_argument("--schedule", action="store_true", help="print the schedule and run nothing")
     parser.add_argument("--clean", type=Path, metavar="RUN", help="remove what the killed run in this directory left")

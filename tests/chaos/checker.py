@@ -2,7 +2,7 @@
 
 The list is that of Jepsen's tests of Kafka-like logs: lost writes, duplicates, reordered writes, inconsistent offsets,
 unseen writes, polls that skip or go back; and besides records of another incarnation of a topic, committed offsets that
-go back, compacted keys whose last value is gone, and replicas that differ.
+go back, deleted records that can be read again, compacted keys whose last value is gone, and replicas that differ.
 """
 
 from collections import Counter, defaultdict
@@ -24,6 +24,7 @@ SKIPPED = "skipped by a poll"
 WENT_BACK = "poll went back"
 COMMIT_WENT_BACK = "commit went back"
 FOREIGN = "foreign"
+RETURNED = "trimmed record is back"
 COMPACTED_AWAY = "last value of a key gone"
 DIVERGED = "replicas differ"
 KINDS = (
@@ -36,6 +37,7 @@ KINDS = (
     WENT_BACK,
     COMMIT_WENT_BACK,
     FOREIGN,
+    RETURNED,
     COMPACTED_AWAY,
     DIVERGED,
 )
@@ -228,6 +230,13 @@ def foreign(acks: Iterable[Ack], deleted_ms: int, rows: Sequence[Row]) -> list[s
     return [f"{row.producer} {row.number} at {row.offset}" for row in rows if (row.producer, row.number) in gone]
 
 
+def returned(rows: Sequence[Row], trimmed: int) -> list[str]:
+    """Return records below *trimmed*, up to where the deletion of records was answered without an error."""
+    return [
+        f"{row.producer} {row.number} at offset {row.offset} below {trimmed}" for row in rows if row.offset < trimmed
+    ]
+
+
 def compacted_away(acks: Sequence[Ack], rows: Sequence[Row], keys: int) -> list[str]:
     """Return keys whose last acknowledged value, and any later one, is not in the log."""
     last: dict[int, Ack] = {}
@@ -267,6 +276,11 @@ def check_replicas(where: str, replicas: Mapping[int, Mapping[int, str]]) -> lis
 def check_foreign(where: str, acks: Iterable[Ack], deleted_ms: int, rows: Sequence[Row]) -> list[Violation]:
     """Look for records of a deleted topic; see `foreign`."""
     return _told(FOREIGN, where, foreign(acks, deleted_ms, rows))
+
+
+def check_trimmed(where: str, rows: Sequence[Row], trimmed: int) -> list[Violation]:
+    """Look for deleted records; see `returned`."""
+    return _told(RETURNED, where, returned(rows, trimmed))
 
 
 def longest_pauses_ms(acks: Sequence[Ack], begin_ms: int, end_ms: int) -> list[int]:

@@ -250,7 +250,7 @@ class Broker(Node):
         super().start()
 
     def run_release(self, release: Path, mutant: str = "") -> None:
-        """From its next start on, run this release, with a fault of `tests.sim.mutants` in it if one is named."""
+        """From its next start on, run this release, with a fault of `tests.chaos.planted` in it if one is named."""
         self._release = release
         self._module = ["tests.chaos.planted", mutant] if mutant else ["pylog"]
 

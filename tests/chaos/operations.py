@@ -145,7 +145,7 @@ class Operator:
             return None
         return answer.topics[0]
 
-    def trim(self, topic: Topic, thousandths: int, begins: dict[int, int]) -> None:
+    def trim(self, topic: Topic, thousandths: int, begins: dict[int, int]) -> dict[int, int]:
         """Delete so much of each partition's records.
 
         Args:
@@ -153,9 +153,14 @@ class Operator:
             thousandths: of the records from start to high watermark.
             begins: by partition the highest offset below which records may be gone, raised before it is asked for.
 
+        Returns:
+            By partition the offset below which all records must be gone.
+
         Raises:
             NotSettled: it could not be done in time.
         """
+
+        trimmed: dict[int, int] = {}
 
         def attempt() -> None:
             starts, ends = self._list(topic, EARLIEST_TIMESTAMP), self._list(topic, LATEST_TIMESTAMP)
@@ -166,8 +171,18 @@ class Operator:
                 wanted[PythonPartition(topic.name, number)] = upto
             with self._admin() as admin:
                 admin.delete_records(wanted, timeout_ms=_REQUEST_MS)
+            trimmed.update({key.partition: upto for key, upto in wanted.items()})
 
         self._retry(f"trim {topic.name}", attempt, _CHANGE_S)
+        return trimmed
+
+    def starts(self, topic: Topic) -> dict[int, int]:
+        """Return by partition where its log begins.
+
+        Raises:
+            NotSettled: nobody answered in time.
+        """
+        return self._places(topic, EARLIEST_TIMESTAMP)
 
     def move(self, topic: Topic, partition: int, brokers: Sequence[int]) -> None:
         """Begin to move one partition.
@@ -197,7 +212,7 @@ class Operator:
         Raises:
             NotSettled: the ends were not reached in time.
         """
-        ends = self._ends(topic)
+        ends = self._places(topic, LATEST_TIMESTAMP)
         rows: dict[int, list[Row]] = {number: [] for number in range(topic.partitions)}
         consumer = Consumer(
             {
@@ -230,11 +245,9 @@ class Operator:
         consumer.close()
         return rows, ends
 
-    def _ends(self, topic: Topic) -> dict[int, int]:
+    def _places(self, topic: Topic, timestamp: int) -> dict[int, int]:
         found: dict[int, int] = {}
-        self._retry(
-            f"find the end of {topic.name}", lambda: found.update(self._list(topic, LATEST_TIMESTAMP)), _CHANGE_S
-        )
+        self._retry(f"find the ends of {topic.name}", lambda: found.update(self._list(topic, timestamp)), _CHANGE_S)
         return found
 
     def _list(self, topic: Topic, timestamp: int) -> dict[int, int]:

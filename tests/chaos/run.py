@@ -144,7 +144,7 @@ class Options:
         previous: directory with the sources of the release before.
         current: directory with a copy of this checkout's, which may change while the run goes on.
         rate: records a second of all producers.
-        mutant: a fault of `tests.sim.mutants` that every broker of this release gets.
+        mutant: a fault of `tests.chaos.planted` that every broker of this release gets.
     """
 
     directory: Path
@@ -173,6 +173,7 @@ class Run:
         self._servers: dict[int, ZooKeeperServer] = {}
         self._clients: dict[str, subprocess.Popen[bytes]] = {}
         self._begins: dict[int, int] = {}
+        self._trimmed: dict[int, int] = {}
         self._lives: list[Life] = []
         self._life_id: UUID | None = None
         self._began_s = 0.0
@@ -438,7 +439,8 @@ class Run:
 
     def _trim(self, thousandths: int) -> None:
         self._finalized.wait(_SETTLE_S)
-        self._operator.trim(TRIMMED, thousandths, self._begins)
+        for number, offset in self._operator.trim(TRIMMED, thousandths, self._begins).items():
+            self._trimmed[number] = max(offset, self._trimmed.get(number, 0))
 
     def _move(self, partition: int, first: int) -> None:
         self._finalized.wait(_SETTLE_S)
@@ -511,7 +513,8 @@ class Run:
         read_ms = now_ms()
         ends: dict[Partition, int] = {}
         try:
-            for topic, begins in ((STEADY, {}), (TRIMMED, self._begins), (COMPACTED, {}), (AGAIN, {})):
+            starts = self._operator.starts(TRIMMED)
+            for topic, begins in ((STEADY, {}), (TRIMMED, starts), (COMPACTED, {}), (AGAIN, {})):
                 rows, reached = self._operator.read(topic, begins)
                 self._logs.update({(topic.name, number): found for number, found in rows.items()})
                 ends.update({(topic.name, number): end for number, end in reached.items()})
@@ -581,7 +584,10 @@ class Run:
             if topic == COMPACTED.name:
                 report.violations += checker.check_compacted(where, acks, rows, COMPACTED.keys, gave_up=gave_up)
             else:
-                begin = self._begins.get(number, 0) if topic == TRIMMED.name else 0
+                begin = 0
+                if topic == TRIMMED.name:
+                    begin = self._begins.get(number, 0)
+                    report.violations += checker.check_trimmed(where, rows, self._trimmed.get(number, 0))
                 report.violations += checker.check_log(where, acks, rows, begin=begin, gave_up=gave_up)
                 for group, grouped in groups.items():
                     report.violations += checker.check_group(

@@ -36,6 +36,13 @@ def seen() -> Seen:
     return Seen(acks, rows, readings, [Commit(500, 7), Commit(900, half)])
 
 
+def test_deleted_records_that_can_be_read_are_told() -> None:
+    rows = seen().rows
+    assert checker.check_trimmed("t-0", rows[7:], 7) == []
+    (violation,) = checker.check_trimmed("t-0", rows[6:], 7)
+    assert violation == (checker.RETURNED, "t-0", "p0.1 3 at offset 6 below 7")
+
+
 def renumbered(rows: Sequence[Row]) -> list[Row]:
     return [Row(offset, row.producer, row.number) for offset, row in enumerate(rows)]
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tests.sim.mutants import MUTANTS, Mutant, install
+from tests.sim.mutants import MUTANTS, Mutant, find, install
 
 if TYPE_CHECKING:
     from tests.sim.run import Result
@@ -28,7 +28,7 @@ def main() -> int:
     if arguments.mutants:
         return run_mutants(arguments)
     if arguments.mutant is not None:
-        install(arguments.mutant)
+        install(find(arguments.mutant))
     from tests.sim.faults import seeds_of_stage
     from tests.sim.seeds import run_seeds
 

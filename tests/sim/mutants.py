@@ -591,8 +591,7 @@ def find(name: str) -> Mutant:
     raise ValueError(f"no mutant {name!r}; known: {', '.join(mutant.name for mutant in MUTANTS)}")
 
 
-def install(name: str) -> None:
+def install(mutant: Mutant) -> None:
     """Let imports from now on find the fault in its module."""
-    mutant = find(name)
     assert mutant.module not in sys.modules, f"{mutant.module} is imported already"
     sys.meta_path.insert(0, _Finder(mutant))
