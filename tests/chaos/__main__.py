@@ -1,4 +1,7 @@
-"""Run faults against a real cluster: python -m tests.chaos --minutes 30 [--seed N]; --clean RUN after a killed run."""
+"""Run faults against a real cluster: python -m tests.chaos --minutes 30 [--seed N]; --clean RUN after a killed run.
+
+--planted shows that the checker finds faults of the code.
+"""
 
 import argparse
 import shutil
@@ -9,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.chaos.hunt import chosen, hunt, table
 from tests.chaos.ledger import clean_run, note_runner
 from tests.chaos.page import page
 from tests.chaos.run import Options, Run, current_sources, remove_data
@@ -42,7 +46,27 @@ def main() -> int:
     if missing:
         print(f"error: not installed: {', '.join(missing)}; local/setup.sh installs what is needed", file=sys.stderr)
         return 2
+    if arguments.planted is not None:
+        return _hunt(arguments)
     return _run(arguments, seed, duration_s, world)
+
+
+def _hunt(arguments: argparse.Namespace) -> int:
+    try:
+        faults = list(chosen(arguments.planted))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    options = [f"--minutes={arguments.minutes}", f"--rate={arguments.rate}", f"--brokers={arguments.brokers}"]
+    found = []
+    for planted in faults:
+        found.append(hunt(planted, options))
+        print(found[-1], flush=True)
+    text = table(found, arguments.minutes)
+    print(text)
+    if arguments.page is not None:
+        arguments.page.write_text(text)
+    return 0 if all(one.is_found for one in found) else 1
 
 
 def _run(arguments: argparse.Namespace, seed: int, duration_s: float, world: World) -> int:
@@ -68,6 +92,8 @@ def _run(arguments: argparse.Namespace, seed: int, duration_s: float, world: Wor
     command = f"make chaos MINUTES={arguments.minutes:g} SEED={seed}"
     text = page(report, commit, previous, command)
     (directory / "page.md").write_text(text)
+    rows = ["\t".join(violation) for violation in report.violations]
+    (directory / "violations.tsv").write_text("".join(f"{row}\n" for row in rows))
     print(text)
     if arguments.page is not None:
         arguments.page.write_text(text)
@@ -111,6 +137,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--one-release", action="store_true", help="the brokers run this release from the start")
     parser.add_argument(
         "--mutant", default="", help="a fault of tests/chaos/planted.py or tests/sim/mutants.py that every broker gets"
+    )
+    parser.add_argument(
+        "--planted", nargs="*", metavar="NAME", help="find these faults of tests/chaos/planted.py, or all of them"
     )
     parser.add_argument("--page", type=Path, metavar="FILE", help="where the page of results goes")
     parser.add_argument("--schedule", action="store_true", help="print the schedule and run nothing")

@@ -1,0 +1,91 @@
+"""Each planted fault until the checker finds it: runs with the seeds 1, 2, ... one after the other, and the table."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.chaos.planted import PLANTED, Planted
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_MOST_RUNS = 10
+
+
+class Found(NamedTuple):
+    """What came of one planted fault.
+
+    Attributes:
+        runs: how many it took, or all there were.
+        kinds: violations that the checker told in the last one, by kind; empty if it told none in any.
+        is_found: whether one of the kinds that the fault must show is among them.
+        took_s: of the clock, setting up and checking included.
+    """
+
+    planted: Planted
+    runs: int
+    kinds: Counter[str]
+    is_found: bool
+    took_s: float
+
+
+def hunt(planted: Planted, options: Sequence[str]) -> Found:
+    """Run the fault with one seed after the other until the checker finds what it must."""
+    began_s = time.monotonic()
+    kinds: Counter[str] = Counter()
+    for seed in range(1, _MOST_RUNS + 1):
+        kinds = Counter(_violations(planted, seed, options))
+        if planted.kinds & kinds.keys():
+            return Found(planted, seed, kinds, True, time.monotonic() - began_s)
+    return Found(planted, _MOST_RUNS, kinds, False, time.monotonic() - began_s)
+
+
+def table(found: Sequence[Found], minutes: float) -> str:
+    """Return the page in Markdown."""
+    rows = [
+        f"| {one.planted.name} | {one.planted.what} | {one.runs if one.is_found else 'not found'} |"
+        f" {', '.join(f'{kind} ({count})' for kind, count in one.kinds.most_common())} | {one.took_s:.0f} |"
+        for one in found
+    ]
+    head = [
+        "# Faults that were planted for the checker of chaos",
+        "",
+        f"Runs of {minutes:g} min with the seeds 1, 2, ... until the checker finds the fault; all brokers have it.",
+        "Seconds are of the clock and include the start and the end of each run. In brackets: how many violations were",
+        "told.",
+        "",
+        "| fault | what it breaks | runs | found as | seconds |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    return "\n".join([*head, *rows, ""])
+
+
+def chosen(names: Sequence[str]) -> Iterator[Planted]:
+    """Yield the planted faults of these names, all without one.
+
+    Raises:
+        ValueError: there is no such fault.
+    """
+    known = {planted.name: planted for planted in PLANTED}
+    for name in names or known:
+        if name not in known:
+            raise ValueError(f"no planted fault {name!r}; known: {', '.join(known)}")
+        yield known[name]
+
+
+def _violations(planted: Planted, seed: int, options: Sequence[str]) -> list[str]:
+    # A process for each run: a run enters a network namespace and never leaves it.
+    command = [sys.executable, "-m", "tests.chaos", "--one-release", "--mutant", planted.name, "--seed", str(seed)]
+    done = subprocess.run([*command, *options], cwd=_CHECKOUT, capture_output=True, text=True, check=False)
+    said = re.search(r"directory=(\S+);", done.stdout)
+    if said is None or done.returncode not in (0, 1):
+        raise RuntimeError(f"{' '.join(command)}: {done.stdout[-1000:]}{done.stderr[-2000:]}")
+    directory = Path(said[1])
+    violations = [line.partition("\t")[0] for line in (directory / "violations.tsv").read_text().splitlines()]
+    if planted.kinds & set(violations):
+        shutil.rmtree(directory)
+    return violations
