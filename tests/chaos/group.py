@@ -14,6 +14,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.chaos.history import now_ms, parse_value, write_line
 
 _POLL_S = 0.2
+_STALLED = "Failed to fetch committed offset"
+"""How librdkafka begins to say that it will not read a partition that it was assigned, because its group's coordinator
+was just another one: the application has to join again."""
 _COMMIT_EVERY_S = 1.0
 _SETTINGS = {
     "auto.offset.reset": "earliest",
@@ -34,7 +37,11 @@ class Member:
         self._next: dict[tuple[str, int], int] = {}
         client = {"bootstrap.servers": bootstrap, "group.id": group}
         self._consumer = Consumer({**_SETTINGS, **client})
-        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+        self._topics = topics
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        self._consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for one in partitions:
@@ -48,15 +55,21 @@ class Member:
 
     def read(self) -> None:
         """Take what is there."""
+        is_stalled = False
         for message in self._consumer.consume(1000, _POLL_S):
             error = message.error()
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             if error is not None or topic is None or partition is None or offset is None:
                 print(f"{now_ms()} {topic} {partition}: {error}", file=sys.stderr, flush=True)
+                is_stalled |= error is not None and error.str().startswith(_STALLED)
                 continue
             producer, number = parse_value(message.value())
             write_line(self._file, "p", now_ms(), topic, partition, offset, producer, number)
             self._next[topic, partition] = offset + 1
+        if is_stalled:
+            self.commit()
+            self._consumer.unsubscribe()
+            self._subscribe()
 
     def commit(self) -> None:
         """Commit what was read, and write down what the coordinator took."""
