@@ -55,6 +55,8 @@ class FollowerState:
         touched_ms: at that time or later it fetched, if it names no connection; see `Alive`.
         high_watermark_told: as our last answer to it said; kept only where consumers read from followers.
         log_start_offset: its log begins there, also after a power cut; known only from a fetch in this leader epoch.
+        takes_every_start: it lets its log begin wherever we say; release 0.1.0 refuses what lies above the high
+            watermark that it knows.
     """
 
     caught_up_ms: int
@@ -65,6 +67,7 @@ class FollowerState:
     end_offset_at_fetch: Offset = 0
     high_watermark_told: Offset = UNKNOWN
     log_start_offset: Offset = UNKNOWN
+    takes_every_start: bool = True
     alive: Alive | None = None
 
     @property
@@ -204,8 +207,11 @@ class Leader:
         log_end_offset: Offset,
         now_ms: int,
         alive: Alive | None = None,
+        *,
+        log_start_offset: Offset = 0,
+        takes_every_start: bool = True,
     ) -> None:
-        """Take note of a follower's fetch: it has everything below *fetch_offset*.
+        """Take note of a follower's fetch: it has everything from *log_start_offset* to *fetch_offset*.
 
         With *alive* it goes on asking, as that says, without naming this partition, until it has `left`.
         """
@@ -224,17 +230,22 @@ class Leader:
         follower.end_offset_at_fetch = log_end_offset
         follower.fetched_ms = now_ms
         follower.alive = alive
+        follower.log_start_offset = log_start_offset
+        follower.takes_every_start = takes_every_start
 
     def low_watermark(self, log_start_offset: Offset, live: Container[int]) -> Offset:
         """Return the first offset that some replica may still show after a change of leader; UNKNOWN at first.
 
         Args:
-            log_start_offset: ours.
-            live: registered brokers; a replica on another one deletes what is due when it is back.
+            log_start_offset: ours, as it is on disk.
+            live: registered brokers, as our image has them.  A replica on another one deletes what is due before it
+                joins the ISR.  A member counts in any case: it may lead next, though our image is from before it came
+                back.
 
         Source: Kafka's Partition.lowWatermarkIfLeader.
         """
-        starts = (self._followers[one].log_start_offset for one in self._followers if one in live)
+        members = self._maximal_isr()
+        starts = (known.log_start_offset for one, known in self._followers.items() if one in live or one in members)
         return min((log_start_offset, *starts))
 
     def fell_behind(self, broker_id: int) -> None:
@@ -301,7 +312,9 @@ class Leader:
         """Whether nobody else is in sync, or may be."""
         return self._maximal_isr() <= {self._broker_id}
 
-    def wanted_change(self, high_watermark: Offset, log_end_offset: Offset, now_ms: int) -> IsrChange | None:
+    def wanted_change(
+        self, high_watermark: Offset, log_end_offset: Offset, now_ms: int, *, log_start_offset: Offset = 0
+    ) -> IsrChange | None:
         """Return the change to ask for, or None; the caller sends it after `sent`."""
         if self.pending is not None:
             return None
@@ -311,13 +324,19 @@ class Leader:
                 is_late = now_ms - follower.caught_up_ms > self._lag_ms
                 if not is_late or follower.log_end_offset >= log_end_offset:
                     isr.add(broker_id)
-            elif broker_id in self._replicas and self._is_caught_up(follower, high_watermark, now_ms):
+            elif broker_id in self._replicas and self._is_caught_up(follower, log_start_offset, high_watermark, now_ms):
                 isr.add(broker_id)
         if isr == self.isr:
             return None
         return IsrChange(tuple((member, self._epoch_of(member)) for member in sorted(isr)), self.partition_epoch)
 
-    def _is_caught_up(self, follower: FollowerState, high_watermark: Offset, now_ms: int) -> bool:
+    def _is_caught_up(
+        self, follower: FollowerState, log_start_offset: Offset, high_watermark: Offset, now_ms: int
+    ) -> bool:
+        # It may lead next, and would show what DeleteRecords was answered for while it was away.  Where retention moved
+        # our start it is told and follows as well, so that this keeps nobody out for longer than a fetch.
+        if follower.log_start_offset < log_start_offset and follower.takes_every_start:
+            return False
         # One that fetches no more must not be named: its process may be gone, and with it the whole change is refused.
         is_fetching = now_ms - follower.last_fetch_ms <= self._lag_ms
         return is_fetching and follower.log_end_offset >= max(high_watermark, self._epoch_start)

@@ -10,7 +10,7 @@
 - A high watermark never moves back, but where the log is cut by a new leader's epoch.
 - A topic that is deleted and made again is another one: what holds for one incarnation is not asked of the next, no
   record of a deleted one comes back, and what a leader of the deleted one acknowledged or served is not expected in the
-  next.  A log begins later only where somebody asked for it.
+  next.  A log begins later only where somebody asked for it, and where that was answered, every member of the ISR does.
 - Offsets that a group was told are committed do not go back; nothing is committed under a generation after a later one
   was handed out; a partition has one owner in a generation.
 - An idempotent producer's records are there once, in order; nobody refuses it for good.
@@ -108,6 +108,7 @@ class Checks:
         self.newest: dict[TopicPartition, int] = {}
         self.ids: dict[str, UUID] = {}
         self._trimmed: dict[TopicPartition, float] = {}
+        self._deleted: dict[TopicPartition, int] = {}  # before these, as was answered
         self._trims: dict[TopicPartition, list[float]] = {}  # asked for and not answered; they outlive incarnations
         self._placed: dict[TopicPartition, set[tuple[int, int]]] = {}  # base offset and CRC of each batch in some log
         self._deposed_s: dict[tuple[TopicPartition, int], float] = {}  # when a broker led last
@@ -314,10 +315,13 @@ class Checks:
         """Let the log begin as late as *before*, with -1 anywhere: somebody asks for that, and may be heard later."""
         self._trims.setdefault(key, []).append(before if before >= 0 else math.inf)
 
-    def trimmed(self, key: TopicPartition, before: int, start: int) -> None:
+    def trimmed(self, key: TopicPartition, before: int, start: int, incarnation: UUID | None) -> None:
         """Note that what `may_trim` was told of was done, and the log began at *start* then; -1 if it was refused."""
         self._trims[key].remove(before if before >= 0 else math.inf)
         self._trimmed[key] = max(self._trimmed.get(key, 0), start, before)
+        if incarnation is not None and incarnation == self.ids.get(key.topic) and key.topic not in self.unclean:
+            self._deleted[key] = max(self._deleted.get(key, 0), start)
+            self._signatures.clear()
 
     def forget_promises(self, key: TopicPartition) -> None:
         """Hold nobody to what was promised of *key*: all its replicas have lost what they had not synced."""
@@ -327,6 +331,10 @@ class Checks:
             copy.verified = 0
         self._acknowledgers = {place: one for place, one in self._acknowledgers.items() if place[0] != key}
 
+    def forget_deletions(self, key: TopicPartition) -> None:
+        """Hold nobody to what was deleted of *key*: somebody has taken from the disks where its log begins."""
+        self._deleted.pop(key, None)
+
     def _forget_incarnation(self, topic: str) -> None:
         """Expect nothing of a topic's next incarnation that held for this one, but that it is another."""
         self.ids.pop(topic, None)
@@ -335,7 +343,7 @@ class Checks:
             self.forget_promises(key)
             buried = self._buried.setdefault(key, set())
             buried |= {crc for (one, offset, _), crc in self._by_epoch.items() if one == key and offset >= 0}
-            for by_key in (self.states, self._replicas, self._trimmed, self._placed):
+            for by_key in (self.states, self._replicas, self._trimmed, self._deleted, self._placed):
                 by_key.pop(key, None)
             for host in self._cluster.hosts.values():
                 host.damaged.discard(key)
@@ -502,6 +510,13 @@ class Checks:
         state = self.states.get(key)
         if state is None or host.broker_id not in state.isr:
             return
+        deleted = self._deleted.get(key, 0)
+        if log.log_start_offset < deleted:
+            detail = (
+                f"{key} at {host.broker_id}, in the ISR {state.isr}, begins at {log.log_start_offset}; "
+                f"a deletion of all before {deleted} was answered"
+            )
+            raise Violation("deleted records stay deleted", detail)
         if key in host.damaged:
             return
         trimmed = max(self._trimmed.get(key, 0), *self._trims.get(key, ()), 0)

@@ -142,8 +142,11 @@ class Witness(Protocol):
     def may_trim(self, key: TopicPartition, before: int) -> None:
         """Records before an offset are to be deleted, before any for -1."""
 
-    def trimmed(self, key: TopicPartition, before: int, start: int) -> None:
-        """That was answered: the log begins at *start*, or -1 for an error."""
+    def trimmed(self, key: TopicPartition, before: int, start: int, incarnation: UUID | None) -> None:
+        """That was answered: the log begins at *start*, or -1 for an error.
+
+        When it was sent, the leader knew *incarnation*.
+        """
 
     def in_doubt(self, group_id: str, key: TopicPartition, offset: int) -> None:
         """A commit was sent; it may be carried out at any later time."""
@@ -507,11 +510,12 @@ async def delete_records(client: Client, witness: Witness, key: TopicPartition, 
     part = DeleteRecordsPartition(partition_index=key.partition, offset=before)
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=key.topic, partitions=[part])], timeout_ms=1000)
     witness.may_trim(key, before)
+    incarnation = witness.known_incarnation(key.topic, leader)
     row = (await client.call(leader, request, DeleteRecordsResponse)).topics[0].partitions[0]
     error = ErrorCode(row.error_code)
     client.world.note("delete_records", key, leader, before, row.low_watermark, error.name)
     if error is ErrorCode.NONE or error is ErrorCode.OFFSET_OUT_OF_RANGE:
-        witness.trimmed(key, before, row.low_watermark)
+        witness.trimmed(key, before, row.low_watermark, incarnation)
     if error is not ErrorCode.NONE:
         client.leaders.pop(key, None)
     return error

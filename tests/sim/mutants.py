@@ -461,6 +461,22 @@ MUTANTS: Sequence[Mutant] = (
         "log.log_start_offset",
         story="trim-and-lose-power-everywhere",
     ),
+    Mutant(
+        "join-the-isr-with-deleted-records",
+        "replica/leader.py",
+        "Leader._is_caught_up",
+        "if follower.log_start_offset < log_start_offset and follower.takes_every_start:",
+        "if follower.log_start_offset < 0:",
+        story="come-back-to-a-trimmed-log-and-lead",
+    ),
+    Mutant(
+        "delete-without-a-member-that-the-image-lacks",
+        "replica/leader.py",
+        "Leader.low_watermark",
+        "if one in live or one in members)",
+        "if one in live)",
+        story="trim-beside-a-member-that-the-image-lacks",
+    ),
     # -- wishes ------------------------------------------------------------------------------------------------------
     Mutant(
         "hear-a-wish-on-an-old-connection",
@@ -469,6 +485,14 @@ MUTANTS: Sequence[Mutant] = (
         "if caller.number < max(self._newest.get(role, 0), self._oldest_valid):",
         "if caller.number < self._oldest_valid:",
         story="hear-a-wish-after-its-repetition-was-refused",
+    ),
+    Mutant(
+        "ask-for-a-join-without-zookeeper",
+        "broker/data/replication.py",
+        "Replication._wanted_changes",
+        "if change is None or not (has_session or leading.isr.issuperset(dict(change.isr))):",
+        "if change is None:",
+        story="come-and-go-without-zookeeper",
     ),
     Mutant(
         "keep-the-office-that-nobody-asks",

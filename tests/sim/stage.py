@@ -30,6 +30,7 @@ TOPIC = "orders"
 KEY = TopicPartition(TOPIC, 0)
 LIMIT_S = 300.0
 PATIENCE_S = 30.0
+DELETION_MS = 60_000
 LOOK_S = 0.02
 
 
@@ -124,21 +125,28 @@ class Stage:
             self.checks.acknowledged(KEY, leader, offset, values, is_first=False)
 
     async def delete_records(self, before: int) -> None:
-        """Have the leader's log begin at an offset, at the high watermark for -1."""
-        wish = DeleteRecordsRequest(
-            topics=[
-                DeleteRecordsTopic(
-                    name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=KEY.partition, offset=before)]
-                )
-            ]
-        )
+        """Have the leader's log begin at an offset, at the high watermark for -1.
+
+        Raises:
+            Violation: it is refused.
+        """
+        error = await self.try_to_delete_records(before, timeout_ms=DELETION_MS)
+        if error is not ErrorCode.NONE:
+            raise Violation("progress", f"records before {before} are not deleted: {error.name}")
+
+    async def try_to_delete_records(self, before: int, *, timeout_ms: int) -> ErrorCode:
+        """Ask the leader once to begin at an offset, at the high watermark for -1; return what it answers."""
+        part = DeleteRecordsPartition(partition_index=KEY.partition, offset=before)
+        wish = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=TOPIC, partitions=[part])], timeout_ms=timeout_ms)
+        incarnation = self.checks.known_incarnation(TOPIC, self.leader())
         self.checks.may_trim(KEY, before)
         answer = await self.client.call(self.leader(), wish, DeleteRecordsResponse)
         row = answer.topics[0].partitions[0]
-        self.checks.trimmed(KEY, before, row.low_watermark)
-        if row.error_code:
-            raise Violation("progress", f"records before {before} are not deleted: {ErrorCode(row.error_code).name}")
-        self.world.note("deleted_records", KEY, row.low_watermark)
+        error = ErrorCode(row.error_code)
+        self.world.note("deleted_records", KEY, row.low_watermark, error.name)
+        if error is ErrorCode.NONE:
+            self.checks.trimmed(KEY, before, row.low_watermark, incarnation)
+        return error
 
     def kill(self, broker_id: int) -> None:
         """Kill a broker's process."""

@@ -216,6 +216,7 @@ async def lose_power_after_a_trim(stage: Stage) -> None:
         _forget_start(stage.host(broker_id))
         _cut_log(stage.host(broker_id), 19)
     stage.checks.forget_promises(KEY)
+    stage.checks.forget_deletions(KEY)
     for broker_id in (CONTROLLER, LEADER, FOLLOWER):
         stage.start(broker_id)
     await stage.until(lambda: stage.leader() > 0 and stage.checks.states[KEY].leader_epoch > epoch, "somebody leads")
@@ -356,9 +357,13 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         trims.trim_and_kill_the_leader,
         trims.trim_and_lose_power_everywhere,
         trims.trim_beside_a_follower_that_hears_nothing,
+        trims.come_back_to_a_trimmed_log_and_lead,
+        trims.come_back_to_a_trimmed_log_and_lose_power,
+        trims.trim_beside_a_member_that_the_image_lacks,
         touch.wake_as_a_deposed_leader,
         touch.wake_as_a_deposed_coordinator,
         touch.do_without_zookeeper_for_long,
+        touch.come_and_go_without_zookeeper,
         touch.lose_the_way_to_the_controller,
         wishes.hear_a_wish_after_its_repetition_was_refused,
         tails.return_with_a_tail_below_the_leaders_start,

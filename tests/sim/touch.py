@@ -86,6 +86,39 @@ async def do_without_zookeeper_for_long(stage: Stage) -> None:
     await stage.settle()
 
 
+async def come_and_go_without_zookeeper(stage: Stage) -> None:
+    """ZooKeeper is away, and a replica that is not in sync comes and falls silent: the two others go on without it."""
+    await stage.write(5)
+    client = Client(stage.world, "group", stage.client._brokers)
+    await _commit(stage, client, 1)
+    await stage.until(stage.checks.is_settled, "the commit is everywhere")
+    leader = stage.checks.states[GROUPS_KEY].leader
+    out = FOLLOWER if leader != FOLLOWER else LEADER
+    broker = stage.host(leader).broker
+    assert broker is not None
+    partition = broker.partitions.get(*GROUPS_KEY)
+    assert partition is not None
+    leading = partition.leading
+    assert leading is not None
+    with stage.cutting(leader, out):
+        await _commit(stage, client, 2)
+        await stage.write(3, "more")
+        await stage.until(lambda: out not in stage.checks.states[GROUPS_KEY].isr, "it is out")
+        stage.cluster.ensemble.is_up = False
+        await asyncio.sleep(5.0)
+    await stage.until(lambda: leading.progress(out).log_end_offset >= leading.epoch_start, "it has come back")
+    await asyncio.sleep(1.0)
+    with stage.cutting(leader, out):
+        await asyncio.sleep(1.0)
+        await _commit(stage, client, 3)
+        await stage.write(3, "later", seconds=2.0)
+        found = await groups.fetch_one(client, stage.checks, GROUP, KEY, leader)
+    if found != 3:
+        raise Violation("groups do without ZooKeeper", f"3 was committed, {found} is told")
+    stage.cluster.ensemble.is_up = True
+    await stage.settle()
+
+
 @contextmanager
 def _asleep(stage: Stage, broker_id: int) -> Iterator[None]:
     """Pause a broker; it goes on without a way to ZooKeeper or to another broker."""

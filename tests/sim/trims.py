@@ -4,13 +4,9 @@ import asyncio
 
 from pylog.errors import ErrorCode
 from pylog.log import checkpoint
-from pylog.wire.api.partitions import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
-from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, TOPIC, Stage
+from pylog.replica.leader import Leader
+from tests.sim.clients import Unanswered
+from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, Stage
 from tests.sim.world import Violation
 
 
@@ -68,22 +64,119 @@ async def trim_beside_a_follower_that_hears_nothing(stage: Stage) -> None:
     await stage.write(20)
     await stage.until(stage.checks.is_settled, "all know what was written")
     with stage.cutting(LEADER, FOLLOWER):
-        error = await _trim(stage, 10, timeout_ms=1_000)
+        error = await stage.try_to_delete_records(10, timeout_ms=1_000)
         if error is not ErrorCode.REQUEST_TIMED_OUT:
             raise Violation("deletions wait for replicas", f"{error.name} while a follower has not heard of it")
         stage.kill(FOLLOWER)
-        error = await _trim(stage, 20, timeout_ms=10_000)
+        error = await stage.try_to_delete_records(20, timeout_ms=10_000)
         if error is not ErrorCode.NONE:
             raise Violation("deletions wait for live replicas only", error.name)
     await stage.settle()
 
 
-async def _trim(stage: Stage, before: int, *, timeout_ms: int) -> ErrorCode:
-    part = DeleteRecordsPartition(partition_index=KEY.partition, offset=before)
-    wish = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=TOPIC, partitions=[part])], timeout_ms=timeout_ms)
-    stage.checks.may_trim(KEY, before)
-    answer = await stage.client.call(stage.leader(), wish, DeleteRecordsResponse)
-    return ErrorCode(answer.topics[0].partitions[0].error_code)
+async def come_back_to_a_trimmed_log_and_lead(stage: Stage) -> None:
+    """A replica that was away during a deletion catches up, hears no answer, and its leader dies."""
+    await _trim_without_the_first_replica(stage)
+
+    def cut() -> None:
+        leading = _leading(stage, FOLLOWER)
+        if leading is not None and leading.progress(LEADER).log_end_offset == 20:
+            stage.cluster.network.cut("broker-2", "broker-1")
+
+    stage.world.watches.append(cut)
+    stage.start(LEADER)
+    await stage.until(lambda: stage.cluster.network.is_cut("broker-2", "broker-1"), "it has fetched")
+    stage.world.watches.remove(cut)
+    await asyncio.sleep(1.0)
+    stage.kill(FOLLOWER)
+    await stage.until(lambda: stage.leader() not in (FOLLOWER, -1), "another leads")
+    stage.cluster.network.heal()
+    await _check_what_is_served(stage, 20)
+    await stage.settle()
+
+
+async def come_back_to_a_trimmed_log_and_lose_power(stage: Stage) -> None:
+    """A replica that was away during a deletion has heard of it and not written it down when all hosts lose power."""
+    await _trim_without_the_first_replica(stage)
+    first = stage.host(LEADER)
+
+    def slow_down() -> None:
+        if first.broker is not None:
+            first.broker.partitions.checkpoint_soon = lambda: None  # type: ignore[method-assign]  # a slow disk
+            stage.world.watches.remove(slow_down)
+
+    stage.world.watches.append(slow_down)
+    stage.start(LEADER)
+    await stage.until(lambda: _begins_at(stage, LEADER, 20), "it has heard where the log begins")
+    await stage.write(3, "later")
+    await asyncio.sleep(1.0)
+    for host in stage.cluster.hosts.values():
+        log = stage.log(host.broker_id)
+        assert log is not None
+        log.flush()
+        host.damaged.add(KEY)
+        stage.cluster.cut_power(host)
+    stage.checks.forget_promises(KEY)
+    await asyncio.sleep(15.0)  # hosts boot slowly, and their sessions end
+    await stage.settle()
+    await _check_what_is_served(stage, 20)
+
+
+async def trim_beside_a_member_that_the_image_lacks(stage: Stage) -> None:
+    """A leader that applies no image takes a replica into the ISR again, and is asked to delete records."""
+    await stage.write(20)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    stage.kill(FOLLOWER)
+    await stage.until(lambda: FOLLOWER not in stage.checks.states[KEY].isr, "it is out")
+    broker = stage.host(LEADER).broker
+    assert broker is not None
+    await stage.until(lambda: FOLLOWER not in broker.partitions.image.brokers, "the leader knows")
+    broker.membership.images.offer = lambda image: None  # type: ignore[method-assign]  # as in a pull that hangs
+    stage.start(FOLLOWER)
+    leading = _leading(stage, LEADER)
+    assert leading is not None
+    await stage.until(lambda: FOLLOWER in leading.isr, "it is in sync again, and the leader knows")
+    with stage.cutting(LEADER, FOLLOWER):
+        await stage.try_to_delete_records(20, timeout_ms=1_000)
+        stage.kill(LEADER)
+        await stage.until(lambda: stage.leader() not in (LEADER, -1), "another leads")
+    await stage.settle()
+
+
+async def _trim_without_the_first_replica(stage: Stage) -> None:
+    """Have the first replica die with 20 records on its disk, and the other two delete them all."""
+    await stage.write(20)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    log = stage.log(LEADER)
+    assert log is not None
+    log.flush()
+    stage.kill(LEADER)
+    await stage.until(lambda: stage.leader() == FOLLOWER and LEADER not in stage.checks.states[KEY].isr, "2 leads")
+    await stage.until(lambda: _leading(stage, FOLLOWER) is not None, "it knows")
+    await stage.delete_records(-1)
+
+
+async def _check_what_is_served(stage: Stage, start: int) -> None:
+    """Have a consumer ask the leader for the first record, which is deleted."""
+    await stage.until(lambda: _leading(stage, stage.leader()) is not None, "the leader knows")
+    error = None
+    while error is None:
+        try:
+            error, *_ = await stage.client.fetch(stage.leader(), KEY, 0)
+        except Unanswered:
+            await stage.client.pause()
+    if error is ErrorCode.NONE:
+        raise Violation("deleted records stay deleted", f"a consumer is served offset 0, all before {start} is deleted")
+
+
+def _leading(stage: Stage, broker_id: int) -> Leader | None:
+    partition = stage.partition(broker_id)
+    return partition.leading if partition is not None else None
+
+
+def _begins_at(stage: Stage, broker_id: int, offset: int) -> bool:
+    log = stage.log(broker_id)
+    return log is not None and log.log_start_offset == offset
 
 
 def _check_start(stage: Stage, broker_id: int, wanted: int) -> None:

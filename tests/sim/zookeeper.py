@@ -94,7 +94,8 @@ class SimStore(Store):
         self._world = ensemble.world
         self._inner = EmbeddedStore(ensemble.tree)
         self._wanted = False  # whether a session is wanted: from connect to close
-        self._heard_s = 0.0
+        self._heard_s = 0.0  # when the ensemble heard from the client, which it ends the session by
+        self._answered_s = 0.0  # when the client heard from the ensemble
         self._is_suspended = False
         self._is_expired = False
         self._has_session = False
@@ -115,12 +116,12 @@ class SimStore(Store):
             # Without a quorum nothing expires, and the next leader gives every session its whole time again.
             self._heard_s = now_s
         if is_heard and self._has_session and not self._is_expired and not self._is_suspended:
-            self._heard_s = now_s
+            self._heard_s = self._answered_s = now_s
         if self._has_session and not self._is_expired and now_s - self._heard_s > timeout_s:
             self._expire()
         if is_heard and self._is_suspended:
             self._as_process(self._reconnect)
-        elif not is_heard and process.is_alive and not process.is_paused and now_s - self._heard_s > timeout_s * 0.6:
+        elif not is_heard and process.is_alive and not process.is_paused and now_s - self._answered_s > timeout_s * 0.6:
             self._as_process(self.suspend)
 
     def _expire(self) -> None:
@@ -158,7 +159,7 @@ class SimStore(Store):
             _as(None, self._inner.connect)
         else:
             self._inner.resume()
-        self._heard_s = self._world.now_s
+        self._heard_s = self._answered_s = self._world.now_s
 
     def connect(self, timeout_s: float = 15.0) -> None:
         """Open the session."""
@@ -171,7 +172,7 @@ class SimStore(Store):
         self._sleep(self._delay_s())
         _as(None, self._inner.connect)
         self._has_session, self._is_expired, self._is_suspended = True, False, False
-        self._heard_s = self._world.now_s
+        self._heard_s = self._answered_s = self._world.now_s
 
     def close(self) -> None:
         """End the session; without a connection it ends by its time-out."""

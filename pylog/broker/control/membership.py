@@ -57,6 +57,14 @@ class ControllerConfig:
     unclean_recovery_wait_ms: int
 
 
+def outlasting_ms(session_timeout_ms: int) -> int:
+    """Return for how long a session surely has not ended since the loss of its connection was noticed.
+
+    A client of ZooKeeper notices it when two thirds of the session time-out are over, or earlier.
+    """
+    return min(TOUCH_MS, session_timeout_ms // 3)
+
+
 class Membership:
     """See the module.
 
@@ -263,9 +271,10 @@ class Membership:
 
     @property
     def has_session(self) -> bool:
-        """Whether the session with the store has surely not ended: it outlives a loss of its connection for a while."""
+        """Whether the session with the store has surely not ended."""
         if self._session is SessionState.SUSPENDED:
-            return steady_ms() - self._suspended_ms <= TOUCH_MS
+            assert self._store is not None
+            return steady_ms() - self._suspended_ms <= outlasting_ms(self._store.session_timeout_ms)
         return self.is_registered
 
     @property

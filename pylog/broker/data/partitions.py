@@ -130,9 +130,11 @@ class Trimmed(NamedTuple):
     live: Callable[[], Container[int]]
 
     def low_watermark(self) -> Offset:
-        """Return where the replica begins that begins first; -1 if that is not known."""
+        """Return where the replica begins, also after a power cut, that begins first; -1 if that is not known."""
         leading, log = self.partition.leading, self.partition.log
-        return UNKNOWN if leading is None or log is None else leading.low_watermark(log.log_start_offset, self.live())
+        if leading is None or log is None:
+            return UNKNOWN
+        return leading.low_watermark(log.lasting_start_offset, self.live())
 
     def result(self) -> ErrorCode | None:
         """Return how the wait ends, None while it goes on."""

@@ -38,13 +38,20 @@ class FollowerFetches:
                 continue  # nor does one that this log does not have; the follower will begin anew
             if not partition.leading.is_replica(request.replica_id):
                 continue
+            follower = partition.leading.progress(request.replica_id)
+            start_before = follower.log_start_offset
             partition.leading.fetched(
-                request.replica_id, request.broker_epoch, part.fetch_offset, log.log_end_offset, now_ms, alive
+                request.replica_id,
+                request.broker_epoch,
+                part.fetch_offset,
+                log.log_end_offset,
+                now_ms,
+                alive,
+                log_start_offset=part.log_start_offset,
+                takes_every_start=bool(part.topic_id),  # release 0.1.0 sends none
             )
             self._partitions.advance(partition)
-            follower = partition.leading.progress(request.replica_id)
-            if part.log_start_offset != follower.log_start_offset:
-                follower.log_start_offset = part.log_start_offset
+            if follower.log_start_offset != start_before:
                 self._partitions.on_follower_start(partition.key)
 
 

@@ -364,6 +364,7 @@ class Replication:
 
     def _wanted_changes(self) -> list[_Wish]:
         now_ms, epoch = self._now_ms(), self._broker_epoch()
+        has_session = self._partitions.has_session()
         wanted: list[_Wish] = []
         for partition in self._to_look_at():
             leading, log = partition.leading, partition.log
@@ -387,8 +388,12 @@ class Replication:
             if change is None and self._isr_rests_ms.get(_place(partition), 0) > now_ms:
                 continue
             if change is None:
-                change = leading.wanted_change(log.high_watermark, log.log_end_offset, now_ms)
-                if change is None:
+                change = leading.wanted_change(
+                    log.high_watermark, log.log_end_offset, now_ms, log_start_offset=log.log_start_offset
+                )
+                if change is None or not (has_session or leading.isr.issuperset(dict(change.isr))):
+                    # Without ZooKeeper nobody can let a replica in.  One that was asked for counts until the answer,
+                    # and would hold up writers and groups for as long if it fell silent again.
                     continue
                 leading.sent(change)
             # A change whose outcome is unknown is asked for again, with the same partition epoch (rule 4).

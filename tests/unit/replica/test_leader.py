@@ -136,6 +136,47 @@ def test_joining_takes_the_epochs_start_and_the_high_watermark() -> None:
     assert [member for member, _ in change.isr] == [1, 2]
 
 
+def test_joining_takes_a_log_that_begins_where_the_leaders_does() -> None:
+    one = leader(isr=(1,))
+    one.fetched(2, 20, 10, 10, now_ms=1, log_start_offset=4)
+    assert one.wanted_change(10, 10, now_ms=1, log_start_offset=5) is None, "it would show what was deleted"
+    one.fetched(2, 20, 10, 10, now_ms=2, log_start_offset=5)
+    assert one.wanted_change(10, 10, now_ms=2, log_start_offset=5) is not None
+
+
+def test_a_member_stays_while_it_has_not_heard_where_the_leaders_log_begins() -> None:
+    one = leader(isr=(1, 2))
+    one.fetched(2, 20, 10, 10, now_ms=1, log_start_offset=4)
+    assert one.wanted_change(10, 10, now_ms=1, log_start_offset=5) is None
+
+
+def test_a_follower_of_release_0_1_0_joins_wherever_its_log_begins() -> None:
+    """It may refuse the leader's start for ever, and was let in by leaders of its own release."""
+    one = leader(isr=(1,))
+    one.fetched(2, 20, 10, 10, now_ms=1, log_start_offset=4, takes_every_start=False)
+    assert one.wanted_change(10, 10, now_ms=1, log_start_offset=5) is not None
+
+
+def test_an_earlier_process_does_not_say_where_a_log_begins() -> None:
+    one = leader(isr=(1,))
+    one.fetched(2, 21, 10, 10, now_ms=1, log_start_offset=0)
+    one.fetched(2, 20, 10, 10, now_ms=2, log_start_offset=5)
+    assert one.wanted_change(10, 10, now_ms=2, log_start_offset=5) is None
+
+
+def test_the_low_watermark_is_that_of_live_replicas_and_of_all_that_may_be_in_sync() -> None:
+    one = leader(isr=(1, 2))
+    assert one.low_watermark(5, live=(1,)) == UNKNOWN, "2 is in sync and has not said where it begins"
+    one.fetched(2, 20, 10, 10, now_ms=1, log_start_offset=4)
+    one.fetched(3, 30, 10, 10, now_ms=1, log_start_offset=3)
+    assert one.low_watermark(5, live=(1,)) == 4
+    assert one.low_watermark(5, live=(1, 3)) == 3
+    change = one.wanted_change(10, 10, now_ms=1)
+    assert change is not None
+    one.sent(change)
+    assert one.low_watermark(5, live=(1,)) == 3, "3 may be a member already"
+
+
 def test_a_follower_that_fetches_no_more_does_not_join() -> None:
     """Found by the simulator: the controller refuses a change that names a dead process, and with it whoever lives."""
     one = leader(isr=(1,), min_isr=2)
