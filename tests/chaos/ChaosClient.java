@@ -85,7 +85,6 @@ public final class ChaosClient {
   }
 
   private void produce(String[] arguments) throws Exception {
-    String name = arguments[0] + ".1";
     int rate = Integer.parseInt(arguments[3]);
     Properties settings = new Properties();
     settings.put(ProducerConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[1]);
@@ -98,16 +97,26 @@ public final class ChaosClient {
     settings.put(ProducerConfig.KEY_SERIALIZER_CLASS_CONFIG, ByteArraySerializer.class);
     settings.put(ProducerConfig.VALUE_SERIALIZER_CLASS_CONFIG, ByteArraySerializer.class);
     List<TopicPartition> partitions = new ArrayList<>();
-    Map<TopicPartition, AtomicInteger> waiting = new HashMap<>();
-    Map<TopicPartition, Integer> next = new HashMap<>();
     for (String spec : Arrays.copyOfRange(arguments, 5, arguments.length)) {
       String[] parts = spec.split(":");
       for (int number = 0; number < Integer.parseInt(parts[1]); number++) {
-        TopicPartition partition = new TopicPartition(parts[0], number);
-        partitions.add(partition);
-        waiting.put(partition, new AtomicInteger());
-        next.put(partition, 0);
+        partitions.add(new TopicPartition(parts[0], number));
       }
+    }
+    // A producer that met a fatal error is followed by another one, which counts anew.
+    for (int incarnation = 1; !ended; incarnation++) {
+      produceAs(arguments[0] + "." + incarnation, settings, partitions, rate);
+    }
+    file.close();
+    isWritten = true;
+  }
+
+  private void produceAs(String name, Properties settings, List<TopicPartition> partitions, int rate) throws Exception {
+    Map<TopicPartition, AtomicInteger> waiting = new HashMap<>();
+    Map<TopicPartition, Integer> next = new HashMap<>();
+    for (TopicPartition partition : partitions) {
+      waiting.put(partition, new AtomicInteger());
+      next.put(partition, 0);
     }
     long beganMs = nowMs();
     long sent = 0;
@@ -124,9 +133,9 @@ public final class ChaosClient {
         }
         Thread.sleep(TICK_MS);
       }
+    } catch (KafkaException error) {
+      System.err.println(nowMs() + " " + name + ": " + error);
     }
-    file.close();
-    isWritten = true;
   }
 
   private void send(

@@ -16,8 +16,9 @@ value is "producer number"; a producer counts its records up in each partition.
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple, TextIO, TypeAlias
 
 Partition: TypeAlias = tuple[str, int]
@@ -105,6 +106,12 @@ class Grouped:
                 reading.times_ms.append(int(time_ms))
             elif kind == "c":
                 self.commits[key].append(Commit(int(time_ms), int(rest[0])))
+
+
+def whole_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a history; a client that was killed may have left a part of one behind them."""
+    with path.open() as lines:
+        yield from (line for line in lines if line.endswith("\n"))
 
 
 def value_of(producer: str, number: int) -> bytes:

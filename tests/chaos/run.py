@@ -17,7 +17,7 @@ from pylog.testing import ask_admin
 from tests.chaos import checker, replicas
 from tests.chaos.checker import Violation
 from tests.chaos.disks import Disk
-from tests.chaos.history import Ack, Grouped, Partition, Produced, Row, now_ms
+from tests.chaos.history import Ack, Grouped, Partition, Produced, Row, now_ms, whole_lines
 from tests.chaos.java import JavaClients
 from tests.chaos.ledger import Ledger
 from tests.chaos.network import Network
@@ -172,6 +172,7 @@ class Run:
         self._brokers: dict[int, Broker] = {}
         self._servers: dict[int, ZooKeeperServer] = {}
         self._clients: dict[str, subprocess.Popen[bytes]] = {}
+        self._stopped: set[str] = set()
         self._begins: dict[int, int] = {}
         self._trimmed: dict[int, int] = {}
         self._lives: list[Life] = []
@@ -286,6 +287,7 @@ class Run:
 
     def _stop_client(self, name: str) -> None:
         client = self._clients[name]
+        self._stopped.add(name)
         client.send_signal(signal.SIGTERM)
         try:
             status = client.wait(_CLIENT_STOP_S)
@@ -295,8 +297,11 @@ class Run:
             client.wait()
             return
         if status:
-            said = (self._directory / f"{name}.log").read_text(errors="replace")[-500:]
-            self._unsettled(f"client {name} ended with {status}: {said}")
+            self._tell_end(name, status)
+
+    def _tell_end(self, name: str, status: int) -> None:
+        said = (self._directory / f"{name}.log").read_text(errors="replace")[-500:]
+        self._unsettled(f"client {name} ended with {status}: {said}")
 
     # -- the schedule ---------------------------------------------------------------------------------------------
 
@@ -505,6 +510,9 @@ class Run:
             self._operator.wait_in_sync((STEADY, TRIMMED, COMPACTED, AGAIN), _SETTLE_S)
         except NotSettled as error:
             self._unsettled(str(error))
+        for name, client in self._clients.items():
+            if name not in self._stopped and (status := client.poll()) is not None:
+                self._tell_end(name, status)
         producers = [name for name in self._clients if "member" not in name and self._lives_on(name)]
         for name in producers:
             self._stop_client(name)
@@ -562,11 +570,10 @@ class Run:
         for path in sorted(self._history.glob("*.tsv")):
             if path.stem.startswith("again-member"):
                 continue
-            with path.open() as lines:
-                if path.stem in _MEMBERS:
-                    groups[_MEMBERS[path.stem]].take(path.stem, lines)
-                else:
-                    produced.take(lines)
+            if path.stem in _MEMBERS:
+                groups[_MEMBERS[path.stem]].take(path.stem, whole_lines(path))
+            else:
+                produced.take(whole_lines(path))
         report = self.report
         for (topic, _), acks in produced.acks.items():
             report.acknowledged[topic] += len(acks)
@@ -621,8 +628,7 @@ class Run:
             if not life.is_read:
                 continue
             grouped = Grouped()
-            with self._file(life.member).open() as lines:
-                grouped.take(life.member, lines)
+            grouped.take(life.member, whole_lines(self._file(life.member)))
             key, where = (AGAIN.name, number), f"{AGAIN.name}-{number} incarnation {life.number} group {_AGAIN_GROUP}"
             self.report.violations += checker.check_group(
                 where, life.rows.get(number, []), grouped.readings[key], grouped.commits[key]

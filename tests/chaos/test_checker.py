@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from tests.chaos import checker
-from tests.chaos.history import UNKNOWN_OFFSET, Ack, Commit, Grouped, Produced, Reading, Row
+from tests.chaos.history import UNKNOWN_OFFSET, Ack, Commit, Grouped, Produced, Reading, Row, whole_lines
 
 COUNT = 40
 
@@ -34,6 +35,14 @@ def seen() -> Seen:
     # The second member begins where the last commit was, before the end of what the first one had read.
     readings = [Reading("m1", 0, rows[: half + 3]), Reading("m2", 1000, rows[half:])]
     return Seen(acks, rows, readings, [Commit(500, 7), Commit(900, half)])
+
+
+def test_what_a_killed_client_wrote_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
+    path = tmp_path / "p.tsv"
+    path.write_text("a\t1\t2\tt\t0\tp.1\t0\t7\na\t1\t2\tt\t0\tp.1\t1")
+    produced = Produced()
+    produced.take(whole_lines(path))
+    assert produced.acks["t", 0] == [Ack("p.1", 0, 7, 1, 2)]
 
 
 def test_deleted_records_that_can_be_read_are_told() -> None:

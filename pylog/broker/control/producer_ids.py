@@ -8,7 +8,7 @@ from pylog.broker.control.api import PeerApi
 from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController
 from pylog.broker.handler import Answer, Caller
-from pylog.errors import ErrorCode
+from pylog.errors import ApiError, ErrorCode
 from pylog.wire.api import Message
 from pylog.wire.api.producers import InitProducerIdRequest, InitProducerIdResponse
 from pylog.wire.internal import InternalKey, encode_broker_id, encode_id_block, parse_broker_id, parse_id_block
@@ -38,11 +38,16 @@ class ProducerIds:
         """Return a producer id that was never handed out.
 
         Raises:
-            ApiError: no controller can be reached.
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS, as Kafka's brokers answer: no controller gave ids, whatever the
+                reason.  Producers ask again, while BROKER_NOT_AVAILABLE ends one of Kafka's for good.
         """
         async with self._lock:
             if not self._ids:
-                first, count = await self._take_block()
+                try:
+                    first, count = await self._take_block()
+                except ApiError as error:
+                    message = f"no producer ids from the controller at the moment: {error}"
+                    raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message) from error
                 self._ids.extend(range(first, first + count))
             return self._ids.popleft()
 
