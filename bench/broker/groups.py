@@ -23,23 +23,9 @@ from pylog.client.admin.cluster import Admin
 from pylog.errors import ErrorCode
 from pylog.testing import BrokerProcess
 from pylog.wire.api.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from pylog.wire.api.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from pylog.wire.api.groups import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-    SyncGroupResponse,
-)
-from tests.consumers.raw import Ledger, RawMember
+from pylog.wire.api.group_offsets import OffsetCommitResponse
+from pylog.wire.api.groups import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
+from tests.kafka_client import Link, Membership
 
 TOPIC = "wide"
 DELAY_S = 3.0
@@ -50,65 +36,43 @@ WANTED = {"assignment_s": 3.0, "commit_us": 60.0, "heartbeats_percent": 10.0}
 
 
 @dataclass
-class Membership:
+class Member:
     """One member of one group, on a connection of its own."""
 
-    link: RawMember
-    group: str
-    member_id: str = ""
-    generation: int = -1
+    link: Link
+    membership: Membership
     partitions: int = 0
     let_in_s: float = 0.0
 
 
-async def find_coordinator(link: RawMember) -> None:
+async def find_coordinator(link: Link) -> None:
     """Ask until there is one, which makes the topic of groups."""
     while True:
-        found = await link.ask(FindCoordinatorRequest(coordinator_keys=["any"]), FindCoordinatorResponse)
+        found = await link.call(FindCoordinatorRequest(coordinator_keys=["any"]), FindCoordinatorResponse)
         if found.coordinators[0].error_code == ErrorCode.NONE:
             return
         await asyncio.sleep(0.1)
 
 
-async def join(address: tuple[str, int], group: str, partitions: int) -> Membership:
+async def join(address: tuple[str, int], group: str, partitions: int) -> Member:
     """Join, assign partitions if it leads, and return with its share; the metadata are as long as a real consumer's."""
-    link = RawMember(address, Ledger(0), 0)
+    link = Link(address)
     await link.connect()
-    member = Membership(link, group)
+    member = Member(link, Membership(group, "range", SESSION_MS, SESSION_MS))
+    membership = member.membership
     while True:
-        joined = await link.ask(
-            JoinGroupRequest(
-                group_id=group,
-                session_timeout_ms=SESSION_MS,
-                rebalance_timeout_ms=SESSION_MS,
-                member_id=member.member_id,
-                protocol_type="consumer",
-                protocols=[JoinGroupRequestProtocol(name="range", metadata=bytes(24))],
-            ),
-            JoinGroupResponse,
-        )
-        member.member_id = joined.member_id or member.member_id
+        joined = await link.call(membership.join(bytes(24)), JoinGroupResponse)
+        membership.member_id = joined.member_id or membership.member_id
         if joined.error_code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
             continue
         assert joined.error_code == ErrorCode.NONE, ErrorCode(joined.error_code)
-        member.generation, member.let_in_s = joined.generation_id, time.perf_counter()
+        membership.generation, member.let_in_s = joined.generation_id, time.perf_counter()
         shares = [range(number, partitions, len(joined.members)) for number in range(len(joined.members))]
-        synced = await link.ask(
-            SyncGroupRequest(
-                group_id=group,
-                generation_id=joined.generation_id,
-                member_id=joined.member_id,
-                protocol_type="consumer",
-                protocol_name="range",
-                assignments=[
-                    SyncGroupRequestAssignment(
-                        member_id=one.member_id, assignment=b"".join(each.to_bytes(4, "big") for each in share)
-                    )
-                    for one, share in zip(joined.members, shares, strict=True)
-                ],
-            ),
-            SyncGroupResponse,
-        )
+        assignments = {
+            one.member_id: b"".join(each.to_bytes(4, "big") for each in share)
+            for one, share in zip(joined.members, shares, strict=True)
+        }
+        synced = await link.call(membership.sync(joined.generation_id, assignments), SyncGroupResponse)
         if synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
             continue
         assert synced.error_code == ErrorCode.NONE, ErrorCode(synced.error_code)
@@ -125,9 +89,9 @@ async def assignment_s(address: tuple[str, int], members: int, partitions: int) 
     delay_s = min(one.let_in_s for one in joined) - start_s
     print(f"{members} members over {partitions} partitions: {end_s - start_s:.2f} s in all, {delay_s:.2f} s of delay")
     assert sum(one.partitions for one in joined) == partitions, "not every partition was assigned"
-    assert len({one.generation for one in joined}) == 1, "there is more than one generation"
+    assert len({one.membership.generation for one in joined}) == 1, "there is more than one generation"
     for one in joined:
-        one.link.disconnect()
+        one.link.close()
     return end_s - start_s - delay_s
 
 
@@ -136,22 +100,9 @@ async def commit_us(address: tuple[str, int], pid: int, commits: int, run: int =
     groups = [f"commits-{run}-{number}" for number in range(COMMITTING_MEMBERS)]
     members = await asyncio.gather(*(join(address, group, 1) for group in groups))
 
-    async def commit(member: Membership, count: int) -> None:
+    async def commit(member: Member, count: int) -> None:
         for number in range(count):
-            answer = await member.link.ask(
-                OffsetCommitRequest(
-                    group_id=member.group,
-                    generation_id_or_member_epoch=member.generation,
-                    member_id=member.member_id,
-                    topics=[
-                        OffsetCommitRequestTopic(
-                            name=TOPIC,
-                            partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=number)],
-                        )
-                    ],
-                ),
-                OffsetCommitResponse,
-            )
+            answer = await member.link.call(member.membership.commit(TOPIC, {0: number}), OffsetCommitResponse)
             assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
     await asyncio.gather(*(commit(one, 50) for one in members))
@@ -159,7 +110,7 @@ async def commit_us(address: tuple[str, int], pid: int, commits: int, run: int =
     await asyncio.gather(*(commit(one, commits // len(members)) for one in members))
     used_s = cpu_s(pid) - before_s
     for one in members:
-        one.link.disconnect()
+        one.link.close()
     return used_s / (commits // len(members) * len(members)) * 1e6
 
 
@@ -168,13 +119,10 @@ async def heartbeats_percent(address: tuple[str, int], pid: int, groups: int, se
     members = await asyncio.gather(*(join(address, f"beats-{number}", 1) for number in range(groups)))
     end_s = time.monotonic() + HEARTBEAT_S + seconds
 
-    async def beat(member: Membership, number: int) -> None:
+    async def beat(member: Member, number: int) -> None:
         await asyncio.sleep(HEARTBEAT_S * number / groups)
         while time.monotonic() < end_s:
-            answer = await member.link.ask(
-                HeartbeatRequest(group_id=member.group, generation_id=member.generation, member_id=member.member_id),
-                HeartbeatResponse,
-            )
+            answer = await member.link.call(member.membership.heartbeat(), HeartbeatResponse)
             assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
             await asyncio.sleep(HEARTBEAT_S)
 
@@ -185,7 +133,7 @@ async def heartbeats_percent(address: tuple[str, int], pid: int, groups: int, se
     percent = (cpu_s(pid) - before_s) / (time.monotonic() - start_s) * 100
     await beating
     for one in members:
-        one.link.disconnect()
+        one.link.close()
     return percent
 
 
@@ -202,10 +150,10 @@ def main(arguments: Sequence[str]) -> int:
     async def measure(broker: BrokerProcess) -> dict[str, float]:
         host, port = broker.bootstrap.split(":")
         address = (host, int(port))
-        link = RawMember(address, Ledger(0), 0)
+        link = Link(address)
         await link.connect()
         await find_coordinator(link)
-        link.disconnect()
+        link.close()
         assigned_s = await assignment_s(address, options.members, options.partitions)
         commits = [await commit_us(address, broker.pid, options.commits, run) for run in range(options.runs)]
         print("commits, us each:", *(f"{one:.0f}" for one in commits))

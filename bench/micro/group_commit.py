@@ -32,6 +32,7 @@ from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.net.connection import Connection, Part
+from pylog.security.principal import Session
 from pylog.wire.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -45,7 +46,7 @@ from pylog.wire.api.groups import (
     SyncGroupRequest,
 )
 from pylog.wire.api.message import Request
-from pylog.wire.api.table import is_flexible
+from tests.kafka_client import payload
 
 ROUNDS = 5
 BATCH = 20
@@ -63,6 +64,7 @@ class _NoSlot:
 
 class _NoConnection:
     peer = "bench:1"
+    session = Session(client_host="bench", listener_name="client")
     read_ns = 0
 
     def open_slot(self) -> _NoSlot:
@@ -132,9 +134,7 @@ async def _member(groups: GroupCoordinator, group_id: str) -> JoinGroupResponse:
 
 
 def _frame(request: Request, version: int) -> memoryview:
-    key = int(request.api_key)
-    head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\0\5bench"
-    return memoryview(request.encode(version, head + (b"\0" if is_flexible(request.api_key, version) else b"")))
+    return memoryview(payload(request.api_key, version, 0, "bench", request.encode(version)))
 
 
 def _commit(group_id: str, member: JoinGroupResponse, partitions: int) -> memoryview:

@@ -8,51 +8,16 @@ import asyncio
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from pylog.errors import ErrorCode
-from pylog.wire.api.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponse,
-)
-from pylog.wire.api.groups import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-    SyncGroupResponse,
-)
-from pylog.wire.api.header import encode_response_header
-from pylog.wire.api.message import Message, Request
-from pylog.wire.api.table import ApiKey, is_flexible
+from pylog.wire.api.group_offsets import OffsetCommitResponse, OffsetFetchResponse
+from pylog.wire.api.groups import HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
+from tests.kafka_client import Link, Membership, committed
 
 TOPIC = "storm"
-VERSIONS = {
-    ApiKey.JOIN_GROUP: 7,
-    ApiKey.SYNC_GROUP: 5,
-    ApiKey.HEARTBEAT: 4,
-    ApiKey.LEAVE_GROUP: 4,
-    ApiKey.OFFSET_COMMIT: 8,
-    ApiKey.OFFSET_FETCH: 7,
-    ApiKey.FIND_COORDINATOR: 4,
-}
 SESSION_MS = 1_000
 REBALANCE_MS = 3_000
 BEAT_S = 0.1
-
-MessageT = TypeVar("MessageT", bound=Message)
 
 
 class Rejoin(Exception):
@@ -105,19 +70,17 @@ class RawMember:
 
     def __init__(self, address: tuple[str, int], ledger: Ledger, seed: int) -> None:
         self._address = address
+        self._link = Link(address)
         self._ledger = ledger
         self._random = random.Random(seed)
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._member_id = ""
-        self._generation = -1
+        self._membership = Membership(TOPIC, "chunks", SESSION_MS, REBALANCE_MS, protocol_type="storm")
         self._positions: dict[int, int] = {}
 
     async def run(self) -> None:
         """Join, work, join again; connect again when the broker goes away."""
         while True:
             try:
-                await self.connect()
+                await self._link.connect()
                 while True:
                     try:
                         await self._join()
@@ -127,76 +90,43 @@ class RawMember:
             except (OSError, asyncio.IncompleteReadError):
                 await asyncio.sleep(0.05)
             finally:
-                self.disconnect()
+                self._link.close()
 
     async def leave(self) -> None:
         """Tell the coordinator, on a connection of its own, as the other may be in use."""
-        other = RawMember(self._address, self._ledger, 0)
+        other = Link(self._address)
         try:
             await other.connect()
-            await other.ask(
-                LeaveGroupRequest(group_id=TOPIC, members=[MemberIdentity(member_id=self._member_id)]),
-                LeaveGroupResponse,
-            )
+            await other.call(self._membership.leave(), LeaveGroupResponse)
         except (OSError, asyncio.IncompleteReadError):
             pass  # the broker is away; the session ends by itself
         finally:
-            other.disconnect()
+            other.close()
 
     async def _join(self) -> None:
-        joined = await self.ask(
-            JoinGroupRequest(
-                group_id=TOPIC,
-                session_timeout_ms=SESSION_MS,
-                rebalance_timeout_ms=REBALANCE_MS,
-                member_id=self._member_id,
-                protocol_type="storm",
-                protocols=[JoinGroupRequestProtocol(name="chunks", metadata=b"")],
-            ),
-            JoinGroupResponse,
-        )
+        membership = self._membership
+        joined = await self._link.call(membership.join(), JoinGroupResponse)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self._member_id = joined.member_id
+            membership.member_id = joined.member_id
             return await self._join()
         await self._check(joined.error_code)
-        self._member_id, self._generation = joined.member_id, joined.generation_id
-        assignments = []
+        membership.member_id, membership.generation = joined.member_id, joined.generation_id
+        assignments: dict[str, bytes] = {}
         if joined.leader == joined.member_id:
             members = [one.member_id for one in joined.members]
-            assignments = [
-                SyncGroupRequestAssignment(
-                    member_id=member, assignment=bytes(range(number, self._ledger.partitions, len(members)))
-                )
+            assignments = {
+                member: bytes(range(number, self._ledger.partitions, len(members)))
                 for number, member in enumerate(members)
-            ]
-        synced = await self.ask(
-            SyncGroupRequest(
-                group_id=TOPIC,
-                generation_id=self._generation,
-                member_id=self._member_id,
-                protocol_type="storm",
-                protocol_name="chunks",
-                assignments=assignments,
-            ),
-            SyncGroupResponse,
-        )
+            }
+        synced = await self._link.call(membership.sync(joined.generation_id, assignments), SyncGroupResponse)
         await self._check(synced.error_code)
         owned = list(synced.assignment)
-        self._ledger.assigned(self._generation, self._member_id, owned)
+        self._ledger.assigned(membership.generation, membership.member_id, owned)
         await self._find_positions(owned)
         return None
 
     async def _find_positions(self, owned: list[int]) -> None:
-        found = await self.ask(
-            OffsetFetchRequest(
-                groups=[
-                    OffsetFetchRequestGroup(
-                        group_id=TOPIC, topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=owned)]
-                    )
-                ]
-            ),
-            OffsetFetchResponse,
-        )
+        found = await self._link.call(committed(TOPIC, TOPIC, owned), OffsetFetchResponse)
         await self._check(found.groups[0].error_code)
         self._positions = {}
         for topic in found.groups[0].topics:
@@ -213,40 +143,24 @@ class RawMember:
             await asyncio.sleep(self._random.random() * BEAT_S)  # here a crash is one between work and commit
             if self._positions:
                 await self._commit()
-            beat = await self.ask(
-                HeartbeatRequest(group_id=TOPIC, generation_id=self._generation, member_id=self._member_id),
-                HeartbeatResponse,
-            )
+            beat = await self._link.call(self._membership.heartbeat(), HeartbeatResponse)
             await self._check(beat.error_code)
 
     async def _commit(self) -> None:
         wanted = dict(self._positions)
-        answer = await self.ask(
-            OffsetCommitRequest(
-                group_id=TOPIC,
-                generation_id_or_member_epoch=self._generation,
-                member_id=self._member_id,
-                topics=[
-                    OffsetCommitRequestTopic(
-                        name=TOPIC,
-                        partitions=[
-                            OffsetCommitRequestPartition(partition_index=partition, committed_offset=position)
-                            for partition, position in wanted.items()
-                        ],
-                    )
-                ],
-            ),
-            OffsetCommitResponse,
-        )
+        membership = self._membership
+        answer = await self._link.call(membership.commit(TOPIC, wanted), OffsetCommitResponse)
         for row in answer.topics[0].partitions:
             await self._check(row.error_code)
-            self._ledger.accepted(self._generation, self._member_id, row.partition_index, wanted[row.partition_index])
+            partition = row.partition_index
+            self._ledger.accepted(membership.generation, membership.member_id, partition, wanted[partition])
 
     async def _check(self, code: int) -> None:
         if code == ErrorCode.NONE:
             return
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            self._member_id = "" if code == ErrorCode.UNKNOWN_MEMBER_ID else self._member_id
+            if code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self._membership.member_id = ""
         elif code in (
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -256,25 +170,3 @@ class RawMember:
         else:
             assert code == ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode(code)
         raise Rejoin
-
-    async def connect(self) -> None:
-        """Open the connection."""
-        self._reader, self._writer = await asyncio.open_connection(*self._address)
-
-    def disconnect(self) -> None:
-        """Close the connection."""
-        if self._writer is not None:
-            self._writer.close()
-
-    async def ask(self, request: Request, answer: type[MessageT]) -> MessageT:
-        """Send *request* and return what comes back."""
-        assert self._reader is not None
-        assert self._writer is not None
-        key = request.api_key
-        version = VERSIONS[key]
-        head = int(key).to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\0\5storm"
-        frame = request.encode(version, head + (b"\0" if is_flexible(key, version) else b""))
-        self._writer.write(len(frame).to_bytes(4, "big") + frame)
-        size = int.from_bytes(await self._reader.readexactly(4), "big")
-        body = memoryview(await self._reader.readexactly(size))
-        return answer.decode(version, body[len(encode_response_header(0, int(key), version)) :])

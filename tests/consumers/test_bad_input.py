@@ -21,8 +21,8 @@ from pylog.wire.api.groups import (
     SyncGroupResponse,
 )
 from pylog.wire.api.message import Message, Request
-from tests.consumers.raw import Ledger, RawMember
 from tests.consumers.test_storm import coordinate
+from tests.kafka_client import Link
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +37,12 @@ def ask(address: tuple[str, int], *requests: tuple[Request, type[Message]]) -> l
     """Send requests over one connection."""
 
     async def go() -> list[Message]:
-        member = RawMember(address, Ledger(0), 0)
-        await member.connect()
+        link = Link(address)
+        await link.connect()
         try:
-            return [await member.ask(request, answer) for request, answer in requests]
+            return [await link.call(request, answer) for request, answer in requests]
         finally:
-            member.disconnect()
+            link.close()
 
     return asyncio.run(go())
 

@@ -36,7 +36,6 @@ from pylog.wire.api.partitions import (
     ReassignableTopic,
 )
 from pylog.wire.api.producers import InitProducerIdRequest, InitProducerIdResponse
-from pylog.wire.api.table import is_flexible
 from pylog.wire.api.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -48,6 +47,7 @@ from pylog.wire.api.topics import (
     DeleteTopicState,
 )
 from pylog.wire.records import Record, encode_batch
+from tests.kafka_client import Link
 from tests.sim.world import World
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -56,7 +56,6 @@ TIMEOUT_S = 3.0
 BACKOFF_S = (0.02, 0.2)
 PRODUCE_TIMEOUT_MS = 1_500
 FETCH_WAIT_MS = 200
-MAX_FRAME_BYTES = 1 << 24
 KEYS = 6
 """Of records in a compacted topic."""
 
@@ -188,61 +187,42 @@ class Client:
         self.name = name
         self.leaders: dict[TopicPartition, int] = {}
         self._brokers = brokers
-        self._streams: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
-        self._correlation_ids = itertools.count(1)
+        self._links: dict[int, Link] = {}
 
     async def ask(self, broker_id: int, api_key: int, version: int, body: bytes) -> memoryview:
         """Return the body of a broker's answer; raise Unanswered."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                return await self._ask(broker_id, api_key, version, body)
+                return await (await self._link(broker_id)).ask(api_key, version, body)
         except (OSError, EOFError, TimeoutError) as error:
             self.forget(broker_id)
             raise Unanswered(f"{error!r}") from error
 
     def forget(self, broker_id: int) -> None:
         """Close the connection to a broker."""
-        stream = self._streams.pop(broker_id, None)
-        if stream is not None:
-            stream[1].close()
-
-    async def _ask(self, broker_id: int, api_key: int, version: int, body: bytes) -> memoryview:
-        reader, writer = await self._stream(broker_id)
-        correlation_id = next(self._correlation_ids)
-        writer.write(self._frame(api_key, version, correlation_id, body))
-        size = int.from_bytes(await reader.readexactly(4), "big")
-        if not 4 <= size <= MAX_FRAME_BYTES:
-            raise EOFError(f"frame of {size} bytes")
-        answer = await reader.readexactly(size)
-        if int.from_bytes(answer[:4], "big") != correlation_id:
-            raise EOFError("an answer to something else")
-        return memoryview(answer)[4:]
+        link = self._links.pop(broker_id, None)
+        if link is not None:
+            link.close()
 
     async def tell(self, broker_id: int, api_key: int, version: int, body: bytes) -> None:
         """Send a request that nobody answers; raise Unanswered."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                _, writer = await self._stream(broker_id)
-                writer.write(self._frame(api_key, version, next(self._correlation_ids), body))
+                (await self._link(broker_id)).send(api_key, version, body)
         except (OSError, TimeoutError) as error:
             raise Unanswered(f"{error!r}") from error
 
-    async def _stream(self, broker_id: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if broker_id not in self._streams:
-            self._streams[broker_id] = await asyncio.open_connection(*self._brokers[broker_id])
-        return self._streams[broker_id]
-
-    def _frame(self, api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
-        name = self.name.encode()
-        payload = struct.pack(f">hhih{len(name)}s", api_key, version, correlation_id, len(name), name) + body
-        return len(payload).to_bytes(4, "big") + payload
+    async def _link(self, broker_id: int) -> Link:
+        if broker_id not in self._links:
+            link = Link(self._brokers[broker_id], self.name)
+            await link.connect()
+            self._links[broker_id] = link
+        return self._links[broker_id]
 
     async def call(self, broker_id: int, request: Request, response: type[MessageT]) -> MessageT:
-        """Ask with a message and return the message that answers."""
+        """Ask with a message and return the message that answers; raise Unanswered."""
         version = _VERSIONS[request.api_key]
-        tags = b"\0" if is_flexible(request.api_key, version) else b""  # none, in the header
-        body = await self.ask(broker_id, request.api_key, version, tags + request.encode(version))
-        return response.decode(version, body[len(tags) :])
+        return response.decode(version, await self.ask(broker_id, request.api_key, version, request.encode(version)))
 
     def some_broker(self) -> int:
         """Return any broker's id."""

@@ -13,31 +13,17 @@ from dataclasses import dataclass, field
 from pylog.errors import ErrorCode
 from pylog.model import TopicPartition
 from pylog.wire.api.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from pylog.wire.api.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponse,
-)
+from pylog.wire.api.group_offsets import OffsetCommitResponse, OffsetFetchResponse
 from pylog.wire.api.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
-    HeartbeatRequest,
     HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
     JoinGroupResponse,
-    LeaveGroupRequest,
     LeaveGroupResponse,
-    MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from tests import kafka_client
+from tests.kafka_client import Membership
 from tests.sim.clients import Client, Unanswered, Witness
 
 READERS = "readers"
@@ -119,18 +105,19 @@ async def take_part(
     instance_id: str | None = None,
 ) -> None:
     """Be a member again and again, until told to stop and once more a member that the coordinator knows."""
-    member = _Member(client, witness, keys, instance_id)
+    membership = Membership(WORKERS, "lot", SESSION_MS, REBALANCE_MS, instance_id=instance_id)
+    member = _Member(client, witness, keys, membership)
     is_known = False
     while may_go_on() or not is_known:
         try:
-            if member.generation < 0:
+            if member.membership.generation < 0:
                 await member.join()
             is_known = await member.act()
         except Unanswered:
             member.coordinator.forget()
             is_known = False
             await client.pause()
-    if member.member_id:
+    if member.membership.member_id:
         await member.leave()
 
 
@@ -139,9 +126,7 @@ class _Member:
     """One consumer of the group.
 
     Attributes:
-        instance_id: of a static member, which keeps its place when it comes back as another process.
-        member_id: as the coordinator named it, "" before.
-        generation: in which it was told what it owns, -1 while it has to join.
+        membership: its generation is -1 while it has to join.
         positions: offset up to which it has read, by partition it owns; None until it has asked.
         before: the generation that came before, and where it was then.
     """
@@ -149,9 +134,7 @@ class _Member:
     client: Client
     witness: Witness
     keys: list[TopicPartition]
-    instance_id: str | None
-    member_id: str = ""
-    generation: int = -1
+    membership: Membership
     positions: dict[TopicPartition, int | None] = field(default_factory=dict)
     before: tuple[int, dict[TopicPartition, int | None]] = (-1, {})
     coordinator: Coordinator = field(init=False)
@@ -166,40 +149,28 @@ class _Member:
             Unanswered: not this time.
         """
         broker_id = await self.coordinator.find()
-        wish = JoinGroupRequest(
-            group_id=WORKERS,
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=REBALANCE_MS,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="lot", metadata=b"")],
-        )
-        joined = await self.client.call(broker_id, wish, JoinGroupResponse)
+        membership = self.membership
+        joined = await self.client.call(broker_id, membership.join(), JoinGroupResponse)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = joined.member_id
+            membership.member_id = joined.member_id
             await self.join()
             return
         self._refuse(ErrorCode(joined.error_code))
-        self.member_id = joined.member_id
+        membership.member_id = joined.member_id
         given = self._assign([one.member_id for one in joined.members])
-        request = SyncGroupRequest(
-            group_id=WORKERS,
-            generation_id=joined.generation_id,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            assignments=[
-                SyncGroupRequestAssignment(member_id=one, assignment=_encode(numbers)) for one, numbers in given.items()
-            ],
-        )
+        assignments = {member_id: _encode(numbers) for member_id, numbers in given.items()}
+        request = membership.sync(joined.generation_id, assignments)
         synced = await self.client.call(broker_id, request, SyncGroupResponse)
         self._refuse(ErrorCode(synced.error_code))
         owned = [self.keys[number] for number in _decode(synced.assignment)]
-        self.client.world.note("assigned", self.client.name, self.member_id, joined.generation_id, broker_id, owned)
-        self.witness.assigned(WORKERS, joined.generation_id, self.instance_id or self.member_id, owned)
-        if self.instance_id is not None:
+        who = membership.instance_id or membership.member_id
+        self.client.world.note(
+            "assigned", self.client.name, membership.member_id, joined.generation_id, broker_id, owned
+        )
+        self.witness.assigned(WORKERS, joined.generation_id, who, owned)
+        if membership.instance_id is not None:
             self.client.world.happened("static member joined")
-        self.generation, self.positions = joined.generation_id, dict.fromkeys(owned)
+        membership.generation, self.positions = joined.generation_id, dict.fromkeys(owned)
 
     def _assign(self, member_ids: list[str]) -> Mapping[str, list[int]]:
         """Return who shall own what, by lot: the same members share otherwise the next time."""
@@ -223,12 +194,7 @@ class _Member:
         if self.positions and lot < 0.7:
             error = await self._advance(chance.choice(list(self.positions)))
         else:
-            request = HeartbeatRequest(
-                group_id=WORKERS,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                group_instance_id=self.instance_id,
-            )
+            request = self.membership.heartbeat()
             answer = await self.client.call(await self.coordinator.find(), request, HeartbeatResponse)
             error = ErrorCode(answer.error_code)
         self._refuse(error)
@@ -243,6 +209,7 @@ class _Member:
             if position is None:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
         self.positions[key] = position = max(position, 0) + 1
+        member = self.membership
         return await commit_one(
             self.client,
             self.witness,
@@ -250,9 +217,9 @@ class _Member:
             key,
             position,
             broker_id,
-            self.member_id,
-            self.generation,
-            self.instance_id,
+            member.member_id,
+            member.generation,
+            member.instance_id,
         )
 
     async def _commit_late(self) -> None:
@@ -262,14 +229,13 @@ class _Member:
             if position is not None:
                 broker_id = await self.coordinator.find()
                 await commit_one(
-                    self.client, self.witness, WORKERS, key, position, broker_id, self.member_id, generation
+                    self.client, self.witness, WORKERS, key, position, broker_id, self.membership.member_id, generation
                 )
 
     async def leave(self, *, is_said: bool = True) -> None:
         """Go, saying so or not, and come back as somebody else."""
-        gone = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
-        request = LeaveGroupRequest(group_id=WORKERS, members=[gone])
-        self.member_id, self.generation, self.positions = "", -1, {}
+        request = self.membership.leave()
+        self.membership.member_id, self.membership.generation, self.positions = "", -1, {}
         try:
             if not is_said:
                 return
@@ -286,11 +252,11 @@ class _Member:
         if error is ErrorCode.NONE:
             return
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
-            self.member_id, self.generation = "", -1
+            self.membership.member_id, self.membership.generation = "", -1
         elif error in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
-            if self.generation >= 0:
-                self.before = (self.generation, self.positions)
-            self.generation = -1
+            if self.membership.generation >= 0:
+                self.before = (self.membership.generation, self.positions)
+            self.membership.generation = -1
         raise Unanswered(error.name)
 
 
@@ -326,14 +292,8 @@ async def commit_one(
     instance_id: str | None = None,
 ) -> ErrorCode:
     """Ask once to have an offset committed; raise Unanswered."""
-    part = OffsetCommitRequestPartition(partition_index=key.partition, committed_offset=offset)
-    request = OffsetCommitRequest(
-        group_id=group_id,
-        generation_id_or_member_epoch=generation,
-        member_id=member_id,
-        group_instance_id=instance_id,
-        topics=[OffsetCommitRequestTopic(name=key.topic, partitions=[part])],
-    )
+    offsets = {key.partition: offset}
+    request = kafka_client.commit(group_id, key.topic, offsets, member_id, generation, instance_id)
     newest_generation = witness.newest_generation(group_id)
     witness.in_doubt(group_id, key, offset)
     incarnation, deletions = witness.known_incarnation(key.topic, coordinator), witness.deletions(group_id)
@@ -349,8 +309,7 @@ async def fetch_one(
     client: Client, witness: Witness, group_id: str, key: TopicPartition, coordinator: int
 ) -> int | None:
     """Return what the coordinator says is committed, -1 for nothing; None if it did not say."""
-    topics = [OffsetFetchRequestTopic(name=key.topic, partition_indexes=[key.partition])]
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)])
+    request = kafka_client.committed(group_id, key.topic, [key.partition])
     least = witness.committed_offset(group_id, key)
     incarnation, deletions = witness.known_incarnation(key.topic, coordinator), witness.deletions(group_id)
     answer = (await client.call(coordinator, request, OffsetFetchResponse)).groups[0]
