@@ -320,25 +320,27 @@ class Leader:
             return None
         isr = {self._broker_id}
         for broker_id, follower in self._followers.items():
-            if broker_id in self.isr:
-                is_late = now_ms - follower.caught_up_ms > self._lag_ms
-                if not is_late or follower.log_end_offset >= log_end_offset:
-                    isr.add(broker_id)
-            elif broker_id in self._replicas and self._is_caught_up(follower, log_start_offset, high_watermark, now_ms):
+            # A late follower neither stays nor joins.  Below the minimum the high watermark stands still: a follower
+            # that has no more than that would join and leave as fast as the controller answers.
+            if not self._is_late(follower, log_end_offset, now_ms) and (
+                broker_id in self.isr or self._may_join(broker_id, log_start_offset, high_watermark, now_ms)
+            ):
                 isr.add(broker_id)
         if isr == self.isr:
             return None
         return IsrChange(tuple((member, self._epoch_of(member)) for member in sorted(isr)), self.partition_epoch)
 
-    def _is_caught_up(
-        self, follower: FollowerState, log_start_offset: Offset, high_watermark: Offset, now_ms: int
-    ) -> bool:
+    def _is_late(self, follower: FollowerState, log_end_offset: Offset, now_ms: int) -> bool:
+        return now_ms - follower.caught_up_ms > self._lag_ms and follower.log_end_offset < log_end_offset
+
+    def _may_join(self, broker_id: int, log_start_offset: Offset, high_watermark: Offset, now_ms: int) -> bool:
+        follower = self._followers[broker_id]
         # It may lead next, and would show what DeleteRecords was answered for while it was away.  Where retention moved
         # our start it is told and follows as well, so that this keeps nobody out for longer than a fetch.
         if follower.log_start_offset < log_start_offset and follower.takes_every_start:
             return False
         # One that fetches no more must not be named: its process may be gone, and with it the whole change is refused.
-        is_fetching = now_ms - follower.last_fetch_ms <= self._lag_ms
+        is_fetching = broker_id in self._replicas and now_ms - follower.last_fetch_ms <= self._lag_ms
         return is_fetching and follower.log_end_offset >= max(high_watermark, self._epoch_start)
 
     def resignation(self) -> IsrChange | None:

@@ -6,6 +6,7 @@
 - At most one broker leads, and at most one acknowledges, in a leader epoch of a partition.
 - The store: the ISR is never empty; leaders come from the ISR; leader epochs, controller epochs and versions only grow;
   nothing is written by a controller whose epoch is over; the ISR has nobody whom a leader of that epoch does not count.
+- A leader does not let the same replica in and out again without end.
 - A move ends with all its new replicas in sync, a move that is called off with those of before.
 - A high watermark never moves back, but where the log is cut by a new leader's epoch.
 - A topic that is deleted and made again is another one: what holds for one incarnation is not asked of the next, no
@@ -19,7 +20,7 @@
 import contextlib
 import json
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -41,6 +42,9 @@ from tests.sim.world import Process, Violation
 
 STALE_S = TOUCH_MS / 1000 + TIMEOUT_S
 """How long after a change of leader a client may get an answer of the former one."""
+
+CHANGE_COUNT, CHANGES_S = 12, 2.0
+"""A leader that changes who is in sync more often in so many seconds goes round in circles."""
 
 Batch = tuple[int, int, int, int]
 """Base offset, last offset, leader epoch, CRC."""
@@ -111,6 +115,7 @@ class Checks:
         self._deleted: dict[TopicPartition, int] = {}  # before these, as was answered
         self._trims: dict[TopicPartition, list[float]] = {}  # asked for and not answered; they outlive incarnations
         self._placed: dict[TopicPartition, set[tuple[int, int]]] = {}  # base offset and CRC of each batch in some log
+        self._changes_s: dict[TopicPartition, deque[float]] = {}  # when in-sync replicas changed last, under one leader
         self._deposed_s: dict[tuple[TopicPartition, int], float] = {}  # when a broker led last
         self._buried: dict[TopicPartition, set[int]] = {}  # CRCs of the batches of earlier incarnations
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
@@ -450,11 +455,24 @@ class Checks:
             raise Violation("leader epochs grow", f"{key}: {before} -> {after}")
         if after.leader_epoch != before.leader_epoch and not set(after.isr) <= set(before.isr):
             raise Violation("elections take nobody in", f"{key}: {before} -> {after}")
+        self._count_change(key, before, after)
         leading = self._leading(key, after)
         if leading is not None:
             pending = () if leading.pending is None else (member for member, _ in leading.pending.isr)
             if not set(after.isr) <= leading.isr.union(pending):
                 raise Violation("the leader counts who is in sync", f"{key}: {sorted(leading.isr)} -> {after}")
+
+    def _count_change(self, key: TopicPartition, before: PartitionImage, after: PartitionImage) -> None:
+        changes_s, now_s = self._changes_s.setdefault(key, deque(maxlen=CHANGE_COUNT)), self._cluster.world.now_s
+        if after.leader_epoch != before.leader_epoch:
+            changes_s.clear()
+        elif set(after.isr) != set(before.isr):
+            if len(changes_s) == CHANGE_COUNT and now_s - changes_s[0] < CHANGES_S:
+                detail = (
+                    f"{key}: {CHANGE_COUNT} changes in {now_s - changes_s[0]:.1f} s, now {before.isr} -> {after.isr}"
+                )
+                raise Violation("in-sync replicas come to rest", detail)
+            changes_s.append(now_s)
 
     def _leading(self, key: TopicPartition, state: PartitionImage) -> Leader | None:
         """Return what the leader of a state's very epoch knows, if it leads already and still.

@@ -366,6 +366,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         touch.come_and_go_without_zookeeper,
         touch.lose_the_way_to_the_controller,
         wishes.hear_a_wish_after_its_repetition_was_refused,
+        wishes.take_in_nobody_whose_disk_is_full,
         tails.return_with_a_tail_below_the_leaders_start,
     )
 }

@@ -3,7 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from pylog.errors import ErrorCode
+from pylog.wire.records import Record, encode_batch
 from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, Stage
+from tests.sim.world import Violation
 
 HANG_S = 6.0
 """Longer than a wish is waited for, asked for again, refused, and not wished any more."""
@@ -30,6 +33,23 @@ async def hear_a_wish_after_its_repetition_was_refused(stage: Stage) -> None:
         stage.kill(LEADER)
         stage.kill(CONTROLLER)
         await asyncio.sleep(1.0)
+    await stage.settle()
+
+
+async def take_in_nobody_whose_disk_is_full(stage: Stage) -> None:
+    """Both followers' disks are full: the leader is alone in sync, and its high watermark stands still."""
+    await stage.write(3)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    full = {stage.host(one).name for one in (FOLLOWER, CONTROLLER)}
+    stage.cluster.disks.full |= full
+    record = Record(0, stage.world.wall_ns() // 1_000_000, None, f"alone:{KEY}:0".encode())
+    error, _ = await stage.client.produce(LEADER, KEY, encode_batch([record]), 1)
+    if error is not ErrorCode.NONE:
+        raise Violation("progress", f"a record with acks=1 is refused: {error.name}")
+    await stage.until(lambda: stage.checks.states[KEY].isr == (LEADER,), "the leader is alone in sync")
+    await asyncio.sleep(5.0)
+    stage.cluster.disks.full -= full
+    await stage.write(1, "later")
     await stage.settle()
 
 

@@ -263,7 +263,8 @@ class Replication:
                 self._refused.add(_place(partition))
             self._watch(partition.key)
             return False
-        if result.records_bytes:
+        if result.diverging is None:
+            # Appended, or the leader has nothing more: what was refused may lie below the start of its log by now.
             self._refused.discard(_place(partition))
         return True
 

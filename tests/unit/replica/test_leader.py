@@ -187,6 +187,19 @@ def test_a_follower_that_fetches_no_more_does_not_join() -> None:
     assert change.isr == ((1, -1), (2, 20))
 
 
+def test_a_follower_that_would_leave_again_at_once_does_not_join() -> None:
+    one = leader(isr=(1,), min_isr=2)
+    assert one.high_watermark(5, 8) == 5, "it stands still below the minimum"
+    one.fetched(2, 20, 6, 8, now_ms=1)
+    late_ms = LAG_MS + 1
+    one.fetched(2, 20, 6, 8, now_ms=late_ms)
+    assert one.wanted_change(5, 8, late_ms) is None, "its disk takes nothing"
+    one.fetched(2, 20, 8, 9, now_ms=late_ms + 1)
+    change = one.wanted_change(5, 9, late_ms + 1)
+    assert change is not None
+    assert change.isr == ((1, -1), (2, 20)), "it has what was there when it asked last"
+
+
 def test_a_leader_whose_followers_are_silent_is_not_in_touch() -> None:
     """Found by the simulator: after a pause a deposed leader told producers that they had skipped a batch."""
     one = leader(isr=(1, 2))

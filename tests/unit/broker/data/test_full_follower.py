@@ -169,6 +169,19 @@ def test_a_follower_that_could_append_again_stays(tmp_path: Path, monkeypatch: p
     assert follower.log.log_end_offset == 2
 
 
+def test_a_follower_stays_once_the_leader_has_nothing_that_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions, follower = hosted(tmp_path, (1, 2, 3))
+    trimmed = FetchResult[memoryview]("t", 0, ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=2, log_start_offset=2)
+    nothing = FetchResult[memoryview]("t", 0, high_watermark=2, log_start_offset=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        assert not wishes(partitions, monkeypatch, records(0), trimmed, nothing)
+    assert follower.log is not None
+    assert follower.log.log_start_offset == 2
+
+
 def test_partitions_to_which_nothing_happens_are_looked_at_a_few_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
