@@ -485,6 +485,14 @@ MUTANTS: Sequence[Mutant] = (
         "if one in live)",
         story="trim-beside-a-member-that-the-image-lacks",
     ),
+    Mutant(
+        "wait-for-our-own-disk-as-long-as-it-takes",
+        "broker/data/handlers.py",
+        "_wait_deleted",
+        "async with asyncio.timeout(timeout_ms / 1000):",
+        "if True:",
+        story="trim-on-a-disk-that-hangs",
+    ),
     # -- wishes ------------------------------------------------------------------------------------------------------
     Mutant(
         "hear-a-wish-on-an-old-connection",

@@ -360,6 +360,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         trims.come_back_to_a_trimmed_log_and_lead,
         trims.come_back_to_a_trimmed_log_and_lose_power,
         trims.trim_beside_a_member_that_the_image_lacks,
+        trims.trim_on_a_disk_that_hangs,
         touch.wake_as_a_deposed_leader,
         touch.wake_as_a_deposed_coordinator,
         touch.do_without_zookeeper_for_long,

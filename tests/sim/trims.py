@@ -6,7 +6,7 @@ from pylog.errors import ErrorCode
 from pylog.log import checkpoint
 from pylog.replica.leader import Leader
 from tests.sim.clients import Unanswered
-from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, Stage
+from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, PATIENCE_S, Stage
 from tests.sim.world import Violation
 
 
@@ -140,6 +140,25 @@ async def trim_beside_a_member_that_the_image_lacks(stage: Stage) -> None:
         await stage.try_to_delete_records(20, timeout_ms=1_000)
         stage.kill(LEADER)
         await stage.until(lambda: stage.leader() not in (LEADER, -1), "another leads")
+    await stage.settle()
+
+
+async def trim_on_a_disk_that_hangs(stage: Stage) -> None:
+    """The leader's own disk takes no checkpoint: whoever asked for a deletion is answered when the time is up."""
+    await stage.write(20)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    broker = stage.host(LEADER).broker
+    assert broker is not None
+
+    async def hang() -> bool:
+        await asyncio.sleep(PATIENCE_S)
+        return False
+
+    broker.partitions.checkpoint = hang  # type: ignore[method-assign]
+    begun_s = stage.world.now_s
+    error = await stage.try_to_delete_records(20, timeout_ms=1_000)
+    if error is not ErrorCode.REQUEST_TIMED_OUT or stage.world.now_s - begun_s > 2.0:
+        raise Violation("deletions are answered in time", f"{error.name} after {stage.world.now_s - begun_s:.1f} s")
     await stage.settle()
 
 

@@ -3,6 +3,7 @@
 ListOffsets, DeleteRecords, OffsetForLeaderEpoch, DescribeLogDirs, DescribeProducers.
 """
 
+import asyncio
 import logging
 import os
 from collections.abc import Mapping
@@ -156,13 +157,7 @@ async def delete_records(cluster: Cluster, request: DeleteRecordsRequest, caller
             for topic in request.topics
         ]
     )
-    errors: Mapping[Key, ErrorCode] = {}
-    if waits:
-        # Followers tell where they begin only once it is on disk; we wait for our own disk here.
-        if await partitions.checkpoint():
-            errors = await cluster.deletions.wait_for_all(waits, request.timeout_ms)
-        else:
-            errors = dict.fromkeys(waits, ErrorCode.KAFKA_STORAGE_ERROR)
+    errors = await _wait_deleted(cluster, waits, request.timeout_ms) if waits else {}
     for topic in response.topics:
         for row in topic.partitions:
             trimmed = waits.get((topic.name, row.partition_index))
@@ -170,6 +165,21 @@ async def delete_records(cluster: Cluster, request: DeleteRecordsRequest, caller
                 row.error_code = errors[trimmed.partition.key]
                 row.low_watermark = -1 if row.error_code else trimmed.low_watermark()
     return response
+
+
+async def _wait_deleted(cluster: Cluster, waits: Mapping[Key, Trimmed], timeout_ms: int) -> Mapping[Key, ErrorCode]:
+    """Wait until our own disk and every replica that counts have carried the deletions out; return how each ended."""
+    partitions = cluster.partitions
+    deadline_ms = partitions.now_ms() + timeout_ms
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            # Followers tell where they begin only once it is on disk.
+            is_written = await partitions.checkpoint()
+    except TimeoutError:
+        return dict.fromkeys(waits, ErrorCode.REQUEST_TIMED_OUT)
+    if not is_written:
+        return dict.fromkeys(waits, ErrorCode.KAFKA_STORAGE_ERROR)
+    return await cluster.deletions.wait_for_all(waits, max(deadline_ms - partitions.now_ms(), 0))
 
 
 def _delete_records(

@@ -104,6 +104,8 @@ class Appended(NamedTuple):
     def result(self) -> ErrorCode | None:
         """Return how the wait ends, None while it goes on."""
         partition = self.partition
+        if partition.suspended is not None:
+            return None
         if partition.leading is None or partition.leading_since > self.leader_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER  # also where the topic was deleted, or this replica moved away
         if partition.log is None or partition.log.offline is not None:
@@ -138,6 +140,8 @@ class Trimmed(NamedTuple):
 
     def result(self) -> ErrorCode | None:
         """Return how the wait ends, None while it goes on."""
+        if self.partition.suspended is not None:
+            return None
         if self.partition.leading is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.partition.is_offline:
@@ -280,7 +284,7 @@ class Partitions:
 
     def stop_leading(self) -> list[Partition]:
         """Lead nothing until an image names this broker's next registration (rule 1); return what was led."""
-        led = [one for one in self._by_key.values() if one.leading is not None]
+        led = [one for one in self._by_key.values() if one.leading is not None or one.suspended is not None]
         for partition in led:
             partition.leading = partition.suspended = None
         for partition in led:
@@ -290,7 +294,7 @@ class Partitions:
     def suspend(self, partition: Partition, follower: int, leader_epoch: int) -> None:
         """Stop leading *partition*, since a follower has heard of a later leader epoch; the next image says who leads.
 
-        Writes that wait for replicas wait on: it may be this broker again.
+        Writes and deletions that wait for replicas wait on: it may be this broker again.
         """
         message = "leading suspended partition=%s epoch=%d follower=%d epoch_there=%d"
         _logger.info(message, partition.key, partition.leader_epoch, follower, leader_epoch)
@@ -317,7 +321,7 @@ class Partitions:
         """Stop serving partitions that *image* does not give this broker; return them.  Runs on the loop."""
         gone = [one for one in self._by_key.values() if not self._is_hosted(image, one)]
         for partition in gone:
-            partition.leading = None
+            partition.leading = partition.suspended = None
             del self._by_key[partition.key]
         orders = (image.deleted_topics.keys(), self._left_by_us(image))
         if gone or orders != (self.image.deleted_topics.keys(), self._left_by_us(self.image)):

@@ -127,6 +127,57 @@ def test_a_deposed_leader_does_not_say_that_records_are_deleted(tmp_path: Path) 
     run(story)
 
 
+def test_our_own_disk_is_waited_for_no_longer_than_the_request_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        one = Trimming(tmp_path)
+
+        async def hang() -> bool:
+            await asyncio.Event().wait()
+            return True
+
+        monkeypatch.setattr(one.partitions, "checkpoint", hang)
+        assert await one.delete(timeout_ms=1) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+
+    run(story)
+
+
+def test_the_time_that_our_own_disk_took_is_not_granted_to_followers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        one = Trimming(tmp_path)
+        one.partitions.now_ms = lambda: one.now_ms
+        checkpoint = one.partitions.checkpoint
+
+        async def write_slowly() -> bool:
+            one.now_ms = WAIT_MS
+            return await checkpoint()
+
+        monkeypatch.setattr(one.partitions, "checkpoint", write_slowly)
+        asking = await one.begin()
+        one.deletions._time_is_up()
+        assert await asking == (ErrorCode.REQUEST_TIMED_OUT, -1)
+
+    run(story)
+
+
+def test_a_deletion_waits_while_another_leader_epoch_is_heard_of_and_not_its_leader(tmp_path: Path) -> None:
+    async def story() -> None:
+        one = Trimming(tmp_path)
+        asking = await one.begin()
+        found = one.partitions.get("t", 0)
+        assert found is not None
+        one.partitions.suspend(found, FOLLOWER, EPOCH + 1)
+        one.deletions.look_at_all()
+        assert len(one.deletions) == 1
+        one.partitions.stop_leading()
+        assert await asking == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+    run(story)
+
+
 def test_a_disk_that_takes_no_checkpoint_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         one = Trimming(tmp_path)

@@ -142,6 +142,47 @@ def test_rule_1_a_later_leader_epoch_ends_leading_until_an_image_says_who_leads(
     run(story())
 
 
+@pytest.mark.parametrize(
+    ("leader", "end"), [(LEADER, ErrorCode.NONE), (FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER)], ids=["we", "another"]
+)
+def test_a_write_waits_on_until_it_is_known_who_leads_in_the_later_epoch(
+    tmp_path: Path, leader: int, end: ErrorCode
+) -> None:
+    async def story() -> None:
+        one = Leading(tmp_path, records=0)
+        found = one.partitions.get("t", 0)
+        assert found is not None
+        view = batch()
+        _, wait = one.partitions.append(found, one.log, view, check_batch(view), 0, -1)
+        assert wait is not None
+        one.partitions.suspend(found, FOLLOWER, EPOCH + 1)
+        assert wait.result() is None, "nobody has said yet that it will not last"
+        topic = one.image.topics["t"]
+        state = replace(topic.partitions[0], leader=leader, leader_epoch=EPOCH + 1, partition_epoch=2)
+        one.apply(
+            replace(one.image, version=2, topics={**one.image.topics, "t": replace(topic, partitions={0: state})})
+        )
+        one.ask(1, epoch=EPOCH + 1)
+        assert wait.result() is end
+
+    run(story())
+
+
+def test_a_write_to_a_partition_that_moves_away_waits_no_longer(tmp_path: Path) -> None:
+    async def story() -> None:
+        one = Leading(tmp_path, records=0)
+        found = one.partitions.get("t", 0)
+        assert found is not None
+        view = batch()
+        _, wait = one.partitions.append(found, one.log, view, check_batch(view), 0, -1)
+        assert wait is not None
+        one.partitions.suspend(found, FOLLOWER, EPOCH + 1)
+        one.partitions.retire(replace(one.image, version=2, topics={}))
+        assert wait.result() is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(story())
+
+
 def test_a_follower_of_an_earlier_release_names_no_id_and_is_served_as_ever(tmp_path: Path) -> None:
     async def story() -> None:
         leading = Leading(tmp_path, records=3)
