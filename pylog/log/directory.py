@@ -92,10 +92,13 @@ class LogDirectory:
         self._compacted_offsets = checkpoint.read_offsets(path / checkpoint.COMPACTED_OFFSETS)
         self._policies = _known_policies(path)
         self._written_policies: dict[str, LogConfig] = {}
-        # Checkpoints are written by the loop (before a truncation) and by a thread (every minute).
+        # Checkpoints are made and written by the loop (before a truncation) and by threads (every minute, or before a
+        # directory is made); of two, the one with the higher number has the later offsets.
+        self._make_lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._written_count = 0
+        # Directories that the files name, or may come to name: a checkpoint of an open log may be under way.
         self._named = set(self._policies).union(
             *(
                 map(str, offsets)
@@ -195,7 +198,9 @@ class LogDirectory:
                 raise self._failed[key]
             is_new = not path.exists()
             if is_new and str(key) in self._named:
-                self.checkpoint()
+                names = {str(one) for one in (*list(self.logs), *list(self._unopened))}
+                self.checkpoint()  # older ones that are still being written are void from now on
+                self._named = names
             path.mkdir(exist_ok=True)
             if is_new or known_id is None:
                 self._write_metadata(path, topic_id)
@@ -209,6 +214,7 @@ class LogDirectory:
                 # and what is synced behind it later would stand behind a gap after a power cut (rule 7).
                 self._failed[key] = error
             raise
+        self._named.add(str(key))
         self.logs[key] = log
         self._unopened.discard(key)
         return log
@@ -299,29 +305,32 @@ class LogDirectory:
 
     def checkpoint_job(self) -> "CheckpointJob":
         """Return the job that writes all offset checkpoints as they are now."""
-        # Before the offsets: of two snapshots the one with the higher number has the later offsets.
-        number = next(self._numbers)
-        logs = list(self.logs.items())
-        return CheckpointJob(
-            self,
-            number,
-            [(log, log.log_start_offset) for _, log in logs],
-            self._retained(),
-            {
-                checkpoint.RECOVERY_POINTS: self._merge(
-                    self._recovery_points, {key: log.recovery_point for key, log in logs}
-                ),
-                checkpoint.HIGH_WATERMARKS: self._merge(
-                    self._high_watermarks, {key: log.high_watermark for key, log in logs}
-                ),
-                checkpoint.LOG_START_OFFSETS: self._merge(
-                    self._log_start_offsets, {key: log.log_start_offset for key, log in logs}
-                ),
-                checkpoint.COMPACTED_OFFSETS: self._merge(
-                    self._compacted_offsets, {key: log.compacted_offset for key, log in logs if log.compacted_offset}
-                ),
-            },
-        )
+        with self._make_lock:
+            number = next(self._numbers)
+            logs = list(self.logs.items())
+            for _, log in logs:
+                log.start_in_checkpoints = max(log.start_in_checkpoints, log.log_start_offset)
+            return CheckpointJob(
+                self,
+                number,
+                [(log, log.log_start_offset) for _, log in logs],
+                self._retained(),
+                {
+                    checkpoint.RECOVERY_POINTS: self._merge(
+                        self._recovery_points, {key: log.recovery_point for key, log in logs}
+                    ),
+                    checkpoint.HIGH_WATERMARKS: self._merge(
+                        self._high_watermarks, {key: log.high_watermark for key, log in logs}
+                    ),
+                    checkpoint.LOG_START_OFFSETS: self._merge(
+                        self._log_start_offsets, {key: log.log_start_offset for key, log in logs}
+                    ),
+                    checkpoint.COMPACTED_OFFSETS: self._merge(
+                        self._compacted_offsets,
+                        {key: log.compacted_offset for key, log in logs if log.compacted_offset},
+                    ),
+                },
+            )
 
     def _merge(
         self, old: Mapping[TopicPartition, Offset], new: Mapping[TopicPartition, Offset]
@@ -355,15 +364,12 @@ class LogDirectory:
         """
         with self._write_lock:
             if number > self._written_count:
-                names = set(policies).union(*(map(str, offsets) for offsets in files.values()))
-                self._named |= names
                 if policies != self._written_policies:
                     checkpoint.write_atomically(self.path / checkpoint.RETENTION, encode_policies(policies))
                     self._written_policies = dict(policies)
                 for name, offsets in files.items():
                     checkpoint.write_offsets(self.path / name, offsets)
                 self._written_count = number
-                self._named = names
                 for log, start in starts:
                     log.start_on_disk = start
 

@@ -69,6 +69,8 @@ class Log:
     Attributes:
         log_start_offset: first offset that may be read.
         start_on_disk: log start offset in the checkpoint file; a start after a power cut begins there or later.
+        start_in_checkpoints: the largest log start offset that the checkpoint file has, or that a checkpoint has which
+            is being written.
         high_watermark: first offset consumers may not read yet; set by whoever knows the replicas.
         log_end_offset: offset the next record gets.
             Invariant: log_start_offset <= high_watermark <= log_end_offset.
@@ -89,7 +91,7 @@ class Log:
         "_active", "_after_ms", "_before_ms", "_config", "_leader_epoch", "_recovery_point", "_segments",
         "compacted_offset", "directory", "epochs", "high_watermark", "is_compacted", "is_flushing",
         "is_looking_inside", "jobs", "log_end_offset", "log_start_offset", "offline", "producers",
-        "start_on_disk", "topic_partition", "truncation_count", "write_checkpoints",
+        "start_in_checkpoints", "start_on_disk", "topic_partition", "truncation_count", "write_checkpoints",
     )  # fmt: skip
 
     def __init__(
@@ -116,6 +118,7 @@ class Log:
         self.log_end_offset: Offset = self._active.next_offset
         self.log_start_offset: Offset = self._segments.base_offset
         self.start_on_disk: Offset = 0
+        self.start_in_checkpoints: Offset = 0
         self.high_watermark: Offset = self.log_start_offset
         self._recovery_point = RecoveryPoint(self.log_start_offset)
         self.configure(config)
@@ -164,7 +167,7 @@ class Log:
         )
         log = cls(directory, topic_partition, config, loaded, deque() if jobs is None else jobs, write_checkpoints)
         log.log_start_offset = max(log.log_start_offset, log_start_offset)
-        log.start_on_disk = log_start_offset
+        log.start_on_disk = log.start_in_checkpoints = log_start_offset
         log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         # Recovery checked what is above the old recovery point, but synced nothing; a clean stop synced everything.
         checked = max(min(recovery_point, log.log_end_offset), log._segments.base_offset)
@@ -382,6 +385,7 @@ class Log:
             self._save_epochs()
 
     def _begin_epoch(self, leader_epoch: int, start_offset: Offset | None = None) -> None:
+        self._save_lower_start()  # if refused at a truncation
         self.epochs.assign(leader_epoch, self.log_end_offset if start_offset is None else start_offset, save=False)
         self._save_epochs()
         self._leader_epoch = leader_epoch
@@ -392,13 +396,16 @@ class Log:
             self.epochs.save()
 
     def _save_lower_start(self) -> None:
-        """Write the checkpoint if the log begins earlier than it says: a start would hide the records between.
+        """Write a checkpoint if the log begins earlier than one says: a start would hide the records between.
+
+        An older one that is still being written is void from then on.
 
         Raises:
             StorageError: the disk refuses.
         """
-        if self.start_on_disk > self.log_start_offset:
+        if self.start_in_checkpoints > self.log_start_offset:
             self.write_checkpoints()
+            self.start_in_checkpoints = self.log_start_offset
 
     def _make_room(self, base_offset: Offset, size_bytes: int = 0) -> Segment:
         """Begin a segment at *base_offset*, unless the active one does and is empty."""

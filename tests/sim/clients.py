@@ -342,7 +342,7 @@ async def produce(
 ) -> None:
     """Write numbered records, *age_ms* old, until told to stop; each batch is sent until it is acknowledged."""
     world = client.world
-    producer_id, epoch = (await _producer_id(client)) if is_idempotent else (-1, -1)
+    producer_id, epoch = (await init_producer(client)) if is_idempotent else (-1, -1)
     sequences: defaultdict[TopicPartition, int] = defaultdict(int)
     numbers = itertools.count()
     while may_go_on():
@@ -397,7 +397,7 @@ async def _send(
 async def keep(client: Client, witness: Witness, key: TopicPartition, may_go_on: Callable[[], bool]) -> None:
     """Write the newest values of a few keys, or delete keys, until told to stop; each is sent until acknowledged."""
     chance = client.world.random
-    producer_id, epoch = await _producer_id(client)
+    producer_id, epoch = await init_producer(client)
     for number in itertools.count():
         if not may_go_on():
             return
@@ -420,7 +420,7 @@ async def keep(client: Client, witness: Witness, key: TopicPartition, may_go_on:
         await asyncio.sleep(chance.uniform(0.01, 0.1))
 
 
-async def _producer_id(client: Client) -> tuple[int, int]:
+async def init_producer(client: Client) -> tuple[int, int]:
     while True:
         try:
             answer = await client.call(client.some_broker(), InitProducerIdRequest(), InitProducerIdResponse)

@@ -567,6 +567,31 @@ MUTANTS: Sequence[Mutant] = (
         "if is_new and not self._named:",
         story="remake-after-a-trim-and-kill-all",
     ),
+    # -- what began first ends last -----------------------------------------------------------------------------------
+    Mutant(
+        "apply-a-commit-before-those-that-wait",
+        "broker/groups/offsets.py",
+        "ShardOffsets._write",
+        "self._apply(number)",
+        "self._settle(number, *self._unapplied.pop(number), is_lasting=True)",
+        story="commit-while-a-commit-waits",
+    ),
+    Mutant(
+        "know-only-names-that-are-written",
+        "log/directory.py",
+        "LogDirectory.get_or_create",
+        "self._named.add(str(key))",
+        "",
+        story="remake-while-a-checkpoint-is-written",
+    ),
+    Mutant(
+        "wait-for-the-last-batch-of-a-partition",
+        "broker/data/produce.py",
+        "ProduceHandler._append",
+        "wait if other is None else max(other, wait, key=_last_offset)",
+        "wait",
+        story="send-a-batch-again-behind-a-new-one",
+    ),
     # -- logs that are cut, emptied and compacted ----------------------------------------------------------------------
     Mutant(
         "end-an-emptied-segment-where-it-begins",

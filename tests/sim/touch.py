@@ -49,12 +49,12 @@ async def wake_as_a_deposed_coordinator(stage: Stage) -> None:
     """A group's coordinator sleeps until another one took a later commit, and wakes where only clients reach it."""
     await stage.write(5)
     client = Client(stage.world, "group", stage.client._brokers)
-    await _commit(stage, client, 1)
+    await commit(stage, client, 1)
     await stage.until(stage.checks.is_settled, "the commit is everywhere")
     coordinator = stage.checks.states[GROUPS_KEY].leader
     with _asleep(stage, coordinator):
         await stage.until(lambda: stage.checks.states[GROUPS_KEY].leader not in (coordinator, -1), "another leads")
-        await _commit(stage, client, 4)
+        await commit(stage, client, 4)
     found = await groups.fetch_one(client, stage.checks, GROUP, KEY, coordinator)
     if found is not None:
         raise Violation("committed offsets", f"4 was committed, a deposed coordinator tells {found}")
@@ -66,12 +66,12 @@ async def do_without_zookeeper_for_long(stage: Stage) -> None:
     """ZooKeeper is away for thirty session time-outs: groups commit, read what they committed, and begin."""
     await stage.write(5)
     client = Client(stage.world, "group", stage.client._brokers)
-    await _commit(stage, client, 1)
+    await commit(stage, client, 1)
     await stage.until(stage.checks.is_settled, "the commit is everywhere")
     ensemble = stage.cluster.ensemble
     ensemble.is_up = False
     await asyncio.sleep(AWAY_S)
-    await _commit(stage, client, 2)
+    await commit(stage, client, 2)
     found = await groups.fetch_one(client, stage.checks, GROUP, KEY, stage.checks.states[GROUPS_KEY].leader)
     if found != 2:
         raise Violation("groups do without ZooKeeper", f"2 was committed, {found} is told")
@@ -90,7 +90,7 @@ async def come_and_go_without_zookeeper(stage: Stage) -> None:
     """ZooKeeper is away, and a replica that is not in sync comes and falls silent: the two others go on without it."""
     await stage.write(5)
     client = Client(stage.world, "group", stage.client._brokers)
-    await _commit(stage, client, 1)
+    await commit(stage, client, 1)
     await stage.until(stage.checks.is_settled, "the commit is everywhere")
     leader = stage.checks.states[GROUPS_KEY].leader
     out = FOLLOWER if leader != FOLLOWER else LEADER
@@ -101,7 +101,7 @@ async def come_and_go_without_zookeeper(stage: Stage) -> None:
     leading = partition.leading
     assert leading is not None
     with stage.cutting(leader, out):
-        await _commit(stage, client, 2)
+        await commit(stage, client, 2)
         await stage.write(3, "more")
         await stage.until(lambda: out not in stage.checks.states[GROUPS_KEY].isr, "it is out")
         stage.cluster.ensemble.is_up = False
@@ -110,7 +110,7 @@ async def come_and_go_without_zookeeper(stage: Stage) -> None:
     await asyncio.sleep(1.0)
     with stage.cutting(leader, out):
         await asyncio.sleep(1.0)
-        await _commit(stage, client, 3)
+        await commit(stage, client, 3)
         await stage.write(3, "later", seconds=2.0)
         found = await groups.fetch_one(client, stage.checks, GROUP, KEY, leader)
     if found != 3:
@@ -136,7 +136,7 @@ def _epoch(stage: Stage) -> int:
     return stage.checks.states[KEY].leader_epoch
 
 
-async def _commit(stage: Stage, client: Client, offset: int) -> None:
+async def commit(stage: Stage, client: Client, offset: int) -> None:
     """Commit an offset of the group, asking until it is done."""
     coordinator = groups.Coordinator(client, GROUP)
     deadline_s = stage.world.now_s + PATIENCE_S

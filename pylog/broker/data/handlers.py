@@ -197,6 +197,8 @@ def _delete_records(
         offset = log.high_watermark if wanted.offset == -1 else wanted.offset
         if log.delete_records_before(offset) > start_before:
             partitions.started_later(partition.key)
+        if partition.key in waits:  # named twice in one request: both are answered once both are carried out
+            offset = max(offset, waits[partition.key].offset)
         waits[partition.key] = Trimmed(partition, offset, lambda: partitions.image.brokers)
     except ApiError as error:
         row.error_code = error.code

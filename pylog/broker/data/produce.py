@@ -15,7 +15,7 @@ from pylog.broker.quotas import Meter
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
 from pylog.log.intake import take_in
 from pylog.metrics import Metrics
-from pylog.model import INTERNAL_TOPICS, Key
+from pylog.model import INTERNAL_TOPICS, Key, Offset
 from pylog.net.connection import Connection, Part, Slot
 from pylog.wire import records
 from pylog.wire.api import ApiKey, RequestHeader
@@ -168,8 +168,13 @@ class ProduceHandler:
             self._records.value += header.record_count
             self._bytes.value += len(batch)
         if wait is not None:
-            waits[partition.key] = wait
+            other = waits.get(partition.key)  # named twice in one request, and one batch may be a duplicate
+            waits[partition.key] = wait if other is None else max(other, wait, key=_last_offset)
         return ProduceResult(topic, number, _NONE, result.base_offset, result.log_append_time_ms, log.log_start_offset)
+
+
+def _last_offset(wait: Appended) -> Offset:
+    return wait.last_offset
 
 
 def _check(header: records.BatchHeader, size_bytes: int, version: int) -> None:

@@ -1,6 +1,7 @@
 """The offsets that the groups of one shard have committed."""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import TypeAlias
 from uuid import UUID
@@ -13,7 +14,8 @@ from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.errors import ErrorCode
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset, OffsetKey
-from pylog.model import Key, Offset
+from pylog.model import Key
+from pylog.wire.records import Record
 
 _logger = logging.getLogger(__name__)
 
@@ -36,8 +38,12 @@ class ShardOffsets:
     An offset is orphaned when the image has no topic with the id that it was committed for: that topic was deleted,
     and perhaps created again.  Orphaned offsets are no longer returned, and are deleted from the log.
 
+    A write changes what readers get once every in-sync replica has it, and in the order of the log: whatever the log
+    has before it is applied first, although the requests that wait for replicas may be answered in another order.
+
     Attributes:
         by_group: committed offsets by group id, topic and partition.
+            Invariant: no write that the log has before an applied one is applied after it.
     """
 
     def __init__(
@@ -70,8 +76,12 @@ class ShardOffsets:
         self._wall_ms = wall_ms
         self._image = image
         self._on_commit = on_commit
-        # Log offset of the newest commit that in-sync replicas still lack.
-        self._newest: dict[_Place, Offset] = {}
+        # Writes that in-sync replicas may lack, by number, which is the order of the log: a group and what it commits,
+        # None for an offset that is deleted.
+        self._unapplied: OrderedDict[int, tuple[str, Mapping[Key, CommittedOffset | None]]] = OrderedDict()
+        self._write_count = 0
+        # Number of the newest of them.
+        self._newest: dict[_Place, int] = {}
         # Orphaned offsets that the log still has; the number tells one from a later one of the same place.
         self._orphans: dict[_Place, int] = {}
         self._orphan_count = 0
@@ -99,49 +109,85 @@ class ShardOffsets:
             rows.append(
                 group_records.encode_offset(OffsetKey(group_id, *key), committed, now_ms, with_topic_id=has_ids)
             )
-        appended = self._log.append(rows)
-        if isinstance(appended, Appended) or appended is ErrorCode.NONE:
-            for key in offsets:
-                self._orphans.pop((group_id, key), None)  # the log has a newer one behind it
-        if isinstance(appended, Appended):
-            for key in offsets:
-                self._newest[group_id, key] = appended.last_offset
-            return self._commit_later(group_id, offsets, appended)
-        return self._committed(group_id, offsets, appended)
-
-    async def _commit_later(
-        self, group_id: str, offsets: Mapping[Key, CommittedOffset], appended: Appended
-    ) -> ErrorCode:
-        error = await self._log.wait_replicated(appended)
-        lasting = dict(offsets)
-        for key, committed in offsets.items():
-            is_newest = self._newest.get((group_id, key)) == appended.last_offset
-            if is_newest:
-                del self._newest[group_id, key]
-            if self._is_orphan(key, committed):
-                # Its topic was deleted meanwhile, and perhaps created again.
-                del lasting[key]
-                if is_newest:
-                    self._orphan(group_id, key)
-        return self._committed(group_id, lasting, error)
-
-    def _committed(self, group_id: str, offsets: Mapping[Key, CommittedOffset], error: ErrorCode) -> ErrorCode:
-        if error is ErrorCode.NONE and offsets:
-            self.by_group.setdefault(group_id, {}).update(offsets)
-            self._on_commit(group_id, len(offsets))
-        return error
+        return self._write(group_id, offsets, rows)
 
     async def delete(self, group_id: str, keys: Iterable[Key]) -> ErrorCode:
         """Delete committed offsets."""
-        committed = self.by_group.get(group_id, {})
-        deleted = [key for key in keys if key in committed]
-        now_ms = self._wall_ms()
-        rows = [group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms) for key in deleted]
-        error = await self._log.write(rows)
-        if error is ErrorCode.NONE:
-            for key in deleted:
-                committed.pop(key, None)
+        known = self.of(group_id)
+        deleted = [key for key in keys if key in known or (group_id, key) in self._newest]
+        return await self._delete(group_id, deleted, [])
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        """Delete everything that *group_id* has committed, and the group itself, in one batch of the log."""
+        unapplied = (key for name, key in self._newest if name == group_id)
+        deleted = dict.fromkeys((*self.of(group_id), *unapplied))
+        error = await self._delete(group_id, deleted, [group_records.encode_group_end(group_id, self._wall_ms())])
+        if not self.of(group_id):
+            self.by_group.pop(group_id, None)
         return error
+
+    async def _delete(self, group_id: str, keys: Iterable[Key], more: list[Record]) -> ErrorCode:
+        now_ms = self._wall_ms()
+        rows = [group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms) for key in keys]
+        written = self._write(group_id, dict.fromkeys(keys), [*rows, *more])
+        return written if isinstance(written, ErrorCode) else await written
+
+    def _write(
+        self, group_id: str, offsets: Mapping[Key, CommittedOffset | None], rows: list[Record]
+    ) -> ErrorCode | Coroutine[None, None, ErrorCode]:
+        """Write *rows* to the log, and apply *offsets*, which they say, once every in-sync replica has them."""
+        if not rows:
+            return ErrorCode.NONE
+        appended = self._log.append(rows)
+        if isinstance(appended, ErrorCode) and appended is not ErrorCode.NONE:
+            return appended
+        self._write_count += 1
+        number = self._write_count
+        for key in offsets:
+            self._orphans.pop((group_id, key), None)  # the log has a newer one behind it
+            self._newest[group_id, key] = number
+        self._unapplied[number] = group_id, offsets
+        if isinstance(appended, Appended):
+            return self._apply_later(number, appended)
+        self._apply(number)
+        return ErrorCode.NONE
+
+    async def _apply_later(self, number: int, appended: Appended) -> ErrorCode:
+        error = await self._log.wait_replicated(appended)
+        if error is ErrorCode.NONE:
+            self._apply(number)
+        elif number in self._unapplied:
+            self._settle(number, *self._unapplied.pop(number), is_lasting=False)
+        return error
+
+    def _apply(self, number: int) -> None:
+        """Apply the writes up to *number*, which every in-sync replica has: they have what the log has before it."""
+        while self._unapplied and next(iter(self._unapplied)) <= number:
+            first, (group_id, offsets) = self._unapplied.popitem(last=False)
+            self._settle(first, group_id, offsets, is_lasting=True)
+
+    def _settle(
+        self, number: int, group_id: str, offsets: Mapping[Key, CommittedOffset | None], *, is_lasting: bool
+    ) -> None:
+        """Take note that a write is applied, or not known to last."""
+        held = self.by_group.get(group_id, {})
+        committed_count = 0
+        for key, committed in offsets.items():
+            is_newest = self._newest.get((group_id, key)) == number
+            if is_newest:
+                del self._newest[group_id, key]
+            if committed is not None and self._is_orphan(key, committed):
+                # Its topic was deleted meanwhile, and perhaps created again.
+                if is_newest:
+                    self._orphan(group_id, key)
+            elif is_lasting and committed is None:
+                held.pop(key, None)
+            elif is_lasting and committed is not None:
+                held[key] = committed
+                committed_count += 1
+        if committed_count:
+            self.by_group[group_id] = held
+            self._on_commit(group_id, committed_count)
 
     # -- offsets of topics that are gone ---------------------------------------------------------------------------
 
@@ -177,7 +223,8 @@ class ShardOffsets:
             for key in orphans:
                 del offsets[key]
                 dropped[key[0]] = dropped.get(key[0], 0) + 1
-                self._orphan(group_id, key)
+                if (group_id, key) not in self._newest:  # then the log has a newer one, perhaps of the new topic
+                    self._orphan(group_id, key)
         if dropped:
             topics = ",".join(sorted(dropped)[:MAX_LOGGED_TOPICS])
             message = "offsets of deleted topics dropped partition=%d offsets=%d topics=%s"

@@ -176,17 +176,12 @@ class Shard:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not State.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        now_ms = self._context.wall_ms()
-        rows = [
-            group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms) for key in self.offsets.of(group_id)
-        ]
-        error = await self.log.write([*rows, group_records.encode_group_end(group_id, now_ms)])
-        if error is ErrorCode.NONE:
-            self.offsets.by_group.pop(group_id, None)
-            # A member may have joined meanwhile; the next generation writes the group again.
-            if group.state is State.EMPTY and self.groups.get(group_id) is group:
-                group.kill()
-                del self.groups[group_id]
+        error = await self.offsets.delete_group(group_id)
+        # Somebody may have committed meanwhile, or a member joined: the next generation writes the group again.
+        is_unused = group.state is State.EMPTY and not self.offsets.of(group_id)
+        if error is ErrorCode.NONE and is_unused and self.groups.get(group_id) is group:
+            group.kill()
+            del self.groups[group_id]
         return error
 
     def drop_unused(self, group: Group) -> None:

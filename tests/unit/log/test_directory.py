@@ -18,7 +18,7 @@ from .batches import SMALL, append, batch, fill, read_all
 from .test_compaction import close_segment, compact, put_each, records
 
 CLICKS = TopicPartition("clicks", 0)
-ID = uuid.UUID(int=7)
+ID, OTHER = uuid.UUID(int=7), uuid.UUID(int=8)
 
 
 def opened(path: Path) -> LogDirectory:
@@ -432,6 +432,81 @@ def test_a_log_that_begins_earlier_than_before_hides_nothing_after_a_kill(
     kill(directory)
     again = log_of(opened(tmp_path))
     assert (again.log_start_offset, again.log_end_offset) == (5, 8)
+
+
+def test_a_checkpoint_under_way_is_void_once_a_log_begins_earlier(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    fill(log, 10)
+    log.high_watermark = 10
+    log.delete_records_before(8)
+    slow = directory.checkpoint_job()
+    log.truncate_fully_and_start_at(0)
+    log.append_as_follower(batch(5))
+    slow.run()
+    log.flush()
+    kill(directory)
+    again = log_of(opened(tmp_path))
+    assert (again.log_start_offset, again.log_end_offset) == (0, 5)
+
+
+def test_a_new_leader_appends_nothing_before_its_earlier_start_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    log.truncate_fully_and_start_at(20)
+    directory.checkpoint()
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_offsets", refuse_to_write)
+        with pytest.raises(StorageError):
+            log.truncate_fully_and_start_at(0)
+        for _ in range(2):
+            with pytest.raises(StorageError):
+                append(log)
+        assert log.log_end_offset == 0
+    append(log, count=5)
+    kill(directory)
+    again = log_of(opened(tmp_path))
+    assert (again.log_start_offset, again.log_end_offset) == (0, 5)
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["named by the files", "named by a checkpoint under way alone"])
+def test_rule_18_a_checkpoint_under_way_is_void_once_the_topic_is_made_again(tmp_path: Path, *, is_named: bool) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    if is_named:
+        directory.checkpoint()
+    fill(log, 10)
+    log.high_watermark = 10
+    log.delete_records_before(8)
+    slow = directory.checkpoint_job()
+    assert directory.delete(CLICKS, ID)
+    log = log_of(directory, topic_id=OTHER)
+    fill(log, 5)
+    slow.run()
+    log.flush()
+    kill(directory)
+    again = log_of(opened(tmp_path), topic_id=OTHER)
+    assert (again.log_start_offset, again.log_end_offset) == (0, 5)
+
+
+def test_a_name_is_remembered_although_other_checkpoints_end_meanwhile(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    first = directory.checkpoint_job()
+    log = log_of(directory)
+    fill(log, 10)
+    log.high_watermark = 10
+    log.delete_records_before(8)
+    second = directory.checkpoint_job()
+    assert directory.delete(CLICKS, ID)
+    first.run()  # it names nothing, and the second does
+    log = log_of(directory, topic_id=OTHER)
+    fill(log, 5)
+    second.run()
+    kill(directory)
+    again = log_of(opened(tmp_path), topic_id=OTHER)
+    assert (again.log_start_offset, again.log_end_offset) == (0, 5)
 
 
 def refuse_to_write(path: Path, offsets: object) -> None:

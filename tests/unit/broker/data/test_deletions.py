@@ -63,6 +63,15 @@ class Trimming(Leading):
         [row] = answer.topics[0].partitions
         return ErrorCode(row.error_code), row.low_watermark
 
+    async def delete_twice(self, *offsets: int) -> list[tuple[ErrorCode, int]]:
+        """Name the partition once for each offset, in one request."""
+        parts = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in offsets]
+        wish = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=parts)], timeout_ms=WAIT_MS)
+        cluster: Any = SimpleNamespace(partitions=self.partitions, deletions=self.deletions)
+        caller: Any = None
+        answer: Any = await delete_records(cluster, wish, caller)
+        return [(ErrorCode(row.error_code), row.low_watermark) for row in answer.topics[0].partitions]
+
     async def begin(self) -> "asyncio.Task[tuple[ErrorCode, int]]":
         """Delete, and return the request once it waits for the follower."""
         asking = asyncio.ensure_future(self.delete())
@@ -187,6 +196,35 @@ def test_a_disk_that_takes_no_checkpoint_is_an_error(tmp_path: Path, monkeypatch
 
         monkeypatch.setattr(one.partitions, "checkpoint", refuse)
         assert await one.delete() == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+    run(story)
+
+
+@pytest.mark.parametrize("offsets", [(1, 2), (2, 1)])
+def test_a_partition_that_is_named_twice_waits_for_the_larger_offset(tmp_path: Path, offsets: tuple[int, int]) -> None:
+    async def story() -> None:
+        one = Trimming(tmp_path)
+        asking = asyncio.ensure_future(one.delete_twice(*offsets))
+        while not len(one.deletions):
+            await asyncio.sleep(0)
+        one.follow(start=1)
+        assert len(one.deletions) == 1, "it begins at 1 still"
+        one.follow(start=2)
+        assert await asking == [(ErrorCode.NONE, 2), (ErrorCode.NONE, 2)]
+
+    run(story)
+
+
+@pytest.mark.parametrize("offsets", [(2, 99), (99, 2)])
+def test_a_partition_that_is_named_twice_is_answered_for_each_offset(tmp_path: Path, offsets: tuple[int, int]) -> None:
+    async def story() -> None:
+        one = Trimming(tmp_path)
+        one.follow(start=2)
+        answer = await one.delete_twice(*offsets)
+        assert dict(zip(offsets, answer, strict=True)) == {
+            2: (ErrorCode.NONE, 2),
+            99: (ErrorCode.OFFSET_OUT_OF_RANGE, -1),
+        }
 
     run(story)
 

@@ -1,0 +1,217 @@
+"""Stories about an unlucky order: what began first ends last."""
+
+import asyncio
+import contextlib
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+from pylog.errors import ErrorCode
+from pylog.group.records import CommittedOffset
+from pylog.wire.api import ApiKey
+from pylog.wire.api.configs import (
+    ConfigOperation,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    IncrementallyAlterableConfig,
+    ResourceType,
+)
+from pylog.wire.api.partitions import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from pylog.wire.records import Record, encode_batch
+from tests.sim import clients, groups
+from tests.sim.clients import Client, Unanswered
+from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, Stage
+from tests.sim.touch import GROUP, GROUPS_KEY, commit
+from tests.sim.world import CURRENT, Violation
+
+PRODUCE_VERSION = 7
+PRODUCE_TIMEOUT_MS = 5_000
+
+
+async def commit_while_a_commit_waits(stage: Stage) -> None:
+    """A commit waits for followers until they leave the ISR; the next one comes before the first is answered."""
+    await stage.write(5)
+    client = Client(stage.world, "group", stage.client._brokers)
+    await commit(stage, client, 1)
+    await _set_config(stage, GROUPS_KEY.topic, "min.insync.replicas", "1")
+    await stage.until(stage.checks.is_settled, "the commit is everywhere")
+    leader = stage.checks.states[GROUPS_KEY].leader
+    broker, process = stage.host(leader).broker, stage.host(leader).process
+    partition = broker.partitions.get(*GROUPS_KEY) if broker is not None else None
+    assert broker is not None
+    assert partition is not None
+    assert partition.log is not None
+    end = partition.log.log_end_offset
+    log = partition.log
+    answers: list[object] = []
+
+    def commit_at_once() -> None:
+        """Have the next commit read in the turn of the loop in which the high watermark passes the first."""
+        if log.high_watermark > end and not answers:
+            token = CURRENT.set(process)
+            stage.checks.in_doubt(GROUP, KEY, 3)
+            answers.append(broker.groups.commit(GROUP, {(KEY.topic, KEY.partition): CommittedOffset(3)}))
+            CURRENT.reset(token)
+
+    stage.world.watches.append(commit_at_once)
+    for broker_id in {LEADER, FOLLOWER, CONTROLLER} - {leader}:
+        stage.kill(broker_id)
+    asking = asyncio.create_task(groups.commit_one(client, stage.checks, GROUP, KEY, 2, leader))
+    await stage.until(lambda: bool(answers), "the high watermark passes the first commit")
+    stage.world.watches.remove(commit_at_once)
+    if answers != [ErrorCode.NONE] or await asking is not ErrorCode.NONE:
+        raise Violation("progress", f"the commits are answered with {answers} and {asking}")
+    found = await groups.fetch_one(client, stage.checks, GROUP, KEY, leader)
+    if found != 3:
+        raise Violation("committed offsets", f"3 was committed last, {found} is told")
+    await stage.settle()
+
+
+async def remake_while_a_checkpoint_is_written(stage: Stage) -> None:
+    """A checkpoint of a log that began late is written when that topic was made again, and all brokers are killed."""
+    await stage.delete()
+    await stage.until(lambda: all(stage.partition(one) is None for one in (1, 2, 3)), "all know of the deletion")
+    for host in stage.cluster.hosts.values():
+        assert host.broker is not None
+        token = CURRENT.set(host.process)
+        host.broker.partitions._directory.checkpoint()  # it names no log of the topic
+        CURRENT.reset(token)
+    await stage.create()
+    await stage.until(lambda: stage.has_incarnation(1, 2, 3), "all know the topic")
+    await stage.write(20)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    threads = _be_busy(stage, LEADER)
+    deleting = asyncio.create_task(_delete_records(stage, 20))
+    await stage.until(lambda: bool(threads.waiting), "the leader has decided what to write")
+    number = threads.waiting[-1]
+    stage.checks.trimmed(KEY, 20, 20, None)
+    await stage.delete()
+    await stage.create()
+    await stage.until(lambda: stage.has_incarnation(1, 2, 3), "all know the new topic")
+    await stage.write(5, "after")
+    threads.written = number
+    await asyncio.sleep(0.02)
+    for broker_id in (LEADER, FOLLOWER, CONTROLLER):
+        stage.kill(broker_id)
+    await asyncio.wait([deleting])
+    await stage.settle()
+    await stage.write(3, "later")
+    await stage.settle()
+
+
+async def send_a_batch_again_behind_a_new_one(stage: Stage) -> None:
+    """One request has a new batch and, again, one that waits for followers, who then get no further than that one."""
+    await stage.write(3)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    network, followers = stage.cluster.network, (FOLLOWER, CONTROLLER)
+    producer_id, epoch = await clients.init_producer(stage.client)
+    batches, values = [], []
+    for number in range(2):
+        value = f"once:{KEY}:{number}".encode()
+        rows = [Record(0, stage.world.wall_ns() // 1_000_000, None, value)]
+        batches.append(encode_batch(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=number))
+        values.append(value)
+    for one in followers:
+        network.cut(stage.host(one).name, stage.host(LEADER).name)
+    first = asyncio.create_task(_produce(stage, "first", batches[:1]))
+    await stage.until(lambda: all(_end(stage, one) == 4 for one in followers), "the followers have the first")
+    for one in followers:
+        network.cut(stage.host(LEADER).name, stage.host(one).name)
+    both = asyncio.create_task(_produce(stage, "both", [batches[1], batches[0]]))
+    await stage.until(lambda: _end(stage, LEADER) == 5, "the leader has both")
+    for one in followers:
+        network.uncut(stage.host(one).name, stage.host(LEADER).name)
+    await asyncio.wait([first, both], timeout=1.0)
+    stage.checks.acknowledged(KEY, LEADER, 3, values[:1], is_first=False)
+    if both.done() and await both == [ErrorCode.NONE, ErrorCode.NONE]:
+        stage.checks.acknowledged(KEY, LEADER, 4, values[1:], is_first=False)
+    stage.kill(LEADER)
+    network.heal()
+    await asyncio.wait([first, both])
+    await stage.until(lambda: stage.leader() not in (LEADER, -1), "another leads")
+    await stage.write(3, "after")
+    await stage.settle()
+
+
+async def _produce(stage: Stage, name: str, batches: list[bytes]) -> list[ErrorCode]:
+    """Send several batches for one partition in one request; return what each was answered, if anything was."""
+    topic = KEY.topic.encode()
+    body = struct.pack(">hhiih", -1, -1, PRODUCE_TIMEOUT_MS, 1, len(topic)) + topic + struct.pack(">i", len(batches))
+    body += b"".join(struct.pack(">ii", KEY.partition, len(batch)) + batch for batch in batches)
+    client = Client(stage.world, name, stage.client._brokers)
+    try:
+        answer = await client.ask(LEADER, ApiKey.PRODUCE, PRODUCE_VERSION, body)
+    except Unanswered:
+        return []
+    at = 4 + 2 + len(topic) + 4
+    rows = [struct.unpack_from(">ihqqq", answer, at + 30 * number) for number in range(len(batches))]
+    return [ErrorCode(row[1]) for row in rows]
+
+
+def _end(stage: Stage, broker_id: int) -> int:
+    log = stage.log(broker_id)
+    return log.log_end_offset if log is not None else -1
+
+
+async def _delete_records(stage: Stage, before: int) -> None:
+    """Ask the leader to begin at an offset, whatever comes of it."""
+    part = DeleteRecordsPartition(partition_index=KEY.partition, offset=before)
+    wish = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=KEY.topic, partitions=[part])], timeout_ms=1_000)
+    stage.checks.may_trim(KEY, before)
+    with contextlib.suppress(Unanswered):
+        await Client(stage.world, "trimmer", stage.client._brokers).call(LEADER, wish, DeleteRecordsResponse)
+
+
+async def _set_config(stage: Stage, topic: str, name: str, value: str) -> None:
+    change = IncrementallyAlterableConfig(name=name, config_operation=ConfigOperation.SET, value=value)
+    resource = IncrementalAlterConfigsResource(resource_type=ResourceType.TOPIC, resource_name=topic, configs=[change])
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    answer = await stage.client.call(CONTROLLER, request, IncrementalAlterConfigsResponse)
+    if answer.responses[0].error_code:
+        raise Violation("progress", f"{topic}: {name} is not set: {answer.responses[0]}")
+
+
+@dataclass(slots=True)
+class _BusyThreads:
+    """Checkpoints that wait for a thread; what each is to write was decided before.
+
+    Attributes:
+        waiting: their numbers.
+        written: those up to this number have their thread.
+    """
+
+    waiting: list[int] = field(default_factory=list)
+    written: int = 0
+
+
+def _be_busy(stage: Stage, broker_id: int) -> _BusyThreads:
+    """Let the checkpoints of a broker wait from now on, but those that its loop or an opening log writes at once."""
+    broker = stage.host(broker_id).broker
+    assert broker is not None
+    directory, threads = broker.partitions._directory, _BusyThreads()
+    write, checkpoint = directory.write_checkpoints, directory.checkpoint
+    is_at_once = False
+
+    def write_late(number: int, *rest: Any) -> None:
+        running = stage.cluster.turns.running
+        if running is not None and not is_at_once:
+            threads.waiting.append(number)
+            while number > threads.written:
+                running.park(0.005)
+        write(number, *rest)
+
+    def checkpoint_at_once() -> None:
+        nonlocal is_at_once
+        is_at_once = True
+        checkpoint()
+        is_at_once = False
+
+    directory.write_checkpoints = write_late  # type: ignore[method-assign,assignment]
+    directory.checkpoint = checkpoint_at_once  # type: ignore[method-assign]
+    return threads
