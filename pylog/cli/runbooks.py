@@ -190,83 +190,85 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify=_GONE,
     ),
     "PylogWritesRefused": Runbook(
-        what='broker BROKER refuses acks=all for partitions below min.insync.replicas',
-        look='`pylog cluster health`; `pylog topic describe TOPIC` shows the in-sync replicas of each partition.',
+        what="broker BROKER refuses acks=all for partitions below min.insync.replicas",
+        look="`pylog cluster health`; `pylog topic describe TOPIC` shows the in-sync replicas of each partition.",
         decide="Are brokers away (PylogBrokerDown), or do they run and fall behind (PylogIsrChurns, a slow disk, a "
         "full one)? min.insync.replicas may also ask for more than the topic has replicas in reach.",
         act="Bring the brokers back. Where a host is gone for good: `playbooks/replace_broker.yml`. Nothing that "
         "was acknowledged is lost meanwhile; producers wait and try again.",
-        verify='`pylog cluster health` ends with 0. The alert ends within two scrapes.',
+        verify="`pylog cluster health` ends with 0. The alert ends within two scrapes.",
     ),
     "PylogNoMargin": Runbook(
-        what='broker BROKER leads partitions of which no further replica may fall out',
-        look='`pylog cluster health`; which brokers are away or behind?',
-        decide='A restart in progress is over in minutes. Else a broker is down, or its disk is too slow to keep up.',
-        act='Bring the broker back. Postpone rolls and reassignments: the next replica that falls out stops acks=all.',
-        verify='`pylog cluster health` shows every replica in sync.',
+        what="broker BROKER leads partitions of which no further replica may fall out",
+        look="`pylog cluster health`; which brokers are away or behind?",
+        decide="A restart in progress is over in minutes. Else a broker is down, or its disk is too slow to keep up.",
+        act="Bring the broker back. Postpone rolls and reassignments: the next replica that falls out stops "
+        "acks=all.",
+        verify="`pylog cluster health` shows every replica in sync.",
     ),
     "PylogPartitionsLeaderless": Runbook(
-        what='partitions of DATACENTER have no leader',
-        look='`pylog cluster health` names the partitions; `pylog topic describe TOPIC` their replicas.',
+        what="partitions of DATACENTER have no leader",
+        look="`pylog cluster health` names the partitions; `pylog topic describe TOPIC` their replicas.",
         decide="All in-sync replicas are away. One of them is to come back: whoever else led would lose acknowledged"
         " records.",
         act="Start the brokers of the in-sync replicas. Only if their disks are gone for good: `pylog partition "
         "elect --unclean` for these partitions, which loses what the other replicas do not have.",
-        verify='`pylog cluster health` ends with 0.',
+        verify="`pylog cluster health` ends with 0.",
     ),
     "PylogProduceSlow": Runbook(
-        what='more than one write in a hundred takes over a second at broker BROKER',
+        what="more than one write in a hundred takes over a second at broker BROKER",
         look="The broker's dashboard, row \"How slow is it, and where?\": part `replicas` beside `total`, and the "
         "delay of the event loop.",
         decide="Most of it is `replicas`: a follower is slow, see which falls out of sync. The event loop is late: "
         "PylogLoopDelayed. Neither: its own disk is slow, see the host's I/O.",
         act="A slow disk: `playbooks/replace_disk.yml`. Too much load: move partitions with `pylog partition "
         "reassign`, or throttle the client that sends it.",
-        verify='The p99 of the dashboard is below a second again.',
+        verify="The p99 of the dashboard is below a second again.",
     ),
     "PylogLoopDelayed": Runbook(
-        what='the event loop of broker BROKER runs half a second late',
-        look='CPU of the broker on its dashboard; CPU of the host; `pylog_requests_total` by API.',
+        what="the event loop of broker BROKER runs half a second late",
+        look="CPU of the broker on its dashboard; CPU of the host; `pylog_requests_total` by API.",
         decide="Near one whole core: the broker has more to do than one event loop can. Far below: other programs of"
         " the host take the CPU, or the machine was paused.",
         act="Move leaders away (`pylog partition reassign`), add a broker (`playbooks/expand.yml`), or set a "
         "quota for the client that asks most.",
-        verify='The delay on the dashboard is back below a tenth of a second.',
+        verify="The delay on the dashboard is back below a tenth of a second.",
     ),
     "PylogBrokerRestarts": Runbook(
-        what='broker BROKER was started more than twice within an hour',
+        what="broker BROKER was started more than twice within an hour",
         look="`fab logs --host HOST --unit 'pylog-broker@*'`: the last lines before each start.",
         decide="A code PYLOG-nnn in the journal: `pylog explain` it. Killed without a word: memory (`journalctl "
         "-k`). Stopped by a roll: nothing is wrong.",
-        act='As the code says. Memory: fewer partitions or connections on this host, or more memory.',
-        verify='No further start for an hour.',
+        act="As the code says. Memory: fewer partitions or connections on this host, or more memory.",
+        verify="No further start for an hour.",
     ),
     "PylogDescriptorsShort": Runbook(
-        what='broker BROKER has used 85 % of the file descriptors it may open',
-        look='`pylog_connections` by listener, `pylog_client_connections` by software, `pylog_partitions`.',
+        what="broker BROKER has used 85 % of the file descriptors it may open",
+        look="`pylog_connections` by listener, `pylog_client_connections` by software, `pylog_partitions`.",
         decide="Connections grow: a client opens them and does not close them. Partitions grow: each log in use "
         "needs a few.",
-        act='Set `max.connections`, mend the client, or move partitions to other brokers.',
-        verify='The share on the dashboard falls below 85 %.',
+        act="Set `max.connections`, mend the client, or move partitions to other brokers.",
+        verify="The share on the dashboard falls below 85 %.",
     ),
     "PylogDiskFullSoon": Runbook(
-        what='the data disk of broker BROKER will be full within a day',
-        look='The dashboard\'s row "What is on the disks?": the topics that grow fastest.',
-        decide='More is written than was planned, or retention does not run (PylogRetentionLate).',
+        what="the data disk of broker BROKER will be full within a day",
+        look="The dashboard's row \"What is on the disks?\": the topics that grow fastest.",
+        decide="More is written than was planned, or retention does not run (PylogRetentionLate).",
         act="Shorten `retention.ms` or `retention.bytes` of the topic, add a broker (`playbooks/expand.yml`) and "
         "move partitions, or slow the producer down by a quota.",
-        verify='The prediction on the dashboard is flat.',
+        verify="The prediction on the dashboard is flat.",
     ),
     "PylogProbeDown": Runbook(
-        what='the probe on HOST does not answer',
-        look='On the host: `systemctl status pylog-probe`; `journalctl -u pylog-probe -n 50`.',
-        decide='Canary, group lag and ZooKeeper are not measured meanwhile; brokers and clients do not feel it.',
-        act='systemd starts a process that ended. A configuration that is wrong: `pylog probe --check --config FILE`.',
-        verify='`up{job="pylog-probe"}` is 1.',
+        what="the probe on HOST does not answer",
+        look="On the host: `systemctl status pylog-probe`; `journalctl -u pylog-probe -n 50`.",
+        decide="Canary, group lag and ZooKeeper are not measured meanwhile; brokers and clients do not feel it.",
+        act="systemd starts a process that ended. A configuration that is wrong: `pylog probe --check --config "
+        "FILE`.",
+        verify="`up{job=\"pylog-probe\"}` is 1.",
     ),
     "PylogCanaryFails": Runbook(
-        what='clients of broker BROKER cannot STAGE',
-        look='`pylog cluster health`; which other alerts fire?',
+        what="clients of broker BROKER cannot STAGE",
+        look="`pylog cluster health`; which other alerts fire?",
         decide="`produce` fails: the leader refuses or does not answer. Only `consume` fails: records are written "
         "and not shown, so the high watermark stands still. Brokers well and all canaries fail: the way "
         "between the probe and them is cut.",
@@ -275,43 +277,43 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="The canary's p99 is back on its dashboard.",
     ),
     "PylogGroupStopped": Runbook(
-        what='group GROUP reads TOPIC no longer',
-        look='`pylog group describe GROUP`: members, offsets, when it last committed.',
+        what="group GROUP reads TOPIC no longer",
+        look="`pylog group describe GROUP`: members, offsets, when it last committed.",
         decide="No members: its program is down. Members that do not commit: it hangs, or its commits are refused; "
         "its own log says which.",
         act="The program's owner starts or restarts it. A group that is not wanted any more: `pylog group delete "
         "GROUP`.",
-        verify='`pylog group describe GROUP` shows OK and the lag becomes smaller.',
+        verify="`pylog group describe GROUP` shows OK and the lag becomes smaller.",
     ),
     "PylogGroupStalled": Runbook(
-        what='group GROUP commits the same offset of TOPIC again and again',
+        what="group GROUP commits the same offset of TOPIC again and again",
         look="`pylog group describe GROUP`: partition and offset; `pylog consume TOPIC --partition N --from "
         "OFFSET -n 1`.",
-        decide='Usually one record that the program cannot process. It reads it, fails, and begins again.',
+        decide="Usually one record that the program cannot process. It reads it, fails, and begins again.",
         act="Its owner mends the program, or skips the record: stop its members, then `pylog group reset-offsets "
         "GROUP --topic TOPIC:PARTITION --to OFFSET --execute`.",
-        verify='`pylog group describe GROUP` shows OK.',
+        verify="`pylog group describe GROUP` shows OK.",
     ),
     "PylogZooKeeperServerDown": Runbook(
-        what='ZooKeeper server SERVER does not serve',
-        look='On its host: `systemctl status pylog-zookeeper`; `journalctl -u pylog-zookeeper -n 50`.',
+        what="ZooKeeper server SERVER does not serve",
+        look="On its host: `systemctl status pylog-zookeeper`; `journalctl -u pylog-zookeeper -n 50`.",
         decide="A majority serves: brokers feel nothing, and one more failure stops changes of leaders. No majority:"
         " records still flow, but no leader can change.",
         act="Start it. A disk that is full or broken: mend it; a server that comes back empty copies the tree "
         "from the others.",
-        verify='`fab status` shows it as follower or leader.',
+        verify="`fab status` shows it as follower or leader.",
     ),
     "PylogZooKeeperSlow": Runbook(
-        what='ZooKeeper server SERVER takes a tenth of a second for a request',
+        what="ZooKeeper server SERVER takes a tenth of a second for a request",
         look="`pylog_zookeeper_p99_fsynctime`, `pylog_zookeeper_outstanding_requests`, "
         "`pylog_zookeeper_num_alive_connections`.",
         decide="A slow sync: its disk is shared with a broker's log, or fails. Many connections: a client opens "
         "sessions without end.",
         act="Put its data on a disk of its own. Find the client by address in the server's log.",
-        verify='The latency on the dashboard is a few milliseconds.',
+        verify="The latency on the dashboard is a few milliseconds.",
     ),
     "PylogRetentionLate": Runbook(
-        what="expired segments of HOST were not deleted for over an hour",
+        what="expired segments of HOST were not deleted for too long",
         look="On the host: `systemctl status cron`; `journalctl -t pylog-retention -n 50`.",
         decide="Is cron stopped, is its entry `/etc/cron.d/pylog-retention` gone, or does the command fail? In a "
         "cluster cron alone has expired segments deleted, so disks fill until it does.",
@@ -344,7 +346,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`timedatectl` says `System clock synchronized: yes`.",
     ),
     "PylogMemoryShort": Runbook(
-        what="HOST has less than 5 % of its memory left",
+        what="HOST has hardly any memory left",
         look="`systemd-cgtop -m` on the host.",
         decide="The page cache counts as free, so a program took it. A broker keeps about 50 MB and some for "
         "each partition and connection: "
@@ -449,6 +451,64 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "account that is missing (4)?",
         act="Start the timer; mend what the journal names.",
         verify="`systemctl start pylog-audit-report`, then the metric `pylog_audit_judged_timestamp_seconds` is new.",
+    ),
+    "PylogUnitFailed": Runbook(
+        what="NAME failed on HOST and is not started again",
+        look="On the host: `systemctl status NAME`; `journalctl -u NAME -n 50`.",
+        decide="Timers and jobs that run once, such as a load, fail and wait for their next turn; a server that "
+        "failed stays away.",
+        act="Mend what the journal names, then `systemctl start NAME`.",
+        verify="`systemctl is-failed NAME` says no.",
+    ),
+    "PylogUnitRestarts": Runbook(
+        what="NAME on HOST ends again and again",
+        look="On the host: `journalctl -u NAME -n 100`: the lines before each start.",
+        decide="Does it end by itself (its last line has the reason), is it killed for memory (`journalctl -k -g "
+        "oom`), or does its watchdog end it (`Watchdog timeout`)?",
+        act="A new release or configuration: go back (`rolling_upgrade` with the former release checked out). "
+        "Memory: see PylogMemoryShort. Else `fab bundle` for whoever mends it.",
+        verify="No restart in a quarter of an hour.",
+    ),
+    "PylogHostDiskFull": Runbook(
+        what="the root disk of HOST is nearly full",
+        look="On the host: `df -h /`; `du --one-file-system --max-depth 3 / | sort -n | tail`.",
+        decide="Journals, core dumps, releases that nothing runs, or data that should be on a data disk: is each of "
+        "them mounted (`findmnt`)?",
+        act="`journalctl --vacuum-size 500M`; delete what is nobody's. A data disk that is not mounted: mount it,"
+        " then `playbooks/site.yml`.",
+        verify="The alert ends within five minutes.",
+    ),
+    "PylogLoadLate": Runbook(
+        what="topics were not loaded into the lake of HOST for too long",
+        look="On the host: `systemctl status pylog-ingest.timer pylog-ingest`; `journalctl -u pylog-ingest -n 50`.",
+        decide="Does the load run and take long, does it fail, or is its timer stopped? `pylog lake status DIR` says"
+        " how the last one ended.",
+        act="Start the timer. A load that takes long: more tasks or smaller commits (docs/lake.md). One that "
+        "fails: what the journal names.",
+        verify="`pylog lake status DIR` names a load of the last minutes.",
+    ),
+    "PylogLoadTopicStopped": Runbook(
+        what="topic TOPIC is loaded no longer: CODE",
+        look="`pylog explain CODE`; `pylog lake status DIR` on the host of the load.",
+        decide="The code says why: offsets that are gone, a topic that was made again, a record that is damaged. The"
+        " other topics go on.",
+        act="What `pylog explain CODE` says. Nothing of the topic is skipped until you accept it.",
+        verify="`pylog lake status DIR` has no topic that stopped.",
+    ),
+    "PylogLakeDeadLetters": Runbook(
+        what="records of topic TOPIC do not decode",
+        look="`pylog lake status DIR`; the files below `DIR/_dead_letters/topic=TOPIC` have the reason.",
+        decide="A schema that is unknown, a producer that writes something else than its schema, or damaged bytes?",
+        act="Mend the schema or the producer; then `pylog lake retry DIR --topic TOPIC` loads what decodes now.",
+        verify="The number of dead letters grows no more.",
+    ),
+    "PylogAlertsWork": Runbook(
+        what="alerts reach whoever reads this; it fires for ever",
+        look="Nothing is wrong while it comes.",
+        decide="It is there to be missed: when it stops, Prometheus, Alertmanager or the way from them to you is "
+        "down.",
+        act="Route it to a service that raises an alarm when it hears nothing for some minutes.",
+        verify="It comes.",
     ),
 }  # fmt: skip
 """Alert -> the way through it."""

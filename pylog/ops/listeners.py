@@ -114,6 +114,8 @@ def _rows(
             yield what, EVERYWHERE, page, ""
     if "pylog_monitoring" in groups:
         yield joined("Prometheus", "monitoring_listen")
+        if variables.get("monitoring_alertmanager"):
+            yield joined("the Alertmanager", "monitoring_alertmanager_listen")
     if metrics_host == EVERYWHERE:
         host = "monitoring_exporter_listen_host"
         yield "the node exporter", value(host), value("monitoring_exporter_port"), host

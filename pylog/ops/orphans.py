@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 SPARK = ("pylog_spark",)
 PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    "pylog-alertmanager.service": ("pylog_monitoring",),
     "pylog-audit-lake.timer": SPARK,
     "pylog-audit-report.timer": ("pylog_audit",),
     "pylog-audit.service": ("pylog_audit",),

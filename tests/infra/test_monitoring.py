@@ -44,6 +44,10 @@ NOT_RAISED = {
     ),
     "PylogClockWrong": "hosts in containers share their clock",
     "PylogMemoryShort": "hosts in containers share their memory",
+    "PylogHostDiskFull": "hosts in containers share their root disk",
+    "PylogLoadLate": "it takes a quarter of an hour",
+    "PylogLoadTopicStopped": "it takes a topic that is made again, which tests/pipeline shows",
+    "PylogLakeDeadLetters": "it takes records that do not decode, which tests/pipeline shows",
     "PylogMirrorLags": "it takes five minutes without a link, which tests/programs/test_mirror.py shows",
     "PylogMirrorHearsNothing": "it takes minutes without a link, which tests/programs/test_link_cut.py shows",
     "PylogMirrorTopicRefused": "it takes a target that refuses, which tests/programs/test_mirror.py shows",
@@ -127,9 +131,27 @@ def test_everything_in_the_inventory_is_scraped(
 
 @pytest.mark.readonly
 def test_prometheus_has_every_rule(prometheus: Prometheus) -> None:
-    [group] = prometheus.ask("rules")["groups"]
-    assert {rule["name"] for rule in group["rules"]} == {rule["alert"] for rule in rules()}
-    assert [rule["lastError"] for rule in group["rules"] if rule["health"] == "err"] == []
+    found = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+    assert {rule["name"] for rule in found} == {rule["alert"] for rule in rules()} | {"pylog_threshold"}
+    assert [rule["lastError"] for rule in found if rule["health"] == "err"] == []
+
+
+@pytest.mark.readonly
+def test_the_alertmanager_hears_that_alerts_work(runner: AnsibleRunner, variables: Variables) -> None:
+    telling = [name for name in members(runner, "pylog_monitoring") if variables(name).get("monitoring_alertmanager")]
+    if not telling:
+        pytest.skip("Prometheus tells nobody here, or somebody else's Alertmanager")
+    host = runner.get_host(telling[0])
+    assert host.service("pylog-alertmanager").is_enabled
+    assert not host.service("prometheus-alertmanager").is_running, "the package's own"
+    listens = setting(variables(telling[0]), "monitoring", "monitoring_alertmanager_listen")
+    url = f"http://{listens}/api/v2/alerts"
+    deadline_s = time.monotonic() + DEADLINE_S
+    while "PylogAlertsWork" not in {
+        one["labels"]["alertname"] for one in read_json(host, "python3 -c %s %s", _FETCH, url)
+    }:
+        assert time.monotonic() < deadline_s, "the alert that fires for ever did not reach it"
+        time.sleep(1)
 
 
 @contextmanager
@@ -164,6 +186,17 @@ def late_retention(host: Host) -> Iterator[None]:
         yield
     finally:
         host.check_output("mv %s.kept %s 2>/dev/null || rm %s", path, path, path)
+
+
+@contextmanager
+def transient(host: Host, unit: str, *properties: str) -> Iterator[None]:
+    """Run a unit that ends at once and badly."""
+    options = " ".join(f"--property={one}" for one in properties)
+    host.check_output(f"systemd-run --unit=%s {options} /bin/false", unit)
+    try:
+        yield
+    finally:
+        host.check_output("systemctl stop %s; systemctl reset-failed %s 2>/dev/null || true", unit, unit)
 
 
 @contextmanager
@@ -223,6 +256,9 @@ def test_each_alert_is_raised_on_live_hosts(
         ("PylogRetentionLate", kept),
         ("PylogRetentionFailed", kept),
         ("PylogProduceRefused", kept),
+        ("PylogUnitFailed", kept),
+        ("PylogUnitRestarts", kept),
+        ("PylogAlertsWork", ""),
     }
     parts = ("Mirror", "Registry", "Audit", "Probe")
     others = {f"Pylog{part}Down": f"pylog_{part.lower()}" for part in parts}
@@ -238,6 +274,10 @@ def test_each_alert_is_raised_on_live_hosts(
             wrong.enter_context(stopped(runner.get_host(name), others[alert].replace("_", "-")))
         wrong.enter_context(stray(here, keeper["data_dir"]))
         wrong.enter_context(late_retention(here))
+        wrong.enter_context(transient(here, "pylog-fails"))
+        wrong.enter_context(
+            transient(here, "pylog-restarts", "Restart=always", "RestartSec=1", "StartLimitIntervalSec=0")
+        )
         wrong.enter_context(full_disk(here, keeper["data_dir"]))
         deadline_s, raised = time.monotonic() + DEADLINE_S, set[tuple[str, str]]()
         while missing := wanted - raised:

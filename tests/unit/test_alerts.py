@@ -21,13 +21,25 @@ ROOT = Path(__file__).resolve().parents[2]
 KNOWN = {*GROUPS, *load_specs(ROOT / "roles")}
 RULES = rules()
 # Metrics of other people's programs that the rules may use.
-FOREIGN = ("up", "node_", "haproxy_")
+FOREIGN = ("up", "node_", "haproxy_", "pylog_threshold")
 
 
 def metrics_in(expr: str) -> set[str]:
     """Return the names of the metrics that *expr* reads."""
     bare = re.sub(r"\{[^}]*\}|by \([^)]*\)|\[\w+\]", "", expr)
-    words = {"sum", "rate", "increase", "abs", "time", "timestamp", "changes", "and", "predict_linear"}
+    words = {
+        "sum",
+        "rate",
+        "increase",
+        "abs",
+        "time",
+        "timestamp",
+        "changes",
+        "and",
+        "predict_linear",
+        "scalar",
+        "count",
+    }
     names = set(re.findall(r"[a-zA-Z_]\w+", bare)) - words - {"histogram_quantile"}
     return {re.sub("_(bucket|count)$", "", name) if "_seconds_" in name else name for name in names}
 
@@ -90,8 +102,10 @@ def test_prometheus_takes_the_configuration_that_the_role_writes(tmp_path: Path)
             groups={"pylog_broker": ["h1", "h2"], "pylog_mirror": ["h2"]},
             monitoring_scrape_interval_s=15,
             monitoring_alertmanagers=["192.0.2.9:9093"],
+            monitoring_alertmanager={},
             monitoring_exporter_port=9100,
             __monitoring_rules=str(FILES / "alerts.yml"),
+            __monitoring_thresholds_file=str(FILES / "alerts.yml"),
             __monitoring_hosts=["h1", "h2"],
             __preflight_addresses=addresses(hosts, {}),
         )
