@@ -240,6 +240,15 @@ def setting(path: Path) -> str:
     return chosen[1] if chosen else text
 
 
+def ensemble_ids(path: str) -> list[int]:
+    """Return the ids of the servers that the ZooKeeper configuration at *path* names; none of a server alone."""
+    try:
+        text = Path(path).read_text()
+    except OSError:
+        return []
+    return sorted(int(number) for number in re.findall(r"^server\.(\d+)=", text, re.MULTILINE))
+
+
 def resolved(name: str) -> list[str]:
     """Return the addresses that this host knows for *name*; none if it cannot resolve it."""
     try:
@@ -281,6 +290,7 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "mounts": [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()],
         "sysctls": sysctls(wanted.get("sysctls", [])),
         "packet_filter": packet_filter(),
+        "ensemble": ensemble_ids(wanted.get("zookeeper_config", "")),
         "resolved": {name: resolved(name) for name in wanted.get("names", [])},
         "kernel": kernel(wanted.get("disks", [])),
         "clock_ms": time.time_ns() // 1_000_000,

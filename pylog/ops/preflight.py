@@ -19,6 +19,7 @@ from pylog.ops.addresses import address, addresses
 from pylog.ops.listeners import DEFAULT_TRUSTED, TRUSTED, Listener, listeners, networks, numeric, outside
 from pylog.ops.orphans import servers_without_a_place
 from pylog.ops.table import aligned
+from pylog.ops.zoo_cfg import may_disagree
 
 ZOOKEEPER_GROUP = "pylog_zookeeper"
 BROKER_GROUP = "pylog_broker"
@@ -40,6 +41,8 @@ SYSTEM_BYTES = 256 << 20
 # Who listens where this bundle has been deployed before.
 OWN_USERS = ("pylog", "pylog-zookeeper", "haproxy", "prometheus")
 MAX_CLOCK_SKEW_MS = 30_000
+# Where a server's data lies unless the operator says something else.
+ZOOKEEPER_DATA = "/var/lib/pylog-zookeeper"
 # A file system that the disks role made carries a label with this beginning.
 DISK_LABEL = "pylog-"
 # What stands for a variable that the role could not template: a mapping from this to the reason.
@@ -169,7 +172,11 @@ def missing_variables(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterat
 
 
 def group_shapes(groups: Mapping[str, Iterable[str]], hosts: Iterable[Host]) -> Iterator[Finding]:
-    """Find empty groups and ensembles that cannot vote: an even number survives no more losses than one server less."""
+    """Find empty groups and ensembles that cannot vote: an even number survives no more losses than one server less.
+
+    One that runs may have an even number, because it grows by one server at a time.
+    """
+    hosts = list(hosts)
     for group in (ZOOKEEPER_GROUP, BROKER_GROUP):
         if not list(groups.get(group, ())):
             yield Finding("all", f"group {group}", "no host", "at least one", "add hosts to the group")
@@ -178,14 +185,48 @@ def group_shapes(groups: Mapping[str, Iterable[str]], hosts: Iterable[Host]) -> 
             near = difflib.get_close_matches(group, GROUPS, n=1)
             wanted = f"{near[0]}?" if near else "one of the bundle's groups"
             yield Finding("all", f"group {group}", "in the inventory", wanted, "rename it: no play would run on it")
-    servers = Counter(host.datacenter for host in hosts if host.name in groups.get(ZOOKEEPER_GROUP, ()))
+    members = [host for host in hosts if host.name in groups.get(ZOOKEEPER_GROUP, ())]
+    # By a --limit: nobody knows what those servers run.
+    is_limited = any(host.facts for host in hosts)
+    left_out = {host.datacenter for host in members} - {host.datacenter for host in members if host.facts}
+    servers = Counter(host.datacenter for host in members)
     for datacenter, count in servers.items():
-        if count % 2 == 0:
+        if (
+            count % 2 == 0
+            and not any(running_ensembles(hosts, groups, datacenter))
+            and not (is_limited and datacenter in left_out)
+        ):
             remedy = "add or remove one ZooKeeper server"
             yield Finding(datacenter, "size of the ensemble", str(count), "an odd number", remedy)
     brokers = {host.datacenter for host in hosts if host.name in groups.get(BROKER_GROUP, ())}
     for datacenter in sorted(brokers - servers.keys()):
         yield Finding(datacenter, f"group {ZOOKEEPER_GROUP}", "no host", "at least one a datacenter", "add a server")
+
+
+def running_ensembles(
+    hosts: Iterable[Host], groups: Mapping[str, Iterable[str]], datacenter: str
+) -> Iterator[list[int]]:
+    """Yield the ids in the configuration of each ZooKeeper server of *datacenter* that has data, unless it is alone."""
+    for host in hosts:
+        if host.name in groups.get(ZOOKEEPER_GROUP, ()) and host.datacenter == datacenter:
+            facts, directory = host.facts or {}, host.variables.get("zookeeper_data_dir", ZOOKEEPER_DATA)
+            if facts.get("ensemble") and f"{directory}/version-2" in facts["files"]:
+                yield facts["ensemble"]
+
+
+def ensemble_changes(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find ensembles of which the running one and the wanted one could each find a majority without the other."""
+    hosts = [host for host in hosts if host.name in groups.get(ZOOKEEPER_GROUP, ())]
+    for datacenter in sorted({host.datacenter for host in hosts}):
+        leaving = {name for host in hosts for name in str(host.variables.get("remove_server", "")).split(",")}
+        members = [host for host in hosts if host.datacenter == datacenter and host.name not in leaving]
+        given = [str(host.variables.get("zookeeper_id", "")) for host in members]
+        wanted = sorted(int(number) for number in given if number.isdecimal())
+        running = list(running_ensembles(hosts, groups, datacenter))
+        if unsafe := next((ids for ids in running if may_disagree(ids, wanted)), None):
+            told = f"servers {', '.join(map(str, unsafe))} become {', '.join(map(str, wanted))}"
+            remedy = "change the group by one host, run site, then change it by the next"
+            yield Finding(datacenter, "change of the ensemble", told, "one server more or less at a time", remedy)
 
 
 def _repeated(pairs: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, list[str]]]:
@@ -555,8 +596,9 @@ def check_hosts(
     hosts: Iterable[Host], groups: Mapping[str, Iterable[str]], specs: Mapping[str, Mapping[str, Any]]
 ) -> list[Finding]:
     """Return all findings about hosts that were asked; those outside a ``--limit`` were not."""
+    hosts = list(hosts)
     asked = [host for host in hosts if host.facts is not None]
-    findings = list(clocks(asked))
+    findings = [*clocks(asked), *ensemble_changes(hosts, groups)]
     for host in asked:
         findings += [*system(host), *memory(host, groups), *ports(host, groups, specs), *disks(host)]
         findings += [*own_name(host, groups), *strays(host, groups)]

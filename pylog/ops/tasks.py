@@ -132,9 +132,17 @@ def logs(
         with connect(target) as connection:
             # Not this program's own input: where that is at its end, as below cron, sudo would not get its password.
             whole = target.sudo + shlex.join(command)
-            connection.run(whole, watchers=watchers_of(target), in_stream=False, out_stream=sys.stdout)
+            # Its errors come at the end, without the prompt that sudo writes among them.
+            watchers = watchers_of(target)
+            done = connection.run(
+                whole, watchers=watchers, in_stream=False, out_stream=sys.stdout, hide="stderr", warn=True
+            )
     except (OSError, paramiko.SSHException) as error:
         raise Exit(f"error: {host} is unreachable [{faults.HOST_UNREACHABLE.code}]: {error}", code=1) from error
+    if said := done.stderr.replace(PROMPT, "").strip():
+        print(said, file=sys.stderr)
+    if done.failed:
+        raise Exit(f"error: journalctl on {host} ended with exit code {done.exited}", code=1)
 
 
 def collect(target: Target) -> dict[str, str]:

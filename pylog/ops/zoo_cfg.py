@@ -3,7 +3,7 @@
 A misspelt key is no error to ZooKeeper, which hands it to the JVM as a property that nobody reads.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 KNOWN = frozenset({
     "tickTime", "initLimit", "syncLimit", "dataDir", "dataLogDir", "clientPort", "clientPortAddress", "maxClientCnxns",
@@ -60,3 +60,21 @@ def _servers(servers: dict[str, str], own_id: int) -> Iterator[str]:
 
 def _is_port(text: str) -> bool:
     return text.isdecimal() and 0 < int(text) <= HIGHEST_PORT
+
+
+def may_disagree(before: Collection[int], after: Collection[int]) -> bool:
+    """Say whether two ensembles could each find a majority without a server in common.
+
+    While an ensemble changes from one to the other some servers have the old configuration and some the new one.  Two
+    majorities that share no server may elect a leader each, and both would write.
+
+    Args:
+        before: ids of the servers that the old configuration names.
+        after: ids of the servers that the new configuration names.
+    """
+    both = {*before} & {*after}
+    # Each majority takes the servers first that the other configuration does not name.
+    shared = sum(
+        max(0, len(one) // 2 + 1 - len({*one} - both)) for one in ({*before}, {*after})
+    )  # fmt: skip
+    return shared <= len(both)

@@ -159,6 +159,20 @@ def test_without_the_password_sudo_says_so(host: Host) -> None:
     assert (code, said) == (1, "sudo: wrong")
 
 
+def test_logs_shows_a_journal_without_the_question_of_sudo(host: Host) -> None:
+    journalctl = host.directory / "bin" / "journalctl"
+    journalctl.write_text('#!/bin/sh\necho "a line of $3"; echo "no such unit" >&2; exit "$5"\n')
+    journalctl.chmod(0o755)
+    given = host.variables(ansible_become=True, ansible_become_password="right")
+    inventory = host.directory / "hosts.json"
+    inventory.write_text(json.dumps({"pylog_broker": {"hosts": {"h1": given}}}))
+    fab = [str(Path(sys.executable).with_name("fab")), "logs", "--host=h1", "--unit=u", f"--inventory={inventory}"]
+    for code, told in ((0, ""), (5, "error: journalctl on h1 ended with exit code 5\n")):
+        done = subprocess.run([*fab, f"--lines={code}"], capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode, done.stdout) == (min(code, 1), "a line of u\n"), done.stderr
+        assert done.stderr == f"no such unit\n{told}"
+
+
 def test_the_suite_runs_its_commands_as_root_over_the_same_login(host: Host) -> None:
     login = SuitesLogin(target("h1", host.variables(ansible_become_password="right"), set()))
     found = HostUnderTest(login)

@@ -88,6 +88,17 @@ def group(name: str, members: list[str]) -> Callable[[Question], None]:
     return change
 
 
+def ensemble(*ids: int) -> Callable[[Question], None]:
+    """Have every server run as one of the servers *ids*, with data."""
+
+    def change(question: Question) -> None:
+        for host in question["hosts"].values():
+            answer = host["__preflight_reading"]["answer"]
+            answer.update(ensemble=list(ids), files={"/var/lib/pylog-zookeeper/version-2": "directory"})
+
+    return change
+
+
 def both(*changes: Callable[[Question], Any]) -> Callable[[Question], None]:
     def change(question: Question) -> None:
         for one in changes:
@@ -174,6 +185,9 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
     (lambda question: question.update(files=["all", "pylog_broker", "pylog_brokers"]),
      ("all", "group_vars/pylog_brokers", "no such group", "pylog_broker?")),
     (group("pylog_zookeeper", ["h1", "h2"]), ("all", "size of the ensemble", "2", "an odd number")),
+    (ensemble(1, 2, 4), ("all", "change of the ensemble", "servers 1, 2, 4 become 1, 2, 3", "one server more or less")),
+    (both(group("pylog_zookeeper", ["h1"]), ensemble(1, 2, 3)),
+     ("all", "change of the ensemble", "servers 1, 2, 3 become 1", "one server more or less at a time")),
     (group("pylog_zookeeper", []), ("all", "group pylog_zookeeper", "no host", "at least one")),
     (group("pylog_brokers", ["h1"]), ("all", "group pylog_brokers", "in the inventory", "pylog_broker?")),
     (says("os", {"id": "debian", "version": "11", "arch": "x86_64"}), ("h2", "distribution", "debian 11", "debian 12")),
@@ -206,6 +220,25 @@ def test_a_wrong_inventory_is_stopped_with_host_variable_found_and_wanted(
     rows = [re.split(r"\s{2,}", line) for line in judged(question)]
     assert [row for row in rows if tuple(row[:3]) == columns[:3] and row[3].startswith(columns[3])], rows
     assert all(len(row) == 5 for row in rows), "every line ends with what to do"
+
+
+@pytest.mark.parametrize("ids", [(), (1, 2), (1, 2, 3), (1, 2, 3, 4)])
+def test_an_ensemble_may_change_by_one_server(ids: tuple[int, ...]) -> None:
+    question = good()
+    ensemble(*ids)(question)
+    assert judged(question) == []
+
+
+def test_an_ensemble_that_grows_may_have_an_even_number_for_a_while() -> None:
+    question = good()
+    group("pylog_zookeeper", ["h1", "h2"])(question)
+    assert any("size of the ensemble" in line for line in judged(question))
+    ensemble(1)(question)
+    assert judged(question) == []
+    # A run over other hosts alone does not know what the servers run.
+    for name in ("h1", "h2"):
+        del question["hosts"][name]["__preflight_reading"]
+    assert not any("size of the ensemble" in line for line in judged(question))
 
 
 def test_a_host_that_does_not_answer_stops_the_run_before_any_is_touched(tmp_path: Path) -> None:

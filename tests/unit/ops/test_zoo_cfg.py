@@ -1,8 +1,10 @@
 """A ZooKeeper configuration is judged before any server gets it."""
 
+from itertools import combinations
+
 import pytest
 
-from pylog.ops.zoo_cfg import problems
+from pylog.ops.zoo_cfg import may_disagree, problems
 
 GOOD = """# managed
 tickTime=2000
@@ -46,3 +48,25 @@ def test_a_server_alone_names_no_servers() -> None:
 def test_a_mistake_is_named(old: str, new: str, told: str) -> None:
     assert old in GOOD
     assert any(told in found for found in problems(GOOD.replace(old, new, 1), 2))
+
+
+def majorities(ids: set[int]) -> list[set[int]]:
+    return [set(one) for one in combinations(sorted(ids), len(ids) // 2 + 1)]
+
+
+def test_two_ensembles_may_disagree_where_two_of_their_majorities_share_no_server() -> None:
+    """Against every pair of majorities, of all ensembles of up to five servers with four ids in common or fewer."""
+    ensembles = [set(one) for size in range(1, 6) for one in combinations(range(1, 8), size)]
+    for before in ({1}, {1, 2}, {1, 2, 3}, {1, 2, 3, 4}, {1, 2, 3, 4, 5}):
+        for after in ensembles:
+            seen = any(not one & other for one in majorities(before) for other in majorities(after))
+            assert may_disagree(before, after) == seen, (before, after)
+
+
+def test_one_server_at_a_time_never_makes_two_majorities() -> None:
+    for size in range(2, 9):
+        before = {*range(size)}
+        assert not may_disagree(before, before | {size})
+        assert not may_disagree(before | {size}, before)
+    assert may_disagree({1, 2, 3}, {1, 2, 3, 4, 5})
+    assert may_disagree({1, 2, 3}, {1, 2, 4})
