@@ -29,6 +29,7 @@ PATTERNS = (
     "/etc/systemd/system/pylog-*",
     "/etc/cron.d/pylog-*",
     "/etc/*/60-pylog*",
+    "/etc/sysctl.d/99-zz-pylog.conf",
     "/etc/tmpfiles.d/pylog.conf",
     "/etc/fstab",
     "/etc/os-release",

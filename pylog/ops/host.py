@@ -56,6 +56,7 @@ OWN_PATHS = (
     "/etc/systemd/system/pylog-*",
     "/etc/cron.d/pylog-*",
     "/etc/*/60-pylog*",
+    "/etc/sysctl.d/99-zz-pylog.conf",
     "/etc/*/*/60-pylog*",
     "/etc/tmpfiles.d/pylog.conf",
     "/usr/local/bin/pylog",

@@ -72,6 +72,16 @@ def test_new_servers_take_over_what_the_old_ones_have(tmp_path: Path) -> None:
         assert {nodes(server) for server in made.servers} == {held}
 
 
+def test_f23_servers_form_an_ensemble_over_ipv6(tmp_path: Path) -> None:
+    made = ZooKeeper(tmp_path, servers=3, heap_mb=64)
+    members = [line.replace("127.0.0.1", "[::1]") for line in made.members]
+    assert [line.count("[::1]") for line in members] == [1, 1, 1]
+    for server in made.servers:
+        server.join(members, may_begin=True)
+    with made:
+        assert sorted(map(mode, made.servers)) == ["follower", "follower", "leader"]
+
+
 def test_f6_a_server_leaves_and_a_successor_with_another_id_takes_its_place(tmp_path: Path) -> None:
     made = ZooKeeper(tmp_path, servers=4, heap_mb=64)
     one, two, three, four = made.servers

@@ -26,7 +26,7 @@ def test_systemd_has_no_failed_unit(host: Host) -> None:
 
 
 def test_kernel_settings_are_written_and_applied_where_they_can_be(host: Host, mine: dict[str, Any]) -> None:
-    file = host.file("/etc/sysctl.d/60-pylog.conf")
+    file = host.file("/etc/sysctl.d/99-zz-pylog.conf")
     written = dict(line.split(" = ") for line in file.content_string.splitlines() if " = " in line)
     wanted = {name: str(value) for name, value in setting(mine, "tuning", "tuning_sysctls").items()}
     assert written == wanted
@@ -41,6 +41,17 @@ def test_limits_and_huge_pages_are_written(host: Host, mine: dict[str, Any]) -> 
     assert mode in host.file("/etc/tmpfiles.d/60-pylog-hugepages.conf").content_string
     if not in_container(host):
         assert f"[{mode}]" in host.file("/sys/kernel/mm/transparent_hugepage/enabled").content_string
+
+
+def test_services_can_take_no_rights(host: Host) -> None:
+    """But for the packet filter's, which is root's, and a low port for the balancer."""
+    shown = host.check_output("systemctl show --property Id,CapabilityBoundingSet,NoNewPrivileges 'pylog-*.service'")
+    units = [dict(line.split("=", 1) for line in block.splitlines()) for block in shown.split("\n\n")]
+    own = [unit for unit in units if unit["Id"] != "pylog-firewall.service"]
+    assert own
+    low_port = "pylog-load-balancer.service"
+    rights = {unit["Id"]: (unit["CapabilityBoundingSet"], unit["NoNewPrivileges"]) for unit in own}
+    assert rights == {name: ("cap_net_bind_service" if name == low_port else "", "yes") for name in rights}
 
 
 def test_nothing_overrides_a_unit(host: Host) -> None:

@@ -22,6 +22,7 @@ from pylog.ops.wheelhouse import pack
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path.parent.parent.name for path in ROOT.glob("roles/*/tasks/main.yml"))
+UNITS = ROOT / "templates" / "etc" / "systemd" / "system"
 BIN = Path(sys.executable).parent
 SPARKS = {"release_requirements": "spark", "release_root": "/opt/pylog/spark"}
 
@@ -323,6 +324,25 @@ def test_a_program_reads_the_configuration_that_its_role_writes(
         assert loaded.topics == (".*",)
     else:
         assert loaded.cluster.bootstrap.endswith(":9092")
+
+
+@pytest.mark.parametrize("unit", sorted(path.name for path in UNITS.glob("*.service.j2")))
+def test_f30_every_service_is_bounded(unit: str) -> None:
+    text = (UNITS / unit).read_text()
+    if unit == "pylog-firewall.service.j2":
+        return  # loads the kernel's own table, as root
+    assert "\nUser=" in text
+    if unit == "pylog-load-balancer.service.j2":
+        # May listen on a low port, and forks workers by itself.
+        assert "\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE\n" in text
+    else:
+        assert "{% include 'pylog-bounds.inc' %}" in text
+
+
+def test_f26_kernel_settings_come_after_those_of_etc_sysctl_conf() -> None:
+    """At boot systemd reads all files by their names, /etc/sysctl.conf by the name that Debian links to it."""
+    [ours] = [path.name.removesuffix(".j2") for path in (ROOT / "templates/etc/sysctl.d").iterdir()]
+    assert max(ours, "99-sysctl.conf") == ours
 
 
 def test_every_template_is_used() -> None:

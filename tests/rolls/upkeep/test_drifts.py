@@ -38,7 +38,7 @@ DISK = "/var/lib/pylog/disk1"
 # Beside each other on one host only where another test finds each.
 DRIFTS: Mapping[str, Mapping[str, Drift]] = {
     "live1": {
-        "sysctl changed": edited("/etc/sysctl.d/60-pylog.conf", "vm.swappiness = 60", "test_kernel_settings", "60"),
+        "sysctl changed": edited("/etc/sysctl.d/99-zz-pylog.conf", "vm.swappiness = 60", "test_kernel_settings", "60"),
         "limits gone": removed("/etc/security/limits.d/60-pylog.conf", "test_limits_and_huge_pages", "nofile"),
         "mount option": Drift(
             f"mount -o remount,strictatime {DISK}", f"mount -o remount,noatime {DISK}", "test_data_disks", "noatime"),
