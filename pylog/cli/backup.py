@@ -1,9 +1,10 @@
 """`pylog cluster backup` and `pylog cluster restore`: the metadata of a cluster as a file, and back."""
 
 import json
+import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -15,6 +16,8 @@ from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of
 from pylog.cli.output import Column, emit, note, table
 from pylog.errors import StorageError
+from pylog.log.checkpoint import write_atomically
+from pylog.metrics import Metrics
 
 if TYPE_CHECKING:
     from pylog.cluster.restore import Restoration
@@ -32,17 +35,70 @@ Data: TypeAlias = Annotated[
 
 def backup(
     to: Annotated[Path | None, typer.Option(metavar="FILE", help="A new file for it; stdout without.")] = None,
+    into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A directory for a file named by the time; older ones go.")
+    ] = None,
+    keep: Annotated[int, typer.Option(metavar="N", min=1, help="With --into: files that stay.")] = 14,
+    metrics_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --into: for the node exporter's text collector.")
+    ] = None,
     config: Config = None,
     data: Data = None,
 ) -> None:
     """Write down the cluster's metadata: topics, where they are, settings, quotas, the paper's consumers' offsets."""
     from pylog.store.backup import encode_backup, read_nodes
 
+    if to is not None and into is not None:
+        raise typer.BadParameter("--to and --into exclude each other")
+    now_ms = time.time_ns() // 1_000_000
     with _store(config, data) as store:
-        text = encode_backup(read_nodes(store), time.time_ns() // 1_000_000, __version__)
-    if to is None:
+        text = encode_backup(read_nodes(store), now_ms, __version__)
+    if into is not None:
+        note(f"written to {rotate(into, text, now_ms, keep)}")
+        if metrics_file is not None:
+            write_metrics(metrics_file, now_ms)
+    elif to is not None:
+        _write(to, text)
+        note(f"written to {to}")
+    else:
         sys.stdout.write(text + "\n")
-        return
+
+
+def rotate(directory: Path, text: str, now_ms: int, keep: int) -> Path:
+    """Write a backup into *directory*, remove all but the *keep* newest, and return where it is.
+
+    It gets its name once it is whole, so that none that was cut short by a full disk takes the place of a good one.
+    """
+    path = directory / name_of(now_ms)
+    part = path.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    _write(part, text)
+    part.replace(path)
+    for name in outdated((one.name for one in directory.iterdir()), keep):
+        (directory / name).unlink()
+    return path
+
+
+def name_of(now_ms: int) -> str:
+    """Return the name of a backup that was made at *now_ms*; names sort by time."""
+    return time.strftime("metadata-%Y%m%dT%H%M%SZ.json", time.gmtime(now_ms // 1000))
+
+
+def outdated(names: Iterable[str], keep: int) -> list[str]:
+    """Return those of *names* that are backups beside the *keep* newest; other files never are."""
+    backups = sorted(name for name in names if re.fullmatch(r"metadata-\d{8}T\d{6}Z\.json", name))
+    return backups[: max(0, len(backups) - keep)]
+
+
+def write_metrics(path: Path, now_ms: int) -> None:
+    """Write when the last backup succeeded, whole or not at all."""
+    metrics = Metrics()
+    what = "When the cluster's metadata was last backed up, in seconds since 1970."
+    metrics.gauge("pylog_backup_last_success_timestamp_seconds", what).value = now_ms / 1000
+    write_atomically(path, metrics.render(), durable=False)
+
+
+def _write(to: Path, text: str) -> None:
     try:
         # It may hold credentials, and an older backup is never replaced by one that may be worse.
         with to.open("x") as file:
@@ -55,7 +111,6 @@ def backup(
             found=error.strerror or str(error),
             wanted="a file that does not exist yet",
         ) from error
-    note(f"written to {to}")
 
 
 def restore(

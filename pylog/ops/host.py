@@ -74,6 +74,7 @@ OWN_PATHS = (
     "/opt/pylog/spark/releases/*/requirements.lock",
     "/run/pylog",
     "/var/lib/pylog",
+    "/var/lib/pylog/backups",
     "/var/lib/pylog/metrics",
     "/var/lib/pylog/lake",
     "/var/lib/pylog-monitoring",

@@ -1,5 +1,7 @@
 """The cluster as its users meet it, from the machine that runs the tests and from its hosts."""
 
+import json
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -127,6 +129,19 @@ def test_a_broker_restart_keeps_its_data(
             assert time.monotonic() < deadline_s, "not ready again"
             time.sleep(0.5)
     assert consume(bootstrap, topic, 300) == list(range(300))
+
+
+def test_a_backup_as_cron_makes_it_is_whole(host: Host, instances: list[dict[str, Any]]) -> None:
+    line = host.file("/etc/cron.d/pylog-backup").content_string.splitlines()[-1]
+    command = line.split(" pylog ", 1)[1].split(" 2>&1")[0]
+    done = host.run(f"runuser -u pylog -- {command}")
+    assert done.rc == 0, done.stderr
+    [path] = re.findall(r"written to (\S+)", done.stderr)
+    made = json.loads(host.file(path).content_string)
+    assert {"cluster_id", "sha256", "nodes"} <= {*made}
+    assert (
+        "pylog_backup_last_success_timestamp_seconds" in host.file("/var/lib/pylog/metrics/backup.prom").content_string
+    )
 
 
 def test_retention_by_hand_answers_and_writes_its_metrics(host: Host, instances: list[dict[str, Any]]) -> None:

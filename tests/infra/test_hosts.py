@@ -198,6 +198,13 @@ def test_retention_is_in_cron_and_cron_runs(host: Host, instances: list[dict[str
     assert "pylog retention" in entry.content_string
 
 
+def test_backups_are_in_cron(host: Host, mine: dict[str, Any], instances: list[dict[str, Any]]) -> None:
+    line = host.file("/etc/cron.d/pylog-backup").content_string.splitlines()[-1]
+    assert f"pylog cluster backup --config /etc/pylog/broker-{instances[0]['id']}.yml" in line
+    directory = host.file(setting(mine, "backup", "backup_directory"))
+    assert (directory.user, directory.mode) == ("pylog", 0o700)
+
+
 def test_the_shipper_runs_and_knows_where_it_is(
     host: Host, mine: dict[str, Any], on_failure_show_journal: ShowJournal
 ) -> None:
