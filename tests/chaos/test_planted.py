@@ -1,8 +1,11 @@
 """The faults that `python -m tests.chaos --planted` puts into brokers are faults of the code as it is today."""
 
+from collections import Counter
+
 import pytest
 
 from tests.chaos import checker
+from tests.chaos.hunt import Found, chosen, table
 from tests.chaos.planted import PLANTED, Planted, mutants
 
 
@@ -17,3 +20,20 @@ def test_a_planted_fault_changes_the_code_and_names_what_the_checker_must_find(p
 def test_a_fault_that_is_not_known_is_refused() -> None:
     with pytest.raises(ValueError, match="no mutant 'no-such-fault'"):
         mutants("no-such-fault")
+    with pytest.raises(ValueError, match="no planted fault 'no-such-fault'"):
+        list(chosen(["no-such-fault"]))
+
+
+def test_the_page_tells_how_a_fault_was_found_and_that_one_was_not() -> None:
+    first, second = PLANTED[:2]
+    found = [
+        Found(first, 2, Counter({checker.LOST: 5, checker.UNSEEN: 7}), True, 130.4),
+        Found(second, 10, Counter(), False, 900.0),
+    ]
+    lines = table(found, 1.0).splitlines()
+    assert lines[-2] == f"| {first.name} | {first.what} | 2 | unseen (7), lost (5) | 130 |"
+    assert lines[-1] == f"| {second.name} | {second.what} | not found |  | 900 |"
+
+
+def test_without_names_all_planted_faults_are_tried() -> None:
+    assert list(chosen([])) == list(PLANTED)
