@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.chaos.hunt import chosen, hunt, table
 from tests.chaos.ledger import clean_run, note_runner
 from tests.chaos.page import page
-from tests.chaos.run import Options, Run, current_sources, remove_data
+from tests.chaos.run import PATIENCE_S, Options, Run, current_sources, remove_data
 from tests.chaos.schedule import World, plan
 from tests.servers.previous import previous_commit, previous_sources
 
@@ -86,6 +86,7 @@ def _run(arguments: argparse.Namespace, seed: int, duration_s: float, world: Wor
         current=current_sources(directory / "current"),
         rate=arguments.rate,
         mutant=arguments.mutant,
+        patience_s=arguments.patience,
     )
     commit = _commit()  # the checkout may move on while the run works with its copy
     report = Run(options)()
@@ -134,6 +135,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--brokers", type=int, choices=(3, 4, 5), default=4)
     parser.add_argument("--rate", type=int, default=1000, help="records a second of all producers")
     parser.add_argument("--previous", default="", metavar="COMMIT", help="the release that all brokers begin with")
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE_S, metavar="S", help="how long the cluster may take to come to rest"
+    )
     parser.add_argument("--one-release", action="store_true", help="the brokers run this release from the start")
     parser.add_argument(
         "--mutant", default="", help="a fault of tests/chaos/planted.py or tests/sim/mutants.py that every broker gets"

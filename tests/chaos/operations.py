@@ -199,12 +199,15 @@ class Operator:
 
         self._retry(f"move {topic.name}-{partition}", attempt, _CHANGE_S)
 
-    def read(self, topic: Topic, begins: dict[int, int]) -> tuple[dict[int, list[Row]], dict[int, int]]:
+    def read(
+        self, topic: Topic, begins: dict[int, int], within_s: float = _READ_S
+    ) -> tuple[dict[int, list[Row]], dict[int, int]]:
         """Read every partition from its start to the high watermark it has now.
 
         Args:
             topic: what to read.
             begins: where the log may begin later than at 0.
+            within_s: so long may it take.
 
         Returns:
             Rows and ends by partition.
@@ -227,7 +230,7 @@ class Operator:
         )
         consumer.assign([TopicPartition(topic.name, number, begins.get(number, 0)) for number in ends])
         waiting = {number for number, end in ends.items() if end > begins.get(number, 0)}
-        deadline_s = time.monotonic() + _READ_S
+        deadline_s = time.monotonic() + within_s
         while waiting:
             if time.monotonic() > deadline_s:
                 raise NotSettled(f"{topic.name} could not be read to {ends}: {sorted(waiting)} are missing")

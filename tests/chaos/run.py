@@ -56,7 +56,7 @@ _DISK_MB = 1024
 _TICK_S = 0.1
 _SAMPLE_S = 5.0
 _BEFORE_DELETION_S = 1.0
-_SETTLE_S = 240.0
+PATIENCE_S = 240.0
 _MESSAGE_S = 300
 _CROSSING_S = 5
 _GROUP_S = 90.0
@@ -145,6 +145,7 @@ class Options:
         current: directory with a copy of this checkout's, which may change while the run goes on.
         rate: records a second of all producers.
         mutant: a fault of `tests.chaos.planted` that every broker of this release gets.
+        patience_s: so long may it take in the end until replicas are in sync and everything is read.
     """
 
     directory: Path
@@ -155,6 +156,7 @@ class Options:
     current: Path
     rate: int
     mutant: str = ""
+    patience_s: float = PATIENCE_S
 
 
 class Run:
@@ -424,7 +426,7 @@ class Run:
         self._say(f"{broker.name} runs the {'new' if is_upgrade else 'previous'} release")
 
     def _finalize(self) -> None:
-        deadline_s = time.monotonic() + _SETTLE_S
+        deadline_s = time.monotonic() + PATIENCE_S
         said = "nobody was asked"
         while time.monotonic() < deadline_s:
             for broker in self._brokers.values():
@@ -443,17 +445,17 @@ class Run:
         self._finalized.set()
 
     def _trim(self, thousandths: int) -> None:
-        self._finalized.wait(_SETTLE_S)
+        self._finalized.wait(PATIENCE_S)
         for number, offset in self._operator.trim(TRIMMED, thousandths, self._begins).items():
             self._trimmed[number] = max(offset, self._trimmed.get(number, 0))
 
     def _move(self, partition: int, first: int) -> None:
-        self._finalized.wait(_SETTLE_S)
+        self._finalized.wait(PATIENCE_S)
         brokers = [(first + place - 1) % self._world.brokers + 1 for place in range(3)]
         self._operator.move(STEADY, partition, brokers)
 
     def _recreate(self) -> None:
-        self._finalized.wait(_SETTLE_S)
+        self._finalized.wait(PATIENCE_S)
         life = self._lives[-1]
         if life.producer in self._clients:  # else the re-creation before this one did not get that far
             self._stop_client(life.producer)
@@ -492,6 +494,7 @@ class Run:
 
     def _settle(self) -> None:
         self._say("heal")
+        patience_s = self._options.patience_s
         for number, broker in self._brokers.items():
             self._network.heal(number)
             self._network.unclog(number)
@@ -499,15 +502,15 @@ class Run:
             broker.set_clock(0)
         for node in self._nodes:
             node.signal(signal.SIGCONT)
-        self._wait_works(2 * _SETTLE_S)
+        self._wait_works(2 * patience_s)
         for node in self._nodes:
             node.keep()
         if self._lives[-1].sure_ms is None:
             self._work(Kind.RECREATE, self._recreate)
-            self._wait_works(2 * _SETTLE_S)
+            self._wait_works(2 * patience_s)
         self.report.deaths = {node.name: node.deaths for node in self._nodes if node.deaths}
         try:
-            self._operator.wait_in_sync((STEADY, TRIMMED, COMPACTED, AGAIN), _SETTLE_S)
+            self._operator.wait_in_sync((STEADY, TRIMMED, COMPACTED, AGAIN), patience_s)
         except NotSettled as error:
             self._unsettled(str(error))
         for name, client in self._clients.items():
@@ -523,12 +526,12 @@ class Run:
         try:
             starts = self._operator.starts(TRIMMED)
             for topic, begins in ((STEADY, {}), (TRIMMED, starts), (COMPACTED, {}), (AGAIN, {})):
-                rows, reached = self._operator.read(topic, begins)
+                rows, reached = self._operator.read(topic, begins, patience_s)
                 self._logs.update({(topic.name, number): found for number, found in rows.items()})
                 ends.update({(topic.name, number): end for number, end in reached.items()})
             read = {key: end for key, end in ends.items() if key[0] in (STEADY.name, TRIMMED.name)}
             for group in _GROUPS:
-                self._operator.wait_committed(group, read, _SETTLE_S)
+                self._operator.wait_committed(group, read, patience_s)
         except NotSettled as error:
             self._unsettled(str(error))
         again = [(number, (AGAIN.name, number)) for number in range(AGAIN.partitions)]
