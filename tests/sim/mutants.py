@@ -367,7 +367,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "load-groups-to-the-high-watermark",
         "broker/groups/shard.py",
-        "Shard.load",
+        "Shard._read_all",
         "offset, end = (log.log_start_offset, log.log_end_offset)",
         "offset, end = (log.log_start_offset, log.high_watermark)",
         seed=1,

@@ -19,6 +19,7 @@ from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset, OffsetKey
 from pylog.group.state import Action, Answer, Group, GroupConfig, Persist, State
+from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.log import Log
 from pylog.log.segment import FileSlice
 from pylog.metrics import Counter
@@ -26,6 +27,9 @@ from pylog.model import Key, Offset
 from pylog.wire import records
 
 _logger = logging.getLogger(__name__)
+
+RELOAD_S = 1.0
+"""How long a shard rests whose log could not be read for want of descriptors."""
 
 LOAD_BYTES = 1 << 20
 """Read at a time when a partition is loaded."""
@@ -84,6 +88,7 @@ class Shard:
         self._context = context
         # What was read, until every in-sync replica has it; and where that ends.
         self._read: dict[str, Group] | None = None
+        self._is_killed = False
         self._end_offset: Offset = 0
         # Of the image that made this broker the leader; until the shard is loaded.
         self._topics: Mapping[str, TopicImage] = context.partitions.image.topics
@@ -91,27 +96,44 @@ class Shard:
     # -- loading ---------------------------------------------------------------------------------------------------
 
     async def load(self, log: Log) -> None:
-        """Read what members may have been told, which may be all of the log."""
+        """Read what members may have been told, which may be all of the log.
+
+        Half of a group's offsets would send its members back; none is answered until all can be read.
+        """
+        while not self._is_killed:
+            try:
+                await self._read_all(log)
+                return
+            except OutOfDescriptors as error:
+                _logger.warning("groups not loaded yet partition=%d reason=%s", self._number, error)
+                await asyncio.sleep(RELOAD_S)
+            except (ApiError, StorageError, ProtocolError, OSError) as error:
+                _logger.error("groups not loaded partition=%d reason=%s", self._number, error)
+                if isinstance(error, OSError):
+                    log.go_offline(f"{log.directory}: {error.strerror}")
+                if log.offline is not None:
+                    # Another replica may be readable: who is in sync leads, and coordinates these groups (rule 7).
+                    self._context.partitions.failed(group_records.TOPIC, self._number)
+                return
+
+    async def _read_all(self, log: Log) -> None:
         offset, end = log.log_start_offset, log.log_end_offset
         self._end_offset = end
+        self.offsets.by_group.clear()
         raw_groups: dict[str, bytes] = {}
-        try:
-            while offset < end:
-                part = log.read(offset, LOAD_BYTES, upper_bound_offset=end, min_one_batch=True)
-                if part is None:
-                    break
-                part.acquire()
-                try:
-                    offset = await asyncio.to_thread(_read_slice, part, offset, raw_groups, self.offsets.by_group)
-                finally:
-                    part.release()
-            config = self._context.config
-            self._read = {
-                group_id: group_records.decode_group(group_id, raw, config) for group_id, raw in raw_groups.items()
-            }
-        except (ApiError, StorageError, ProtocolError, OSError) as error:
-            # Half of a group's offsets would send its members back; none is answered until it can be read.
-            _logger.error("groups not loaded partition=%d reason=%s", self._number, error)
+        while offset < end:
+            part = log.read(offset, LOAD_BYTES, upper_bound_offset=end, min_one_batch=True)
+            if part is None:
+                break
+            part.acquire()
+            try:
+                offset = await asyncio.to_thread(_read_slice, part, offset, raw_groups, self.offsets.by_group)
+            finally:
+                part.release()
+        config = self._context.config
+        self._read = {
+            group_id: group_records.decode_group(group_id, raw, config) for group_id, raw in raw_groups.items()
+        }
 
     def finish_loading(self) -> bool:
         """Return whether the shard is loaded, which it is as soon as every in-sync replica has what was read.
@@ -206,6 +228,7 @@ class Shard:
 
     def kill(self) -> None:
         """Answer all that waits: this broker does not coordinate these groups any more."""
+        self._is_killed = True
         for group in self.groups.values():
             for action in group.kill():
                 if isinstance(action, Answer) and not action.token.done():

@@ -1,20 +1,26 @@
 """A coordinator that has just been elected, while not every in-sync replica has what it read."""
 
 import asyncio
+import errno
+import os
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Moved, Partition, Partitions
+from pylog.broker.groups import shard
 from pylog.broker.groups.coordinator import CoordinatorConfig, GroupCoordinator
 from pylog.broker.groups.offsets import FORGET_REST_MS
 from pylog.broker.settings import parse_broker_settings, typed
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode
 from pylog.group.records import TOPIC, TOPIC_ID_HEADER, CommittedOffset, OffsetKey, decode_key, encode_offset
+from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.directory import LogDirectory
+from pylog.log.log import Log
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.replica.leader import TOUCH_MS
@@ -162,6 +168,46 @@ def test_a_leader_in_a_later_epoch_waits_for_its_followers_again(tmp_path: Path)
         assert coordinating.offset() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await coordinating.apply(1, 2, (1, 2))
         assert coordinating.offset() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        coordinating.fetched(2, 1)
+        assert coordinating.offset() == 5
+
+    asyncio.run(story())
+
+
+def test_rule_7_a_coordinator_that_cannot_read_gives_its_groups_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    told: list[tuple[object, Moved]] = []
+
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        coordinating.partitions.subscribe(lambda key, what: told.append((key, what)))
+        monkeypatch.setattr(shard, "_read_slice", fail)
+        await coordinating.lead(isr=(1, 2))
+        assert coordinating.offset() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert coordinating.partition.is_offline, "so the leader resigns in favour of a replica that is in sync"
+        assert told[-1] == ((TOPIC, 0), Moved.LEADER)
+
+    asyncio.run(story())
+
+
+def test_groups_are_loaded_once_there_are_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, refusals = Log.read, [1, 2]
+
+    def starve(log: Log, *arguments: Any, **named: Any) -> object:
+        if refusals and refusals.pop():
+            raise OutOfDescriptors(tmp_path, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+        return read(log, *arguments, **named)
+
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        monkeypatch.setattr(shard, "RELOAD_S", 0.0)
+        monkeypatch.setattr(Log, "read", starve)
+        await coordinating.lead(isr=(1, 2))
+        assert not refusals
         coordinating.fetched(2, 1)
         assert coordinating.offset() == 5
 
