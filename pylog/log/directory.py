@@ -82,6 +82,7 @@ class LogDirectory:
         self._lock_fd = lock_fd
         self._unopened = set(self.on_disk())
         self._failed: dict[TopicPartition, StorageError] = {}
+        self._waiting: set[TopicPartition] = set()
         self.total_count = len(self._unopened)
         self.checked_segment_count = 0
         self._recovery_points = checkpoint.read_offsets(path / checkpoint.RECOVERY_POINTS)
@@ -185,6 +186,21 @@ class LogDirectory:
         Raises:
             StorageError: the partition is offline; after an I/O error it stays so until the next start.
         """
+        try:
+            log = self._get_or_create(key, topic_id, config, now_ms)
+        except StorageError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno in DISK_FULL | NO_DESCRIPTORS:
+                self._waiting.add(key)
+            raise
+        self._waiting.discard(key)
+        return log
+
+    def is_waiting(self, key: TopicPartition) -> bool:
+        """Whether the log of a partition could not be opened for want of room or descriptors, which may pass."""
+        return key in self._waiting
+
+    def _get_or_create(self, key: TopicPartition, topic_id: uuid.UUID, config: LogConfig, now_ms: int) -> Log:
         path = self.path / str(key)
         known_id = read_topic_id(path)
         try:
@@ -418,6 +434,7 @@ class LogDirectory:
     def _rename(self, key: TopicPartition, suffix: str) -> Path:
         self._unopened.discard(key)
         self._failed.pop(key, None)
+        self._waiting.discard(key)
         for offsets in (
             self._recovery_points, self._high_watermarks, self._log_start_offsets, self._compacted_offsets
         ):  # fmt: skip

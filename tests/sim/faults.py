@@ -543,8 +543,11 @@ class Faults:
 
 
 def _has_offline_log(host: Host) -> bool:
-    """Whether a partition is offline: its log failed, or could not be opened when the broker started."""
-    return host.broker is not None and any(one.is_offline for one in host.broker.partitions)
+    """Whether a partition is offline for good: its log failed, or could not be opened when the broker started."""
+    if host.broker is None:
+        return False
+    is_waiting = host.broker.partitions._directory.is_waiting
+    return any(one.is_offline and not is_waiting(one.key) for one in host.broker.partitions)
 
 
 def _both_ways(one: Host, other: Host) -> list[tuple[str, str]]:

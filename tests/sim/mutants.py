@@ -562,7 +562,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "make-a-log-while-checkpoints-name-its-predecessor",
         "log/directory.py",
-        "LogDirectory.get_or_create",
+        "LogDirectory._get_or_create",
         "if is_new and str(key) in self._named:",
         "if is_new and not self._named:",
         story="remake-after-a-trim-and-kill-all",
@@ -608,6 +608,22 @@ MUTANTS: Sequence[Mutant] = (
         "segment.end_offset > high_watermark or ",
         "",
         seed=2,
+    ),
+    Mutant(
+        "lead-groups-that-cannot-be-read",
+        "broker/groups/shard.py",
+        "Shard.load",
+        "if isinstance(error, OSError):",
+        "if error is None:",
+        seed=302,
+    ),
+    Mutant(
+        "never-open-a-log-that-found-no-descriptor",
+        "broker/data/partitions.py",
+        "Partitions.has_waiting",
+        "return any((one.log is None and self._directory.is_waiting(one.key) for one in self))",
+        "return False",
+        seed=88,
     ),
     Mutant(
         "compact-the-last-record-of-a-key-away",

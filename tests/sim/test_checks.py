@@ -4,6 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from pylog.broker.data.partitions import Partition
 from pylog.cluster.image import PartitionImage
 from pylog.model import TopicPartition
@@ -34,7 +36,12 @@ def test_a_leader_of_the_deleted_topic_says_nothing_of_who_is_in_sync_in_the_nex
     assert checks._leading(KEY, state) is leading
 
 
-def test_a_partition_that_could_not_be_opened_is_offline() -> None:
-    failed: Any = SimpleNamespace(broker=SimpleNamespace(partitions=[Partition(KEY, None, PRESENT, fault="no disk")]))
-    assert _has_offline_log(failed)
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_a_partition_that_could_not_be_opened_is_offline_unless_it_opens_by_itself(*, is_waiting: bool) -> None:
+    class Hosted(list[Partition]):
+        _directory = SimpleNamespace(is_waiting=lambda key: is_waiting)
+
+    partition = Partition(KEY, None, PRESENT, fault="Too many open files")
+    found: Any = SimpleNamespace(broker=SimpleNamespace(partitions=Hosted([partition])))
+    assert _has_offline_log(found) == (not is_waiting)
     assert not _has_offline_log(SimpleNamespace(broker=None))  # type: ignore[arg-type]

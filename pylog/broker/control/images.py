@@ -15,6 +15,7 @@ from pylog.cluster.image import ClusterImage
 from pylog.cluster.image_codec import ImageHistory, decode_image
 from pylog.errors import ApiError, ErrorCode, ProtocolError
 from pylog.log.batch_file import OutOfDescriptors
+from pylog.log.log import Log
 from pylog.model import NodeAddress
 from pylog.wire.internal import InternalKey, Pull, encode_pull
 
@@ -25,6 +26,9 @@ PULL_WAIT_MS = 2_000
 
 PULL_TIMEOUT_S = PULL_WAIT_MS / 1000 + 5
 _RETRY_S = 0.2
+
+REOPEN_S = 1.0
+"""How long logs rest that could not be opened for want of room or descriptors; no newer image may come for long."""
 
 
 class Images:
@@ -94,7 +98,12 @@ class Images:
     async def _apply_forever(self) -> None:
         gone: list[Partition] = []
         while True:
-            await self._has_offer.wait()
+            try:
+                async with asyncio.timeout(REOPEN_S if self._partitions.has_waiting else None):
+                    await self._has_offer.wait()
+            except TimeoutError:
+                await self._reopen()
+                continue
             self._has_offer.clear()
             image, self._offered = self._offered, None
             if image is None or image.order <= self.current.order:
@@ -113,6 +122,20 @@ class Images:
             if image.controller_id == self._broker_id:
                 self._history.advance(image)
             self.on_applied(changed)
+            async with self._applied:
+                self._applied.notify_all()
+
+    async def _reopen(self) -> None:
+        """Open logs of the image in force that could not be opened when it was applied."""
+        try:
+            opened = await asyncio.to_thread(self._partitions.prepare, self.current)
+        except (OSError, OutOfDescriptors) as error:
+            _logger.warning("logs not opened reason=%s", error)
+            return
+        logs = {key: log for key, log in opened.items() if isinstance(log, Log)}
+        if logs:
+            _logger.info("logs opened count=%d", len(logs))
+            self.on_applied(self._partitions.switch(self.current, logs))
             async with self._applied:
                 self._applied.notify_all()
 

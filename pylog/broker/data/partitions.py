@@ -352,9 +352,16 @@ class Partitions:
             try:
                 opened[key] = self._directory.get_or_create(key, topic.topic_id, config, now_ms=now_ms)
             except StorageError as error:
-                _logger.error("partition offline partition=%s reason=%s", key, error)
+                known = self._by_key.get(key)
+                if known is None or known.fault != str(error):
+                    _logger.error("partition offline partition=%s reason=%s", key, error)
                 opened[key] = str(error)
         return opened
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a log could not be opened for want of what may be there later: room or descriptors."""
+        return any(one.log is None and self._directory.is_waiting(one.key) for one in self)
 
     def cleaned_topics(self) -> set[UUID]:
         """Return the topics ordered to be deleted here whose data is gone."""
@@ -410,11 +417,11 @@ class Partitions:
         """Let *image* hold from now on; return the partitions whose leader or ISR changed.  Runs on the loop.
 
         Args:
-            image: newer than the one in force.
+            image: newer than the one in force, or that one once more, when logs could be opened at last.
             opened: what `prepare` returned for it.
             gone: what `retire` returned for it: who waits for these is told now, under the new image.
         """
-        assert image.order > self.image.order, f"{image.order} after {self.image.order}"
+        assert image.order > self.image.order or image is self.image, f"{image.order} after {self.image.order}"
         changed: list[Partition] = []
         may_lead = self.knows_us(image)
         is_news = bool(opened)

@@ -195,3 +195,36 @@ def test_an_image_waits_until_there_are_descriptors(tmp_path: Path, monkeypatch:
 
     asyncio.run(main())
     assert KEY in node.directory.logs
+
+
+def test_a_log_that_finds_no_descriptor_is_opened_without_another_image(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, refusals = node.directory._write_metadata, [1, 2]
+
+    def starve(path: Path, topic_id: UUID) -> None:
+        if refusals and refusals.pop():
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        write(path, topic_id)
+
+    monkeypatch.setattr(node.directory, "_write_metadata", starve)
+    monkeypatch.setattr(images, "REOPEN_S", 0.0)
+    applied: list[list[Partition]] = []
+
+    async def story() -> None:
+        node.images.on_applied = applied.append
+        node.images.start()
+        await node.apply(FORMER)
+        found = node.partitions.get("t", 0)
+        assert found is not None
+        assert found.is_offline
+        assert await node.images.wait_until(lambda image: not refusals and KEY in node.directory.logs, 10)
+        found = node.partitions.get("t", 0)
+        assert found is not None
+        assert found.is_leader
+        assert not found.is_offline
+        assert applied[-1] == [found]
+        assert not node.partitions.has_waiting
+        await node.images.stop()
+
+    asyncio.run(story())
