@@ -36,7 +36,11 @@ def throttled() -> list[str]:
 @pytest.mark.parametrize(
     ("verb", "extra", "told"),
     [
-        ("expand", {"expand_throttle": "fast"}, "expand_throttle: found fast, wanted bytes a second, at least 1"),
+        (
+            "expand",
+            {"expand_throttle": "fast"},
+            "expand_throttle: found fast, wanted bytes a second, at least 1, or none",
+        ),
         ("decommission", {}, "decommission_host: found nothing, wanted one of live1, live2, live3"),
         ("decommission", {"decommission_host": "live9"}, "decommission_host: found live9, wanted one of live1, live2"),
         ("decommission", {"decommission_host": "live2"}, "2 brokers are left; wanted at least 3"),
@@ -56,6 +60,10 @@ def test_a_new_broker_takes_its_share_also_when_the_run_dies_on_the_way() -> Non
     cluster.add(NEW)
     began_s = time.monotonic()
     with cluster.loaded("expand", known) as load:
+        asked = cluster.playbook("expand", {"move_ask": True})
+        assert asked.returncode != 0
+        assert "move_ask: found no answer, wanted yes; nothing was moved" in " ".join(asked.stdout.split())
+        assert min(replicas().values()) == 0, "nobody said yes"
         cluster.interrupt("expand", {"expand_throttle": SLOW_PER_S}, MOVING)
         interrupted_s = time.monotonic() - began_s
         assert throttled()
