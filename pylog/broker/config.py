@@ -44,7 +44,7 @@ class BrokerConfig:
     store: StoreConfig
     rack: str | None = None
     metrics_listen: tuple[str, int] | None = None
-    cluster_secret: bytes = field(default=b"", repr=False)
+    cluster_secret: bytes = field(default=b"", repr=False)  # see `pylog.wire.internal.secrets_of`
     settings: Mapping[str, Value] = field(default_factory=dict)
     config_hash: str = ""
     is_standalone: bool = False

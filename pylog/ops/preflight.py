@@ -360,7 +360,7 @@ def stray_files(files: Iterable[str], groups: Iterable[str]) -> Iterator[Finding
 def one_cluster(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
     """Find what the brokers of one cluster, or the servers of one ensemble, must have in common and have not."""
     for group, names, settings in (
-        (BROKER_GROUP, ("pylog_cluster_secret",), _COMMON_SETTINGS),
+        (BROKER_GROUP, ("pylog_cluster_secret", "pylog_cluster_other_secrets"), _COMMON_SETTINGS),
         (ZOOKEEPER_GROUP, ("zookeeper_client_port", "zookeeper_peer_port", "zookeeper_election_port"), ()),
     ):
         found = [host for host in hosts if host.name in groups.get(group, ())]

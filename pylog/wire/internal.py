@@ -341,6 +341,15 @@ def parse_count(body: bytes) -> int:
     return int(_COUNT.unpack(body)[0])
 
 
+def secrets_of(text: bytes) -> tuple[bytes, ...]:
+    """Return the secrets of a file with one a line: the first is a broker's own, the others it knows as a caller.
+
+    While a cluster changes its secret, some brokers have the new one as their own and others still the former one.  A
+    caller shows the secret that the callee has shown, so it reaches both, and a callee only ever takes its own.
+    """
+    return tuple(line for line in map(bytes.strip, text.splitlines()) if line) or (b"",)
+
+
 def caller_proof(secret: bytes, caller_nonce: bytes, callee_nonce: bytes) -> bytes:
     """Return what shows that the caller knows *secret*."""
     return hmac.digest(secret, b"pylog caller" + caller_nonce + callee_nonce, hashlib.sha256)

@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from confluent_kafka import ElectionType, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from pylog.testing import BrokerProcess
 from tests.cluster.conftest import Brokers, bootstrap, create, isrs, leaders, wait_for
 from tests.cluster.history import Load
 from tests.cluster.test_replication import all_in_sync, check
@@ -40,6 +42,30 @@ def test_a_rolling_restart_loses_nothing_and_fails_no_send(brokers: Brokers) -> 
     assert not any(history.failed.values())
     assert not history.doubled(), "the producer is idempotent"
     assert history.longest_pause_s < SESSION_S
+
+
+def test_f5_the_cluster_secret_changes_while_clients_write(brokers: Brokers) -> None:
+    """In three rolls: each broker knows the next secret, then has it, then forgets the former one."""
+    create(brokers[1], "secret", 3, 3, min_insync_replicas="2")
+    wait_for(all_in_sync(brokers, "secret"), "all replicas are in sync")
+    with Load(bootstrap(brokers), "secret", 3, **{"enable.idempotence": True}) as load:
+        for content in (b"hush\nhash\n", b"hash\nhush\n", b"hash\n"):
+            for broker in brokers.values():
+                assert broker.stop() == 0
+                secret_of(broker).write_bytes(content)
+                broker.start()
+                before = load.acknowledged
+                wait_for(all_in_sync(brokers, "secret"), "the restarted broker is in sync again")
+                wait_for(lambda before=before: load.acknowledged > before + 100, "writes go on")
+    history = load.read_back()
+    check(history)
+    assert not any(history.failed.values())
+    assert not history.doubled(), "the producer is idempotent"
+
+
+def secret_of(broker: BrokerProcess) -> Path:
+    """Return the file of the secret that other brokers know this one by."""
+    return broker.data_dir.parent / "secret"
 
 
 def test_preferred_leaders_are_elected_on_request_and_only_then(brokers: Brokers) -> None:

@@ -64,8 +64,11 @@ class PeerRequests:
     """
 
     def __init__(self, secret: bytes, fetch: FetchHandler, answer: Answerer) -> None:
-        """Make it; *answer* gets proven callers' requests and returns the response's body, or raises ApiError."""
-        self._secret = secret
+        """Make it; *answer* gets proven callers' requests and returns the response's body, or raises ApiError.
+
+        Of *secret*, as `internal.secrets_of` reads it, the first counts here.
+        """
+        self._secret = internal.secrets_of(secret)[0]
         self._fetch = fetch
         self._answer = answer
         self._tasks = Tasks()
@@ -234,10 +237,13 @@ class PeerClient:
     """One connection to another broker; one call at a time."""
 
     def __init__(self, broker_id: int, secret: bytes, format_version: Callable[[], int]) -> None:
-        """Make it; *format_version* is what the cluster allows to be written now (rule 15)."""
+        """Make it; *format_version* is what the cluster allows to be written now (rule 15).
+
+        Any of the lines of *secret* may be the other broker's.
+        """
         self._format_version = format_version
         self._broker_id = broker_id
-        self._secret = secret
+        self._secrets = internal.secrets_of(secret)
         self._address: NodeAddress | None = None
         self._answers: _Answers | None = None
         self._correlation_id = 0
@@ -314,9 +320,12 @@ class PeerClient:
             if len(answer) != internal.NONCE_BYTES + internal.PROOF_BYTES:
                 raise ProtocolError(f"answer of {len(answer)} bytes to HELLO")
             callee_nonce, proof = answer[: internal.NONCE_BYTES], answer[internal.NONCE_BYTES :]
-            if not internal.is_same(proof, internal.callee_proof(self._secret, nonce, callee_nonce)):
+            for secret in self._secrets:
+                if internal.is_same(proof, internal.callee_proof(secret, nonce, callee_nonce)):
+                    break
+            else:
                 raise ProtocolError("it does not know the cluster secret")
-            await self._exchange(InternalKey.PROVE, internal.caller_proof(self._secret, nonce, callee_nonce))
+            await self._exchange(InternalKey.PROVE, internal.caller_proof(secret, nonce, callee_nonce))
 
     async def _exchange(self, key: InternalKey, body: bytes) -> tuple[ErrorCode, bytes]:
         self._correlation_id += 1

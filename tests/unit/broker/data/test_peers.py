@@ -1,12 +1,15 @@
 """How answers of another broker are put together from what arrives."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
-from typing import Any
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from pylog.broker.data.peers import MAX_IMAGE_BYTES, PeerClient, _Answers
+from pylog.broker.data.peers import MAX_IMAGE_BYTES, PeerClient, PeerRequests, _Answers
 from pylog.errors import ApiError, ProtocolError
 from pylog.model import NodeAddress
 from pylog.wire.internal import InternalKey
@@ -106,3 +109,50 @@ def test_a_broker_that_does_not_answer_in_time_is_said_to() -> None:
                 await PeerClient(1, b"hush", lambda: 1).call(address, InternalKey.PULL_IMAGE, b"", 0.05)
 
     asyncio.run(story())
+
+
+def is_let_in(caller: bytes, callee: bytes) -> bool:
+    """Say whether a broker with the file *caller* reaches one with the file *callee*."""
+    unused: Any = None
+    requests = PeerRequests(callee, unused, unused)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection: Any = SimpleNamespace(state=None)
+        with contextlib.suppress(asyncio.IncompleteReadError, ProtocolError):
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                parts = requests.on_frame(connection, memoryview(await reader.readexactly(size)))
+                writer.writelines(cast(list[bytes], parts))
+        writer.close()
+
+    async def story() -> bool:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        client = PeerClient(1, caller, lambda: 1)
+        async with server:
+            try:
+                return await client.reach(NodeAddress(7, *server.sockets[0].getsockname()), 10)
+            except ApiError as error:
+                if "it does not know the cluster secret" in str(error):
+                    return False
+                raise
+            finally:
+                client.close()
+
+    return asyncio.run(story())
+
+
+PHASES = (b"old\n", b"old\nnew\n", b"new\nold\n", b"new\n")
+"""The file of a broker while a cluster changes its secret, one roll after the other."""
+
+
+def test_f5_brokers_know_each_other_in_the_middle_of_each_roll_to_another_secret() -> None:
+    for before, after in pairwise(PHASES):
+        assert is_let_in(before, after)
+        assert is_let_in(after, before)
+
+
+def test_f5_who_knows_only_the_former_secret_is_let_in_no_more() -> None:
+    assert not is_let_in(b"old", b"new\nold\n"), "a callee takes its own alone"
+    assert not is_let_in(b"old", b"new")
+    assert not is_let_in(b"new", b"old\nnew\n")
+    assert not is_let_in(b"", b"new")
