@@ -51,14 +51,12 @@ class PartitionCounts:
         help = "Bytes of the log directories of a topic on this broker."
         metrics.table("pylog_topic_log_bytes", "gauge", help, ("topic",), lambda: self._bytes)
         self._leader_changes = metrics.counter("pylog_leader_changes_total", "Leaders that hosted partitions got.")
-        partitions.subscribe(self._note)
+        partitions.subscribe(self._note, Moved.LEADER)
 
     def _controller_epoch(self) -> float:
         return self._partitions.image.controller_epoch
 
     def _note(self, key: Key, what: Moved) -> None:
-        if what is not Moved.LEADER:
-            return
         partition = self._partitions.get(*key)
         if partition is None:
             self._leader_epochs.pop(key, None)

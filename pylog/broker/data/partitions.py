@@ -190,7 +190,10 @@ class Partitions:
         self._inherited = self._inherit(self.image)
         self.on_unsynced: Callable[[Log], None] = lambda log: None
         self.on_follower_start: Callable[[Key], None] = lambda key: None
-        self._listeners: tuple[Listener, ...] = ()
+        self._listeners: Mapping[Moved, list[Listener]] = {what: [] for what in Moved}
+        # Every append looks here, and the hash of a member of an enum costs as much as a call.
+        self._end_listeners = self._listeners[Moved.END]
+        self._high_watermark_listeners = self._listeners[Moved.HIGH_WATERMARK]
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_key.values())
@@ -198,12 +201,13 @@ class Partitions:
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def subscribe(self, listener: Listener) -> None:
-        """Call *listener* with every partition to which something happened, and what."""
-        self._listeners = (*self._listeners, listener)
+    def subscribe(self, listener: Listener, *kinds: Moved) -> None:
+        """Call *listener* with every partition to which something of *kinds* happened, and what; without, of any."""
+        for what in kinds or Moved:
+            self._listeners[what].append(listener)
 
     def _tell(self, key: Key, what: Moved) -> None:
-        for listener in self._listeners:
+        for listener in self._listeners[what]:
             listener(key, what)
 
     def get(self, topic: str, partition: int) -> Partition | None:
@@ -517,10 +521,11 @@ class Partitions:
             if not leading.has_followers and not log.is_flushing:
                 # The only replica is the whole in-sync set: what it has written, everyone in sync has.
                 log.high_watermark = log.log_end_offset
-                what = _HIGH_WATERMARK
+                has_advanced = True
             else:
-                what = _HIGH_WATERMARK if self._advance(log, leading) else _END
-            for listener in self._listeners:
+                has_advanced = self._advance(log, leading)
+            what = _HIGH_WATERMARK if has_advanced else _END
+            for listener in self._high_watermark_listeners if has_advanced else self._end_listeners:
                 listener(partition.key, what)
         if acks == -1 and log.high_watermark <= result.last_offset:
             return result, Appended(partition, result.last_offset, partition.leader_epoch)

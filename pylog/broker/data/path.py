@@ -66,9 +66,9 @@ class DataPath:
         """
         config = typed(FetchConfig, settings)
         self.acknowledgements = Acknowledgements(steady_ms)
-        partitions.subscribe(self.acknowledgements.moved)
+        partitions.subscribe(self.acknowledgements.moved, Moved.HIGH_WATERMARK, Moved.LEADER)
         self.deletions = Acknowledgements(steady_ms)
-        partitions.subscribe(self.deletions.moved)
+        partitions.subscribe(self.deletions.moved, Moved.START, Moved.LEADER)
         partitions.on_follower_start = lambda key: self.deletions.moved(key, Moved.START)
         self.flusher = Flusher(now_ms=steady_ms, synced=partitions.synced)
         partitions.on_unsynced = self.flusher.unsynced

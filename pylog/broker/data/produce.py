@@ -86,8 +86,9 @@ class ProduceHandler:
             self._answer_later(connection.open_slot(), header, request.timeout_ms, results, waits, throttle_ms)
             return None
         reply = encode_reply(version, header.correlation_id, results, throttle_ms)
-        if request.acks in self._latency.produce:  # other acks were refused
-            self._latency.produce[request.acks].observe_ns(now_ns() - connection.read_ns)
+        histogram = self._latency.produce.get(request.acks)
+        if histogram is not None:  # other acks were refused
+            histogram.observe_ns(now_ns() - connection.read_ns)
         return [reply]
 
     def _answer_later(

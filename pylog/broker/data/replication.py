@@ -13,7 +13,7 @@ from itertools import islice
 from uuid import UUID
 
 from pylog.broker.clock import wall_ms
-from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.partitions import Moved, Partition, Partitions
 from pylog.broker.data.peers import PeerClient
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.tasks import Tasks
@@ -110,7 +110,7 @@ class Replication:
         self._refused: set[_Place] = set()  # followed, and the disk has not taken what came last
         self._watched: dict[Key, None] = {}
         self._turns: Iterator[Key] = iter(())
-        partitions.subscribe(lambda key, what: self._watch(key))
+        partitions.subscribe(self._watch)
         self._tasks = Tasks()
         self._bytes = metrics.counter("pylog_replica_bytes_total", "Bytes of record batches fetched from leaders.")
         self._truncations = metrics.counter("pylog_replica_truncations_total", "Times a follower cut its log.")
@@ -337,7 +337,7 @@ class Replication:
             if wanted:
                 await self._change_isr(wanted)
 
-    def _watch(self, key: Key) -> None:
+    def _watch(self, key: Key, what: Moved = Moved.LEADER) -> None:
         self._watched[key] = None
 
     def _to_look_at(self) -> list[Partition]:

@@ -249,3 +249,23 @@ def test_a_disk_that_refuses_makes_waiting_writers_look_again(tmp_path: Path, mo
     assert (wait.last_offset, wait.is_local) == (0, False)
     assert not partition.leading.cannot_write
     assert told == [Moved.LEADER, Moved.END]
+
+
+def test_a_listener_hears_only_of_the_kinds_that_it_subscribed_to(tmp_path: Path) -> None:
+    partitions, _ = hosted(tmp_path, (1,), leader=OURS)
+    told: dict[str, list[Moved]] = {"all": [], "ends": [], "high watermarks": [], "both": []}
+    partitions.subscribe(lambda key, what: told["all"].append(what))
+    partitions.subscribe(lambda key, what: told["ends"].append(what), Moved.END)
+    partitions.subscribe(lambda key, what: told["high watermarks"].append(what), Moved.HIGH_WATERMARK)
+    partitions.subscribe(lambda key, what: told["both"].append(what), Moved.HIGH_WATERMARK, Moved.LEADER)
+    partition = partitions.get("t", 0)
+    assert partition is not None
+    assert partition.log is not None
+    partition.leading = Leader(
+        OURS, (1,), (1,), leader_epoch=1, partition_epoch=1, epoch_start=0, lag_ms=1, min_isr=1, now_ms=0
+    )
+    view = batch()
+    partitions.append(partition, partition.log, view, check_batch(view), 0, acks=1)
+    partitions.failed("t", 0)
+    both = [Moved.HIGH_WATERMARK, Moved.LEADER]
+    assert told == {"all": both, "ends": [], "high watermarks": both[:1], "both": both}
