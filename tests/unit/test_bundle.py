@@ -337,6 +337,8 @@ def test_f30_every_service_is_bounded(unit: str) -> None:
         assert "\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE\n" in text
     else:
         assert "{% include 'pylog-bounds.inc' %}" in text
+    if unit == "pylog-node-exporter.service.j2":
+        assert "\nSystemCallFilter=adjtimex clock_adjtime\n" in text, "or node_timex_sync_status is missing"
 
 
 def test_f26_kernel_settings_come_after_those_of_etc_sysctl_conf() -> None:
