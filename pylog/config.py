@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pylog.broker.config import STANDALONE_ID, BrokerConfig, ListenerConfig, StoreConfig
+from pylog.broker.listener_settings import (
+    LISTENER_SETTINGS,
+    SECURITY_PROTOCOL,
+    ListenerSettings,
+    parse_listener_settings,
+)
 from pylog.broker.settings import parse_broker_settings
 from pylog.errors import ConfigError
+from pylog.security.principal import SecurityProtocol
 
 if TYPE_CHECKING:
     from pylog.audit.counter import CounterConfig
@@ -231,6 +238,9 @@ def _read_broker(reader: "_Section", config_hash: str) -> BrokerConfig:
     listeners = reader.section("listeners")
     client = _read_listener(listeners.section("client"), None)
     internal = _read_listener(listeners.section("internal"), client) if listeners.has("internal") else None
+    if internal is not None and internal.settings.protocol is not SecurityProtocol.PLAINTEXT:
+        # The brokers prove themselves by the cluster secret there; their encryption is not built yet.
+        raise listeners.fault("internal", f"{SECURITY_PROTOCOL}={internal.settings.protocol}: must be PLAINTEXT")
     listeners.finish()
     store = _read_store(reader.section("store"))
     secret = b""
@@ -272,9 +282,18 @@ def _read_listener(reader: "_Section", like: ListenerConfig | None) -> ListenerC
         port=port,
         advertised_host=reader.text("advertised_host") if reader.has("advertised_host") else default_host,
         advertised_port=reader.integer("advertised_port", 0, 65535) if reader.has("advertised_port") else port,
+        settings=_read_listener_settings(reader),
     )
     reader.finish()
     return listener
+
+
+def _read_listener_settings(reader: "_Section") -> ListenerSettings:
+    given = {name: reader.text(name) for name in LISTENER_SETTINGS if reader.has(name)}
+    try:
+        return parse_listener_settings(given)
+    except ConfigError as error:
+        raise reader.fault(SECURITY_PROTOCOL, str(error)) from error
 
 
 def _read_store(reader: "_Section") -> StoreConfig:

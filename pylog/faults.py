@@ -450,6 +450,14 @@ _ANSWERS: Mapping[ErrorCode, tuple[str, str]] = {
         "A record's time is further from the broker's than message.timestamp limits allow.",
         "Check the clocks of both hosts, or the timestamps the producer sets.",
     ),
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: (
+        "The listener does not offer the SASL mechanism that the client asked for.",
+        "Use one of the mechanisms in the message; `sasl.enabled.mechanisms` of the listener names them.",
+    ),
+    ErrorCode.ILLEGAL_SASL_STATE: (
+        "A message of a login came at a wrong time, or on a listener without login.",
+        "Compare `security.protocol` of the client with that of the listener.",
+    ),
     ErrorCode.UNSUPPORTED_VERSION: ("The client speaks a version of the request that this release does not.", _CLIENT),
     ErrorCode.TOPIC_ALREADY_EXISTS: (
         "A topic of this name is there.",
@@ -491,6 +499,10 @@ _ANSWERS: Mapping[ErrorCode, tuple[str, str]] = {
         "`pylog cluster health`, then the broker's journal.",
     ),
     ErrorCode.LOG_DIR_NOT_FOUND: ("The broker has no such data directory.", "`pylog config describe broker ID`"),
+    ErrorCode.SASL_AUTHENTICATION_FAILED: (
+        "The user does not exist, or the password or token is wrong; the broker's log says which client it was.",
+        "Check user, password and mechanism of the client.",
+    ),
     ErrorCode.UNKNOWN_PRODUCER_ID: (
         "Everything this producer wrote is gone by retention, and with it what the broker knew of it.",
         _AGAIN,
@@ -552,6 +564,12 @@ _ANSWERS: Mapping[ErrorCode, tuple[str, str]] = {
     ErrorCode.UNSTABLE_OFFSET_COMMIT: ("A transaction over these offsets is not ended yet.", _AGAIN),
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: ("This client asks for more than its quota.", "Ask more slowly."),
     ErrorCode.PRODUCER_FENCED: ("A newer producer took over this transactional id.", "Let only the newest run."),
+    ErrorCode.RESOURCE_NOT_FOUND: ("The user has no such credential.", "List the users with their mechanisms."),
+    ErrorCode.DUPLICATE_RESOURCE: ("The request names one thing twice.", "Name it once."),
+    ErrorCode.UNACCEPTABLE_CREDENTIAL: (
+        "The user's name is not allowed, or the iterations are not between 4096 and 16384.",
+        "Choose another name, or iterations within the limits.",
+    ),
     ErrorCode.INVALID_UPDATE_VERSION: ("Somebody else changed it first.", _AGAIN),
     ErrorCode.FEATURE_UPDATE_FAILED: (
         "A broker still runs the release before, which cannot read the new formats.",

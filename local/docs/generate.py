@@ -15,6 +15,7 @@ from pathlib import Path
 from local.docs import alerts, roles
 from local.docs.catalogue import BROKER, catalogue
 from local.docs.commands import command_pages
+from pylog.broker.listener_settings import LISTENER_SETTINGS
 from pylog.broker.settings import SETTINGS, Kind
 from pylog.faults import CATALOGUE
 from pylog.testing import BrokerProcess
@@ -31,6 +32,16 @@ an error.
 
 | broker | topic | type | default | what it does |
 |---|---|---|---|---|
+"""
+
+_LISTENER_HEAD = """
+## Settings of a listener
+
+These stand in the section of the clients' listener in the broker's file (`listeners:`, `client:`). They are read at the
+start; files of certificates are read again when they change.
+
+| setting | type | default | what it does |
+|---|---|---|---|
 """
 
 _METRICS_HEAD = """\
@@ -63,7 +74,11 @@ def settings_page() -> str:
         f"| `{str(one.default).lower() if isinstance(one.default, bool) else one.default}` | {one.doc} |"
         for one in sorted(SETTINGS.values(), key=lambda one: one.name)
     ]
-    return _SETTINGS_HEAD + "\n".join(rows) + "\n"
+    listener_rows = [
+        f"| `{one.name}` | {Kind(one.kind).name.lower()} | `{one.default}` | {one.doc} |"
+        for one in sorted(LISTENER_SETTINGS.values(), key=lambda one: one.name)
+    ]
+    return _SETTINGS_HEAD + "\n".join(rows) + "\n" + _LISTENER_HEAD + "\n".join(listener_rows) + "\n"
 
 
 def metrics_page(scraped: str) -> str:

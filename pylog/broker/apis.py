@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from pylog.broker.control import client_quotas, configs, metadata, producer_ids
+from pylog.broker.control import client_quotas, configs, metadata, producer_ids, users
 from pylog.broker.control import cluster as control
 from pylog.broker.control.link import CONTROLLER_APIS
 from pylog.broker.data import handlers as data
 from pylog.broker.data.handlers import PARTITION_APIS
 from pylog.broker.groups import handlers as groups
 from pylog.broker.groups.handlers import GROUP_APIS
-from pylog.broker.handler import Handler
+from pylog.broker.handler import Answer, Caller, Handler
+from pylog.errors import ApiError, ErrorCode
 from pylog.wire.api import ApiKey
 from pylog.wire.api.cluster import DescribeClusterRequest
 from pylog.wire.api.configs import DescribeConfigsRequest
@@ -18,18 +19,28 @@ from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import MetadataRequest
 from pylog.wire.api.producers import InitProducerIdRequest
 from pylog.wire.api.quotas import DescribeClientQuotasRequest
+from pylog.wire.api.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from pylog.wire.api.scram import DescribeUserScramCredentialsRequest
 
 
 class Cluster(control.Cluster, data.Cluster, groups.Cluster, Protocol):
     """What all handlers use of the broker."""
 
 
+def refuse_login(cluster: Cluster, request: Request, caller: Caller) -> Answer:
+    """Refuse a login where there is none: `pylog.broker.login` handles it on the listeners that have one."""
+    raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, f"listener {caller.session.listener_name} has no login")
+
+
 APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
+    ApiKey.SASL_HANDSHAKE: (SaslHandshakeRequest, refuse_login),
+    ApiKey.SASL_AUTHENTICATE: (SaslAuthenticateRequest, refuse_login),
     ApiKey.METADATA: (MetadataRequest, metadata.handle_metadata),
     ApiKey.DESCRIBE_CLUSTER: (DescribeClusterRequest, metadata.handle_describe_cluster),
     ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, producer_ids.handle_init),
     ApiKey.DESCRIBE_CONFIGS: (DescribeConfigsRequest, configs.handle_describe),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (DescribeClientQuotasRequest, client_quotas.handle_describe),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (DescribeUserScramCredentialsRequest, users.handle_describe),
     **{key: (row.request, row.handle) for key, row in CONTROLLER_APIS.items()},
     **GROUP_APIS,
     **PARTITION_APIS,

@@ -21,6 +21,7 @@ from pylog.broker.listeners import ListenerLimits, Listeners
 from pylog.broker.maintenance import Maintenance, MaintenanceConfig
 from pylog.broker.quotas import Quotas
 from pylog.broker.requests import Requests
+from pylog.broker.security import credential_source, open_door
 from pylog.broker.settings import Value, broker_setting, typed
 from pylog.broker.status import Status
 from pylog.broker.tasks import Tasks
@@ -105,13 +106,23 @@ class Broker:
         self._requests = Requests(self, data.produce, data.fetch, self._quotas, metrics)
         self._peer_requests = PeerRequests(config.cluster_secret, data.fetch, membership.answer)
         membership.on_deposed = self._peer_requests.expire_connections
+        limits = typed(ListenerLimits, settings)
+        self._door = open_door(
+            "client",
+            config.client.settings,
+            self._requests,
+            credential_source(lambda: partitions.image.scram_credentials, config.cluster_secret),
+            metrics,
+            max_frame_bytes=limits.socket_request_max_bytes,
+        )
         self._listeners = Listeners(
             config,
-            typed(ListenerLimits, settings),
+            limits,
             metrics,
-            clients=self._requests,
+            clients=self._door.handler,
             brokers=self._peer_requests,
             client_delay_ms=self._quotas.connection_delay_ms,
+            client_security=self._door.security,
         )
         self._maintenance = Maintenance(
             directory,
@@ -148,6 +159,7 @@ class Broker:
         self._maintenance.start()
         self._data.replication.start()
         self.groups.start()
+        self._door.start()
         self._listeners.serve_clients()
         self.lifecycle.become(BrokerState.RUNNING)
         self._start_progress.cancel()
@@ -167,6 +179,7 @@ class Broker:
         self._listeners.close_internal()
         await self._data.replication.stop()
         await self.groups.stop()
+        await self._door.close()
         await self._requests.close()
         await self._peer_requests.close()
         await self.membership.stop()

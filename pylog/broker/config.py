@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pylog.broker.listener_settings import ListenerSettings
 from pylog.broker.settings import Value
 
 STANDALONE_ID = 0
@@ -15,12 +16,13 @@ STORE = "store"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerConfig:
-    """Where to listen, and what to tell others to connect to."""
+    """Where to listen, what to tell others to connect to, and how the connections are protected."""
 
     host: str
     port: int
     advertised_host: str
     advertised_port: int
+    settings: ListenerSettings = field(default_factory=ListenerSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,6 @@ class BrokerConfig:
             "broker.id": str(self.broker_id),
             "broker.rack": self.rack,
             "log.dirs": str(self.data_dir),
-            "listeners": f"PLAINTEXT://{client.host}:{client.port}",
-            "advertised.listeners": f"PLAINTEXT://{client.advertised_host}:{client.advertised_port}",
+            "listeners": f"{client.settings.protocol}://{client.host}:{client.port}",
+            "advertised.listeners": f"{client.settings.protocol}://{client.advertised_host}:{client.advertised_port}",
         }

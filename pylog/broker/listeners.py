@@ -10,7 +10,7 @@ from pylog.broker.config import BrokerConfig, ListenerConfig
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.net.connection import FrameHandler
-from pylog.net.listener import Listener
+from pylog.net.listener import Listener, ListenerSecurity
 
 _logger = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class Listeners:
         clients: FrameHandler,
         brokers: FrameHandler,
         client_delay_ms: Callable[[str], int],
+        client_security: ListenerSecurity | None = None,
     ) -> None:
         """Make them, not listening yet.
 
@@ -45,11 +46,12 @@ class Listeners:
             clients: handles what clients send.
             brokers: handles what other brokers send.
             client_delay_ms: see `Quotas.connection_delay_ms`.
+            client_security: of the clients' listener.
         """
         self._config = config
         self._limits = limits
         self._metrics = metrics
-        self._client = self._listener("client", clients, client_delay_ms)
+        self._client = self._listener("client", clients, client_delay_ms, client_security)
         self._internal = self._listener("internal", brokers, lambda host: 0) if config.internal else None
         ClientCounts([one for one in (self._client, self._internal) if one is not None]).show(metrics)
 
@@ -88,7 +90,13 @@ class Listeners:
         port = config.advertised_port or bound_port
         return NodeAddress(self._config.broker_id, config.advertised_host, port)
 
-    def _listener(self, name: str, handler: FrameHandler, delay_ms: Callable[[str], int]) -> Listener:
+    def _listener(
+        self,
+        name: str,
+        handler: FrameHandler,
+        delay_ms: Callable[[str], int],
+        security: ListenerSecurity | None = None,
+    ) -> Listener:
         listener = Listener(
             name,
             handler,
@@ -96,6 +104,7 @@ class Listeners:
             max_connections=self._limits.max_connections,
             on_event=partial(_log_connection, name),
             delay_ms=delay_ms,
+            security=security,
         )
         self._metrics.gauge(
             "pylog_connections", "Open connections.", read=lambda: len(listener.connections), listener=name

@@ -44,7 +44,11 @@ async def serve(config: BrokerConfig) -> int:
         directory = LogDirectory.open(config.data_dir, broker_id=config.broker_id)
     except PylogError as error:
         return _cannot_run(error)
-    broker = Broker(config, directory, stop)
+    try:
+        broker = Broker(config, directory, stop)
+    except PylogError as error:
+        directory.close()
+        return _cannot_run(error)
     measure_process(broker.metrics)
     try:
         starting = loop.create_task(broker.start())

@@ -29,6 +29,7 @@ _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
 _PRODUCE_ROW = SERVED[ApiKey.PRODUCE]
 _FETCH_ROW = SERVED[ApiKey.FETCH]
+_WITHOUT_THROTTLE = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 # As plain numbers: every request is compared with them.
 _PRODUCE_FROM, _PRODUCE_TO = _PRODUCE_ROW.min_served, _PRODUCE_ROW.max_advertised
 _FETCH_FROM, _FETCH_TO = _FETCH_ROW.min_served, _FETCH_ROW.max_advertised
@@ -131,7 +132,9 @@ class Requests:
 
     def _answer(self, response: Message, header: RequestHeader, read_ns: int, meter: Meter | None) -> list[Part]:
         if meter is not None:
-            response.throttle_time_ms = meter.worked()  # type: ignore[attr-defined]  # every response of ours has it
+            throttle_ms = meter.worked()
+            if response.api_key not in _WITHOUT_THROTTLE:
+                response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
         self._errors.note_all(header.api_key, response)
         parts = _framed(encode_response(response, header.correlation_id, header.api_version))
         self._latency.by_api[header.api_key].observe_ns(now_ns() - read_ns)

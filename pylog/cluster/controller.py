@@ -96,6 +96,7 @@ class Snapshot:
     broker_configs: Mapping[str, Mapping[str, str]]
     client_quotas: ClientQuotas = field(default_factory=dict)
     level: int = FIRST_LEVEL
+    scram_credentials: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ class Controller:
         self.deleted_topics = dict(snapshot.deleted_topics)
         self.broker_configs = dict(snapshot.broker_configs)
         self.client_quotas = dict(snapshot.client_quotas)
+        self.scram_credentials = dict(snapshot.scram_credentials)
         self.level = snapshot.level
         self._names = {topic.topic_id: name for name, topic in self.topics.items()}
         self._stateless = dict(snapshot.stateless)
@@ -155,6 +157,7 @@ class Controller:
             dict(self.broker_configs),
             dict(self.client_quotas),
             self.level,
+            dict(self.scram_credentials),
         )
 
     def settle(self, brokers: Mapping[int, BrokerInfo]) -> list[StateChange]:
@@ -570,6 +573,13 @@ class Controller:
             self.client_quotas[entity] = dict(quotas)
         else:
             self.client_quotas.pop(entity, None)
+
+    def confirm_credentials(self, user: str, credentials: Mapping[str, str]) -> None:
+        """Take over the credentials of a user that were written; without any the user is forgotten."""
+        if credentials:
+            self.scram_credentials[user] = dict(credentials)
+        else:
+            self.scram_credentials.pop(user, None)
 
 
 def _is_other_state(before: PartitionImage, after: PartitionImage) -> bool:

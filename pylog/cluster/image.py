@@ -127,6 +127,7 @@ class ClusterImage:
         broker_configs: dynamic broker configs by broker id as text; "<default>" holds for all.
         client_quotas: what clients may use.
         level: newest formats that may be written, see `pylog.cluster.formats`.
+        scram_credentials: of each user, by mechanism, as `ScramCredential.text` writes them.
     """
 
     controller_epoch: int
@@ -139,6 +140,7 @@ class ClusterImage:
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     client_quotas: ClientQuotas = field(default_factory=dict)
     level: int = FIRST_LEVEL
+    scram_credentials: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     _by_id: dict[bytes, TopicImage] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

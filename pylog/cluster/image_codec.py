@@ -4,15 +4,15 @@ image     => {"format": 1|2, "level", "controller_epoch", "version", "cluster_id
               "brokers": [[id, epoch, rack, client host, port, internal host, port, is clean]],
               "topics": [topic], "deleted_topics": [[name, topic id, [replicas]]], "broker_configs": {id: {configs}},
               "client_quotas": [[user, client id, {quotas}]], "ip_quotas": [[address, {quotas}]],
-              "created_ms": {topic name: time}}
+              "scram_credentials": {user: {mechanism: credential}}, "created_ms": {topic name: time}}
 topic     => [name, topic id, [partition], {configs}]                                  (format 1; by number from 0)
            | [name, topic id, {number: partition}, {configs}, {number: [[adding], [removing]]}, {number: [leaving]}]
 partition => [leader, leader epoch, partition epoch, [replicas], [isr]]
 
 Format 2 has beside these "since": version of the same controller's image that this one builds upon, or null for a whole
 image, and "gone": names of topics that went since; of the other topics it has only those that changed, and of these
-only the partitions that did.  "level" is not written while it is 1, and quotas and times of creation not where
-there are none, so that format 1 is what earlier releases wrote; those skip the names that they do not know.
+only the partitions that did.  "level" is not written while it is 1, and quotas, credentials and times of creation not
+where there are none, so that format 1 is what earlier releases wrote; those skip the names that they do not know.
 A broker of seven fields, as format 1 had it at first, counts as clean.
 """
 
@@ -112,6 +112,8 @@ def _head(image: ClusterImage, format_version: int, names: Iterable[str]) -> Doc
         document["client_quotas"] = clients
     if ips := [[entity.ip, dict(found)] for entity, found in quotas if entity.ip is not None]:
         document["ip_quotas"] = ips  # apart, so that a release that does not know them reads the others
+    if image.scram_credentials:
+        document["scram_credentials"] = image.scram_credentials
     if created := {name: image.topics[name].created_ms for name in names if image.topics[name].created_ms}:
         document["created_ms"] = created
     return document if image.level == FIRST_LEVEL else document | {"level": image.level}
@@ -131,6 +133,7 @@ def _image(document: Document, topics: Mapping[str, TopicImage]) -> ClusterImage
         {QuotaEntity(user, client): quotas for user, client, quotas in document.get("client_quotas", ())}
         | {QuotaEntity(None, None, ip): quotas for ip, quotas in document.get("ip_quotas", ())},
         document.get("level", FIRST_LEVEL),
+        document.get("scram_credentials", {}),
     )
 
 

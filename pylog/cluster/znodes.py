@@ -26,9 +26,10 @@ from pylog.cluster.image import (
     parse_topic_id,
     topic_id_text,
 )
-from pylog.cluster.quotas import QUOTA_KEYS, QuotaEntity
+from pylog.cluster.quotas import QUOTA_KEYS, QuotaEntity, quoted
 from pylog.errors import ProtocolError
 from pylog.model import NodeAddress
+from pylog.security.scram import SCRAM_MECHANISMS
 
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
@@ -69,7 +70,6 @@ BASE_PATHS = (
 )
 """What every broker makes at start if it is missing."""
 
-CLIENT_LISTENER = "PLAINTEXT"
 INTERNAL_LISTENER = "INTERNAL"
 
 PRODUCER_ID_BLOCK_SIZE = 1000
@@ -126,6 +126,11 @@ def quota_path(entity: QuotaEntity) -> str:
     return f"{USER_CONFIGS}/{entity.user}/clients/{entity.client_id}"
 
 
+def user_path(user: str) -> str:
+    """Return the path of the credentials and quotas of a user."""
+    return f"{USER_CONFIGS}/{quoted(user)}"
+
+
 def entity_name(node: str) -> str:
     """Return the name that a node under ``/config`` stands for."""
     return unquote(node)
@@ -160,6 +165,7 @@ class BrokerRegistration:
         cluster_id: the cluster that its data belongs to, None for an empty data directory.
         is_clean: its last stop was clean; False says that its logs may have lost their ends.
         has_memory: its host has not been started anew since the process before this one.
+        protocol: what clients speak on their listener, by Kafka's name.
     """
 
     broker_id: int
@@ -169,6 +175,7 @@ class BrokerRegistration:
     cluster_id: str | None = None
     is_clean: bool = True
     has_memory: bool = False
+    protocol: str = "PLAINTEXT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +216,8 @@ def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
     """Return the data of ``/brokers/ids/N``, version 5."""
     document: dict[str, Any] = {
         "features": {_FORMATS: {"min_version": OLDEST_LEVEL, "max_version": NEWEST_LEVEL}},
-        "listener_security_protocol_map": {CLIENT_LISTENER: "PLAINTEXT", INTERNAL_LISTENER: "PLAINTEXT"},
-        "endpoints": [_endpoint(CLIENT_LISTENER, broker.client), _endpoint(INTERNAL_LISTENER, broker.internal)],
+        "listener_security_protocol_map": {broker.protocol: broker.protocol, INTERNAL_LISTENER: "PLAINTEXT"},
+        "endpoints": [_endpoint(broker.protocol, broker.client), _endpoint(INTERNAL_LISTENER, broker.internal)],
     }
     if broker.rack is not None:
         document["rack"] = broker.rack
@@ -235,7 +242,9 @@ def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerInfo:
     """Return the broker that ``/brokers/ids/N`` describes; versions 2 to 5."""
     document = json.loads(data)
     endpoints = dict(_parse_endpoint(broker_id, text) for text in document["endpoints"])
-    client = endpoints.get(CLIENT_LISTENER) or NodeAddress(broker_id, document["host"], document["port"])
+    # The listener for clients is named after its protocol.
+    clients = [address for name, address in endpoints.items() if name != INTERNAL_LISTENER]
+    client = clients[0] if len(clients) == 1 else NodeAddress(broker_id, document["host"], document["port"])
     internal = endpoints.get(INTERNAL_LISTENER, client)
     max_level = document.get("features", {}).get(_FORMATS, {}).get("max_version", FIRST_LEVEL)
     is_clean, has_memory = _UNCLEAN not in document, _SAME_BOOT in document
@@ -371,6 +380,12 @@ def decode_configs(data: bytes) -> dict[str, str]:
 def decode_quotas(data: bytes) -> dict[str, float]:
     """Return the quotas among the configs of a user, client id or address; credentials may stand beside them."""
     return {name: float(value) for name, value in json.loads(data)["config"].items() if name in QUOTA_KEYS}
+
+
+@_decoder
+def decode_credentials(data: bytes) -> dict[str, str]:
+    """Return the SCRAM credentials among the configs of a user, by mechanism; quotas may stand beside them."""
+    return {name: str(value) for name, value in json.loads(data)["config"].items() if name in SCRAM_MECHANISMS}
 
 
 def encode_producer_id_block(broker_id: int, first: int) -> bytes:

@@ -148,6 +148,10 @@ class Connection:
         self._slots.append(slot)
         return slot
 
+    def allow_frames(self, max_bytes: int) -> None:
+        """Take frames of up to *max_bytes* from now on."""
+        self._max_frame_bytes = max_bytes
+
     def mute(self, duration_ms: int) -> None:
         """Read nothing more for *duration_ms* at least (rule 6); what was read already is handled, replies go out."""
         if self.is_closed:
@@ -366,6 +370,10 @@ class Connection:
                 run.append(part)
             # The frame goes on in a slice: MSG_MORE keeps the kernel from sending its head in a packet of its own.
             sent = self._sock.sendmsg(run, (), socket.MSG_MORE if len(run) < len(out) else 0)
+        self._note_sent(sent)
+
+    def _note_sent(self, sent: int) -> None:
+        out = self._out
         self._out_bytes -= sent
         while sent:
             first = out[0]
@@ -391,7 +399,7 @@ class Connection:
             elif not cold.is_cached(part.fd, part.position, wanted):
                 self._read_ahead(part, wanted)
                 return False
-        sent = os.sendfile(self._fd, part.fd, part.position, wanted)
+        sent = self._transfer(part, wanted)
         if not sent:
             self.close("log ended before the end of a reply")
             return False
@@ -402,6 +410,10 @@ class Connection:
             del self._out[0]
             part.release()
         return True
+
+    def _transfer(self, part: FileSlice, size_bytes: int) -> int:
+        """Send up to *size_bytes* of a slice; return how many, 0 if the file has ended."""
+        return os.sendfile(self._fd, part.fd, part.position, size_bytes)
 
     def _read_ahead(self, part: FileSlice, size_bytes: int) -> None:
         # A page fault in sendfile would stop the loop for everybody, so a thread takes it (rule 10).

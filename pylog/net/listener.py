@@ -3,10 +3,17 @@
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from pylog.net.connection import Connection, FrameHandler
-from pylog.security.principal import Session, normal_host
+from pylog.security.exchange import LoginFailed
+from pylog.security.principal import ANONYMOUS, NEVER_NS, USER, Principal, SecurityProtocol, Session, normal_host
+
+if TYPE_CHECKING:
+    from pylog.net.tls import Handshakes, ServerTls, TlsSocket
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 """One per listener.  Kept, not made per read: above 128 KiB malloc maps and unmaps each one, measured at three times
@@ -17,6 +24,27 @@ MAX_HELD = 1_000
 """Connections over their address's rate that wait for their end; further ones end at once."""
 
 _ACCEPTS_PER_WAKE_UP = 64  # so that a storm of connections leaves room for the ones already here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSecurity:
+    """How a listener that is not PLAINTEXT treats new connections.
+
+    Attributes:
+        protocol: not PLAINTEXT.
+        tls: encryption; None for SASL_PLAINTEXT.
+        user_of: returns the user of a certificate in DER, or raises LoginFailed; for SSL.
+        login_timeout_s: how long a handshake may take, and then a login.
+        max_login_frame_bytes: of a frame before the login.
+        max_session_ms: longest session of a client with a certificate, 0 for no limit; it cannot be renewed.
+    """
+
+    protocol: SecurityProtocol
+    tls: "ServerTls | None" = None
+    user_of: Callable[[bytes], str]
+    login_timeout_s: float = 10.0
+    max_login_frame_bytes: int = 524_288
+    max_session_ms: int = 0
 
 
 class Listener:
@@ -37,6 +65,7 @@ class Listener:
         max_connections: int,
         on_event: Callable[[str, str, str], None],
         delay_ms: Callable[[str], int] = lambda host: 0,
+        security: "ListenerSecurity | None" = None,
     ) -> None:
         """Make it; `open` binds.
 
@@ -47,6 +76,7 @@ class Listener:
             max_connections: further ones are closed as they come.
             on_event: called with (event, peer, reason) when a connection is refused or closed for a fault.
             delay_ms: asked with the address of each new one: 0 to serve it, or for how long it waits to be closed.
+            security: encryption and login; None for a PLAINTEXT listener.
         """
         self.name = name
         self.connections: set[Connection] = set()
@@ -59,6 +89,13 @@ class Listener:
         self._sock: socket.socket | None = None
         self._delay_ms = delay_ms
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._security = security
+        self._handshakes: Handshakes | None = None
+        if security is not None and security.tls is not None:
+            from pylog.net import tls  # brokers without TLS do not load what it needs
+
+            self._handshakes = tls.Handshakes(security.tls, self._handshaken, self._handshake_failed)
+        self._unproven: dict[Connection, asyncio.TimerHandle] = {}
 
     def open(self, host: str, port: int) -> int:
         """Bind; return the port, which differs from *port* when that is 0.
@@ -95,6 +132,8 @@ class Listener:
             self._sock = None
         for connection in list(self.connections):
             connection.close("broker stops")
+        if self._handshakes is not None:
+            self._handshakes.close()
         for sock, end in list(self._held.items()):
             end.cancel()
             self._let_go(sock)
@@ -116,24 +155,85 @@ class Listener:
             self._on_event("connection_refused", peer, f"too many connections a second, closed in {delay_ms} ms")
             self._hold(sock, delay_ms)
             return
-        if len(self.connections) >= self._max_connections:
+        handshakes = self._handshakes
+        if len(self.connections) + (0 if handshakes is None else len(handshakes)) >= self._max_connections:
             sock.close()
             self._on_event("connection_refused", peer, f"{self._max_connections} connections are open")
+            return
+        if (security := self._security) is not None and self._count_unproven() >= self._max_unproven():
+            sock.close()
+            self._on_event("connection_refused", peer, f"{self._count_unproven()} connections have not logged in yet")
             return
         sock.setblocking(False)
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.connections.add(
-            Connection(
-                sock,
-                handler=self._handler,
-                buffer=self._buffer,
-                max_frame_bytes=self._max_frame_bytes,
-                session=Session(client_host=normal_host(host), listener_name=self.name),
-                peer=peer,
-                on_close=self._closed,
-            )
+        session = Session(client_host=normal_host(host), listener_name=self.name)
+        if handshakes is not None and security is not None:
+            handshakes.begin(sock, host, peer, security.login_timeout_s)
+        elif security is not None:
+            self._connect(Connection, sock, replace(session, security_protocol=security.protocol), peer)
+        else:
+            self._connect(Connection, sock, session, peer)
+
+    def _connect(self, kind: type[Connection], sock: "socket.socket | TlsSocket", session: Session, peer: str) -> None:
+        security = self._security
+        has_sasl = security is not None and security.protocol.has_sasl
+        connection = kind(
+            sock,  # type: ignore[arg-type]  # a TlsSocket where *kind* wants one
+            handler=self._handler,
+            buffer=self._buffer,
+            max_frame_bytes=security.max_login_frame_bytes if has_sasl and security else self._max_frame_bytes,
+            session=session,
+            peer=peer,
+            on_close=self._closed,
         )
+        self.connections.add(connection)
+        if has_sasl and security is not None:
+            loop = asyncio.get_running_loop()
+            self._unproven[connection] = loop.call_later(security.login_timeout_s, self._check_login, connection)
+
+    def _handshaken(self, sock: "TlsSocket", host: str, peer: str, certificate: bytes | None) -> None:
+        from pylog.net.tls import TlsConnection
+
+        security = self._security
+        assert security is not None
+        session = Session(client_host=normal_host(host), listener_name=self.name, security_protocol=security.protocol)
+        if not security.protocol.has_sasl:
+            try:
+                principal = ANONYMOUS if certificate is None else Principal(USER, security.user_of(certificate))
+            except LoginFailed as error:
+                sock.close()
+                self._handshake_failed(peer, str(error))
+                return
+            now_ns = time.perf_counter_ns()
+            limit_ns = security.max_session_ms * 1_000_000
+            session = replace(
+                session,
+                principal=principal,
+                authenticated_at_ns=now_ns,
+                expires_at_ns=now_ns + limit_ns if limit_ns and certificate is not None else NEVER_NS,
+            )
+        self._connect(TlsConnection, sock, session, peer)
+
+    def _handshake_failed(self, peer: str, reason: str) -> None:
+        self._on_event("connection_refused", peer, reason)
+
+    def _check_login(self, connection: Connection) -> None:
+        del self._unproven[connection]
+        if not connection.session.authenticated_at_ns:
+            connection.close("login took too long")
+
+    def _count_unproven(self) -> int:
+        """Return how many connections are in a handshake, or have not logged in at their last look."""
+        handshakes = 0 if self._handshakes is None else len(self._handshakes)
+        if len(self._unproven) + handshakes >= self._max_unproven():
+            for connection in [one for one in self._unproven if one.session.authenticated_at_ns]:
+                self._unproven.pop(connection).cancel()
+        return len(self._unproven) + handshakes
+
+    def _max_unproven(self) -> int:
+        # Else whoever can reach the port keeps everybody out without a password.
+        return max(self._max_connections // 2, 1)
 
     def _hold(self, sock: socket.socket, delay_ms: int) -> None:
         """Leave a connection unanswered for a while: closed at once, its client would come back at once."""
@@ -148,6 +248,8 @@ class Listener:
 
     def _closed(self, connection: Connection, reason: str) -> None:
         self.connections.discard(connection)
+        if (timer := self._unproven.pop(connection, None)) is not None:
+            timer.cancel()
         if self.on_closed is not None:
             self.on_closed(connection)
         if reason not in ("peer closed", "broker stops", ""):

@@ -9,7 +9,7 @@ from pylog.cluster import znodes
 from pylog.cluster.controller import Rewrite, Snapshot, StateChange
 from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.cluster.image import FIRST_LEVEL, BrokerInfo, DeletedTopic, TopicImage
-from pylog.cluster.quotas import QUOTA_KEYS, ClientQuotas, QuotaEntity
+from pylog.cluster.quotas import DEFAULT, QUOTA_KEYS, ClientQuotas, QuotaEntity
 from pylog.errors import ProtocolError, PylogError
 from pylog.model import Key
 from pylog.store.base import (
@@ -212,6 +212,7 @@ class ClusterTree:
             self.broker_configs(),
             self._client_quotas(),
             self.level(),
+            self.scram_credentials(),
         )
 
     def topics(self, names: Sequence[str]) -> tuple[dict[str, TopicImage], dict[Key, tuple[int, ...]]]:
@@ -384,6 +385,19 @@ class ClusterTree:
         self.write(fence, sorted(operations, key=lambda operation: operation.path.count("/")))
         return written
 
+    def write_credentials(self, fence: Fence, user: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Set (or, with None, remove) credentials of a user by mechanism, all at once; return those it has then.
+
+        Quotas that stand in the same node stay as they are.
+        """
+        path = znodes.user_path(user)
+        [node] = self.store.get_many([path])
+        before = {} if node is None or not node[0] else znodes.decode_configs(node[0])
+        after = {key: value for key, value in {**before, **changes}.items() if value is not None}
+        data = znodes.encode_configs(after)
+        self.write(fence, [Create(path, data) if node is None else Set(path, data, node[1].version)])
+        return znodes.decode_credentials(data)
+
     def take_producer_ids(self, fence: Fence, broker_id: int) -> tuple[int, int]:
         """Take the next block of producer ids; return the first and how many."""
         data, stat = self.store.get(znodes.PRODUCER_ID_BLOCK)
@@ -445,6 +459,21 @@ class ClusterTree:
             for name, node in zip(names, nodes, strict=True)
             if node is not None
         }
+
+    def scram_credentials(self) -> dict[str, dict[str, str]]:
+        """Return the SCRAM credentials of all users that have one, by mechanism."""
+        users = [user for user in self.store.children(znodes.USER_CONFIGS) if user != DEFAULT]
+        found: dict[str, dict[str, str]] = {}
+        for user, node in zip(users, self.store.get_many(f"{znodes.USER_CONFIGS}/{one}" for one in users), strict=True):
+            try:
+                credentials = {} if node is None or not node[0] else znodes.decode_credentials(node[0])
+            except ProtocolError:
+                # One user's node must not keep the others out; its bytes may be half a credential.
+                log.error("credentials_ignored user=%s reason=the node cannot be read", user)
+                continue
+            if credentials:
+                found[znodes.entity_name(user)] = credentials
+        return found
 
     def _client_quotas(self) -> ClientQuotas:
         above = znodes.CLIENT_CONFIGS, znodes.USER_CONFIGS, znodes.IP_CONFIGS

@@ -149,6 +149,10 @@ class ActiveController:
         if brokers != state.broker_configs:
             state.broker_configs = {**brokers}
             self.mark_changed()
+        credentials = self.tree.scram_credentials()
+        if credentials != state.scram_credentials:
+            state.scram_credentials = {**credentials}
+            self.mark_changed()
 
     # -- steps of operations -----------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from pylog.broker.control import (
     producer_ids,
     reassignments,
     topics,
+    users,
 )
 from pylog.broker.control.agent import ClusterAgent
 from pylog.broker.control.api import ControlContext, ControllerApi, PeerApi, QuestionT, ResultT
@@ -60,6 +61,7 @@ CONTROLLER_APIS: Mapping[ApiKey, ControllerApi[Any, Any]] = {
         configs.ALTER,
         configs.INCREMENTAL_ALTER,
         client_quotas.ALTER,
+        users.ALTER,
         reassignments.ALTER,
         reassignments.LIST,
         elections.ELECT,

@@ -148,6 +148,7 @@ class Membership:
         registration = BrokerRegistration(
             *(config.broker_id, client, internal, config.rack),
             *(directory.cluster_id, directory.was_clean, directory.is_same_boot),
+            protocol=config.client.settings.security_protocol,
         )
         settings = typed(ControllerConfig, config.settings)
         cluster_config = ClusterConfig(

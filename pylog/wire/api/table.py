@@ -26,6 +26,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -35,6 +36,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -44,6 +46,8 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
 
@@ -79,6 +83,7 @@ SERVED: Mapping[ApiKey, ApiVersionRange] = {
     ApiKey.SYNC_GROUP: ApiVersionRange(0, 5, 0, flexible_from=4),
     ApiKey.DESCRIBE_GROUPS: ApiVersionRange(0, 5, 0, flexible_from=5),
     ApiKey.LIST_GROUPS: ApiVersionRange(0, 5, 0, flexible_from=3),
+    ApiKey.SASL_HANDSHAKE: ApiVersionRange(0, 1, 0),
     ApiKey.API_VERSIONS: ApiVersionRange(0, 4, 0, flexible_from=3),
     ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7, 2, flexible_from=5),
     ApiKey.DELETE_TOPICS: ApiVersionRange(1, 6, 1, flexible_from=4),
@@ -90,11 +95,14 @@ SERVED: Mapping[ApiKey, ApiVersionRange] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiVersionRange(2, 4, 2, flexible_from=4),
     ApiKey.ALTER_CONFIGS: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.DESCRIBE_LOG_DIRS: ApiVersionRange(1, 4, 1, flexible_from=2),
+    ApiKey.SASL_AUTHENTICATE: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3, 0, flexible_from=2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1, 0, flexible_from=1),
     ApiKey.ELECT_LEADERS: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiVersionRange(0, 1, 0, flexible_from=1),
     ApiKey.ALTER_CLIENT_QUOTAS: ApiVersionRange(0, 1, 0, flexible_from=1),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0, 0, flexible_from=0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0, 0, flexible_from=0),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1, 0, flexible_from=0),

@@ -1,0 +1,183 @@
+"""The settings of one listener, under Kafka's names: they stand in its section of the broker's file.
+
+None of them can be changed over the wire, and none names a class.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from pylog.broker.settings import Kind, Setting, Value, typed
+from pylog.errors import ConfigError
+from pylog.security.principal import SecurityProtocol
+
+SECURITY_PROTOCOL = "security.protocol"
+_MECHANISMS = "sasl.enabled.mechanisms"
+_MAX_INT32 = 2**31 - 1
+_MECHANISM_NAMES = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+_SECRET_ON_THE_WIRE = frozenset({"PLAIN"})
+
+LISTENER_SETTINGS: Mapping[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            SECURITY_PROTOCOL,
+            Kind.STRING,
+            "PLAINTEXT",
+            "Encryption (SSL) and login (SASL) of the listener.",
+            choices=tuple(SecurityProtocol),
+        ),
+        Setting(
+            "ssl.keystore.location",
+            Kind.STRING,
+            "",
+            "PEM file with the private key and the certificate chain; read again when it changes.",
+        ),
+        Setting(
+            "ssl.truststore.location",
+            Kind.STRING,
+            "",
+            "PEM file with the authorities that sign certificates of clients; read again when it changes.",
+        ),
+        Setting(
+            "ssl.client.auth",
+            Kind.STRING,
+            "none",
+            "Whether clients show a certificate.",
+            choices=("none", "requested", "required"),
+        ),
+        Setting(
+            "ssl.enabled.protocols",
+            Kind.LIST,
+            "TLSv1.2,TLSv1.3",
+            "Versions of TLS.",
+            choices=("TLSv1.2", "TLSv1.3"),
+        ),
+        Setting(
+            "ssl.principal.mapping.rules",
+            Kind.STRING,
+            "DEFAULT",
+            "How the name of a certificate becomes the name of a user.",
+        ),
+        Setting(
+            _MECHANISMS,
+            Kind.LIST,
+            "SCRAM-SHA-256,SCRAM-SHA-512",
+            "Mechanisms by which clients log in; PLAIN only with SASL_SSL.",
+            choices=_MECHANISM_NAMES,
+        ),
+        Setting(
+            "connections.max.reauth.ms",
+            Kind.LONG,
+            0,
+            "Longest time between two logins of one connection, also of clients with a certificate; 0 for no limit.",
+            low=0,
+            high=_MAX_INT32,
+        ),
+        Setting(
+            "connection.failed.authentication.delay.ms",
+            Kind.INT,
+            100,
+            "How long a failed login waits for its answer.",
+            low=0,
+            high=9_000,
+        ),
+        Setting(
+            "sasl.server.max.receive.size",
+            Kind.INT,
+            524_288,
+            "Largest frame that a client may send before its login.",
+            low=1_024,
+            high=_MAX_INT32,
+        ),
+        Setting(
+            "login.timeout.ms",
+            Kind.INT,
+            10_000,
+            "How long the TLS handshake of a connection may take, and then its login.",
+            low=100,
+            high=600_000,
+        ),
+    )
+}
+"""All there are; `docs/settings.md` lists them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSettings:
+    """The values for one listener; each field is named after its setting."""
+
+    security_protocol: str = "PLAINTEXT"
+    ssl_keystore_location: str = ""
+    ssl_truststore_location: str = ""
+    ssl_client_auth: str = "none"
+    ssl_enabled_protocols: str = "TLSv1.2,TLSv1.3"
+    ssl_principal_mapping_rules: str = "DEFAULT"
+    sasl_enabled_mechanisms: str = ""
+    connections_max_reauth_ms: int = 0
+    connection_failed_authentication_delay_ms: int = 100
+    sasl_server_max_receive_size: int = 524_288
+    login_timeout_ms: int = 10_000
+
+    @property
+    def protocol(self) -> SecurityProtocol:
+        """Of the listener."""
+        return SecurityProtocol(self.security_protocol)
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """Names of the mechanisms that are offered."""
+        return tuple(self.sasl_enabled_mechanisms.split(","))
+
+    @property
+    def key_store(self) -> Path:
+        """PEM file of the listener's own key and certificates."""
+        return Path(self.ssl_keystore_location)
+
+    @property
+    def trust_store(self) -> Path | None:
+        """PEM file of the authorities of clients, if there is one."""
+        return Path(self.ssl_truststore_location) if self.ssl_truststore_location else None
+
+
+def parse_listener_settings(given: Mapping[str, object]) -> ListenerSettings:
+    """Return the settings of a listener.
+
+    Raises:
+        ConfigError: all wrong values of *given* at once, one a line; or settings that do not go together.
+    """
+    values: dict[str, Value] = {name: setting.default for name, setting in LISTENER_SETTINGS.items()}
+    faults: list[str] = []
+    for name, text in given.items():
+        try:
+            values[name] = LISTENER_SETTINGS[name].parse(text)
+        except ConfigError as error:
+            faults.append(str(error))
+    if not faults:
+        faults = _contradictions(values, given.keys())
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return typed(ListenerSettings, values)
+
+
+def _contradictions(values: Mapping[str, Value], names: Set[str]) -> list[str]:
+    protocol = SecurityProtocol(str(values[SECURITY_PROTOCOL]))
+    faults = []
+    if not protocol.has_tls:
+        faults += [f"{name}: has no effect with {protocol}" for name in sorted(names) if name.startswith("ssl.")]
+    elif not values["ssl.keystore.location"]:
+        faults.append(f"{SECURITY_PROTOCOL}={protocol}: needs ssl.keystore.location")
+    if values["ssl.client.auth"] != "none" and not values["ssl.truststore.location"]:
+        faults.append(f"ssl.client.auth={values['ssl.client.auth']}: needs ssl.truststore.location")
+    if not protocol.has_sasl:
+        faults += [f"{name}: has no effect with {protocol}" for name in sorted(names) if name.startswith("sasl.")]
+    elif not values[_MECHANISMS]:
+        faults.append(f"{_MECHANISMS}: must not be empty with {protocol}")
+    else:
+        exposed = _SECRET_ON_THE_WIRE.intersection(str(values[_MECHANISMS]).split(","))
+        if exposed and not protocol.has_tls:
+            faults.append(f"{_MECHANISMS}={','.join(sorted(exposed))}: sends passwords readable; needs SASL_SSL")
+    if protocol is SecurityProtocol.PLAINTEXT:
+        others = [name for name in sorted(names - {SECURITY_PROTOCOL}) if not name.startswith(("ssl.", "sasl."))]
+        faults += [f"{name}: has no effect with PLAINTEXT" for name in others]
+    return faults
