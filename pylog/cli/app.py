@@ -34,6 +34,7 @@ VERBS = {
     "top": "Watch throughput and lag as they are.",
     "log": "Read segment files of a stopped or running broker.",
     "retention": "Have the brokers of this host delete expired segments; say what that freed, here and to syslog.",
+    "user": "Give users passwords, straight in the store; see and delete users.",
     "zk": "Read what the cluster keeps in ZooKeeper.",
     "audit": "Count what passes each tier, and say what is missing where.",
     "mirror": "Run a mirror of another cluster; see how far it is; move groups over.",

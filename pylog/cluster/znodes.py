@@ -382,6 +382,11 @@ def decode_quotas(data: bytes) -> dict[str, float]:
     return {name: float(value) for name, value in json.loads(data)["config"].items() if name in QUOTA_KEYS}
 
 
+def encode_config_notice(entity: str) -> bytes:
+    """Return the data of ``/config/changes/config_change_N``, version 2; *entity* is a path below ``/config``."""
+    return _json({"version": 2, "entity_path": entity})
+
+
 @_decoder
 def decode_credentials(data: bytes) -> dict[str, str]:
     """Return the SCRAM credentials among the configs of a user, by mechanism; quotas may stand beside them."""

@@ -1,0 +1,93 @@
+"""`pylog user`: who may log in, written straight into the store of a broker's configuration file.
+
+For the first users, and for whoever is locked out: it needs the file and no login.  Later ones can also be made over
+the wire, by whatever speaks AlterUserScramCredentials.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pylog import faults
+from pylog.cli.failure import Failure
+from pylog.cli.options import FormatOption, format_of, new_app
+from pylog.cli.output import Column, done, emit, table
+
+if TYPE_CHECKING:
+    from pylog.store.base import Store
+
+app = new_app("Give users passwords, straight in the store; see and delete users.")
+
+Config = Annotated[Path, typer.Option(metavar="FILE", help="Configuration file of a broker, which names the store.")]
+
+_MAX_PASSWORD_FILE = 4096
+
+
+@app.command(
+    "set", epilog="Example: pylog user set alice --config /etc/pylog/broker-1.yml --password-file /root/alice.password"
+)
+def set_user(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    config: Config,
+    password_file: Annotated[str, typer.Option(metavar="FILE", help="Its first line is the password; - for stdin.")],
+    iterations: Annotated[int, typer.Option(min=4096, max=16384, metavar="N", help="Of PBKDF2.")] = 4096,
+    format: FormatOption = None,
+) -> None:
+    """Give a user a password for SCRAM and PLAIN; nothing changes if it is the user's password already."""
+    from pylog.store.users import set_password
+
+    password = _password(password_file)
+    with _store(config) as store:
+        is_changed = set_password(store, name, password, iterations=iterations)
+    text = f"password of {name} set" if is_changed else f"{name} has this password already"
+    done(format_of(format), {"user": name, "changed": is_changed}, text)
+
+
+@app.command("delete", epilog="Example: pylog user delete alice --config /etc/pylog/broker-1.yml")
+def delete(name: Annotated[str, typer.Argument(metavar="NAME")], config: Config, format: FormatOption = None) -> None:
+    """Remove a user's credentials; connections that are logged in last until their session ends."""
+    from pylog.store.users import delete_user
+
+    with _store(config) as store:
+        is_changed = delete_user(store, name)
+    text = f"user {name} deleted" if is_changed else f"user {name} has no credentials"
+    done(format_of(format), {"user": name, "changed": is_changed}, text)
+
+
+@app.command("list", epilog="Example: pylog user list --config /etc/pylog/broker-1.yml")
+def list_users(config: Config, format: FormatOption = None) -> None:
+    """List users that can log in, with the mechanisms of their credentials."""
+    from pylog.store.tree import ClusterTree
+
+    with _store(config) as store:
+        store.ensure("/config/users")
+        users = ClusterTree(store).scram_credentials()
+    rows = [{"user": user, "mechanisms": sorted(found)} for user, found in sorted(users.items())]
+    columns = [Column("user"), Column("mechanisms")]
+    emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide))
+
+
+@contextmanager
+def _store(config: Path) -> Iterator["Store"]:
+    from pylog.broker.control.membership import open_store
+    from pylog.config import load_broker_config
+
+    store = open_store(load_broker_config(config))
+    try:
+        store.connect()
+        yield store
+    finally:
+        store.close()
+
+
+def _password(file: str) -> str:
+    """Return the first line of *file*; a password as an argument would stand in the list of processes."""
+    try:
+        text = sys.stdin.readline() if file == "-" else Path(file).read_text()[:_MAX_PASSWORD_FILE]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(faults.FILE_UNREADABLE, where=file, found=str(error)) from None
+    return text.partition("\n")[0]
