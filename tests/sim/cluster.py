@@ -154,6 +154,8 @@ class Cluster:
         host.process = process = Process(host.name, is_broker=True, skew_ms=host.skew_ms)
         host.signals, host.is_stopping = {}, False
         self.world.note("start", host.name)
+        if self.is_embedded:
+            self.world.happened("embedded store")
         self.spawn(process, lambda: self._main(host, process))
         self.spawn(process, lambda: self._retain(host))
 

@@ -46,7 +46,7 @@ SLOW_SHARE = 0.2
 SLOW_STEP_SHARES = (0.001, 0.01)
 """Runs in which some steps of brokers are slow, and how many."""
 
-UNCLEAN_SHARE = 0.15
+UNCLEAN_SHARE = 0.2
 """Runs in which the topic may be led by a replica that was not in sync."""
 
 COMPACTED_SHARE = 0.3
@@ -58,7 +58,7 @@ STATIC_SHARE = 0.3
 OLD_FORMATS_SHARE = 0.15
 """Runs that begin with the formats of the release before."""
 
-EMBEDDED_SHARE = 0.08
+EMBEDDED_SHARE = 0.1
 """Runs of a single broker with an embedded store."""
 
 LEDGER = "ledger"
@@ -188,8 +188,6 @@ class Run:
             "begin", world.seed, "flushing", self._is_flushing, "moving", self._is_moving, "min_isr", self._min_isr
         )
         world.after_step = self._checks.look
-        if self._cluster.is_embedded:
-            world.happened("embedded store")
         for host in self._cluster.hosts.values():
             self._cluster.start(host)
         self._cluster.spawn(Process("nemesis"), self._story)
