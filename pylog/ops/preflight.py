@@ -41,6 +41,9 @@ SYSTEM_BYTES = 256 << 20
 # Who listens where this bundle has been deployed before.
 OWN_USERS = ("pylog", "pylog-zookeeper", "haproxy", "prometheus")
 MAX_CLOCK_SKEW_MS = 30_000
+# A hash of the secret is readable on every host of a broker, so whoever gets in there may try all short ones.
+MIN_SECRET_LENGTH = 16
+SECRET_FILE = "/etc/pylog/cluster.secret"
 # Where a server's data lies unless the operator says something else.
 ZOOKEEPER_DATA = "/var/lib/pylog-zookeeper"
 # A file system that the disks role made carries a label with this beginning.
@@ -508,6 +511,23 @@ def readable(host: Host) -> Iterator[Finding]:
         yield Finding(host.name, "variables" if name == ALL else f"variable {name}", why, "a value", remedy)
 
 
+def short_secret(host: Host, groups: Mapping[str, Iterable[str]]) -> bool:
+    """Say whether the brokers of *host* know each other by a secret that can be guessed from its hash."""
+    given = host.variables.get("pylog_cluster_secret")
+    return host.name in groups.get(BROKER_GROUP, ()) and isinstance(given, str) and 0 < len(given) < MIN_SECRET_LENGTH
+
+
+def secrets(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find a short secret where no broker has one yet; `notes` names it where brokers run with it."""
+    if short_secret(host, groups) and SECRET_FILE not in (host.facts or {}).get("files", {}):
+        yield _short(host, "openssl rand -hex 32 makes one")
+
+
+def _short(host: Host, remedy: str) -> Finding:
+    found = f"{len(host.variables['pylog_cluster_secret'])} characters"
+    return Finding(host.name, "variable pylog_cluster_secret", found, f"at least {MIN_SECRET_LENGTH}", remedy)
+
+
 def control_machine(variables: Mapping[str, Any], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
     """Find an `ansible_become` that holds on the control machine too: it would run what needs no rights as root."""
     if "localhost" not in groups.get("all", ()) and variables.get("ansible_become") in (True, "true", "yes"):
@@ -601,7 +621,7 @@ def check_hosts(
     findings = [*clocks(asked), *ensemble_changes(hosts, groups)]
     for host in asked:
         findings += [*system(host), *memory(host, groups), *ports(host, groups, specs), *disks(host)]
-        findings += [*own_name(host, groups), *strays(host, groups)]
+        findings += [*own_name(host, groups), *strays(host, groups), *secrets(host, groups)]
     return sorted(set(findings))
 
 
@@ -625,10 +645,13 @@ def absent(away: Collection[str], hosts: Collection[Host], groups: Mapping[str, 
 
 
 def notes(question: Mapping[str, Any]) -> list[Finding]:
-    """Return a row for each host that is away: nothing of it is judged but the inventory."""
+    """Return rows that stop nobody: hosts that are away, judged by the inventory alone, and short secrets in use."""
     remedy = "once it is back, run again without -e away"
     known = set(question.get("away", ())) & question["hosts"].keys()
-    return [Finding(name, "away", "as -e away says", "not asked, counted as lost", remedy) for name in sorted(known)]
+    rows = [Finding(name, "away", "as -e away says", "not asked, counted as lost", remedy) for name in sorted(known)]
+    hosts = [host_of(name, variables) for name, variables in question["hosts"].items()]
+    short = [host for host in hosts if host.facts and short_secret(host, question["groups"])]
+    return rows + [_short(host, "change it: handbook, Another cluster secret") for host in short]
 
 
 def host_of(name: str, variables: Mapping[str, Any]) -> Host:

@@ -27,7 +27,7 @@ PHASES = {
     "end of the step": rf"TASK \[Note the end of the step{UNIT}",
 }
 FILL = """
-cd "$(sed -n 's/^data_dir: *"\\(.*\\)"$/\\1/p' /etc/pylog/broker-*.yml | head -1)"
+cd "$(sed -n 's/^data_dir: *"\\(.*\\)"$/\\1/p' /etc/pylog/broker-*.yml | head -1)" && [ "$PWD" != / ] || exit 1
 fallocate --length "$(df --output=avail --block-size=1 . | tail -1)" ../filled 2>/dev/null ||
   dd if=/dev/zero of=../filled bs=1M 2>/dev/null || true
 """

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pylog.ops.preflight import GROUPS, UNREADABLE, judge, load_specs, table
+from pylog.ops.preflight import GROUPS, UNREADABLE, judge, load_specs, notes, table
 
 ROOT = Path(__file__).resolve().parents[3]
 Question = dict[str, Any]
@@ -141,6 +141,8 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
      ("h2", "min.insync.replicas", "4", "at most 3, the default.replication.factor")),
     (set_("broker_config", {"num.partitions": 9}), ("all", "num.partitions", "2 values", "one for the cluster")),
     (set_("pylog_cluster_secret", "t" * 32), ("all", "pylog_cluster_secret", "2 values", "one for the cluster")),
+    (lambda question: [set_("pylog_cluster_secret", "guess me", host)(question) for host in HOSTS],
+     ("h1", "variable pylog_cluster_secret", "8 characters", "at least 16")),
     (set_("zookeeper_log_level", "loud"),
      ("h2", "variable zookeeper_log_level", "'loud'", "error or warn or info or debug")),
     (set_("retention_schedule", ["hourly"]), ("h2", "variable retention_schedule", "['hourly']", "str")),
@@ -220,6 +222,16 @@ def test_a_wrong_inventory_is_stopped_with_host_variable_found_and_wanted(
     rows = [re.split(r"\s{2,}", line) for line in judged(question)]
     assert [row for row in rows if tuple(row[:3]) == columns[:3] and row[3].startswith(columns[3])], rows
     assert all(len(row) == 5 for row in rows), "every line ends with what to do"
+
+
+def test_f19_a_short_secret_that_brokers_run_with_is_told_and_stops_nobody() -> None:
+    question = good()
+    for name in HOSTS:
+        set_("pylog_cluster_secret", "guess me", name)(question)
+        question["hosts"][name]["__preflight_reading"]["answer"]["files"] = {"/etc/pylog/cluster.secret": "0600"}
+    assert judged(question) == []
+    assert [(row.host, row.found) for row in notes(question)] == [(name, "8 characters") for name in HOSTS]
+    assert notes(good()) == []
 
 
 @pytest.mark.parametrize("ids", [(), (1, 2), (1, 2, 3), (1, 2, 3, 4)])
