@@ -579,7 +579,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "know-only-names-that-are-written",
         "log/directory.py",
-        "LogDirectory.get_or_create",
+        "LogDirectory._get_or_create",
         "self._named.add(str(key))",
         "",
         story="remake-while-a-checkpoint-is-written",
