@@ -90,7 +90,7 @@ def _run(arguments: argparse.Namespace, seed: int, duration_s: float, world: Wor
     )
     commit = _commit()  # the checkout may move on while the run works with its copy
     report = Run(options)()
-    command = f"make chaos MINUTES={arguments.minutes:g} SEED={seed}"
+    command = f"local/test/chaos.sh --minutes {arguments.minutes:g} --seed {seed} --rate {arguments.rate}"
     text = page(report, commit, previous, command)
     (directory / "page.md").write_text(text)
     rows = ["\t".join(violation) for violation in report.violations]

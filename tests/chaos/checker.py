@@ -278,9 +278,19 @@ def check_foreign(where: str, acks: Iterable[Ack], deleted_ms: int, rows: Sequen
     return _told(FOREIGN, where, foreign(acks, deleted_ms, rows))
 
 
-def check_trimmed(where: str, rows: Sequence[Row], trimmed: int) -> list[Violation]:
-    """Look for deleted records; see `returned`."""
-    return _told(RETURNED, where, returned(rows, trimmed))
+def check_trimmed(where: str, rows: Sequence[Row], starts: Mapping[int, int], trimmed: int) -> list[Violation]:
+    """Look for deleted records, those that can be read and those that could be if another replica led.
+
+    Args:
+        where: the partition.
+        rows: of the whole log as its leader has it.
+        starts: by broker where its replica begins.
+        trimmed: up to here the deletion of records was answered without an error.
+    """
+    early = [
+        f"broker {broker} begins at {start} below {trimmed}" for broker, start in starts.items() if start < trimmed
+    ]
+    return _told(RETURNED, where, [*returned(rows, trimmed), *early])
 
 
 def longest_pauses_ms(acks: Sequence[Ack], begin_ms: int, end_ms: int) -> list[int]:

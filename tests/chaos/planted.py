@@ -56,7 +56,7 @@ PLANTED: Sequence[Planted] = (
             Mutant(
                 "open-whatever-has-the-name",
                 "log/directory.py",
-                "LogDirectory.get_or_create",
+                "LogDirectory._get_or_create",
                 "if path.exists() and known_id != topic_id and (not (known_id is None and _is_empty(path))):",
                 "if False:",
             ),

@@ -4,6 +4,7 @@ batch => base_offset: int64, length: int32, leader_epoch: int32, magic: int8, cr
          last_offset_delta: int32, ...       (big-endian; length counts what follows it)
 """
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 
 _HEAD = struct.Struct(">qiibIhi")
 _BEFORE_LENGTH = 12
+_STARTS = "log-start-offset-checkpoint"
 
 
 def batches(directory: Path, begin: int, end: int) -> dict[int, str]:
@@ -20,6 +22,20 @@ def batches(directory: Path, begin: int, end: int) -> dict[int, str]:
         if base >= begin and last < end:
             found[base] = f"{len(raw)} bytes, {zlib.crc32(raw):08x}"
     return found
+
+
+def log_start(data_dir: Path, topic: str, number: int) -> int:
+    """Return where the log of one partition begins: at its first segment, or later if the checkpoint says so.
+
+    checkpoint => version, count, {topic " " partition " " offset}, each in a line
+    """
+    segments = sorted((data_dir / f"{topic}-{number}").glob("*.log"))
+    starts = [int(segment.stem) for segment in segments[:1]]
+    path = data_dir / _STARTS
+    if path.exists():
+        line = re.search(rf"^{re.escape(topic)} {number} (\d+)$", path.read_text(), re.MULTILINE)
+        starts += [int(line[1])] if line else []
+    return max(starts, default=0)
 
 
 def _all_batches(directory: Path) -> Iterator[tuple[int, int, bytes]]:

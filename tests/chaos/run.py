@@ -177,6 +177,7 @@ class Run:
         self._stopped: set[str] = set()
         self._begins: dict[int, int] = {}
         self._trimmed: dict[int, int] = {}
+        self._starts: dict[int, dict[int, int]] = {}
         self._lives: list[Life] = []
         self._life_id: UUID | None = None
         self._began_s = 0.0
@@ -559,6 +560,9 @@ class Run:
                 directory = broker.data_dir / f"{topic}-{number}"
                 if directory.is_dir():
                     found[broker.number] = replicas.batches(directory, begin, end)
+                if directory.is_dir() and topic == TRIMMED.name:
+                    starts = self._starts.setdefault(number, {})
+                    starts[broker.number] = replicas.log_start(broker.data_dir, topic, number)
             if len(found) != 3:
                 self._unsettled(f"{topic}-{number} is on brokers {sorted(found)}, not on three")
             self.report.batches_compared += sum(map(len, found.values()))
@@ -597,7 +601,8 @@ class Run:
                 begin = 0
                 if topic == TRIMMED.name:
                     begin = self._begins.get(number, 0)
-                    report.violations += checker.check_trimmed(where, rows, self._trimmed.get(number, 0))
+                    starts, trimmed = self._starts.get(number, {}), self._trimmed.get(number, 0)
+                    report.violations += checker.check_trimmed(where, rows, starts, trimmed)
                 report.violations += checker.check_log(where, acks, rows, begin=begin, gave_up=gave_up)
                 for group, grouped in groups.items():
                     report.violations += checker.check_group(

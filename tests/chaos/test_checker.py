@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import checker
+from tests.chaos import checker, replicas
 from tests.chaos.history import UNKNOWN_OFFSET, Ack, Commit, Grouped, Produced, Reading, Row, whole_lines
 
 COUNT = 40
@@ -47,9 +47,25 @@ def test_what_a_killed_client_wrote_is_read_up_to_its_last_whole_line(tmp_path: 
 
 def test_deleted_records_that_can_be_read_are_told() -> None:
     rows = seen().rows
-    assert checker.check_trimmed("t-0", rows[7:], 7) == []
-    (violation,) = checker.check_trimmed("t-0", rows[6:], 7)
+    starts = {1: 7, 2: 8}
+    assert checker.check_trimmed("t-0", rows[7:], starts, 7) == []
+    (violation,) = checker.check_trimmed("t-0", rows[6:], starts, 7)
     assert violation == (checker.RETURNED, "t-0", "p0.1 3 at offset 6 below 7")
+
+
+def test_a_replica_that_would_show_deleted_records_if_it_led_is_told() -> None:
+    (violation,) = checker.check_trimmed("t-0", seen().rows[7:], {1: 7, 2: 6}, 7)
+    assert violation == (checker.RETURNED, "t-0", "broker 2 begins at 6 below 7")
+
+
+def test_a_replica_begins_at_its_first_segment_or_where_the_checkpoint_says(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    for base in (5, 20):
+        (directory / f"{base:020}.log").touch()
+    assert replicas.log_start(tmp_path, "t", 0) == 5
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n2\nt 1 17\nt 0 9\n")
+    assert replicas.log_start(tmp_path, "t", 0) == 9
 
 
 def renumbered(rows: Sequence[Row]) -> list[Row]:
