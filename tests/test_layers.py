@@ -29,6 +29,7 @@ CLIENT_LEVELS = (
 # The same inside a part: files and folders of one level do not know each other, a folder's files do.
 ROOMS: dict[str, tuple[set[str], ...]] = {
     "client": (
+        {"security"},
         {"connection", "message", "partitioner", "raw"},
         {"admin"},
         {"avro", "consumer", "producer"},
@@ -36,7 +37,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     ),
     "broker": (
         {"admin", "clock", "decision_log", "logs", "quotas", "settings", "tasks", "timer"},
-        {"listener_settings"},
+        {"listener_settings", "token_keys"},
         {"client_counts", "config", "error_counts", "flusher", "latency", "lifecycle", "retention_clock", "watchdog"},
         {"handler"},
         {"data", "listeners"},

@@ -14,8 +14,11 @@ from pylog.security.principal import SecurityProtocol
 SECURITY_PROTOCOL = "security.protocol"
 _MECHANISMS = "sasl.enabled.mechanisms"
 _MAX_INT32 = 2**31 - 1
-_MECHANISM_NAMES = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
-_SECRET_ON_THE_WIRE = frozenset({"PLAIN"})
+_JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
+_AUDIENCE = "sasl.oauthbearer.expected.audience"
+_OAUTHBEARER = "OAUTHBEARER"
+_MECHANISM_NAMES = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", _OAUTHBEARER)
+_SECRET_ON_THE_WIRE = frozenset({"PLAIN", _OAUTHBEARER})
 
 LISTENER_SETTINGS: Mapping[str, Setting] = {
     setting.name: setting
@@ -63,7 +66,7 @@ LISTENER_SETTINGS: Mapping[str, Setting] = {
             _MECHANISMS,
             Kind.LIST,
             "SCRAM-SHA-256,SCRAM-SHA-512",
-            "Mechanisms by which clients log in; PLAIN only with SASL_SSL.",
+            "Mechanisms by which clients log in; PLAIN and OAUTHBEARER only with SASL_SSL.",
             choices=_MECHANISM_NAMES,
         ),
         Setting(
@@ -89,6 +92,30 @@ LISTENER_SETTINGS: Mapping[str, Setting] = {
             "Largest frame that a client may send before its login.",
             low=1_024,
             high=_MAX_INT32,
+        ),
+        Setting(
+            _JWKS_URL,
+            Kind.STRING,
+            "",
+            "Keys by which tokens of OAUTHBEARER are signed: `file:///PATH` or `https://…` of a JWKS document.",
+            pattern=r"|file:///.+|https://.+",
+        ),
+        Setting(
+            "sasl.oauthbearer.jwks.ca.location",
+            Kind.STRING,
+            "",
+            "PEM file with the authorities of that server, if they are not the system's.",
+        ),
+        Setting(_AUDIENCE, Kind.LIST, "", "Audiences, one of which a token must name."),
+        Setting("sasl.oauthbearer.expected.issuer", Kind.STRING, "", "Issuer that a token must name; any if empty."),
+        Setting("sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub", "Claim of a token with the user's name."),
+        Setting(
+            "sasl.oauthbearer.clock.skew.seconds",
+            Kind.INT,
+            30,
+            "By how much the clock of the tokens' issuer may differ.",
+            low=0,
+            high=600,
         ),
         Setting(
             "login.timeout.ms",
@@ -117,6 +144,12 @@ class ListenerSettings:
     connections_max_reauth_ms: int = 0
     connection_failed_authentication_delay_ms: int = 100
     sasl_server_max_receive_size: int = 524_288
+    sasl_oauthbearer_jwks_endpoint_url: str = ""
+    sasl_oauthbearer_jwks_ca_location: str = ""
+    sasl_oauthbearer_expected_audience: str = ""
+    sasl_oauthbearer_expected_issuer: str = ""
+    sasl_oauthbearer_sub_claim_name: str = "sub"
+    sasl_oauthbearer_clock_skew_seconds: int = 30
     login_timeout_ms: int = 10_000
 
     @property
@@ -176,7 +209,10 @@ def _contradictions(values: Mapping[str, Value], names: Set[str]) -> list[str]:
     else:
         exposed = _SECRET_ON_THE_WIRE.intersection(str(values[_MECHANISMS]).split(","))
         if exposed and not protocol.has_tls:
-            faults.append(f"{_MECHANISMS}={','.join(sorted(exposed))}: sends passwords readable; needs SASL_SSL")
+            faults.append(f"{_MECHANISMS}={','.join(sorted(exposed))}: sends secrets readable; needs SASL_SSL")
+        if _OAUTHBEARER in str(values[_MECHANISMS]).split(","):
+            missing = [name for name in (_JWKS_URL, _AUDIENCE) if not values[name]]
+            faults += [f"{_MECHANISMS}={_OAUTHBEARER}: needs {name}" for name in missing]
     if protocol is SecurityProtocol.PLAINTEXT:
         others = [name for name in sorted(names - {SECURITY_PROTOCOL}) if not name.startswith(("ssl.", "sasl."))]
         faults += [f"{name}: has no effect with PLAINTEXT" for name in others]

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pylog.broker.listener_settings import ListenerSettings
@@ -60,10 +62,27 @@ def mechanisms_of(settings: ListenerSettings, source: CredentialSource) -> Mappi
     for name in settings.mechanisms:
         if name in SCRAM_MECHANISMS:
             offered[name] = partial(ScramServer, SCRAM_MECHANISMS[name], source)
-        else:
-            assert name == "PLAIN", f"{name} passed the check of the settings"
+        elif name == "PLAIN":
             offered[name] = partial(PlainServer, source)
+        else:
+            assert name == "OAUTHBEARER", f"{name} passed the check of the settings"
+            offered[name] = _oauthbearer(settings)
     return offered
+
+
+def _oauthbearer(settings: ListenerSettings) -> Callable[[], Exchange]:
+    from pylog.broker.token_keys import TokenKeys  # brokers that take no tokens do not load what reads them
+    from pylog.security.oauthbearer import OAuthBearerServer, TokenRules
+
+    ca_location = settings.sasl_oauthbearer_jwks_ca_location
+    keys = TokenKeys(settings.sasl_oauthbearer_jwks_endpoint_url, Path(ca_location) if ca_location else None)
+    rules = TokenRules(
+        audiences=tuple(settings.sasl_oauthbearer_expected_audience.split(",")),
+        issuer=settings.sasl_oauthbearer_expected_issuer,
+        user_claim=settings.sasl_oauthbearer_sub_claim_name,
+        skew_s=settings.sasl_oauthbearer_clock_skew_seconds,
+    )
+    return lambda: OAuthBearerServer(lambda token: keys.check(token, rules, time.time()))
 
 
 @dataclass(slots=True)

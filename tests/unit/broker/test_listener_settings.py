@@ -1,0 +1,57 @@
+"""Settings of a listener: what goes together, and what is refused by name."""
+
+import pytest
+
+from pylog.broker.listener_settings import parse_listener_settings
+from pylog.errors import ConfigError
+from pylog.security.principal import SecurityProtocol
+
+SASL_SSL = {"security.protocol": "SASL_SSL", "ssl.keystore.location": "/k.pem"}
+TOKENS = {
+    **SASL_SSL,
+    "sasl.enabled.mechanisms": "OAUTHBEARER",
+    "sasl.oauthbearer.jwks.endpoint.url": "file:///keys.json",
+    "sasl.oauthbearer.expected.audience": "a, b",
+}
+
+
+def test_a_listener_is_plaintext_by_default() -> None:
+    settings = parse_listener_settings({})
+    assert settings.protocol is SecurityProtocol.PLAINTEXT
+    assert settings.connections_max_reauth_ms == 0
+
+
+def test_values_have_their_types() -> None:
+    settings = parse_listener_settings({**SASL_SSL, "connections.max.reauth.ms": "3600000"})
+    assert settings.connections_max_reauth_ms == 3_600_000
+    assert settings.mechanisms == ("SCRAM-SHA-256", "SCRAM-SHA-512")
+    assert str(settings.key_store) == "/k.pem"
+    assert settings.trust_store is None
+    assert parse_listener_settings(TOKENS).sasl_oauthbearer_expected_audience == "a,b"
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"security.protocol": "TLS"}, "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"security.protocol": "SSL"}, "needs ssl.keystore.location"),
+        ({"ssl.keystore.location": "/k.pem"}, "ssl.keystore.location: has no effect with PLAINTEXT"),
+        ({"connections.max.reauth.ms": "1"}, "connections.max.reauth.ms: has no effect with PLAINTEXT"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "has no effect with PLAINTEXT"),
+        ({**SASL_SSL, "ssl.client.auth": "required"}, "needs ssl.truststore.location"),
+        ({**SASL_SSL, "ssl.enabled.protocols": "TLSv1.1"}, "may list TLSv1.2, TLSv1.3"),
+        ({**SASL_SSL, "sasl.enabled.mechanisms": "GSSAPI"}, "may list SCRAM-SHA-256"),
+        ({**SASL_SSL, "sasl.enabled.mechanisms": ""}, "must not be empty"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.enabled.mechanisms": "PLAIN"}, "needs SASL_SSL"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.enabled.mechanisms": "OAUTHBEARER"}, "needs SASL_SSL"),
+        ({**SASL_SSL, "sasl.enabled.mechanisms": "OAUTHBEARER"}, "needs sasl.oauthbearer.jwks.endpoint.url"),
+        ({**TOKENS, "sasl.oauthbearer.expected.audience": ""}, "needs sasl.oauthbearer.expected.audience"),
+        ({**TOKENS, "sasl.oauthbearer.jwks.endpoint.url": "http://keys"}, "must match"),
+        ({**TOKENS, "sasl.oauthbearer.jwks.endpoint.url": "file://etc/keys"}, "must match"),
+        ({**SASL_SSL, "connection.failed.authentication.delay.ms": "10000"}, "between 0 and 9000"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name(given: dict[str, str], fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_listener_settings(given)
+    assert fault in str(caught.value)
