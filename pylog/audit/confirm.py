@@ -27,7 +27,9 @@ def confirm(judgement: Judgement, clusters: Iterable[Connection]) -> None:
     for cluster in clusters:
         try:
             names = sorted({one.topic for one in open_})
-            homes |= dict.fromkeys(topic_ids(cluster.bootstrap, names, cluster.timeout_s).values(), cluster)
+            homes |= dict.fromkeys(
+                topic_ids(cluster.bootstrap, names, cluster.timeout_s, cluster.security()).values(), cluster
+            )
         except PylogError:
             continue
     confirmed = {one: _confirmed(one, homes[one.topic_id]) for one in open_ if one.topic_id in homes}

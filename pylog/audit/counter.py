@@ -129,7 +129,8 @@ class _Session:
         partitions = {TopicPartition(name, one.partition): one for name in names for one in views[name].partitions}
         # One that nobody leads is taken up when somebody does: asked where it begins, all others would wait for it.
         found = {one for one, view in partitions.items() if view.has_leader or one in self._partitions}
-        ids = topic_ids(self._config.cluster.bootstrap, names, self._config.cluster.timeout_s) if names else {}
+        cluster = self._config.cluster
+        ids = topic_ids(cluster.bootstrap, names, cluster.timeout_s, cluster.security()) if names else {}
         if found == self._partitions and ids.items() <= self._ids.items():
             return
         settings = Admin(self._config.cluster).topic_configs(names)

@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from pylog.client.security import ClientSecurity
 from pylog.errors import ApiError, ErrorCode, OffsetOutOfRange, PylogError, Unreachable
 
 _UNREACHABLE = frozenset(
@@ -42,6 +43,14 @@ class Connection:
     bootstrap: str
     timeout_s: float = 10.0
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    def security(self) -> ClientSecurity:
+        """Return how blocking connections of ours are encrypted and log in: by the same properties.
+
+        Raises:
+            ConfigError: they ask for what is not built.
+        """
+        return ClientSecurity.from_properties(self.properties)
 
     # Any, because confluent-kafka's stubs want plain values although callbacks go into the same dictionary.
     def librdkafka(self, **own: object) -> dict[str, Any]:

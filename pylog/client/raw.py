@@ -15,6 +15,7 @@ fetch v11 response => throttle_time_ms: int32, error_code: int16, session_id: in
 Source: Kafka protocol guide; FetchRequest.json and FetchResponse.json.
 """
 
+import math
 import random
 import socket
 import struct
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Self, TypeVar
 from uuid import UUID
 
+from pylog.client.security import ClientSecurity, log_in
 from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, ProtocolError, Unreachable
 from pylog.model import NodeAddress, Offset, TopicPartition
 from pylog.wire.api.message import Request
@@ -51,6 +53,9 @@ EPOCH_ENDS_VERSION = 3
 
 MAX_RESPONSE_BYTES = 256 << 20
 """A reply that claims more is refused: a fetch asks for less, and one batch that overshoots is far smaller."""
+
+RENEW_AFTER = 0.85
+"""Share of a session's lifetime after which a connection is replaced, as Kafka's clients renew theirs."""
 
 _FIRST_READ_BYTES = 1 << 20  # grows with the bytes that arrive, never with what the size claims
 _CLIENT_ID = b"pylog"
@@ -123,6 +128,7 @@ class RawClient:
     Args:
         bootstrap: ``host:port``, several separated by commas; any one that answers is enough.
         config: limits.
+        security: encryption and login; none if left out.
         clock: seconds, for the deadlines.
         sleep: pauses between tries.
     """
@@ -131,12 +137,14 @@ class RawClient:
         self,
         bootstrap: str,
         config: RawConfig | None = None,
+        security: ClientSecurity | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._bootstrap = parse_bootstrap(bootstrap)
         self._config = config or RawConfig()
+        self._security = security or ClientSecurity()
         self._clock = clock
         self._sleep = sleep
         self._brokers: dict[int, NodeAddress] = {}
@@ -368,11 +376,15 @@ class RawClient:
         """Send one request and return its reply's body; a connection that failed is not used again."""
         deadline = self._clock() + (self._config.request_timeout_ms + wait_ms) / 1000
         connection = self._connections.get(address)
+        if connection is not None and self._clock() >= connection.expires_s:
+            connection.close()  # logging in anew is simpler than renewing a session, and as good: nothing is in flight
+            connection = None
         try:
             if connection is None:
-                connection = self._connections[address] = _Connection(address, self._clock, deadline)
+                connection = self._connections[address] = _Connection(address, self._clock, deadline, self._security)
+                connection.log_in(deadline)
             return connection.ask(api_key, version, body, deadline)
-        except (OSError, ProtocolError):
+        except (OSError, ProtocolError, ApiError):
             if connection is not None:
                 connection.close()
                 self._connections.pop(address, None)
@@ -403,13 +415,39 @@ class _Answers(Generic[_T]):
 
 
 class _Connection:
-    """One socket, one request at a time."""
+    """One socket, one request at a time.
 
-    def __init__(self, address: tuple[str, int], clock: Callable[[], float], deadline: float) -> None:
+    Attributes:
+        expires_s: when its session should be over, by the clock.
+    """
+
+    def __init__(
+        self, address: tuple[str, int], clock: Callable[[], float], deadline: float, security: ClientSecurity
+    ) -> None:
         self._clock = clock
+        self._security = security
         self._correlation_id = 0
+        self.expires_s = math.inf
         self._socket = socket.create_connection(address, timeout=max(deadline - clock(), 0.001))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        context = security.context()
+        if context is not None:
+            try:
+                self._socket = context.wrap_socket(self._socket, server_hostname=address[0])
+            except OSError:
+                self._socket.close()
+                raise
+
+    def log_in(self, deadline: float) -> None:
+        """Log in, where the protocol has a login; see `pylog.client.security.log_in`."""
+        if self._security.protocol.has_sasl:
+            began_s = self._clock()
+            lifetime_ms = log_in(
+                self._security,
+                lambda request, version: self.ask(request.api_key, version, request.encode(version), deadline),
+            )
+            if lifetime_ms:
+                self.expires_s = began_s + RENEW_AFTER * lifetime_ms / 1000
 
     def close(self) -> None:
         self._socket.close()
@@ -449,7 +487,9 @@ class _Connection:
         return buffer
 
 
-def topic_ids(bootstrap: str, names: Iterable[str], timeout_s: float) -> dict[str, str]:
+def topic_ids(
+    bootstrap: str, names: Iterable[str], timeout_s: float, security: ClientSecurity | None = None
+) -> dict[str, str]:
     """Return the id of each topic, as text: a topic that is deleted and made again has another one.
 
     Raises:
@@ -457,7 +497,7 @@ def topic_ids(bootstrap: str, names: Iterable[str], timeout_s: float) -> dict[st
         Unreachable: no broker answers in time.
     """
     timeout_ms = int(timeout_s * 1000)
-    with RawClient(bootstrap, RawConfig(retry_ms=timeout_ms, request_timeout_ms=timeout_ms)) as client:
+    with RawClient(bootstrap, RawConfig(retry_ms=timeout_ms, request_timeout_ms=timeout_ms), security) as client:
         return {name: str(topic.topic_id) for name, topic in client.topics(names).items()}
 
 

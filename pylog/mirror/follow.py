@@ -103,13 +103,14 @@ def epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[T
     if not epochs:
         return {}
     retry = RawConfig(retry_ms=int(cluster.connection.timeout_s * 1000))
-    with RawClient(cluster.connection.bootstrap, retry) as client:
+    with RawClient(cluster.connection.bootstrap, retry, cluster.connection.security()) as client:
         return {partition: end for partition, end in client.epoch_ends(epochs).items() if end >= 0}
 
 
 def topic_ids(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
     """Return the id of each topic, as text."""
-    return raw.topic_ids(cluster.connection.bootstrap, names, cluster.connection.timeout_s)
+    connection = cluster.connection
+    return raw.topic_ids(connection.bootstrap, names, connection.timeout_s, connection.security())
 
 
 def load_maps(config: MirrorConfig) -> dict[MapKey, OffsetMap]:

@@ -190,23 +190,6 @@ def server_context(config: TlsConfig, now_s: float) -> ssl.SSLContext:
     return context
 
 
-def client_context(trust_store: Path | None, key_store: Path | None = None) -> ssl.SSLContext:
-    """Return a context that verifies the server and its name; without a file by the system's authorities.
-
-    Raises:
-        ConfigError: a file is missing or is not what it should be.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if trust_store is None:
-        context.load_default_certs()
-    else:
-        _load(trust_store, "ssl.truststore.location", lambda path: context.load_verify_locations(path))
-    if key_store is not None:
-        _load(key_store, "ssl.keystore.location", lambda path: context.load_cert_chain(path))
-    return context
-
-
 def _load(path: Path, setting: str, load: Callable[[Path], None]) -> None:
     try:
         load(path)

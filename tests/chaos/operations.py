@@ -13,6 +13,7 @@ from kafka.errors import KafkaError as PythonError
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 from pylog.client.admin.reassignment import reassign
+from pylog.client.connection import Connection
 from pylog.client.raw import RawClient, RawConfig
 from pylog.errors import PylogError
 from pylog.model import TopicPartition as RawPartition
@@ -192,7 +193,8 @@ class Operator:
         """
 
         def attempt() -> None:
-            refusal = reassign(self.bootstrap, {RawPartition(topic.name, partition): list(brokers)}, _REQUEST_S)
+            cluster = Connection(bootstrap=self.bootstrap, timeout_s=_REQUEST_S)
+            refusal = reassign(cluster, {RawPartition(topic.name, partition): list(brokers)})
             for error in refusal.values():
                 if error is not None:
                     raise error

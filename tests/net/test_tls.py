@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from cryptography.x509.oid import NameOID
 
+from pylog.client.security import client_context
 from pylog.errors import ConfigError
 from pylog.log.segment import FileSlice, Segment
 from pylog.net.connection import Connection, Part
 from pylog.net.listener import Listener, ListenerSecurity
-from pylog.net.tls import ServerTls, TlsConfig, client_context
+from pylog.net.tls import ServerTls, TlsConfig
 from pylog.security.certificates import parse_rules, user_of
 from pylog.security.principal import SecurityProtocol
 from tests.servers.certificates import DAY, HOUR, Authority

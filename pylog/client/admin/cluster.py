@@ -285,13 +285,13 @@ class Admin:
         """
         from pylog.client.admin.reassignment import reassign
 
-        return reassign(self._cluster.bootstrap, wanted, self._cluster.timeout_s)
+        return reassign(self._cluster, wanted)
 
     def reassignments(self, partitions: Sequence[TopicPartition] | None = None) -> "dict[TopicPartition, Reassignment]":
         """Return what is on the move, of these partitions or of all."""
         from pylog.client.admin.reassignment import list_reassignments
 
-        return list_reassignments(self._cluster.bootstrap, partitions, self._cluster.timeout_s)
+        return list_reassignments(self._cluster, partitions)
 
     def placements(
         self,
@@ -299,7 +299,7 @@ class Admin:
         """Return what is on the move, and the replicas of every partition, of which none is from before."""
         from pylog.client.admin.reassignment import list_placements
 
-        return list_placements(self._cluster.bootstrap, self._cluster.timeout_s)
+        return list_placements(self._cluster)
 
     def _list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Offset]:
         found: dict[TopicPartition, Offset] = {}

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pylog.client.connection import Connection
 from pylog.client.raw import METADATA_VERSION, RawClient, RawConfig, raise_for
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import TopicPartition
@@ -41,7 +42,7 @@ class Reassignment:
 
 
 def reassign(
-    bootstrap: str, wanted: Mapping[TopicPartition, Sequence[int] | None], timeout_s: float
+    cluster: Connection, wanted: Mapping[TopicPartition, Sequence[int] | None]
 ) -> dict[TopicPartition, ApiError | None]:
     """Begin to move partitions; return for each why it was refused, or None."""
     rows: dict[str, list[ReassignablePartition]] = {}
@@ -49,8 +50,8 @@ def reassign(
         row = ReassignablePartition(partition_index=partition, replicas=None if replicas is None else list(replicas))
         rows.setdefault(topic, []).append(row)
     topics = [ReassignableTopic(name=name, partitions=partitions) for name, partitions in rows.items()]
-    request = AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=int(timeout_s * 1000))
-    with RawClient(bootstrap, _patience(timeout_s)) as client:
+    request = AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=int(cluster.timeout_s * 1000))
+    with _client(cluster) as client:
         answer = AlterPartitionReassignmentsResponse.decode(_VERSION, client.ask(request, _VERSION))
     raise_for(answer.error_code, answer.error_message or "reassignment")
     return {
@@ -61,23 +62,23 @@ def reassign(
 
 
 def list_reassignments(
-    bootstrap: str, partitions: Iterable[TopicPartition] | None, timeout_s: float
+    cluster: Connection, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, Reassignment]:
     """Return what is on the move, of these partitions or of all."""
-    with RawClient(bootstrap, _patience(timeout_s)) as client:
-        return _list_from(client, partitions, timeout_s)
+    with _client(cluster) as client:
+        return _list_from(client, partitions, cluster.timeout_s)
 
 
 def list_placements(
-    bootstrap: str, timeout_s: float
+    cluster: Connection,
 ) -> tuple[dict[TopicPartition, Reassignment], dict[TopicPartition, tuple[int, ...]]]:
     """Return what is on the move, and all replicas of every partition.
 
     Both from one broker, in this order: a broker that was told by the controller that a move is over does not show the
     replicas of the way any more.  Another one may for a while.
     """
-    with RawClient(bootstrap, _patience(timeout_s)) as client:
-        moving = _list_from(client, None, timeout_s)
+    with _client(cluster) as client:
+        moving = _list_from(client, None, cluster.timeout_s)
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         found = MetadataResponse.decode(METADATA_VERSION, client.ask(request, METADATA_VERSION))
     placed = {
@@ -111,8 +112,11 @@ def _list_from(
     }
 
 
-def _patience(timeout_s: float) -> RawConfig:
-    return RawConfig(request_timeout_ms=int(timeout_s * 1000), retry_ms=int(timeout_s * 1000))
+def _client(cluster: Connection) -> RawClient:
+    timeout_ms = int(cluster.timeout_s * 1000)
+    return RawClient(
+        cluster.bootstrap, RawConfig(request_timeout_ms=timeout_ms, retry_ms=timeout_ms), cluster.security()
+    )
 
 
 def _error(code: int, message: str | None) -> ApiError | None:

@@ -1,0 +1,317 @@
+"""Other people's clients over each protocol and mechanism, against a broker that demands them."""
+
+import asyncio
+import json
+import math
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.cimpl import NewTopic
+from cryptography.x509.oid import NameOID
+from joserfc import jwt
+from joserfc.jwk import ECKey
+
+from pylog.client.raw import RawClient
+from pylog.client.security import ClientSecurity
+from pylog.errors import ApiError, ErrorCode
+from pylog.model import TopicPartition
+from pylog.testing import BrokerProcess
+from pylog.wire.api.offsets import LATEST_TIMESTAMP
+from tests.interop.conftest import PEER
+from tests.servers.certificates import Authority
+from tests.servers.ports import free_ports
+
+pytestmark = pytest.mark.skipif(PEER == "kafka", reason="the settings of Kafka's own broker are others")
+
+PASSWORD = "s3cret, =ü"
+KEY = ECKey.generate_key("P-256", {"kid": "one"})
+PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+CASES = [
+    ("SSL", ""),
+    ("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+    ("SASL_PLAINTEXT", "SCRAM-SHA-512"),
+    ("SASL_SSL", "SCRAM-SHA-256"),
+    ("SASL_SSL", "SCRAM-SHA-512"),
+    ("SASL_SSL", "PLAIN"),
+    ("SASL_SSL", "OAUTHBEARER"),
+]
+
+
+class Secured:
+    """A broker of each protocol, with one user, and what clients need."""
+
+    def __init__(self, directory: Path) -> None:
+        self.authority = Authority(directory / "certificates")
+        self.server = self.authority.server()
+        names = (NameOID.ORGANIZATION_NAME, "Org"), (NameOID.COMMON_NAME, "alice")
+        self.client = self.authority.issue("alice.pem", *names)
+        (directory / "keys.json").write_text(json.dumps({"keys": [KEY.as_dict(private=False)]}))
+        (directory / "password").write_text(f"{PASSWORD}\n")
+        self.brokers = {protocol: self._broker(directory, protocol) for protocol in PROTOCOLS}
+
+    def _broker(self, directory: Path, protocol: str) -> BrokerProcess:
+        home = directory / protocol
+        home.mkdir()
+        [port] = free_ports(1)
+        lines: dict[str, object] = {"host": "127.0.0.1", "port": port, "security.protocol": protocol}
+        if "SSL" in protocol:
+            lines["ssl.keystore.location"] = self.server
+        if protocol == "SSL":
+            lines |= {"ssl.truststore.location": self.authority.trusted, "ssl.client.auth": "required"}
+        if protocol == "SASL_SSL":
+            lines |= {
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN,OAUTHBEARER",
+                "sasl.oauthbearer.jwks.endpoint.url": f"file://{directory}/keys.json",
+                "sasl.oauthbearer.expected.audience": "pylog",
+            }
+        if "SASL" in protocol:
+            lines["connections.max.reauth.ms"] = 3_000
+        listener = "".join(f"    {name}: {value}\n" for name, value in lines.items())
+        config = home / "broker.yml"
+        config.write_text(
+            f"version: 1\nbroker_id: 0\ndata_dir: {home}/data\nadmin_socket: {home}/data/admin.sock\n"
+            f"listeners:\n  client:\n{listener}store:\n  kind: embedded\n"
+            "config:\n  offsets.topic.replication.factor: 1\n"
+        )
+        if "SASL" in protocol:
+            (home / "data" / "store").mkdir(parents=True)
+            command = ["user", "set", "alice", f"--config={config}", f"--password-file={directory}/password"]
+            subprocess.run([sys.executable, "-m", "pylog", *command], check=True)
+        return BrokerProcess(home, port=port, config_file=config)
+
+    def librdkafka(self, protocol: str, mechanism: str) -> dict[str, Any]:
+        """Return what confluent-kafka needs."""
+        config: dict[str, Any] = {
+            "bootstrap.servers": self.brokers[protocol].bootstrap,
+            "security.protocol": protocol,
+            "log_level": 0,
+        }
+        if "SSL" in protocol:
+            config["ssl.ca.location"] = str(self.authority.trusted)
+        if protocol == "SSL":
+            config |= {"ssl.certificate.location": str(self.client), "ssl.key.location": str(self.client)}
+        elif mechanism == "OAUTHBEARER":
+            config |= {"sasl.mechanism": mechanism, "oauth_cb": lambda _: (token(), time.time() + 60)}
+        else:
+            config |= {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": PASSWORD}
+        return config
+
+    def context(self) -> ssl.SSLContext:
+        """Return what Python's clients verify the broker with."""
+        context = ssl.create_default_context(cafile=str(self.authority.trusted))
+        context.load_cert_chain(self.client)
+        return context
+
+
+def token() -> str:
+    now_s = int(time.time())
+    claims = {"sub": "alice", "aud": "pylog", "iat": now_s, "exp": now_s + 60}
+    return jwt.encode({"alg": "ES256", "kid": "one"}, claims, KEY)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    found = Secured(tmp_path_factory.mktemp("secured"))
+    with found.brokers["SSL"], found.brokers["SASL_PLAINTEXT"], found.brokers["SASL_SSL"]:
+        yield found
+
+
+@pytest.fixture
+def topic(secured: Secured, request: pytest.FixtureRequest) -> str:
+    name = "".join(char if char.isalnum() else "-" for char in request.node.name).strip("-")
+    for protocol in PROTOCOLS:
+        mechanism = "SCRAM-SHA-256" if "SASL" in protocol else ""
+        admin = AdminClient(secured.librdkafka(protocol, mechanism))
+        admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    return name
+
+
+def consumed(config: Mapping[str, Any], topic: str, count: int) -> list[bytes | None]:
+    consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    try:
+        found: list[bytes | None] = []
+        deadline_s = time.monotonic() + 30
+        while len(found) < count and time.monotonic() < deadline_s:
+            for message in consumer.consume(count, 1.0):
+                assert message.error() is None, message.error()
+                found.append(message.value())
+        return found
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), CASES)
+def test_librdkafka(secured: Secured, topic: str, protocol: str, mechanism: str) -> None:
+    config = secured.librdkafka(protocol, mechanism)
+    producer = Producer(config)
+    values = [bytes([number]) * 40_000 for number in range(50)]
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+    assert consumed(config, topic, len(values)) == values
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), CASES)
+def test_kafka_python(secured: Secured, topic: str, protocol: str, mechanism: str) -> None:
+    from kafka import KafkaConsumer, KafkaProducer
+    from kafka.net.sasl.oauth import AbstractTokenProvider  # type: ignore[import-untyped, unused-ignore]
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc, unused-ignore]
+        def token(self) -> str:
+            return token()
+
+    config: dict[str, Any] = {
+        "bootstrap_servers": secured.brokers[protocol].bootstrap,
+        "security_protocol": protocol,
+        "ssl_context": secured.context() if "SSL" in protocol else None,
+    }
+    if mechanism == "OAUTHBEARER":
+        config |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": Provider()}
+    elif mechanism:
+        config |= {"sasl_mechanism": mechanism, "sasl_plain_username": "alice", "sasl_plain_password": PASSWORD}
+    producer = KafkaProducer(**config)
+    values = [bytes([number]) * 40_000 for number in range(50)]
+    for sent in [producer.send(topic, value) for value in values]:
+        sent.get(30)
+    producer.close()
+    consumer = KafkaConsumer(topic, **config, auto_offset_reset="earliest", consumer_timeout_ms=20_000)
+    assert [next(consumer).value for _ in values] == values
+    consumer.close()
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), CASES)
+def test_aiokafka(secured: Secured, topic: str, protocol: str, mechanism: str) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+    from aiokafka.abc import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc, unused-ignore]
+        async def token(self) -> str:
+            return token()
+
+    async def exchange() -> None:
+        config: dict[str, Any] = {
+            "bootstrap_servers": secured.brokers[protocol].bootstrap,
+            "security_protocol": protocol,
+            "ssl_context": secured.context() if "SSL" in protocol else None,
+        }
+        if mechanism == "OAUTHBEARER":
+            config |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": Provider()}
+        elif mechanism:
+            config |= {"sasl_mechanism": mechanism, "sasl_plain_username": "alice", "sasl_plain_password": PASSWORD}
+        values = [bytes([number]) * 40_000 for number in range(50)]
+        async with AIOKafkaProducer(**config) as producer:
+            for value in values:
+                await producer.send_and_wait(topic, value)
+        async with AIOKafkaConsumer(topic, **config, auto_offset_reset="earliest") as consumer:
+            assert [(await anext(consumer)).value for _ in values] == values
+
+    asyncio.run(asyncio.wait_for(exchange(), 60))
+
+
+def test_librdkafka_logs_in_again_and_loses_nothing(secured: Secured, topic: str) -> None:
+    errors: list[KafkaError] = []
+    config = secured.librdkafka("SASL_SSL", "SCRAM-SHA-512") | {"error_cb": errors.append}
+    producer = Producer(config)
+    failed: list[object] = []
+
+    def delivered(error: object, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    sent = 0
+    deadline_s = time.monotonic() + 8  # more than two sessions of three seconds
+    while time.monotonic() < deadline_s:
+        producer.produce(topic, b"x", on_delivery=delivered)
+        sent += 1
+        producer.poll(0.01)
+    assert producer.flush(30) == 0
+    assert (failed, errors) == ([], [])
+    assert len(consumed(config, topic, sent)) == sent
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sasl.password": "wrong"},
+        {"sasl.username": "nobody"},
+        {"sasl.mechanism": "PLAIN", "sasl.password": "wrong"},
+    ],
+)
+def test_a_wrong_login_is_told_apart_from_a_broker_that_is_away(secured: Secured, wrong: dict[str, str]) -> None:
+    errors: list[int] = []
+    config = secured.librdkafka("SASL_SSL", "SCRAM-SHA-256") | {"error_cb": lambda error: errors.append(error.code())}
+    client = AdminClient(config | wrong)
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=3)
+    client.poll(0)
+    assert KafkaError._AUTHENTICATION in errors
+
+
+def test_unsigned_tokens_are_refused(secured: Secured) -> None:
+    errors: list[int] = []
+    config = secured.librdkafka("SASL_SSL", "OAUTHBEARER")
+    del config["oauth_cb"]
+    config |= {
+        "enable.sasl.oauthbearer.unsecure.jwt": True,
+        "sasl.oauthbearer.config": "principal=alice",
+        "error_cb": lambda error: errors.append(error.code()),
+    }
+    with pytest.raises(KafkaException):
+        AdminClient(config).list_topics(timeout=3)
+    assert "mechanism=OAUTHBEARER" in secured.brokers["SASL_SSL"].log
+
+
+def test_users_are_made_and_described_over_the_wire(secured: Secured) -> None:
+    admin = AdminClient(secured.librdkafka("SASL_SSL", "SCRAM-SHA-256"))
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
+    change = UserScramCredentialUpsertion("bob", info, b"b0b")
+    admin.alter_user_scram_credentials([change])["bob"].result(30)
+    described: Any = admin.describe_user_scram_credentials(["bob"])
+    found = described["bob"].result(30)
+    assert [(int(one.mechanism.value), one.iterations) for one in found.scram_credential_infos] == [(2, 8192)]
+    config = secured.librdkafka("SASL_SSL", "SCRAM-SHA-512") | {"sasl.username": "bob", "sasl.password": "b0b"}
+    assert AdminClient(config).list_topics(timeout=20).brokers
+
+
+def test_no_password_stands_in_a_log(secured: Secured) -> None:
+    said = "".join(broker.log for broker in secured.brokers.values())
+    assert "login failed" in said
+    for secret in (PASSWORD, "s3cret", "b0b", "wrong"):
+        assert f"'{secret}'" not in said
+        assert secret == "wrong" or secret not in said
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), [one for one in CASES if one[1] != "OAUTHBEARER"])
+def test_our_own_blocking_client(secured: Secured, topic: str, protocol: str, mechanism: str) -> None:
+    names = {"log_level", "bootstrap.servers"}
+    given = secured.librdkafka(protocol, mechanism)
+    properties = {name: str(value) for name, value in given.items() if name not in names}
+    with RawClient(given["bootstrap.servers"], security=ClientSecurity.from_properties(properties)) as client:
+        assert client.topics([topic])[topic].leaders == {0: 0}
+        assert client.list_offsets([TopicPartition(topic, 0)], LATEST_TIMESTAMP) == {TopicPartition(topic, 0): 0}
+        if mechanism:
+            assert all(one.expires_s < math.inf for one in client._connections.values())
+
+
+def test_our_own_client_tells_a_wrong_password_at_once(secured: Secured) -> None:
+    properties = {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(secured.authority.trusted),
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "alice",
+        "sasl.password": "wrong",
+    }
+    security = ClientSecurity.from_properties(properties)
+    bootstrap = secured.brokers["SASL_SSL"].bootstrap
+    with RawClient(bootstrap, security=security) as client, pytest.raises(ApiError) as caught:
+        client.topics()
+    assert caught.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
