@@ -494,6 +494,10 @@ _ANSWERS: Mapping[ErrorCode, tuple[str, str]] = {
         "This user may not use this transactional id.",
         "Ask the cluster's operator for the right.",
     ),
+    ErrorCode.SECURITY_DISABLED: (
+        "The broker has no authorizer, so there are no ACLs to read or change.",
+        "Set `authorizer.class.name`; docs/security.md says how.",
+    ),
     ErrorCode.KAFKA_STORAGE_ERROR: (
         "The leader's disk refused to read or write.",
         "`pylog cluster health`, then the broker's journal.",

@@ -36,10 +36,11 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"commits", "paper"},
     ),
     "broker": (
-        {"admin", "clock", "decision_log", "logs", "quotas", "settings", "tasks", "timer"},
+        {"admin", "clock", "logs", "quotas", "settings", "tasks", "timer"},
         {"listener_settings", "token_keys"},
         {"client_counts", "config", "error_counts", "flusher", "latency", "lifecycle", "retention_clock", "watchdog"},
-        {"handler"},
+        {"decision_log"},
+        {"authorization", "handler"},
         {"data", "listeners"},
         {"control", "groups", "maintenance"},
         {"adoption", "apis", "status"},
@@ -57,10 +58,11 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"handlers"},
     ),
     "broker/control": (
-        {"cluster", "controller", "images", "registration"},
+        {"acl_feed", "cluster", "controller", "images", "registration"},
         {"agent", "mutations"},
         {"api"},
         {
+            "acls",
             "client_quotas",
             "configs",
             "elections",

@@ -108,7 +108,7 @@ async def _broker(directory: Path) -> tuple[Requests, GroupCoordinator]:
     )
     groups.image_applied(changed)
     await asyncio.sleep(0.2)  # empty partitions are loaded at once
-    cluster = SimpleNamespace(broker_id=0, partitions=partitions, settings=settings, groups=groups)
+    cluster = SimpleNamespace(broker_id=0, partitions=partitions, settings=settings, groups=groups, authorizer=None)
     return Requests(cast(Any, cluster), produce, fetch, Quotas(metrics, _now_ms), metrics), groups
 
 

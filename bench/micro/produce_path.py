@@ -1,6 +1,6 @@
 """CPU of the broker's hot path without a network: one Produce or Fetch request from frame to reply, in microseconds.
 
-python -m bench.micro.produce_path [--requests 50000] [--profile]
+python -m bench.micro.produce_path [--requests 50000] [--authorizer] [--profile]
 
 Each figure is the best of several rounds, so that a busy neighbour shows as little as possible.
 """
@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from pylog.broker.data.acks import Acknowledgements
@@ -30,6 +31,10 @@ from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.net.connection import Connection
+from pylog.security.acl import Entry, Operation, Pattern, PatternType, Permission, ResourceType
+from pylog.security.authorizer import Authorizer, Policy
+from pylog.security.principal import Principal, Session
+from pylog.security.rules import Rules
 from pylog.wire import records
 from pylog.wire.primitives import write_unsigned_varint
 from pylog.wire.records import Record
@@ -41,6 +46,19 @@ TOPIC_ID = uuid.UUID(int=1)
 class _NoConnection:
     peer = "bench"
     read_ns = 0
+    session = Session(principal=Principal("User", "bench"), client_host="192.0.2.1", listener_name="client")
+    rights = None
+
+
+def _authorizer() -> Authorizer:
+    """Return one with a thousand ACLs, of which some let the client of this benchmark write and read."""
+    authorizer = Authorizer(Policy())
+    entries = tuple(
+        Entry("User:bench", "*", operation, Permission.ALLOW) for operation in (Operation.READ, Operation.WRITE)
+    )
+    names = ["bench", *(f"topic-{number}" for number in range(1_000))]
+    authorizer.learn(Rules({Pattern(ResourceType.TOPIC, PatternType.LITERAL, name): entries for name in names}))
+    return authorizer
 
 
 def _produce_frame(batch_records: int) -> bytes:
@@ -74,7 +92,7 @@ def _fetch_frame_by_id(offset: int, max_bytes: int) -> bytes:
     return struct.pack(">hhih", 1, 17, 1, 5) + b"bench" + b"\0" + body
 
 
-def _requests(directory: Path) -> Requests:
+def _requests(directory: Path, authorizer: Authorizer | None = None) -> Requests:
     settings = parse_broker_settings({})
     partitions = Partitions(LogDirectory.open(directory, broker_id=0), 0, settings)
     state = PartitionImage(0, 0, (0,), (0,), 0)
@@ -98,7 +116,7 @@ def _requests(directory: Path) -> Requests:
         throttles=Throttles(0, settings, partitions, now_ms),
     )
     produce = ProduceHandler(partitions, metrics, now_ms=now_ms, acknowledgements=acks)
-    return Requests(cast(Any, None), produce, fetch, Quotas(metrics, now_ms), metrics)
+    return Requests(cast(Any, SimpleNamespace(authorizer=authorizer)), produce, fetch, Quotas(metrics, now_ms), metrics)
 
 
 def _best_us(run: Callable[[], None], count: int) -> float:
@@ -116,9 +134,9 @@ def _repeat(run: Callable[[], None], count: int) -> None:
         run()
 
 
-async def _main(count: int, profile: bool) -> None:
+async def _main(count: int, profile: bool, is_authorized: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        requests = _requests(Path(directory))
+        requests = _requests(Path(directory), _authorizer() if is_authorized else None)
         connection = cast(Connection, _NoConnection())
         rows: dict[str, tuple[bytes, int]] = {
             "produce, 1 x 200 bytes": (_produce_frame(1), count),
@@ -148,5 +166,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=50_000)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--authorizer", action="store_true", help="have ACLs decide each request")
     options = parser.parse_args()
-    asyncio.run(_main(options.requests, options.profile))
+    asyncio.run(_main(options.requests, options.profile, options.authorizer))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from pylog.broker.control import client_quotas, configs, metadata, producer_ids, users
+from pylog.broker.control import acls, client_quotas, configs, metadata, producer_ids, users
 from pylog.broker.control import cluster as control
 from pylog.broker.control.link import CONTROLLER_APIS
 from pylog.broker.data import handlers as data
@@ -13,6 +13,7 @@ from pylog.broker.groups.handlers import GROUP_APIS
 from pylog.broker.handler import Answer, Caller, Handler
 from pylog.errors import ApiError, ErrorCode
 from pylog.wire.api import ApiKey
+from pylog.wire.api.acls import DescribeAclsRequest
 from pylog.wire.api.cluster import DescribeClusterRequest
 from pylog.wire.api.configs import DescribeConfigsRequest
 from pylog.wire.api.message import Request
@@ -39,6 +40,7 @@ APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
     ApiKey.DESCRIBE_CLUSTER: (DescribeClusterRequest, metadata.handle_describe_cluster),
     ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, producer_ids.handle_init),
     ApiKey.DESCRIBE_CONFIGS: (DescribeConfigsRequest, configs.handle_describe),
+    ApiKey.DESCRIBE_ACLS: (DescribeAclsRequest, acls.handle_describe),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (DescribeClientQuotasRequest, client_quotas.handle_describe),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (DescribeUserScramCredentialsRequest, users.handle_describe),
     **{key: (row.request, row.handle) for key, row in CONTROLLER_APIS.items()},

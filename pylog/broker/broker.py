@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pylog import __version__
 from pylog.broker.admin import AdminServer
+from pylog.broker.authorization import Authorization
 from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.config import BrokerConfig
 from pylog.broker.control.cluster import TopicPolicy
@@ -68,6 +69,8 @@ class Broker:
         self.metrics = metrics = Metrics()
         self._directory = directory
 
+        self._authorization = Authorization(settings, metrics, steady_ms)
+        self.authorizer = self._authorization.authorizer
         self.partitions = partitions = Partitions(directory, broker_id, settings)
         self.membership = membership = Membership(
             config,
@@ -77,6 +80,7 @@ class Broker:
             on_image=self._image_applied,
             on_leadership_lost=self._leadership_changed,
             on_failure=self._failed,
+            authorizer=self.authorizer,
         )
         partitions.registered_epoch = lambda: membership.broker_epoch
         partitions.has_session = lambda: membership.has_session
@@ -156,6 +160,7 @@ class Broker:
         await self.membership.join(client, internal)
         self.lifecycle.become(BrokerState.RECOVERING)
         await self.membership.wait_accepted()
+        self._authorization.start()
         self._maintenance.start()
         self._data.replication.start()
         self.groups.start()
@@ -182,6 +187,7 @@ class Broker:
         await self._door.close()
         await self._requests.close()
         await self._peer_requests.close()
+        await self._authorization.stop()
         await self.membership.stop()
         await self._maintenance.stop()
         await self._data.flusher.stop()

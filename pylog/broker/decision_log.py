@@ -10,10 +10,9 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 
+from pylog.broker.logs import DECISIONS
 from pylog.security.authorizer import Decision
 from pylog.token_bucket import TokenBucket
-
-LOGGER = "pylog.authorizer"
 
 REPEAT_MS = 60_000
 """How long further decisions of one kind are only counted."""
@@ -28,7 +27,7 @@ _BURST_MS = 10_000
 MAX_NAME_CHARS = 250
 """A topic has at most 249; group ids may be longer, and are cut."""
 
-_logger = logging.getLogger(LOGGER)
+_logger = logging.getLogger(DECISIONS)
 
 
 class DecisionLog:
@@ -39,7 +38,7 @@ class DecisionLog:
 
         Args:
             now_ms: a steady clock.
-            write: takes a line; the logger LOGGER by default.
+            write: takes a line; the logger DECISIONS by default.
         """
         self._now_ms = now_ms
         self._write = write or (lambda line: _logger.info("%s", line))

@@ -18,6 +18,7 @@ from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ProtocolError
 from pylog.metrics import Counter, Metrics
 from pylog.net.connection import Connection, Part, Slot
+from pylog.security.authorizer import Authorizer, Subject
 from pylog.wire import produce
 from pylog.wire.api import SERVED, ApiKey, Message, RequestHeader, encode_response, is_served, parse_request_header
 from pylog.wire.api.message import Request
@@ -42,6 +43,7 @@ class Requests:
         self, cluster: Cluster, produce: ProduceHandler, fetch: FetchHandler, quotas: Quotas, metrics: Metrics
     ) -> None:
         self._cluster = cluster
+        self._authorizer = cluster.authorizer
         self._quotas = quotas
         self._produce = produce
         self._fetch = fetch
@@ -50,6 +52,7 @@ class Requests:
             for key in SERVED
         }
         self._produced, self._fetched = self._counters[_PRODUCE], self._counters[_FETCH]
+        self._names: Mapping[int, str] = {int(key): key.name.lower() for key in SERVED}
         self._latency = Latency(metrics)
         self._errors = ErrorCounts(metrics)
         self._tasks = Tasks()
@@ -58,16 +61,16 @@ class Requests:
         """Handle one request; see `FrameHandler`."""
         header = parse_request_header(frame)
         key, version = header.api_key, header.api_version
-        authorize(connection, key)
         meter = self._quotas.meter(connection, header.client_id or "") if self._quotas.is_any else None
+        subject = None if self._authorizer is None else _subject(self._authorizer, connection)
         try:
             if key == _PRODUCE and _PRODUCE_FROM <= version <= _PRODUCE_TO:
                 self._produced.value += 1
-                return self._produce.handle(connection, header, frame, meter)
+                return self._produce.handle(connection, header, frame, meter, subject)
             if key == _FETCH and _FETCH_FROM <= version <= _FETCH_TO:
                 self._fetched.value += 1
-                return self._fetch.handle(connection, header, frame, meter=meter)
-            return self._control(connection, header, frame, meter)
+                return self._fetch.handle(connection, header, frame, meter=meter, subject=subject)
+            return self._control(connection, header, frame, meter, subject)
         except ProtocolError:
             raise
         except Exception as error:
@@ -87,7 +90,12 @@ class Requests:
         await self._tasks.stop()
 
     def _control(
-        self, connection: Connection, header: RequestHeader, frame: memoryview, meter: Meter | None
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        frame: memoryview,
+        meter: Meter | None,
+        subject: Subject | None,
     ) -> list[Part] | None:
         key, version = header.api_key, header.api_version
         body = frame[header.body_offset :]
@@ -102,7 +110,8 @@ class Requests:
         request_class, handler = APIS[key]  # type: ignore[index]  # as above: an IntEnum key equals its number
         request = request_class.decode(version, body)
         try:
-            caller = Caller(header.client_id or "", connection.session, version, meter)
+            name = self._names[key] if subject is not None else ""
+            caller = Caller(header.client_id or "", connection.session, version, meter, subject, name)
             answer = handler(self._cluster, request, caller)
         except ApiError as error:
             answer = request.error_response(error.code, str(error))
@@ -153,11 +162,12 @@ class Requests:
         raise ProtocolError(f"request {key} version {version} is not served; {known}")
 
 
-def authorize(connection: Connection, api_key: int) -> None:
-    """Decide whether *connection*'s principal may send *api_key*.
-
-    Everybody may until access control exists; every request passes here so that it can.
-    """
+def _subject(authorizer: Authorizer, connection: Connection) -> Subject:
+    """Return what decides for the client of *connection*; a login replaces its session."""
+    known = connection.rights
+    if known is None or known[0] is not connection.session:
+        known = connection.rights = connection.session, authorizer.subject(connection.session)
+    return known[1]
 
 
 def _framed(reply: bytes) -> list[Part]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pylog.cluster.topics import UNCLEAN_ELECTION
 from pylog.errors import ConfigError
 from pylog.log.config import COMPRESSION_TYPES, LogConfig
+from pylog.security.authorizer import parse_super_users
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -25,6 +26,8 @@ _MAX_INT64 = 2**63 - 1
 _REPLICA_LIST = r"\*|\d+:\d+"
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+ENFORCE, REPORT = "enforce", "report"
 DEFAULT_BROKER = "<default>"
 """Entity whose dynamic settings hold for all brokers."""
 
@@ -486,6 +489,38 @@ SETTINGS: Mapping[str, Setting] = _table(
         choices=("false",),
     ),
     Setting(
+        "authorizer.class.name",
+        Kind.STRING,
+        "",
+        "Empty lets every client do everything; Kafka's AclAuthorizer has every request decided by ACLs.",
+        choices=("", ACL_AUTHORIZER),
+    ),
+    Setting(
+        "authorizer.mode",
+        Kind.STRING,
+        ENFORCE,
+        "Whether what ACLs do not allow is refused, or only reported in log and metrics.",
+        choices=(ENFORCE, REPORT),
+    ),
+    Setting(
+        "authorizer.log.allowed",
+        Kind.BOOLEAN,
+        False,
+        "Whether the log of decisions also has those in favor of a client; costs a decision for each topic asked.",
+    ),
+    Setting(
+        "super.users",
+        Kind.STRING,
+        "",
+        "Principals who may do everything, such as `User:admin;User:CN=broker,O=example`.",
+    ),
+    Setting(
+        "allow.everyone.if.no.acl.found",
+        Kind.BOOLEAN,
+        False,
+        "Whether everybody may use a resource that no ACL is about.",
+    ),
+    Setting(
         "producer.id.expiration.ms",
         Kind.INT,
         24 * _HOUR_MS,
@@ -541,6 +576,10 @@ def parse_broker_settings(given: Mapping[str, object]) -> dict[str, Value]:
     for less, more in _LESS_THAN:
         if int(values[less]) >= int(values[more]):
             faults.append(f"{less}={values[less]}: wanted less than {more}={values[more]}")
+    try:
+        parse_super_users(str(values["super.users"]))
+    except ConfigError as error:
+        faults.append(str(error))
     if faults:
         raise ConfigError("\n".join(faults))
     return values

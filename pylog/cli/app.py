@@ -31,6 +31,7 @@ VERBS = {
     "group": "See consumer groups and their lag; move or delete their offsets.",
     "partition": "Move partitions between brokers; give leaders back.",
     "config": "See and change settings; check configuration files.",
+    "acl": "See, add and remove access control lists.",
     "top": "Watch throughput and lag as they are.",
     "log": "Read segment files of a stopped or running broker.",
     "retention": "Have the brokers of this host delete expired segments; say what that freed, here and to syslog.",

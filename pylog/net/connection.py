@@ -19,6 +19,7 @@ from typing import Protocol
 from pylog.errors import ProtocolError
 from pylog.log.segment import FileSlice
 from pylog.net import cold
+from pylog.security.authorizer import Subject
 from pylog.security.principal import Session
 
 _logger = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ class Connection:
         session: who is at the other end, and by which listener it came; a login replaces it.
         peer: address for log lines.
         state: whatever the handler keeps for this connection.
+        rights: what decides for the client, and the session that it was looked up for.
         read_ns: `time.perf_counter_ns` when the frames that are being handled were read.  Taken once a wake-up, so
             that a request counts the time in which those before it were handled.
         requests: frames handled so far.
@@ -97,8 +99,8 @@ class Connection:
     __slots__ = (
         "_big", "_big_have", "_big_size", "_buffer", "_fd", "_handler", "_is_paused", "_is_reading_ahead",
         "_is_writing", "_loop", "_max_frame_bytes", "_muted", "_on_close", "_out", "_out_bytes", "_raw", "_slots",
-        "_sock", "_tail", "_was_read_in", "is_closed", "peer", "read_ns", "requests", "session",
-        "software", "state",
+        "_sock", "_tail", "_was_read_in", "is_closed", "peer", "read_ns", "requests", "rights",
+        "session", "software", "state",
     )  # fmt: skip
 
     def __init__(
@@ -140,6 +142,7 @@ class Connection:
         self.session = session
         self.peer = peer
         self.state: object = None
+        self.rights: tuple[Session, Subject] | None = None
         self._loop.add_reader(self._fd, self._on_readable)
 
     def open_slot(self) -> Slot:

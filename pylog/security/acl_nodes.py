@@ -48,7 +48,10 @@ TYPE_PATHS = {
 }
 """The nodes above those of patterns, and what is below each."""
 
-ACL_PATHS = (*TYPE_PATHS, LITERAL_CHANGES, EXTENDED_CHANGES)
+CHANGE_ROOTS = (LITERAL_CHANGES, EXTENDED_CHANGES)
+"""The nodes above the notices."""
+
+ACL_PATHS = (*TYPE_PATHS, *CHANGE_ROOTS)
 """What must be there before an ACL is written, or a change is waited for."""
 
 

@@ -19,6 +19,9 @@ from pylog.security.rules import Client, Rules
 MAX_REMEMBERED = 10_000
 """Decisions remembered for one client; beyond it they are made anew."""
 
+AclNews = Rules | Mapping[Pattern, tuple[Entry, ...]]
+"""All rules, or the entries of the patterns that changed; none means that a pattern is gone."""
+
 _LIST_IN_COMMAS = re.compile(rf",\s*{USER}:", re.IGNORECASE)
 
 
@@ -104,15 +107,13 @@ class Authorizer:
         self.notes_allowed = notes_allowed
         self._subjects: WeakValueDictionary[Client, Subject] = WeakValueDictionary()
 
-    def replace(self, rules: Rules) -> None:
-        """Decide by *rules* from now on."""
-        self.rules = rules
-        self.is_loaded = True
-        self._forget()
-
-    def change(self, changes: Mapping[Pattern, tuple[Entry, ...]]) -> None:
-        """Replace the entries of patterns; none removes the pattern."""
-        self.rules.change(changes)
+    def learn(self, news: AclNews) -> None:
+        """Decide by *news* from now on."""
+        if isinstance(news, Rules):
+            self.rules = news
+            self.is_loaded = True
+        else:
+            self.rules.change(news)
         self._forget()
 
     def set_policy(self, policy: Policy) -> None:
@@ -204,6 +205,10 @@ class Subject:
     def may_any(self, operation: Operation, resource_type: ResourceType, request: str) -> bool:
         """Return whether there may be a resource of this type with which the client may do *operation*."""
         return self._noted(self._decide((operation, resource_type, None)), operation, resource_type, ANY_NAME, request)
+
+    def has(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Return what the ACLs say, also where nothing is refused; nothing is noted."""
+        return self._decide((operation, resource_type, name))
 
     def sees(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Return whether a list shows a resource to the client; what is left out is no denial, and is not noted."""

@@ -46,10 +46,12 @@ class Rules:
     Attributes:
         acls: entries by pattern; replaced as a whole when one changes, so that an iteration goes on undisturbed.
             Invariant: no pattern is without entries.
+        entry_count: of all patterns together.
     """
 
     def __init__(self, acls: Acls | None = None) -> None:
         self.acls: Acls = {}
+        self.entry_count = 0
         self._entries: dict[Pattern, Entries] = {}
         # Lengths of the prefixes of each type, and how many there are of each: a name is cut to each length once.
         self._lengths: dict[ResourceType, dict[int, int]] = {}
@@ -59,6 +61,7 @@ class Rules:
         """Replace the entries of patterns; none removes the pattern."""
         acls = {**self.acls, **changes}
         for pattern, entries in changes.items():
+            self.entry_count += len(entries) - len(self.acls.get(pattern, ()))
             was_known = pattern in self._entries
             if entries:
                 by_principal: dict[str, list[Entry]] = {}

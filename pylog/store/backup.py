@@ -23,8 +23,8 @@ MAX_PASSES = 20
 """Readings of the whole store before a backup gives up: a cluster whose every second brings changes has other needs."""
 
 _ROOTS = (
-    "/cluster", "/config", "/consumers", "/pylog", znodes.TOPICS, znodes.DELETE_TOPICS, znodes.CONTROLLER_EPOCH,
-    znodes.PRODUCER_ID_BLOCK,
+    "/cluster", "/config", "/consumers", "/kafka-acl", "/kafka-acl-extended", "/pylog", znodes.TOPICS,
+    znodes.DELETE_TOPICS, znodes.CONTROLLER_EPOCH, znodes.PRODUCER_ID_BLOCK,
 )  # fmt: skip
 """What is backed up, with all below it."""
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pylog.cluster import znodes
@@ -10,8 +10,12 @@ from pylog.cluster.controller import Rewrite, Snapshot, StateChange
 from pylog.cluster.formats import NEWEST_LEVEL
 from pylog.cluster.image import FIRST_LEVEL, BrokerInfo, DeletedTopic, TopicImage
 from pylog.cluster.quotas import DEFAULT, QUOTA_KEYS, ClientQuotas, QuotaEntity
-from pylog.errors import ProtocolError, PylogError
+from pylog.errors import ApiError, ErrorCode, ProtocolError, PylogError
 from pylog.model import Key
+from pylog.security import acl_nodes
+from pylog.security.acl import Binding, BindingFilter, Entry, Pattern
+from pylog.security.acl_nodes import StoredAcls
+from pylog.security.rules import Acls
 from pylog.store.base import (
     BadVersion,
     Check,
@@ -33,6 +37,12 @@ MAX_OPERATIONS = 500
 
 MAX_MULTI_BYTES = 512 << 10
 """Data in one multi, for topics with large assignments; the server's limit is 1 MiB."""
+
+MAX_ACL_CHANGES = 1_000
+"""Notices of changed ACLs that are kept; a broker that misses one reads all ACLs again."""
+
+MAX_ACLS_BYTES = 400 << 10
+"""Entries of one resource pattern: about 4,000.  They are one node, which travels in one multi with its notice."""
 
 _SETTLE_ATTEMPTS = 3
 
@@ -398,6 +408,124 @@ class ClusterTree:
         self.write(fence, [Create(path, data) if node is None else Set(path, data, node[1].version)])
         return znodes.decode_credentials(data)
 
+    # -- access control ----------------------------------------------------------------------------------------------
+
+    def prepare_acls(self) -> None:
+        """Make the paths that ACLs and their notices are kept under."""
+        self.store.ensure(*acl_nodes.ACL_PATHS)
+
+    def acl_changes(self, watch: Watch | None = None) -> dict[str, list[str]]:
+        """Return the notices of changed ACLs by the node above them; *watch* fires when one comes."""
+        return {root: self.store.children(root, watch) for root in acl_nodes.CHANGE_ROOTS}
+
+    def changed_patterns(self, paths: Sequence[str]) -> list[Pattern] | None:
+        """Return what the notices at *paths* are about; None if one is gone or cannot be read."""
+        patterns: dict[Pattern, None] = {}
+        for path, node in zip(paths, self.store.get_many(paths), strict=True):
+            try:
+                if node is None:
+                    return None
+                patterns[acl_nodes.decode_change(path, node[0])] = None
+            except ProtocolError as error:
+                log.error("acl_notice_unreadable path=%s reason=%s", path, error)
+                return None
+        return list(patterns)
+
+    def acls(self, patterns: Sequence[Pattern]) -> dict[Pattern, tuple[Entry, ...]]:
+        """Return the entries of each of *patterns*, none where there is no such node."""
+        nodes = self.store.get_many(map(acl_nodes.acl_path, patterns))
+        return {
+            pattern: () if node is None else _readable_entries(pattern, node[0])
+            for pattern, node in zip(patterns, nodes, strict=True)
+        }
+
+    def all_acls(self) -> Acls:
+        """Return the entries of all patterns that have any."""
+        return {pattern: entries for pattern, entries in self.acls(self._acl_patterns()).items() if entries}
+
+    def _acl_patterns(self) -> list[Pattern]:
+        below = self.store.children_many(acl_nodes.TYPE_PATHS)
+        return [
+            Pattern(*types, name)
+            for types, names in zip(acl_nodes.TYPE_PATHS.values(), below, strict=True)
+            for name in names
+        ]
+
+    def create_acls(self, fence: Fence, bindings: Iterable[Binding]) -> dict[Pattern, ApiError]:
+        """Add bindings, of which some may be there already; return why those of a pattern were refused."""
+        wanted: dict[Pattern, list[Entry]] = {}
+        for pattern, entry in bindings:
+            wanted.setdefault(pattern, []).append(entry)
+
+        def added(pattern: Pattern, before: StoredAcls) -> StoredAcls:
+            new = [entry for entry in dict.fromkeys(wanted[pattern]) if entry not in before.entries]
+            return StoredAcls((*before.entries, *new), before.foreign)
+
+        return self._rewrite_acls(fence, list(wanted), added)
+
+    def delete_acls(
+        self, fence: Fence, filters: Sequence[BindingFilter]
+    ) -> tuple[list[list[Binding]], dict[Pattern, ApiError]]:
+        """Remove what filters select; return what each removed, and why the entries of a pattern stay.
+
+        What several filters select counts for the first of them.
+        """
+        exact = [one.exact_pattern() for one in filters]
+        known = [pattern for pattern in exact if pattern is not None]
+        patterns = list(dict.fromkeys(known)) if len(known) == len(filters) else self._acl_patterns()
+        removed: list[list[Binding]] = [[] for _ in filters]
+
+        def left(pattern: Pattern, before: StoredAcls) -> StoredAcls:
+            kept: list[Entry] = []
+            for entry in before.entries:
+                binding = Binding(pattern, entry)
+                hit = next((number for number, one in enumerate(filters) if one.selects(binding)), None)
+                if hit is None:
+                    kept.append(entry)
+                else:
+                    removed[hit].append(binding)
+            return StoredAcls(tuple(kept), before.foreign)
+
+        selected = [pattern for pattern in patterns if any(one.selects_pattern(pattern) for one in filters)]
+        return removed, self._rewrite_acls(fence, selected, left)
+
+    def _rewrite_acls(
+        self, fence: Fence, patterns: Sequence[Pattern], rewritten: Callable[[Pattern, StoredAcls], StoredAcls]
+    ) -> dict[Pattern, ApiError]:
+        """Write what becomes of the entries of patterns, each in one multi with its notice."""
+        self.prepare_acls()
+        paths = [acl_nodes.acl_path(pattern) for pattern in patterns]
+        refused: dict[Pattern, ApiError] = {}
+        pairs: list[list[Operation]] = []
+        for pattern, path, node in zip(patterns, paths, self.store.get_many(paths), strict=True):
+            try:
+                before = StoredAcls() if node is None else acl_nodes.decode_acls(node[0])
+            except ProtocolError as error:
+                refused[pattern] = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{path}: {error}")
+                continue
+            after = rewritten(pattern, before)
+            if after == before:
+                continue
+            data = after.encode()
+            if len(data) > MAX_ACLS_BYTES:
+                message = f"{pattern} would have {len(after.entries)} entries: {len(data)} bytes, {MAX_ACLS_BYTES} fit"
+                refused[pattern] = ApiError(ErrorCode.INVALID_REQUEST, message)
+                continue
+            pairs.append([_acl_operation(path, node, data, is_empty=after.is_empty), _acl_notice(pattern)])
+        self._forget_acl_changes(fence)
+        for part in _cut_pairs(pairs):
+            self.write(fence, part)
+        return refused
+
+    def _forget_acl_changes(self, fence: Fence) -> None:
+        """Remove notices beyond the newest: a broker that missed them reads everything."""
+        stale: list[str] = []
+        for root, names in self.acl_changes().items():
+            numbers = acl_nodes.change_numbers(names)
+            stale += [f"{root}/{numbers[number]}" for number in sorted(numbers)[:-MAX_ACL_CHANGES]]
+        if stale:
+            self.write(fence, [Delete(path) for path in stale])
+
     def take_producer_ids(self, fence: Fence, broker_id: int) -> tuple[int, int]:
         """Take the next block of producer ids; return the first and how many."""
         data, stat = self.store.get(znodes.PRODUCER_ID_BLOCK)
@@ -510,6 +638,40 @@ def _creation(topic: TopicImage, controller_epoch: int, *, has_config: bool) -> 
         operations.append(Create(znodes.partition_path(topic.name, number)))
         operations.append(_state_operation(StateChange(topic.name, number, partition, is_new=True), controller_epoch))
     return operations
+
+
+def _readable_entries(pattern: Pattern, data: bytes) -> tuple[Entry, ...]:
+    try:
+        return acl_nodes.decode_acls(data).entries
+    except ProtocolError as error:
+        # It may have forbidden anything; nobody but super users gets in until somebody has repaired it.
+        log.error("acls_unreadable path=%s denied=everybody reason=%s", acl_nodes.acl_path(pattern), error)
+        return (acl_nodes.DENY_EVERYTHING,)
+
+
+def _acl_operation(path: str, node: tuple[bytes, Stat] | None, data: bytes, *, is_empty: bool) -> Operation:
+    if node is None:
+        return Create(path, data)
+    return Delete(path, node[1].version) if is_empty else Set(path, data, node[1].version)
+
+
+def _acl_notice(pattern: Pattern) -> Operation:
+    path, data = acl_nodes.encode_change(pattern)
+    return Create(path, data, sequence=True)
+
+
+def _cut_pairs(pairs: Sequence[list[Operation]]) -> list[list[Operation]]:
+    """Return *pairs* in runs that each fit a multi: a change must not be separated from its notice."""
+    runs: list[list[Operation]] = []
+    size_bytes = 0
+    for pair in pairs:
+        pair_bytes = sum(map(_size, pair))
+        size_bytes += pair_bytes
+        if not runs or len(runs[-1]) + len(pair) > MAX_OPERATIONS or size_bytes > MAX_MULTI_BYTES:
+            runs.append([])
+            size_bytes = pair_bytes
+        runs[-1] += pair
+    return runs
 
 
 def _size(operation: Operation) -> int:

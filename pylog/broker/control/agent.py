@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pylog.broker.clock import wall_ms
+from pylog.broker.control.acl_feed import AclFeed
 from pylog.broker.control.controller import ActiveController, Watches
 from pylog.broker.control.registration import Registration
 from pylog.cluster.image import ClusterImage
@@ -24,6 +25,7 @@ from pylog.cluster.topics import ClusterConfig
 from pylog.cluster.znodes import BrokerRegistration
 from pylog.errors import ApiError, ErrorCode, ProtocolError, PylogError
 from pylog.model import NodeAddress
+from pylog.security.authorizer import AclNews
 from pylog.store.base import NodeExists, NotConnected, SessionLost, SessionState, Store, StoreError, Watch
 from pylog.store.tree import ClusterTree, Deposed
 
@@ -69,6 +71,7 @@ class _Reading(Enum):
     TOPICS = 4
     DELETIONS = 5
     CONFIGS = 6
+    ACLS = 7
 
 
 @dataclass(slots=True)
@@ -106,6 +109,7 @@ class ClusterAgent:
         on_image: Callable[[ClusterImage], None],
         on_session: Callable[[SessionState], None],
         on_failure: Callable[[PylogError], None] = lambda error: None,
+        on_acls: Callable[[AclNews], None] | None = None,
     ) -> None:
         """Take everything, do nothing yet.
 
@@ -117,6 +121,7 @@ class ClusterAgent:
             on_image: this broker is controller and the cluster changed.
             on_session: CONNECTED once registered, SUSPENDED, LOST.
             on_failure: the agent cannot go on after `start` returned; the broker has to end.
+            on_acls: ACLs were read or changed; None leaves them unread, and makes no nodes for them.
         """
         self._store = store
         self._tree = ClusterTree(store)
@@ -125,6 +130,7 @@ class ClusterAgent:
         self._on_image = on_image
         self._on_session = on_session
         self._on_failure = on_failure
+        self._acls = None if on_acls is None else AclFeed(self._tree, on_acls)
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._commands: list[_Command] = []
         self._due: set[_Reading] = set(_Reading)
@@ -285,6 +291,8 @@ class ClusterAgent:
         self._is_connected = state is SessionState.CONNECTED
         if state is SessionState.CONNECTED:
             self._due.update(_Reading)
+            if self._acls is not None:
+                self._acls.forget()
             return
         _logger.warning("session_%s broker=%d", state.value, self._broker_id)
         if state is SessionState.LOST:
@@ -298,6 +306,7 @@ class ClusterAgent:
             if not self._register():
                 return
             self._due.discard(_Reading.REGISTRATION)
+        self._read_acls()
         try:
             self._read_controller()
             if self._active is not None:
@@ -333,6 +342,20 @@ class ClusterAgent:
             self._joined.set_result(None)
         self._tell_session(SessionState.CONNECTED)
         return True
+
+    def _read_acls(self) -> None:
+        if _Reading.ACLS not in self._due:
+            return
+        if self._acls is not None:
+            try:
+                self._acls.read(self._watch[_Reading.ACLS])
+            except (NotConnected, SessionLost):
+                raise
+            except StoreError as error:
+                _logger.error("acls_unreadable reason=%s retry_s=%g", error, RETRY_S)
+                self._acls.forget()
+                return
+        self._due.discard(_Reading.ACLS)
 
     def _read_controller(self) -> None:
         if _Reading.CONTROLLER not in self._due:

@@ -12,6 +12,8 @@ from pylog.broker.control.images import Images
 from pylog.broker.handler import Answer, Caller, Handler
 from pylog.broker.settings import Value
 from pylog.cluster.image import ClusterImage
+from pylog.security.acl import Operation
+from pylog.security.authorizer import Authorizer
 from pylog.wire.api import Message
 from pylog.wire.api.message import Request
 from pylog.wire.internal import InternalKey
@@ -32,12 +34,14 @@ class ControlContext:
         images: the cluster images applied here.
         settings: of this broker.
         is_alone: there is never a second broker beside this one.
+        authorizer: what this broker knows of ACLs; None if it decides by none.
     """
 
     agent: ClusterAgent
     images: Images
     settings: Mapping[str, Value]
     is_alone: bool = False
+    authorizer: Authorizer | None = None
 
     @property
     def image(self) -> ClusterImage:
@@ -53,9 +57,14 @@ class ControlContext:
         return await asyncio.wrap_future(self.agent.ask(operation))
 
 
-def pass_to_controller(cluster: Cluster, request: Request, caller: Caller) -> Answer:
-    """Be the handler of a request that this broker neither checks nor changes."""
-    return cluster.ask_controller(request)
+def pass_if_allowed(operation: Operation) -> Handler:
+    """Return the handler of a request that needs a right on the cluster, and that this broker does not change."""
+
+    def handle(cluster: Cluster, request: Request, caller: Caller) -> Answer:
+        caller.require_cluster(operation)
+        return cluster.ask_controller(request)
+
+    return handle
 
 
 def has_no_effect(context: ControlContext, request: Request, response: Message) -> bool:
@@ -72,7 +81,8 @@ class ControllerApi(Generic[RequestT, ResponseT]):
     """A client's request that only the controller can execute.
 
     Attributes:
-        handle: what the broker that got the request from a client does with it.
+        handle: what the broker that got the request from a client does with it; it asks for the client's rights, which
+            nobody does after it.
         execute: what the controller does with it; runs on the controller's loop.
         is_visible: whether the image in force on the broker that answers the client shows the effect.
         mark_late: changes the response when the effect was not visible within the request's time-out.
@@ -82,12 +92,12 @@ class ControllerApi(Generic[RequestT, ResponseT]):
 
     request: type[RequestT]
     response: type[ResponseT]
+    handle: Handler
     execute: Callable[[ControlContext, RequestT], Awaitable[ResponseT]]
     is_visible: Callable[[ControlContext, RequestT, ResponseT], bool] = has_no_effect
     mark_late: Callable[[ResponseT], None] = _leave_as_is
     visible_wait_s: float | None = None
     is_repeatable: bool = False
-    handle: Handler = pass_to_controller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

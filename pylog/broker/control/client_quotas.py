@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from pylog.broker.control.api import ControlContext, ControllerApi
+from pylog.broker.control.api import ControlContext, ControllerApi, pass_if_allowed
 from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController
 from pylog.broker.handler import Answer, Caller
@@ -21,6 +21,7 @@ from pylog.cluster.quotas import (
     unquoted,
 )
 from pylog.errors import ApiError, ErrorCode
+from pylog.security.acl import Operation
 from pylog.wire.api.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -46,6 +47,7 @@ Change = Mapping[str, str | None]
 
 def handle_describe(cluster: Cluster, request: DescribeClientQuotasRequest, caller: Caller) -> Answer:
     """Say which quotas the entities have that a filter lets through."""
+    caller.require_cluster(Operation.DESCRIBE_CONFIGS)
     wanted = _components(request.components)
     entries = [
         QuotaEntry(
@@ -195,6 +197,7 @@ def _value(operation: QuotaOperation) -> str | None:
 ALTER = ControllerApi(
     request=AlterClientQuotasRequest,
     response=AlterClientQuotasResponse,
+    handle=pass_if_allowed(Operation.ALTER_CONFIGS),
     execute=_execute_alter,
     is_visible=_is_altered,
     is_repeatable=True,

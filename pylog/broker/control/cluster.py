@@ -7,6 +7,7 @@ from typing import Protocol
 from pylog.broker.config import BrokerConfig
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.settings import Value
+from pylog.security.authorizer import Authorizer
 from pylog.wire.api import Message
 from pylog.wire.api.message import Request
 
@@ -29,6 +30,7 @@ class Cluster(Protocol):
         partitions: hosted here, under the newest image.
         settings: of this broker, as DescribeConfigs shows them.
         topic_policy: of this broker.
+        authorizer: decides what clients may do; None lets them do everything.
     """
 
     broker_id: int
@@ -36,6 +38,7 @@ class Cluster(Protocol):
     partitions: Partitions
     settings: Mapping[str, Value]
     topic_policy: TopicPolicy
+    authorizer: Authorizer | None
 
     @property
     def controller_id(self) -> int:

@@ -12,7 +12,7 @@ from functools import partial
 from pylog.broker.control.api import ControlContext, ControllerApi
 from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController, TopicResult
-from pylog.broker.handler import Answer, Caller
+from pylog.broker.handler import Answer, Caller, topic_denied
 from pylog.broker.settings import (
     DEFAULT_BROKER,
     Effective,
@@ -28,6 +28,7 @@ from pylog.cluster.image import ClusterImage
 from pylog.cluster.topics import UNCLEAN_ELECTION, check_topic_name, repeated_names
 from pylog.errors import ApiError, ConfigError, ErrorCode
 from pylog.model import NO_LEADER
+from pylog.security.acl import Operation
 from pylog.wire.api import Message
 from pylog.wire.api.configs import (
     AlterConfigsRequest,
@@ -66,6 +67,7 @@ def handle_describe(cluster: Cluster, request: DescribeConfigsRequest, caller: C
         row = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         results.append(row)
         try:
+            _require(caller, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
             found = _settings_of(cluster, resource.resource_type, resource.resource_name)
         except ApiError as error:
             row.error_code, row.error_message = error.code, str(error)
@@ -157,7 +159,7 @@ def handle_alter(
         for key in resources:
             if resources.count(key) > 1:
                 rows[key] = _row(*key, ApiError(ErrorCode.INVALID_REQUEST, "duplicate resource in request"))
-            elif (error := _refusal(*key)) is not None:
+            elif (error := _refusal(caller, *key)) is not None:
                 rows[key] = _row(*key, error)
         accepted = _restrict(request, lambda *key: key not in rows)
         if accepted.resources:
@@ -184,7 +186,19 @@ def _response(request: AlterRequest, rows: list[AlterConfigsResourceResponse]) -
     return IncrementalAlterConfigsResponse(responses=rows)
 
 
-def _refusal(resource_type: int, name: str) -> ApiError | None:
+def _require(caller: Caller, operation: Operation, resource_type: int, name: str) -> None:
+    """Refuse who may not read or change settings.  All but those of topics are the cluster's."""
+    if resource_type != ResourceType.TOPIC:
+        caller.require_cluster(operation)
+    elif not caller.may_topic(operation, name):
+        raise topic_denied(operation)
+
+
+def _refusal(caller: Caller, resource_type: int, name: str) -> ApiError | None:
+    try:
+        _require(caller, Operation.ALTER_CONFIGS, resource_type, name)
+    except ApiError as error:
+        return error
     if resource_type == ResourceType.TOPIC or (resource_type == ResourceType.BROKER and (not name or name.isdigit())):
         return None
     return ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no settings here")

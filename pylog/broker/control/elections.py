@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from pylog.broker.clock import steady_ms
-from pylog.broker.control.api import ControlContext, ControllerApi, PeerApi
+from pylog.broker.control.api import ControlContext, ControllerApi, PeerApi, pass_if_allowed
 from pylog.broker.control.controller import ActiveController
 from pylog.cluster.controller import IsrRequest, IsrResult, StateChange
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import Key
+from pylog.security.acl import Operation
 from pylog.wire.api.partitions import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -82,7 +83,11 @@ def _is_elected(context: ControlContext, request: ElectLeadersRequest, response:
 
 
 ELECT = ControllerApi(
-    request=ElectLeadersRequest, response=ElectLeadersResponse, execute=_execute_elect, is_visible=_is_elected
+    request=ElectLeadersRequest,
+    response=ElectLeadersResponse,
+    handle=pass_if_allowed(Operation.ALTER),
+    execute=_execute_elect,
+    is_visible=_is_elected,
 )
 
 # -- in-sync replicas --------------------------------------------------------------------------------------------------

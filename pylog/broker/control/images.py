@@ -88,6 +88,14 @@ class Images:
             return False
         return True
 
+    def look_again(self) -> None:
+        """Let those who wait ask their condition again: something beside the image changed."""
+        self._tasks.spawn(self._notify())
+
+    async def _notify(self) -> None:
+        async with self._applied:
+            self._applied.notify_all()
+
     async def news(self, order: tuple[int, int], wait_ms: int, format_version: int) -> bytes:
         """Return what makes of an image of *order* the newest one, waiting for it at most *wait_ms*, or nothing."""
         # Not the image in force: until our first one of this term is, that is our predecessor's.
@@ -122,8 +130,7 @@ class Images:
             if image.controller_id == self._broker_id:
                 self._history.advance(image)
             self.on_applied(changed)
-            async with self._applied:
-                self._applied.notify_all()
+            await self._notify()
 
     async def _reopen(self) -> None:
         """Open logs of the image in force that could not be opened when it was applied."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pylog.broker.control import (
+    acls,
     client_quotas,
     configs,
     elections,
@@ -29,6 +30,7 @@ from pylog.broker.settings import Value
 from pylog.cluster.image import ClusterImage
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import NodeAddress
+from pylog.security.authorizer import Authorizer
 from pylog.wire import internal
 from pylog.wire.api import Message, encode_response, parse_request_header
 from pylog.wire.api.message import Request
@@ -65,6 +67,8 @@ CONTROLLER_APIS: Mapping[ApiKey, ControllerApi[Any, Any]] = {
         reassignments.ALTER,
         reassignments.LIST,
         elections.ELECT,
+        acls.CREATE,
+        acls.DELETE,
     )
 }
 """What only the controller executes of what clients ask."""
@@ -92,12 +96,13 @@ class ControllerLink:
         images: Images,
         peer: PeerClient | None,
         settings: Mapping[str, Value],
+        authorizer: Authorizer | None = None,
     ) -> None:
         self._broker_id = broker_id
         self._agent = agent
         self._images = images
         self._peer = peer
-        self._context = ControlContext(agent, images, settings, is_alone=peer is None)
+        self._context = ControlContext(agent, images, settings, peer is None, authorizer)
         self._address: NodeAddress | None = None
         self._is_self = False
         self._epoch = -1

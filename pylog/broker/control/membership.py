@@ -26,6 +26,7 @@ from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.replica.leader import TOUCH_MS
+from pylog.security.authorizer import AclNews, Authorizer
 from pylog.store.base import SessionState, Store, StoreError
 from pylog.wire.api import Message
 from pylog.wire.api.message import Request
@@ -84,6 +85,7 @@ class Membership:
         on_image: Callable[[list[Partition]], None],
         on_leadership_lost: Callable[[list[Partition]], None],
         on_failure: Callable[[PylogError], None],
+        authorizer: Authorizer | None = None,
     ) -> None:
         """Take everything, do nothing yet.
 
@@ -95,6 +97,7 @@ class Membership:
             on_image: an image was applied; the argument lists the partitions that it changed.
             on_leadership_lost: the session ended, and these partitions are not led any more.
             on_failure: this broker cannot go on.
+            authorizer: learns the ACLs in the store; None leaves them alone.
         """
         # Stopped before a controller has compared our logs, we must be in doubt again when we come back (rule 3).
         directory.is_settled = directory.was_clean
@@ -104,6 +107,7 @@ class Membership:
         self._on_image = on_image
         self._on_leadership_lost = on_leadership_lost
         self._on_failure = on_failure
+        self._authorizer = authorizer
         self._loop = asyncio.get_running_loop()
         # One pulls images, which waits at the controller; the other asks for everything else.
         self._clients = [
@@ -167,9 +171,10 @@ class Membership:
             on_image=lambda image: _ignore(call(self.images.offer, image)),
             on_session=lambda state: _ignore(call(self._session_changed, state)),
             on_failure=lambda error: _ignore(call(self._on_failure, error)),
+            on_acls=None if self._authorizer is None else lambda news: _ignore(call(self._acls_changed, news)),
         )
         peer = self._clients[1] if self._clients else None
-        self._link = ControllerLink(config.broker_id, self._agent, self.images, peer, config.settings)
+        self._link = ControllerLink(config.broker_id, self._agent, self.images, peer, config.settings, self._authorizer)
         self._link.on_later_epoch = self._later_controller_shown
         self._agent.start()
         directory.join(self._agent.cluster_id)
@@ -179,6 +184,10 @@ class Membership:
         # Clients would hear of a cluster without this broker; some never look for it again then.
         while not await self.images.wait_until(self._partitions.knows_us, IMAGE_TIMEOUT_S):
             _logger.warning("no cluster image has this broker yet; not serving clients retry_s=%d", IMAGE_TIMEOUT_S)
+        authorizer = self._authorizer
+        while authorizer is not None and not authorizer.is_loaded:
+            if not await self.images.wait_until(lambda image: authorizer.is_loaded, IMAGE_TIMEOUT_S):
+                _logger.warning("no ACLs were read yet; not serving clients retry_s=%d", IMAGE_TIMEOUT_S)
         if not await self.images.wait_until(self._is_accepted, SETTLED_TIMEOUT_S):
             _logger.warning("partitions wait for what others have after an unclean stop waited_s=%g", SETTLED_TIMEOUT_S)
 
@@ -304,6 +313,11 @@ class Membership:
         assert self._link is not None
         self._link.follow(info.address if info else None, self.is_controller, info.epoch if info else -1)
         self.images.follow(info.address if info and not self.is_controller else None)
+
+    def _acls_changed(self, news: AclNews) -> None:
+        assert self._authorizer is not None
+        self._authorizer.learn(news)
+        self.images.look_again()
 
     def _session_changed(self, state: SessionState) -> None:
         if state is not self._session:

@@ -9,6 +9,7 @@ from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.cluster.topics import check_topic_name
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import INTERNAL_TOPICS, NO_LEADER
+from pylog.security.acl import CLUSTER_NAME, Operation, ResourceType
 from pylog.wire.api.cluster import (
     BROKERS,
     DescribeClusterBroker,
@@ -23,7 +24,7 @@ from pylog.wire.api.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from pylog.wire.api.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from pylog.wire.api.operations import NOT_ASKED
 from pylog.wire.api.schema import NO_TOPIC_ID
 from pylog.wire.api.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
@@ -40,19 +41,25 @@ def handle_metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) 
     image = cluster.partitions.image
     missing: list[str] = []
     if request.topics is None:
-        topics = [_describe_topic(image, topic) for topic in image.topics.values()]
+        topics = [
+            _describe_topic(image, topic)
+            for topic in image.topics.values()
+            if caller.sees(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
     else:
-        topics = [_describe_requested(image, requested, missing, caller.version) for requested in request.topics]
+        topics = [_describe_requested(image, requested, missing, caller) for requested in request.topics]
     if request.include_topic_authorized_operations:
         for row in topics:
-            if row.error_code == ErrorCode.NONE:
-                row.topic_authorized_operations = TOPIC_OPERATIONS
-    may_create = request.allow_auto_topic_creation and cluster.topic_policy.auto_create_topics_enable
-    if missing and may_create:
-        _create_missing(cluster, missing)
+            if row.error_code == ErrorCode.NONE and row.name is not None:
+                row.topic_authorized_operations = caller.operations(ResourceType.TOPIC, row.name)
+    if missing and request.allow_auto_topic_creation and cluster.topic_policy.auto_create_topics_enable:
+        creatable = _creatable(missing, caller)
+        if creatable:
+            _create_missing(cluster, creatable)
         for row in topics:
             if row.name in missing:
-                row.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+                is_created = row.name in creatable
+                row.error_code = ErrorCode.LEADER_NOT_AVAILABLE if is_created else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(
@@ -64,15 +71,21 @@ def handle_metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) 
         controller_id=cluster.controller_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            _cluster_operations(caller) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
 
+def _creatable(names: list[str], caller: Caller) -> list[str]:
+    if caller.has(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return names
+    return [name for name in names if caller.may_topic(Operation.CREATE, name)]
+
+
 def _describe_requested(
-    image: ClusterImage, requested: MetadataRequestTopic, missing: list[str], version: int
+    image: ClusterImage, requested: MetadataRequestTopic, missing: list[str], caller: Caller
 ) -> MetadataResponseTopic:
-    if requested.name is None and version < _KNOWS_TOPIC_IDS:
+    if requested.name is None and caller.version < _KNOWS_TOPIC_IDS:
         # Older requests can name a topic by id, but their responses have no place for a topic without name.
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=requested.topic_id)
     if requested.name is None or requested.topic_id != NO_TOPIC_ID:
@@ -84,7 +97,14 @@ def _describe_requested(
             return MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=requested.name, topic_id=requested.topic_id
             )
+        if not caller.may_topic(Operation.DESCRIBE, topic.name):
+            # An id is no secret, the name that belongs to it is.
+            return MetadataResponseTopic(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=requested.name, topic_id=requested.topic_id
+            )
         return _describe_topic(image, topic)
+    if not caller.may_topic(Operation.DESCRIBE, requested.name):
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=requested.name)
     topic = image.topics.get(requested.name)
     if topic is not None:
         return _describe_topic(image, topic)
@@ -155,6 +175,13 @@ def handle_describe_cluster(cluster: Cluster, request: DescribeClusterRequest, c
             for one in image.brokers.values()
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            _cluster_operations(caller) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def _cluster_operations(caller: Caller) -> int:
+    """Return what the client may do with the cluster; nothing to whom its description is not allowed, as with Kafka."""
+    if not caller.sees(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return caller.operations(ResourceType.CLUSTER, CLUSTER_NAME)

@@ -1,7 +1,7 @@
-"""How fast a client may have topics made, grown and deleted: `controller_mutation_rate`, in partitions a second.
+"""Which topics a client may have made, grown and deleted, and how fast.
 
-Counted where the request comes in.  Admin clients ask the controller, so that is where Kafka counts too; a client that
-spreads its requests over other brokers has as much at each.
+`controller_mutation_rate`, in partitions a second, is counted where the request comes in.  Admin clients ask the
+controller, so that is where Kafka counts too; a client that spreads its requests has as much at each broker.
 
 Source: KIP-599.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from pylog.broker.control.cluster import Cluster
 from pylog.broker.handler import Answer, Caller
-from pylog.errors import ErrorCode
+from pylog.errors import ApiError, ErrorCode
 from pylog.wire.api import Message
 from pylog.wire.api.partitions import CreatePartitionsRequest
 from pylog.wire.api.topics import CreateTopicsRequest, DeleteTopicsRequest
@@ -22,6 +22,10 @@ Mutation = CreateTopicsRequest | DeleteTopicsRequest | CreatePartitionsRequest
 _STRICT_FROM: dict[type[Mutation], int] = {CreateTopicsRequest: 6, DeleteTopicsRequest: 5, CreatePartitionsRequest: 3}
 """Versions whose clients know THROTTLING_QUOTA_EXCEEDED and ask again."""
 
+_TOO_FAST = ApiError(
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED, "more partitions a second than controller_mutation_rate allows"
+)
+
 _ROWS: dict[type[Mutation], str] = {
     CreateTopicsRequest: "topics",
     DeleteTopicsRequest: "responses",
@@ -30,34 +34,48 @@ _ROWS: dict[type[Mutation], str] = {
 """Where the answer has its row for each topic."""
 
 
-def ask_within_quota(cluster: Cluster, request: Mutation, caller: Caller, partitions: Callable[[Any], int]) -> Answer:
-    """Let the controller do as much of *request* as the caller's quota allows; *partitions* counts those of a topic."""
-    meter = caller.meter
-    if meter is None or not meter.counts_mutations or getattr(request, "validate_only", False):
-        return cluster.ask_controller(request)
-    kind = type(request)
+def ask_for_allowed(
+    cluster: Cluster,
+    request: Mutation,
+    caller: Caller,
+    refusal: Callable[[Any], ApiError | None],
+    partitions: Callable[[Any], int],
+) -> Answer:
+    """Let the controller do as much of *request* as the caller's rights and quota allow.
+
+    Args:
+        cluster: where it is done.
+        request: names topics.
+        caller: who wants it.
+        refusal: returns why the caller may not have it done with a topic, None if it may.
+        partitions: counts those of a topic that the quota is about.
+    """
+    kind, meter = type(request), caller.meter
+    is_counted = meter is not None and meter.counts_mutations and not getattr(request, "validate_only", False)
     is_strict = caller.version >= _STRICT_FROM[kind]
     allowed: list[Any] = []
     refused: list[Any] = []
-    for topic in request.topics:
-        (allowed if meter.mutated(partitions(topic), is_strict=is_strict) else refused).append(topic)
-    if not refused:
-        return cluster.ask_controller(request)
 
     def part(topics: list[Any]) -> Mutation:
         only: Any = request  # each kind has topics of its own
         found: Mutation = replace(only, topics=topics)
         return found
 
-    refusal = part(refused).error_response(
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED, "more partitions a second than controller_mutation_rate allows"
-    )
+    for topic in request.topics:
+        error = refusal(topic)
+        if error is None and is_counted:
+            assert meter is not None
+            error = None if meter.mutated(partitions(topic), is_strict=is_strict) else _TOO_FAST
+        if error is None:
+            allowed.append(topic)
+        else:
+            refused += getattr(part([topic]).error_response(error.code, str(error)), _ROWS[kind])
+    if not refused:
+        return cluster.ask_controller(request)
 
     async def answer() -> Message:
-        if not allowed:
-            return refusal
-        found = await cluster.ask_controller(part(allowed))
-        getattr(found, _ROWS[kind]).extend(getattr(refusal, _ROWS[kind]))
+        found = await cluster.ask_controller(part(allowed)) if allowed else part([]).error_response(ErrorCode.NONE)
+        getattr(found, _ROWS[kind]).extend(refused)
         return found
 
     return answer()

@@ -9,6 +9,7 @@ from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController
 from pylog.broker.handler import Answer, Caller
 from pylog.errors import ApiError, ErrorCode
+from pylog.security.acl import CLUSTER_NAME, Operation, ResourceType
 from pylog.wire.api import Message
 from pylog.wire.api.producers import InitProducerIdRequest, InitProducerIdResponse
 from pylog.wire.internal import InternalKey, encode_broker_id, encode_id_block, parse_broker_id, parse_id_block
@@ -18,6 +19,11 @@ def handle_init(cluster: Cluster, request: InitProducerIdRequest, caller: Caller
     """Give an idempotent producer an id; without a transactional id it is always a new one."""
     if request.transactional_id is not None:
         return request.error_response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not (
+        caller.has(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+        or caller.may_any(Operation.WRITE, ResourceType.TOPIC)
+    ):
+        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "there is no topic that this client may write")
 
     async def answer() -> Message:
         return InitProducerIdResponse(producer_id=await cluster.new_producer_id(), producer_epoch=0)

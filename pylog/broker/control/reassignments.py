@@ -7,12 +7,13 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from pylog.broker.control.api import ControlContext, ControllerApi
+from pylog.broker.control.api import ControlContext, ControllerApi, pass_if_allowed
 from pylog.broker.control.controller import ActiveController
 from pylog.cluster.controller import Rewrite
 from pylog.cluster.image import TopicImage
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import Key
+from pylog.security.acl import Operation
 from pylog.wire.api.partitions import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -135,12 +136,14 @@ def _ongoing(topic: TopicImage, wanted: set[int] | None) -> list[OngoingPartitio
 ALTER = ControllerApi(
     request=AlterPartitionReassignmentsRequest,
     response=AlterPartitionReassignmentsResponse,
+    handle=pass_if_allowed(Operation.ALTER),
     execute=_execute_alter,
     is_repeatable=True,
 )
 LIST = ControllerApi(
     request=ListPartitionReassignmentsRequest,
     response=ListPartitionReassignmentsResponse,
+    handle=pass_if_allowed(Operation.DESCRIBE),
     execute=_execute_list,
     is_visible=has_no_other_moves,
     visible_wait_s=NEWS_WAIT_S,

@@ -11,13 +11,15 @@ from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.control.api import ControlContext, ControllerApi
 from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController, TopicResult
-from pylog.broker.control.mutations import ask_within_quota
-from pylog.broker.handler import Answer, Caller
+from pylog.broker.control.mutations import ask_for_allowed
+from pylog.broker.handler import Answer, Caller, topic_denied
 from pylog.broker.settings import check_topic_configs
 from pylog.cluster.controller import StateChange
 from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.cluster.topics import BROKER_DEFAULT, NewTopic, repeated_names
 from pylog.errors import ApiError, ConfigError, ErrorCode
+from pylog.security.acl import CLUSTER_NAME, Operation, ResourceType
+from pylog.wire.api import Message
 from pylog.wire.api.partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -44,7 +46,8 @@ starts, brokers register one after the other."""
 
 
 def handle_create(cluster: Cluster, request: CreateTopicsRequest, caller: Caller) -> Answer:
-    """Let the controller create topics, as far as the client's quota allows."""
+    """Let the controller create topics, as far as the client's rights and quota allow."""
+    is_creator = caller.has(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     topics, default_count = cluster.partitions.image.topics, cluster.topic_policy.num_partitions
 
     def partition_count(topic: CreatableTopic) -> int:
@@ -53,7 +56,24 @@ def handle_create(cluster: Cluster, request: CreateTopicsRequest, caller: Caller
         count = len(topic.assignments) or topic.num_partitions
         return count if count > 0 else default_count
 
-    return ask_within_quota(cluster, request, caller, partition_count)
+    def refusal(topic: CreatableTopic) -> ApiError | None:
+        # Whether there is one already is told to those alone who may create it.
+        is_allowed = is_creator or caller.may_topic(Operation.CREATE, topic.name)
+        return None if is_allowed else topic_denied(Operation.CREATE)
+
+    created = ask_for_allowed(cluster, request, caller, refusal, partition_count)
+    return created if caller.subject is None else _with_hidden_configs(created, caller)
+
+
+async def _with_hidden_configs(created: Answer, caller: Caller) -> Message:
+    """Return the answer without the settings, and what depends on them, of topics whose settings are hidden."""
+    answer = created if isinstance(created, Message) else await created
+    assert isinstance(answer, CreateTopicsResponse)
+    for row in answer.topics:
+        if not caller.sees(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, row.name):
+            row.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            row.configs, row.num_partitions, row.replication_factor = None, -1, -1
+    return answer
 
 
 async def _execute_create(context: ControlContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -211,14 +231,17 @@ class Growth(NamedTuple):
 
 
 def handle_grow(cluster: Cluster, request: CreatePartitionsRequest, caller: Caller) -> Answer:
-    """Let the controller add partitions to topics, as far as the client's quota allows."""
+    """Let the controller add partitions to topics, as far as the client's rights and quota allow."""
     topics = cluster.partitions.image.topics
 
     def partition_count(topic: CreatePartitionsTopic) -> int:
         image = topics.get(topic.name)
         return 0 if image is None else max(topic.count - len(image.partitions), 0)
 
-    return ask_within_quota(cluster, request, caller, partition_count)
+    def refusal(topic: CreatePartitionsTopic) -> ApiError | None:
+        return None if caller.may_topic(Operation.ALTER, topic.name) else topic_denied(Operation.ALTER)
+
+    return ask_for_allowed(cluster, request, caller, refusal, partition_count)
 
 
 async def _execute_grow(context: ControlContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -300,7 +323,7 @@ def _is_grown(context: ControlContext, request: CreatePartitionsRequest, respons
 
 
 def handle_delete(cluster: Cluster, request: DeleteTopicsRequest, caller: Caller) -> Answer:
-    """Let the controller delete topics, as far as the client's quota allows."""
+    """Let the controller delete topics, as far as the client's rights and quota allow."""
     if not cluster.topic_policy.delete_topic_enable:
         raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     if any(state.name is not None and state.topic_id != NO_TOPIC_ID for state in request.topics):
@@ -312,7 +335,15 @@ def handle_delete(cluster: Cluster, request: DeleteTopicsRequest, caller: Caller
         topic = image.topics.get(state.name) if state.name is not None else image.topic_by_id(state.topic_id)
         return 0 if topic is None else len(topic.partitions)
 
-    return ask_within_quota(cluster, request, caller, partition_count)
+    def refusal(state: DeleteTopicState) -> ApiError | None:
+        if state.name is not None:
+            return None if caller.may_topic(Operation.DELETE, state.name) else topic_denied(Operation.DELETE)
+        topic = image.topic_by_id(state.topic_id)
+        if topic is None or all(caller.may_topic(one, topic.name) for one in (Operation.DESCRIBE, Operation.DELETE)):
+            return None  # that no topic has an id is no secret
+        return topic_denied(Operation.DELETE)
+
+    return ask_for_allowed(cluster, request, caller, refusal, partition_count)
 
 
 async def _execute_delete(context: ControlContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:

@@ -14,6 +14,7 @@ from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController
 from pylog.broker.handler import Answer, Caller
 from pylog.errors import ApiError, ErrorCode
+from pylog.security.acl import Operation
 from pylog.security.exchange import LoginFailed, check_name
 from pylog.security.principal import Session
 from pylog.security.scram import (
@@ -43,6 +44,7 @@ Change = Mapping[str, str | None]
 
 def handle_describe(cluster: Cluster, request: DescribeUserScramCredentialsRequest, caller: Caller) -> Answer:
     """Say which users have credentials, of which mechanisms and with how many iterations."""
+    caller.require_cluster(Operation.DESCRIBE)
     users = cluster.partitions.image.scram_credentials
     names = [one.name for one in request.users or ()] or sorted(users)
     results = [_describe(users, name, names.count(name)) for name in dict.fromkeys(names)]
@@ -66,6 +68,7 @@ def _describe(users: Users, name: str, count: int) -> DescribedUser:
 
 def handle_alter(cluster: Cluster, request: AlterUserScramCredentialsRequest, caller: Caller) -> Answer:
     """Let the controller change credentials, unless others could read them on their way here."""
+    caller.require_cluster(Operation.ALTER)
     if request.upsertions and not _is_private(caller.session):
         raise ApiError(
             ErrorCode.POLICY_VIOLATION,

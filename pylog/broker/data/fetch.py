@@ -21,6 +21,7 @@ from pylog.errors import ApiError, ErrorCode
 from pylog.log.segment import FileSlice
 from pylog.metrics import Metrics
 from pylog.net.connection import Connection, Part
+from pylog.security.authorizer import Subject
 from pylog.wire.api import ApiKey, RequestHeader
 from pylog.wire.fetch import Feeding, FetchRequest, FetchResult, encode_response, parse_request
 
@@ -76,6 +77,7 @@ class FetchHandler:
         follower: int = _CONSUMER,
         meter: Meter | None = None,
         proven_ms: int | None = None,
+        subject: Subject | None = None,
     ) -> list[Part] | None:
         """Answer at once, or promise to.
 
@@ -86,6 +88,7 @@ class FetchHandler:
             follower: the broker at the other end, if one has proven to be.
             meter: counts what a consumer gets, if a quota governs it.
             proven_ms: when that broker was told that its proof is right, now if None.
+            subject: decides what a client may read; None for a broker, and where everybody may read everything.
         """
         version = header.api_version
         request = parse_request(frame, version, header.body_offset)
@@ -109,14 +112,14 @@ class FetchHandler:
                 return encode_response(version, header.correlation_id, [], error=error.code)
         if meter is not None:
             request.max_bytes = int(min(request.max_bytes, meter.fetch_max_bytes))
-        reading = self.reader.read(request)
+        reading = self.reader.read(request, subject)
         if reading.found_bytes >= request.min_bytes or request.max_wait_ms <= 0 or reading.is_final:
             parts = self._reply(version, header.correlation_id, request, reading.results, session, meter)
             self._latency.fetch.observe_ns(now_ns() - connection.read_ns)
             return parts
         offsets = {(part.topic, part.partition): part.fetch_offset for part in request.partitions}
         slot = connection.open_slot()
-        fetch = WaitingFetch(slot, version, header.correlation_id, request, session, meter, offsets)
+        fetch = WaitingFetch(slot, version, header.correlation_id, request, session, meter, offsets, subject)
         self.waiting.wait(fetch, request.max_wait_ms)
         return None
 
@@ -134,7 +137,7 @@ class FetchHandler:
             if parts is not None:
                 self._latency.follower_fetch.observe_ns(_beyond_wait_ns(fetch))
             return parts
-        reading = self.reader.read(request)
+        reading = self.reader.read(request, fetch.subject)  # asked again: an ACL may have changed meanwhile
         if reading.found_bytes < request.min_bytes and not reading.is_final and not is_late:
             return None
         parts = self._reply(fetch.version, fetch.correlation_id, request, reading.results, session, fetch.meter)

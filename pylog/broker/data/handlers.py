@@ -16,6 +16,7 @@ from pylog.broker.handler import Answer, Caller, Handler
 from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.log import Log
 from pylog.model import INTERNAL_TOPICS, Key
+from pylog.security.acl import CLUSTER_NAME, Operation, ResourceType
 from pylog.wire.api import ApiKey
 from pylog.wire.api.cluster import (
     DescribeLogDirsPartition,
@@ -63,6 +64,7 @@ _logger = logging.getLogger(__name__)
 _KNOWS_OFFSET_NOT_AVAILABLE = 5
 """First version of ListOffsets whose clients know that error."""
 _NEVER = 32767
+_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 class Cluster(Protocol):
@@ -84,7 +86,10 @@ def list_offsets(cluster: Cluster, request: ListOffsetsRequest, caller: Caller) 
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _list_offset(cluster.partitions, topic.name, wanted, caller.version) for wanted in topic.partitions
+                    _list_offset(cluster.partitions, topic.name, wanted, caller.version)
+                    if caller.may_topic(Operation.DESCRIBE, topic.name)
+                    else ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=_DENIED)
+                    for wanted in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -152,7 +157,12 @@ async def delete_records(cluster: Cluster, request: DeleteRecordsRequest, caller
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=[_delete_records(partitions, topic.name, one, waits) for one in topic.partitions],
+                partitions=[
+                    _delete_records(partitions, topic.name, one, waits)
+                    if caller.may_topic(Operation.DELETE, topic.name)
+                    else DeleteRecordsPartitionResult(partition_index=one.partition_index, error_code=_DENIED)
+                    for one in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -209,11 +219,17 @@ def _delete_records(
 
 def offset_for_leader_epoch(cluster: Cluster, request: OffsetForLeaderEpochRequest, caller: Caller) -> Answer:
     """Say where leader epochs end, so that a reader finds out whether what it read was cut off since."""
+    is_broker = caller.has(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_epoch_end(cluster.partitions, topic.topic, wanted) for wanted in topic.partitions],
+                partitions=[
+                    _epoch_end(cluster.partitions, topic.topic, wanted)
+                    if is_broker or caller.may_topic(Operation.DESCRIBE, topic.topic)
+                    else EpochEndOffset(partition=wanted.partition, error_code=_DENIED)
+                    for wanted in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -234,6 +250,7 @@ def _epoch_end(partitions: Partitions, topic: str, wanted: OffsetForLeaderPartit
 
 def describe_log_dirs(cluster: Cluster, request: DescribeLogDirsRequest, caller: Caller) -> Answer:
     """Say what lies in this broker's data directory, and how full its disk is."""
+    caller.require_cluster(Operation.DESCRIBE)
     wanted = None if request.topics is None else {row.topic: set(row.partitions) for row in request.topics}
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in cluster.partitions:
@@ -269,7 +286,12 @@ def describe_producers(cluster: Cluster, request: DescribeProducersRequest, call
         topics=[
             DescribeProducersTopicResponse(
                 name=topic.name,
-                partitions=[_producers(cluster.partitions, topic.name, number) for number in topic.partition_indexes],
+                partitions=[
+                    _producers(cluster.partitions, topic.name, number)
+                    if caller.may_topic(Operation.READ, topic.name)
+                    else DescribedProducers(partition_index=number, error_code=_DENIED)
+                    for number in topic.partition_indexes
+                ],
             )
             for topic in request.topics
         ]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Appended, Partitions
 from pylog.broker.error_counts import ErrorCounts
+from pylog.broker.handler import topic_denied
 from pylog.broker.latency import Latency, now_ns
 from pylog.broker.quotas import Meter
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
@@ -17,10 +18,12 @@ from pylog.log.intake import take_in
 from pylog.metrics import Metrics
 from pylog.model import INTERNAL_TOPICS, Key, Offset
 from pylog.net.connection import Connection, Part, Slot
+from pylog.security.acl import Operation, ResourceType
+from pylog.security.authorizer import Subject
 from pylog.wire import records
 from pylog.wire.api import ApiKey, RequestHeader
 from pylog.wire.compression import CODECS
-from pylog.wire.produce import ProduceResult, RefusedBatch, encode_reply, parse_request
+from pylog.wire.produce import ProduceRequest, ProduceResult, RefusedBatch, encode_reply, parse_request
 
 _logger = logging.getLogger(__name__)
 
@@ -61,15 +64,26 @@ class ProduceHandler:
         self._refused = metrics.counter("pylog_produce_refused_total", "Record batches answered with an error.")
 
     def handle(
-        self, connection: Connection, header: RequestHeader, frame: memoryview, meter: Meter | None = None
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        frame: memoryview,
+        meter: Meter | None = None,
+        subject: Subject | None = None,
     ) -> list[Part] | None:
         """Append and answer; with acks 0 there is no answer, and an error closes the connection."""
         version = header.api_version
         request = parse_request(frame, version, header.body_offset)
         waits: dict[Key, Appended] = {}
         results: list[ProduceResult] = []
+        if subject is not None and request.transactional_id is not None:
+            may_write = subject.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id, "produce")
+            if not may_write:
+                return self._refuse_all(header, request)
         for topic, partition, batch in request.parts:
             try:
+                if subject is not None and topic not in subject.writable and not subject.may_write(topic):
+                    raise topic_denied(Operation.WRITE)
                 result = self._append(request.acks, version, topic, partition, batch, waits)
             except (ApiError, StorageError) as error:
                 result = self._refuse(topic, partition, error)
@@ -114,6 +128,13 @@ class ProduceHandler:
             self._latency.produce[-1].observe_ns(answered_ns - slot.read_ns)
 
         self._acknowledgements.wait(waits, timeout_ms, done)
+
+    def _refuse_all(self, header: RequestHeader, request: ProduceRequest) -> list[Part] | None:
+        error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the transactional id is not allowed")
+        if request.acks == 0:
+            raise ProtocolError(f"{error.code.name}: {error}")  # as above
+        refused = [self._refuse(topic, partition, error) for topic, partition, _ in request.parts]
+        return [encode_reply(header.api_version, header.correlation_id, refused)]
 
     def _refuse(self, topic: str, partition: int, error: ApiError | StorageError) -> ProduceResult:
         self._refused.value += 1

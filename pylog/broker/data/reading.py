@@ -14,12 +14,13 @@ from pylog.log.segment import FileSlice
 from pylog.model import Key
 from pylog.replica.leader import Leader
 from pylog.replica.selector import Candidate, nearer_replica
+from pylog.security.authorizer import Subject
 from pylog.wire.api.schema import NO_TOPIC_ID
 from pylog.wire.fetch import FIRST_VERSION_BY_ID, FetchPartition, FetchRequest, FetchResult
 
 _logger = logging.getLogger(__name__)
 
-_NONE = ErrorCode.NONE
+_NONE, _DENIED = ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _KNOWS_ZSTD = 10
 """First version of Fetch that came after zstd."""
 _READS_FOLLOWERS = 11
@@ -41,6 +42,11 @@ class Reading(NamedTuple):
     results: list[FetchResult[FileSlice]]
     found_bytes: int
     is_final: bool
+
+
+def _is_denied(subject: Subject, topic: str) -> bool:
+    # "" is a topic id that no topic has; an id is no secret, and the answer says so.
+    return topic != "" and not subject.may_read(topic)
 
 
 class Reader:
@@ -67,8 +73,8 @@ class Reader:
         hosted = self._partitions.get
         self._mistaken = {place: one for place, one in self._mistaken.items() if hosted(*place[1]) is not None}
 
-    def read(self, request: FetchRequest) -> Reading:
-        """Return what *request* finds now."""
+    def read(self, request: FetchRequest, subject: Subject | None = None) -> Reading:
+        """Return what *request* finds now of what *subject* may read; None may read everything."""
         if request.version >= FIRST_VERSION_BY_ID:
             self._find_names(request.partitions)
         budget = min(request.max_bytes, self.max_bytes)
@@ -76,8 +82,12 @@ class Reader:
         results: list[FetchResult[FileSlice]] = []
         found_bytes = 0
         is_final = not request.partitions
+        result: FetchResult[FileSlice]
         for part in request.partitions:
-            result = self.read_partition(request, part, budget - found_bytes, share, is_first=not found_bytes)
+            if subject is not None and part.topic not in subject.readable and _is_denied(subject, part.topic):
+                result = FetchResult(part.topic, part.partition, _DENIED, topic_id=part.topic_id)
+            else:
+                result = self.read_partition(request, part, budget - found_bytes, share, is_first=not found_bytes)
             results.append(result)
             found_bytes += result.records_bytes
             is_final = (

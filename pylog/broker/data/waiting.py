@@ -17,6 +17,7 @@ from pylog.broker.timer import Alarm
 from pylog.delayed import DelayedRequests
 from pylog.model import Key, Offset
 from pylog.net.connection import Connection, Part, Slot
+from pylog.security.authorizer import Subject
 from pylog.wire.fetch import FetchPartition, FetchRequest
 
 _logger = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class WaitingFetch:
 
     Attributes:
         offsets: from which it reads, by partition; a feed knows its own.
+        subject: decides what it may read.
     """
 
     slot: Slot
@@ -37,6 +39,7 @@ class WaitingFetch:
     session: FetchSession | None
     meter: Meter | None
     offsets: Mapping[Key, Offset]
+    subject: Subject | None = None
 
 
 Look = Callable[[WaitingFetch, bool], list[Part] | None]

@@ -12,6 +12,7 @@ from pylog.group.records import CommittedOffset
 from pylog.group.state import Group, State
 from pylog.group.subscription import CONSUMER_PROTOCOL, subscribed_topics
 from pylog.model import Key
+from pylog.security.acl import CLUSTER_NAME, Operation, ResourceType
 from pylog.wire.api import ApiKey
 from pylog.wire.api.coordinator import (
     TRANSACTION,
@@ -53,7 +54,6 @@ from pylog.wire.api.groups import (
     SyncGroupRequest,
 )
 from pylog.wire.api.message import Message, Request
-from pylog.wire.api.operations import GROUP_OPERATIONS
 
 
 class Cluster(Protocol):
@@ -73,17 +73,23 @@ class Cluster(Protocol):
 
 def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: Caller) -> Answer:
     """Say which broker keeps each group; make the topic that keeps them if it is missing."""
-    if request.key_type == TRANSACTION:
+    is_transaction = request.key_type == TRANSACTION
+    kind = ResourceType.TRANSACTIONAL_ID if is_transaction else ResourceType.GROUP
+    denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_transaction else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    is_allowed = {key: caller.may(Operation.DESCRIBE, kind, key) for key in request.coordinator_keys}
+    if is_transaction:
         # Not retriable, so that a client that wants transactions learns at once that it will not get them.
         return request.error_response(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not built in this release"
         )
-    if group_records.TOPIC not in cluster.partitions.image.topics:
+    if group_records.TOPIC not in cluster.partitions.image.topics and any(is_allowed.values()):
         cluster.groups.topic.create(cluster.ask_controller)
     rows = []
     for key in request.coordinator_keys:
         row = Coordinator(key=key)
         try:
+            if not is_allowed[key]:
+                raise ApiError(denied, f"{key}: {Operation.DESCRIBE.name} is not allowed")
             check_group_id(key)
             row.node_id, row.host, row.port = cluster.groups.topic.coordinator_of(key)
         except ApiError as error:
@@ -94,16 +100,19 @@ def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: 
 
 def join_group(cluster: Cluster, request: JoinGroupRequest, caller: Caller) -> Answer:
     """Take a member in."""
+    caller.require_group(Operation.READ, request.group_id)
     return cluster.groups.join(request, caller.client_id, f"/{caller.session.client_host}", caller.version)
 
 
 def sync_group(cluster: Cluster, request: SyncGroupRequest, caller: Caller) -> Answer:
     """Give a member its assignment."""
+    caller.require_group(Operation.READ, request.group_id)
     return cluster.groups.sync(request)
 
 
 def heartbeat(cluster: Cluster, request: HeartbeatRequest, caller: Caller) -> Answer:
     """Prolong a member's session."""
+    caller.require_group(Operation.READ, request.group_id)
     error = cluster.groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
@@ -112,11 +121,13 @@ def heartbeat(cluster: Cluster, request: HeartbeatRequest, caller: Caller) -> An
 
 def leave_group(cluster: Cluster, request: LeaveGroupRequest, caller: Caller) -> Answer:
     """Let members go."""
+    caller.require_group(Operation.READ, request.group_id)
     return cluster.groups.leave(request)
 
 
 def offset_commit(cluster: Cluster, request: OffsetCommitRequest, caller: Caller) -> Answer:
     """Write down how far a group has read."""
+    caller.require_group(Operation.READ, request.group_id)
     groups, image = cluster.groups, cluster.partitions.image
     fault = groups.commit_fault(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
@@ -128,9 +139,12 @@ def offset_commit(cluster: Cluster, request: OffsetCommitRequest, caller: Caller
     for topic in request.topics:
         row = OffsetCommitResponseTopic(name=topic.name, partitions=[])
         rows.append(row)
+        is_allowed = caller.may_topic(Operation.READ, topic.name)
         for part in topic.partitions:
             error = ErrorCode.NONE
-            if image.partition(topic.name, part.partition_index) is None:
+            if not is_allowed:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image.partition(topic.name, part.partition_index) is None:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif groups.is_metadata_too_large(part.committed_metadata):
                 error = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -156,7 +170,8 @@ def offset_fetch(cluster: Cluster, request: OffsetFetchRequest, caller: Caller) 
     rows = []
     for wanted in request.groups:
         try:
-            rows.append(_fetch_offsets(wanted, cluster.groups.offsets(wanted.group_id)))
+            caller.require_group(Operation.DESCRIBE, wanted.group_id)
+            rows.append(_fetch_offsets(wanted, cluster.groups.offsets(wanted.group_id), caller))
         except ApiError as error:
             refused = OffsetFetchRequest(groups=[wanted]).error_response(error.code)
             assert isinstance(refused, OffsetFetchResponse)
@@ -164,17 +179,24 @@ def offset_fetch(cluster: Cluster, request: OffsetFetchRequest, caller: Caller) 
     return OffsetFetchResponse(groups=rows)
 
 
-def _fetch_offsets(wanted: OffsetFetchRequestGroup, known: Mapping[Key, CommittedOffset]) -> OffsetFetchResponseGroup:
-    keys = (
-        list(known)
-        if wanted.topics is None
-        else [(topic.name, index) for topic in wanted.topics for index in topic.partition_indexes]
-    )
+def _fetch_offsets(
+    wanted: OffsetFetchRequestGroup, known: Mapping[Key, CommittedOffset], caller: Caller
+) -> OffsetFetchResponseGroup:
+    keys: list[Key]
+    denied: set[str] = set()
+    if wanted.topics is None:
+        shown = {topic: caller.sees(Operation.DESCRIBE, ResourceType.TOPIC, topic) for topic, _ in known}
+        keys = [key for key in known if shown[key[0]]]
+    else:
+        keys = [(topic.name, index) for topic in wanted.topics for index in topic.partition_indexes]
+        denied = {topic.name for topic in wanted.topics if not caller.may_topic(Operation.DESCRIBE, topic.name)}
     topics: dict[str, OffsetFetchResponseTopic] = {}
     for topic, index in keys:
         row = OffsetFetchResponsePartition(partition_index=index)
         found = known.get((topic, index))
-        if found is not None:
+        if topic in denied:
+            row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif found is not None:
             row.committed_offset, row.committed_leader_epoch = found.offset, found.leader_epoch
             row.metadata = found.metadata
         topics.setdefault(topic, OffsetFetchResponseTopic(name=topic, partitions=[])).partitions.append(row)
@@ -183,6 +205,7 @@ def _fetch_offsets(wanted: OffsetFetchRequestGroup, known: Mapping[Key, Committe
 
 def offset_delete(cluster: Cluster, request: OffsetDeleteRequest, caller: Caller) -> Answer:
     """Forget offsets of topics a group does not read any more."""
+    caller.require_group(Operation.DELETE, request.group_id)
     group = cluster.groups.group(request.group_id)
     if group is None:
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {request.group_id} does not exist")
@@ -194,9 +217,12 @@ def offset_delete(cluster: Cluster, request: OffsetDeleteRequest, caller: Caller
     for topic in request.topics:
         row = OffsetDeleteResponseTopic(name=topic.name, partitions=[])
         rows.append(row)
+        is_allowed = caller.may_topic(Operation.READ, topic.name)
         for part in topic.partitions:
             error = ErrorCode.NONE
-            if topic.name in subscribed:
+            if not is_allowed:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic.name in subscribed:
                 error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             elif image.partition(topic.name, part.partition_index) is None:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -228,16 +254,17 @@ def describe_groups(cluster: Cluster, request: DescribeGroupsRequest, caller: Ca
         row = DescribedGroup(group_id=group_id)
         rows.append(row)
         try:
+            caller.require_group(Operation.DESCRIBE, group_id)
             group = cluster.groups.group(group_id)
         except ApiError as error:
             row.error_code = error.code
             continue
+        if request.include_authorized_operations:
+            row.authorized_operations = caller.operations(ResourceType.GROUP, group_id)
         if group is None:
             row.group_state = State.DEAD.value
             continue
         row.group_state, row.protocol_type = group.state.value, group.protocol_type or ""
-        if request.include_authorized_operations:
-            row.authorized_operations = GROUP_OPERATIONS
         is_stable = group.state is State.STABLE  # before that, what members had says nothing about what they will have
         row.protocol_data = group.protocol or "" if is_stable else ""
         row.members = [
@@ -258,6 +285,7 @@ def list_groups(cluster: Cluster, request: ListGroupsRequest, caller: Caller) ->
     """Say which groups are coordinated here."""
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
+    is_all = caller.sees(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     if types and "classic" not in types:
         return ListGroupsResponse()
     return ListGroupsResponse(
@@ -269,7 +297,8 @@ def list_groups(cluster: Cluster, request: ListGroupsRequest, caller: Caller) ->
                 group_type="classic",
             )
             for group in cluster.groups.groups()
-            if not states or group.state.value.lower() in states
+            if (not states or group.state.value.lower() in states)
+            and (is_all or caller.sees(Operation.DESCRIBE, ResourceType.GROUP, group.group_id))
         ]
     )
 
@@ -281,6 +310,7 @@ def delete_groups(cluster: Cluster, request: DeleteGroupsRequest, caller: Caller
         rows = []
         for group_id in request.groups_names:
             try:
+                caller.require_group(Operation.DELETE, group_id)
                 error = await cluster.groups.delete(group_id)
             except ApiError as fault:
                 error = fault.code

@@ -33,6 +33,9 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -93,6 +96,9 @@ SERVED: Mapping[ApiKey, ApiVersionRange] = {
     ApiKey.OFFSET_DELETE: ApiVersionRange(0, 0, 0),
     ApiKey.DELETE_RECORDS: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiVersionRange(2, 4, 2, flexible_from=4),
+    ApiKey.DESCRIBE_ACLS: ApiVersionRange(1, 3, 1, flexible_from=2),
+    ApiKey.CREATE_ACLS: ApiVersionRange(1, 3, 1, flexible_from=2),
+    ApiKey.DELETE_ACLS: ApiVersionRange(1, 3, 1, flexible_from=2),
     ApiKey.ALTER_CONFIGS: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.DESCRIBE_LOG_DIRS: ApiVersionRange(1, 4, 1, flexible_from=2),
     ApiKey.SASL_AUTHENTICATE: ApiVersionRange(0, 2, 0, flexible_from=2),

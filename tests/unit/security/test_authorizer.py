@@ -20,7 +20,7 @@ class Desk:
         self.noted: list[Decision] = []
         self.authorizer = Authorizer(policy or Policy(), self.noted.append, notes_allowed=notes_allowed)
         if is_loaded:
-            self.authorizer.replace(Rules({A: (READ,)}))
+            self.authorizer.learn(Rules({A: (READ,)}))
 
     def subject(self, user: str = "alice", host: str = "10.0.0.1") -> Subject:
         session = Session(principal=Principal("User", user), client_host=host, listener_name="client")
@@ -32,7 +32,7 @@ def test_an_allowed_read_is_free_until_an_acl_changes() -> None:
     alice = desk.subject()
     assert alice.may_read("a")
     assert "a" in alice.readable
-    desk.authorizer.change({A: (READ._replace(permission=Permission.DENY),)})
+    desk.authorizer.learn({A: (READ._replace(permission=Permission.DENY),)})
     assert not alice.readable
     assert not alice.may_read("a")
     assert [one.is_allowed for one in desk.noted] == [False]
@@ -84,7 +84,7 @@ def test_only_super_users_may_do_anything_before_acls_were_read() -> None:
     assert desk.subject("root").may_write("a")
     assert not desk.subject("alice").may_read("a")
     assert not desk.subject("alice").may_any(Operation.WRITE, T, "init_producer_id")
-    desk.authorizer.replace(Rules({A: (READ,)}))
+    desk.authorizer.learn(Rules({A: (READ,)}))
     assert desk.subject("alice").may_read("a")
 
 

@@ -197,4 +197,5 @@ def test_changes_one_by_one_lead_to_the_same_rules(
         kept[one.pattern] = entries
     whole = Rules({pattern: entries for pattern, entries in kept.items() if entries})
     assert changed.acls == whole.acls
+    assert changed.entry_count == sum(map(len, whole.acls.values()))
     assert changed.decide(client, operation, T, name) is whole.decide(client, operation, T, name)

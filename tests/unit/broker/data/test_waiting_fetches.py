@@ -10,6 +10,7 @@ from pylog.broker.data.partitions import Moved
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings
 from pylog.metrics import Metrics
+from pylog.security.authorizer import Subject
 from pylog.wire.api import parse_request_header
 from pylog.wire.fetch import FetchPartition, FetchRequest, encode_replica_request
 from tests.unit.broker.data.test_list_offsets import apply, follower, image
@@ -38,9 +39,9 @@ def test_an_append_wakes_followers_and_a_high_watermark_wakes_consumers(tmp_path
         )  # fmt: skip
         look = handler.reader.read
 
-        def seen(request: FetchRequest) -> Any:
+        def seen(request: FetchRequest, subject: Subject | None = None) -> Any:
             read.append(request.replica_id)
-            return look(request)
+            return look(request, subject)
 
         handler.reader.read = seen  # type: ignore[method-assign]
 

@@ -1,0 +1,136 @@
+"""`pylog acl` against a real broker that enforces ACLs; other people's clients are refused and let in by them."""
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from pylog.broker.settings import ACL_AUTHORIZER
+from pylog.testing import BrokerProcess
+from tests.command import Command
+
+EVERYBODY = ("--allow-principal", "User:ANONYMOUS")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    config = {
+        "authorizer.class.name": ACL_AUTHORIZER,
+        "super.users": "User:ANONYMOUS",
+        "offsets.topic.num.partitions": 1,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), config=config) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def pylog(broker: BrokerProcess) -> Command:
+    return Command(broker.bootstrap)
+
+
+def test_acls_are_added_listed_and_removed(pylog: Command) -> None:
+    added = pylog(
+        "acl", "add", "--allow-principal", "User:alice", "--consumer", "--topic", "clicks", "--group", "readers",
+        "--format", "json",
+    )  # fmt: skip
+    assert [(row["resource"], row["name"], row["operation"], row["permission"]) for row in added.json] == [
+        ("Topic", "clicks", "Read", "Allow"),
+        ("Topic", "clicks", "Describe", "Allow"),
+        ("Group", "readers", "Read", "Allow"),
+    ]
+    pylog(
+        "acl", "add", "--deny-principal", "User:bob", "--deny-host", "192.0.2.1", "--operation", "write",
+        "--topic", "cl", "--resource-pattern-type", "prefixed",
+    )  # fmt: skip
+    pylog("acl", "add", "--allow-principal", "User:carol", "--operation", "DescribeConfigs", "--cluster")
+    shown = pylog("acl", "list", "--topic", "clicks", "--resource-pattern-type", "match", "--format", "json").json
+    assert {(row["pattern"], row["principal"], row["host"]) for row in shown} == {
+        ("Literal", "User:alice", "*"),
+        ("Prefixed", "User:bob", "192.0.2.1"),
+    }
+    assert len(pylog("acl", "list", "--format", "json").json) == 5
+    assert len(pylog("acl", "list", "--principal", "User:carol", "--format", "json").json) == 1
+    assert pylog("acl", "list", "--cluster").text.split()[-7:] == [
+        "Cluster", "kafka-cluster", "Literal", "User:carol", "*", "DescribeConfigs", "Allow",
+    ]  # fmt: skip
+    kept = pylog("acl", "remove", "--topic", "clicks")
+    assert "2 ACLs would be removed; --force removes them" in kept.notes
+    assert "2 ACLs removed" in pylog("acl", "remove", "--topic", "clicks", "--force").notes
+    pylog("acl", "remove", "--topic", "cl", "--resource-pattern-type", "prefixed", "--force")
+    pylog("acl", "remove", "--allow-principal", "User:alice", "--consumer", "--group", "readers", "--force")
+    pylog("acl", "remove", "--cluster", "--force")
+    assert pylog("acl", "list", "--format", "json").json == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("add", "--topic", "t"), "--allow-principal"),
+        (("add", *EVERYBODY), "--topic"),
+        (("add", *EVERYBODY, "--topic", "t", "--resource-pattern-type", "match"), "literal and prefixed are allowed"),
+        (("add", *EVERYBODY, "--topic", "t", "--operation", "fly"), "is no Operation"),
+        (("add", *EVERYBODY, "--topic", "t", "--allow-host", "host.example"), "must be an IP address"),
+        (("add", "--allow-principal", "alice", "--topic", "t"), "must be TYPE:NAME"),
+        (("add", *EVERYBODY, "--topic", "a/b"), "cannot be stored"),
+        (("add", *EVERYBODY, "--topic", "t", "--operation", "read", "--producer"), "--producer"),
+        (("remove", "--allow-principal", "User:a"), "--topic"),
+    ],
+)
+def test_options_that_mean_nothing_are_named(pylog: Command, arguments: tuple[str, ...], message: str) -> None:
+    assert message in pylog("acl", *arguments, exit_code=2).notes
+
+
+def test_without_an_authorizer_there_are_no_acls(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with BrokerProcess(tmp_path_factory.mktemp("open")) as running:
+        pylog = Command(running.bootstrap)
+        assert "or the brokers have no authorizer" in pylog("acl", "list").notes
+        notes = pylog("acl", "add", *EVERYBODY, "--topic", "t", exit_code=1).notes
+        assert "authorizer.class.name is not set" in notes
+
+
+def test_clients_are_refused_and_let_in(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A broker without a way in for its operator: its ACLs come from a time when it only reported."""
+    directory = tmp_path_factory.mktemp("enforcing")
+    rules = {"authorizer.class.name": ACL_AUTHORIZER, "offsets.topic.num.partitions": 1}
+    rules["group.initial.rebalance.delay.ms"] = 0
+    with BrokerProcess(directory, config={**rules, "authorizer.mode": "report"}) as running:
+        pylog = Command(running.bootstrap)
+        for name in ("mine", "hidden"):
+            pylog("topic", "create", name)
+        pylog("acl", "add", *EVERYBODY, "--producer", "--consumer", "--topic", "mine", "--group", "readers")
+        log = running.log_path.read_text()
+        assert "would deny principal=User:ANONYMOUS" in log
+        assert " denied principal" not in log
+    with BrokerProcess(directory, config=rules) as running:
+        errors: list[KafkaError | None] = []
+        producer = Producer({"bootstrap.servers": running.bootstrap, "message.timeout.ms": 30_000})
+        for name in ("mine", "hidden", "missing"):
+            producer.produce(name, b"x", on_delivery=lambda error, message: errors.append(error))
+            assert producer.flush(60) == 0
+        assert [None if one is None else one.code() for one in errors] == [
+            None,
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        ]
+        assert set(producer.list_topics(timeout=30).topics) == {"mine"}
+        settings = {"bootstrap.servers": running.bootstrap, "auto.offset.reset": "earliest"}
+        reader = Consumer({**settings, "group.id": "readers"})
+        reader.subscribe(["mine"])
+        record = reader.poll(60)
+        assert record is not None
+        assert record.value() == b"x"
+        reader.commit(message=record, asynchronous=False)
+        reader.close()
+        other = Consumer({**settings, "group.id": "others"})
+        other.subscribe(["mine"])
+        refused = other.poll(60)
+        assert refused is not None
+        refusal = refused.error()
+        assert refusal is not None
+        assert refusal.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+        other.close()
+        assert "not allowed" in Command(running.bootstrap)("acl", "list", exit_code=1).notes
+        denials = [line for line in running.log_path.read_text().splitlines() if " denied principal=" in line]
+        assert any("operation=DESCRIBE resource=TOPIC:hidden" in line for line in denials)
+        assert any("resource=GROUP:others" in line for line in denials)
