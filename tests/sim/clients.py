@@ -135,8 +135,8 @@ class Witness(Protocol):
     def deleting(self, group_id: str) -> None:
         """A group is to be deleted; unless that is answered, it may happen at any later time."""
 
-    def deleted(self, group_id: str) -> None:
-        """The answer came, whatever it was."""
+    def deleted(self, group_id: str, error: ErrorCode) -> None:
+        """The answer came, which may leave open what became of the deletion."""
 
     def may_trim(self, key: TopicPartition, before: int) -> None:
         """Records before an offset are to be deleted, before any for -1."""

@@ -266,7 +266,7 @@ async def delete_group(client: Client, witness: Witness, group_id: str) -> None:
     witness.deleting(group_id)
     answer = await client.call(broker_id, DeleteGroupsRequest(groups_names=[group_id]), DeleteGroupsResponse)
     error = ErrorCode(answer.results[0].error_code)
-    witness.deleted(group_id)
+    witness.deleted(group_id, error)
     client.world.note("delete_group", group_id, broker_id, error.name)
     if error is ErrorCode.NONE:
         client.world.happened("group deleted")

@@ -1,5 +1,7 @@
 """What the simulator compares, and what it must not take for a fault."""
 
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -8,10 +10,13 @@ import pytest
 
 from pylog.broker.data.partitions import Partition
 from pylog.cluster.image import PartitionImage
+from pylog.errors import ErrorCode
 from pylog.model import TopicPartition
 from pylog.replica.leader import Leader
+from pylog.wire.records import Record, encode_batch, patch
 from tests.sim.checks import Checks
 from tests.sim.faults import _has_offline_log
+from tests.sim.world import Violation
 
 KEY = TopicPartition("t", 0)
 DELETED, PRESENT = UUID(int=1), UUID(int=2)
@@ -45,3 +50,34 @@ def test_a_partition_that_could_not_be_opened_is_offline_unless_it_opens_by_itse
     found: Any = SimpleNamespace(broker=SimpleNamespace(partitions=Hosted([partition])))
     assert _has_offline_log(found) == (not is_waiting)
     assert not _has_offline_log(SimpleNamespace(broker=None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR])
+def test_a_group_may_be_gone_as_long_as_it_is_unknown_what_became_of_its_deletion(error: ErrorCode) -> None:
+    checks = Checks(SimpleNamespace(hosts={}, on_tree=lambda watch: None))  # type: ignore[arg-type]
+    assert checks.deletions("g") == 0
+    checks.deleting("g")
+    assert checks.deletions("g") is None
+    checks.deleted("g", error)
+    assert checks.deletions("g") is None, "its end may be written, and count when another coordinator loads it"
+    checks.deleting("g")
+    checks.deleted("g", ErrorCode.NON_EMPTY_GROUP)
+    assert checks.deletions("g") is None
+    checks.deleting("g")
+    checks.deleted("g", ErrorCode.NONE)
+    assert checks.deletions("g") == 3
+
+
+@pytest.mark.parametrize(("start", "is_twice"), [(0, True), (1, False)])
+def test_only_what_is_not_deleted_has_to_be_there_once(tmp_path: Path, start: int, *, is_twice: bool) -> None:
+    file = tmp_path / "0.log"
+    for offset, value in enumerate((b"once-1:t-0:16", b"once-1:t-0:16")):
+        batch = memoryview(bytearray(encode_batch([Record(0, 0, None, value)])))
+        patch(batch, offset, 0)
+        with file.open("ab") as end:
+            end.write(batch)
+    segment = SimpleNamespace(path=file, size_bytes=file.stat().st_size)
+    log: Any = SimpleNamespace(segments=[segment], log_start_offset=start)
+    checks = Checks(SimpleNamespace(hosts={}, on_tree=lambda watch: None))  # type: ignore[arg-type]
+    with pytest.raises(Violation, match="once-1:t-0:16") if is_twice else nullcontext():
+        checks._check_values(SimpleNamespace(broker_id=1), KEY, log, {})  # type: ignore[arg-type]
