@@ -12,6 +12,7 @@
 - A topic that is deleted and made again is another one: what holds for one incarnation is not asked of the next, no
   record of a deleted one comes back, and what a leader of the deleted one acknowledged or served is not expected in the
   next.  A log begins later only where somebody asked for it, and where that was answered, every member of the ISR does.
+- Retention deletes segments that are old enough, or so many bytes that enough are left (`tests.sim.retention`).
 - Offsets that a group was told are committed do not go back; nothing is committed under a generation after a later one
   was handed out; a partition has one owner in a generation.
 - An idempotent producer's records are there once, in order; nobody refuses it for good.
@@ -36,6 +37,7 @@ from pylog.model import NO_LEADER, TopicPartition
 from pylog.replica.leader import TOUCH_MS, Leader
 from pylog.store.nodes import Node, NodeTree, Plan
 from pylog.wire.records import decode_records, iter_batches
+from tests.sim import retention
 from tests.sim.clients import TIMEOUT_S
 from tests.sim.cluster import Cluster, Host
 from tests.sim.world import Process, Violation
@@ -137,6 +139,7 @@ class Checks:
         self._generations: dict[str, int] = {}
         self._doubtful: dict[tuple[str, TopicPartition], set[int]] = {}
         cluster.on_tree(self._watch)
+        retention.watch()
 
     # -- what clients were told ---------------------------------------------------------------------------------------
 

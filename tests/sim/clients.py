@@ -398,13 +398,15 @@ async def keep(client: Client, witness: Witness, key: TopicPartition, may_go_on:
     """Write the newest values of a few keys, or delete keys, until told to stop; each is sent until acknowledged."""
     chance = client.world.random
     producer_id, epoch = await init_producer(client)
-    for number in itertools.count():
-        if not may_go_on():
-            return
-        record_key = f"key-{chance.randrange(KEYS)}".encode()
-        value = f"{client.name}:{number}".encode() if chance.random() < 0.85 else None
-        record = Record(0, client.world.wall_ns() // 1_000_000, record_key, value)
-        batch = encode_batch([record], producer_id=producer_id, producer_epoch=epoch, base_sequence=number)
+    number = 0
+    while may_go_on():
+        # Several keys in a batch: compaction then leaves a part of it.
+        rows = []
+        for delta in range(chance.choice((1, 1, 2, 4))):
+            record_key = f"key-{chance.randrange(KEYS)}".encode()
+            value = f"{client.name}:{number + delta}".encode() if chance.random() < 0.85 else None
+            rows.append(Record(delta, client.world.wall_ns() // 1_000_000, record_key, value))
+        batch = encode_batch(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=number)
         error = ErrorCode.UNKNOWN_SERVER_ERROR
         while error is not ErrorCode.NONE:
             try:
@@ -415,8 +417,11 @@ async def keep(client: Client, witness: Witness, key: TopicPartition, may_go_on:
             if error is not ErrorCode.NONE:
                 client.leaders.pop(key, None)
                 await client.pause()
-        client.world.note("kept", key, leader, record_key, offset, value)
-        witness.kept_value(key, record_key, offset, value)
+        number += len(rows)
+        for row in rows:
+            assert row.key is not None
+            client.world.note("kept", key, leader, row.key, offset + row.offset, row.value)
+            witness.kept_value(key, row.key, offset + row.offset, row.value)
         await asyncio.sleep(chance.uniform(0.01, 0.1))
 
 

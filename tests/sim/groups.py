@@ -105,8 +105,7 @@ async def take_part(
     instance_id: str | None = None,
 ) -> None:
     """Be a member again and again, until told to stop and once more a member that the coordinator knows."""
-    membership = Membership(WORKERS, "lot", SESSION_MS, REBALANCE_MS, instance_id=instance_id)
-    member = _Member(client, witness, keys, membership)
+    member = Member(client, witness, keys, new_membership(instance_id))
     is_known = False
     while may_go_on() or not is_known:
         try:
@@ -121,8 +120,13 @@ async def take_part(
         await member.leave()
 
 
+def new_membership(instance_id: str | None = None) -> Membership:
+    """Return a place in the group with members, that has yet to be asked for."""
+    return Membership(WORKERS, "lot", SESSION_MS, REBALANCE_MS, instance_id=instance_id)
+
+
 @dataclass(slots=True)
-class _Member:
+class Member:
     """One consumer of the group.
 
     Attributes:

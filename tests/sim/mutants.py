@@ -150,7 +150,7 @@ MUTANTS: Sequence[Mutant] = (
         "FollowerFetches.note",
         "if part.current_leader_epoch != partition.leader_epoch or divergence(log, part):",
         "if part.current_leader_epoch != partition.leader_epoch:",
-        seed=3,
+        story="read-beside-a-follower-that-is-to-cut-its-log",
     ),
     Mutant(
         "acknowledge-before-the-flush",
@@ -378,7 +378,7 @@ MUTANTS: Sequence[Mutant] = (
         "Shard._is_everywhere",
         "return max(in_sync, log.high_watermark) >= self._end_offset",
         "return True",
-        seed=85,
+        story="ask-a-coordinator-whose-follower-lacks-a-generation",
     ),
     Mutant(
         "commit-under-a-stale-generation",
@@ -624,6 +624,42 @@ MUTANTS: Sequence[Mutant] = (
         "return any((one.log is None and self._directory.is_waiting(one.key) for one in self))",
         "return False",
         seed=88,
+    ),
+    Mutant(
+        "keep-fewer-bytes-than-retention-says",
+        "log/retention.py",
+        "_reason",
+        "excess_bytes >= segment.size_bytes",
+        "excess_bytes > 0",
+        seed=2,
+    ),
+    Mutant(
+        "keep-records-for-half-of-the-time",
+        "log/retention.py",
+        "_reason",
+        "now_ms - newest_ms(segment, now_ms) > config.retention_ms",
+        "now_ms - newest_ms(segment, now_ms) > config.retention_ms // 2",
+        seed=3,
+    ),
+    Mutant(
+        "begin-late-before-the-first-batch-is-written",
+        "log/log.py",
+        "Log._begins_inside",
+        "self.truncate_fully_and_start_at(header.base_offset)",
+        "start = self.log_start_offset\n"
+        "self.truncate_fully_and_start_at(header.base_offset)\n"
+        "self.log_start_offset = start",
+        seed=6,
+    ),
+    Mutant(
+        "number-the-records-of-a-repacked-batch-anew",
+        "log/compaction.py",
+        "_rebuilt",
+        "attributes = header.attributes & ~(DELETE_HORIZON | COMPRESSION_MASK)",
+        "attributes = header.attributes & ~(DELETE_HORIZON | COMPRESSION_MASK)\n"
+        "for number, record in enumerate(kept):\n"
+        "    record.offset = header.base_offset + number",
+        seed=4,
     ),
     Mutant(
         "compact-the-last-record-of-a-key-away",

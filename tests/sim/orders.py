@@ -8,6 +8,8 @@ from typing import Any
 
 from pylog.errors import ErrorCode
 from pylog.group.records import CommittedOffset
+from pylog.model import TopicPartition
+from pylog.replica.leader import Leader
 from pylog.wire.api import ApiKey
 from pylog.wire.api.configs import (
     ConfigOperation,
@@ -17,6 +19,7 @@ from pylog.wire.api.configs import (
     IncrementallyAlterableConfig,
     ResourceType,
 )
+from pylog.wire.api.groups import JoinGroupResponse, SyncGroupResponse
 from pylog.wire.api.partitions import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -26,7 +29,7 @@ from pylog.wire.api.partitions import (
 from pylog.wire.records import Record, encode_batch
 from tests.sim import clients, groups
 from tests.sim.clients import Client, Unanswered
-from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, Stage
+from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, PATIENCE_S, Stage
 from tests.sim.touch import GROUP, GROUPS_KEY, commit
 from tests.sim.world import CURRENT, Violation
 
@@ -139,6 +142,125 @@ async def send_a_batch_again_behind_a_new_one(stage: Stage) -> None:
     await stage.settle()
 
 
+async def ask_a_coordinator_whose_follower_lacks_a_generation(stage: Stage) -> None:
+    """A coordinator dies; its heir is asked for a generation that a silent member of the ISR lacks, and dies, too."""
+    for broker_id in (LEADER, CONTROLLER):
+        stage.kill(broker_id)
+    await stage.until(lambda: _controller(stage, FOLLOWER) == FOLLOWER, "broker 2 is controller")
+    for broker_id in (LEADER, CONTROLLER):
+        stage.start(broker_id)
+    await stage.until(stage.checks.is_settled, "all replicas agree")
+    client = Client(stage.world, "member", stage.client._brokers)
+    first = groups.Member(client, stage.checks, [KEY], groups.new_membership())
+    await _join(stage, first)
+    await _set_config(stage, GROUPS_KEY.topic, "min.insync.replicas", "1")
+    await stage.until(stage.checks.is_settled, "the generation is everywhere")
+    state = stage.checks.states[GROUPS_KEY]
+    heir = FOLLOWER
+    (last,) = {LEADER, CONTROLLER} - {state.leader}
+    end = _end(stage, heir, GROUPS_KEY)
+    with stage.cutting(last, state.leader), stage.cutting(last, heir):
+        joined = await first.client.call(state.leader, first.membership.join(), JoinGroupResponse)
+        sync = first.membership.sync(joined.generation_id, {first.membership.member_id: b"\0\0"})
+        syncing = asyncio.create_task(first.client.call(state.leader, sync, SyncGroupResponse))
+        await stage.until(lambda: _end(stage, heir, GROUPS_KEY) > end, "the heir has the second generation")
+        stage.kill(state.leader)
+        with contextlib.suppress(Unanswered):
+            await syncing
+        answer = None
+        while (answer is None or answer.error_code) and last in stage.checks.states[GROUPS_KEY].isr:
+            await asyncio.sleep(0.02)
+            with contextlib.suppress(Unanswered):
+                answer = await first.client.call(heir, sync, SyncGroupResponse)
+        is_early = answer is not None and not answer.error_code and last in stage.checks.states[GROUPS_KEY].isr
+        if is_early:
+            stage.checks.assigned(groups.WORKERS, joined.generation_id, first.membership.member_id, [KEY])
+            stage.kill(heir)
+            await stage.until(lambda: stage.checks.states[GROUPS_KEY].leader == last, "the last one coordinates")
+    await _commit_late(stage, first, last if is_early else heir)
+    await stage.settle()
+
+
+async def _commit_late(stage: Stage, member: groups.Member, broker_id: int) -> None:
+    """Commit in the generation of the member's first assignment, until a coordinator takes or refuses it."""
+    membership, error = member.membership, ErrorCode.NOT_COORDINATOR
+    retriable = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    while error in retriable:
+        await asyncio.sleep(0.02)
+        with contextlib.suppress(Unanswered):
+            error = await groups.commit_one(
+                member.client, stage.checks, groups.WORKERS, KEY, 1, broker_id, membership.member_id, 1
+            )
+
+
+def _controller(stage: Stage, broker_id: int) -> int:
+    broker = stage.host(broker_id).broker
+    return broker.partitions.image.controller_id if broker is not None else -1
+
+
+async def _join(stage: Stage, member: groups.Member) -> None:
+    deadline_s = stage.world.now_s + PATIENCE_S
+    while member.membership.generation < 0:
+        try:
+            await member.join()
+        except Unanswered as error:
+            if stage.world.now_s > deadline_s:
+                raise Violation("progress", f"{member.client.name} cannot join: {error}") from error
+            member.coordinator.forget()
+            await asyncio.sleep(0.1)
+
+
+async def read_beside_a_follower_that_is_to_cut_its_log(stage: Stage) -> None:
+    """A deposed leader returns with records of its own, and hears nothing of where its log has to be cut."""
+    await stage.write(5)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    with stage.cutting(LEADER, FOLLOWER), stage.cutting(LEADER, CONTROLLER):
+        await _write_to(stage, LEADER, "own")
+        stage.kill(LEADER)
+    stage.cluster.disks.full.add(stage.host(CONTROLLER).name)
+    await stage.until(lambda: stage.leader() == FOLLOWER, "another leads")
+    await stage.until(lambda: _leading(stage, FOLLOWER) is not None, "it knows")
+    await _write_to(stage, FOLLOWER, "later")
+    await stage.until(lambda: stage.checks.states[KEY].isr == (FOLLOWER,), "it is alone in sync")
+    names = stage.host(FOLLOWER).name, stage.host(LEADER).name
+
+    def cut() -> None:
+        leading = _leading(stage, FOLLOWER)
+        if leading is not None and leading.progress(LEADER).log_end_offset >= 8:
+            stage.cluster.network.cut(*names)
+
+    stage.world.watches.append(cut)
+    stage.start(LEADER)
+    await stage.until(lambda: LEADER in stage.checks.states[KEY].isr, "the former leader is in sync")
+    stage.world.watches.remove(cut)
+    log = stage.log(FOLLOWER)
+    assert log is not None
+    await stage.until(lambda: log.high_watermark == 8, "all is replicated")
+    _, high_watermark, records, _ = await stage.client.fetch(FOLLOWER, KEY, 5)
+    stage.checks.served(KEY, FOLLOWER, high_watermark, records)
+    stage.kill(FOLLOWER)
+    stage.cluster.network.heal()
+    stage.cluster.disks.full.clear()
+    await stage.until(lambda: stage.leader() == LEADER, "the former leader leads")
+    await stage.write(3, "after")
+    await stage.settle()
+
+
+async def _write_to(stage: Stage, broker_id: int, word: str) -> None:
+    """Write three records with acks=1 to a leader."""
+    for number in range(3):
+        value = f"{word}:{number}".encode()
+        batch = encode_batch([Record(0, stage.world.wall_ns() // 1_000_000, None, value)])
+        error, _ = await stage.client.produce(broker_id, KEY, batch, 1)
+        if error is not ErrorCode.NONE:
+            raise Violation("progress", f"{value!r}: {error.name}")
+
+
+def _leading(stage: Stage, broker_id: int) -> Leader | None:
+    partition = stage.partition(broker_id)
+    return partition.leading if partition is not None else None
+
+
 async def _produce(stage: Stage, name: str, batches: list[bytes]) -> list[ErrorCode]:
     """Send several batches for one partition in one request; return what each was answered, if anything was."""
     topic = KEY.topic.encode()
@@ -154,9 +276,10 @@ async def _produce(stage: Stage, name: str, batches: list[bytes]) -> list[ErrorC
     return [ErrorCode(row[1]) for row in rows]
 
 
-def _end(stage: Stage, broker_id: int) -> int:
-    log = stage.log(broker_id)
-    return log.log_end_offset if log is not None else -1
+def _end(stage: Stage, broker_id: int, key: TopicPartition = KEY) -> int:
+    broker = stage.host(broker_id).broker
+    partition = broker.partitions.get(*key) if broker is not None else None
+    return partition.log.log_end_offset if partition is not None and partition.log is not None else -1
 
 
 async def _delete_records(stage: Stage, before: int) -> None:
@@ -172,7 +295,8 @@ async def _set_config(stage: Stage, topic: str, name: str, value: str) -> None:
     change = IncrementallyAlterableConfig(name=name, config_operation=ConfigOperation.SET, value=value)
     resource = IncrementalAlterConfigsResource(resource_type=ResourceType.TOPIC, resource_name=topic, configs=[change])
     request = IncrementalAlterConfigsRequest(resources=[resource])
-    answer = await stage.client.call(CONTROLLER, request, IncrementalAlterConfigsResponse)
+    client = Client(stage.world, "admin", stage.client._brokers)
+    answer = await client.call(CONTROLLER, request, IncrementalAlterConfigsResponse)
     if answer.responses[0].error_code:
         raise Violation("progress", f"{topic}: {name} is not set: {answer.responses[0]}")
 

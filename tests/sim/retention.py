@@ -1,0 +1,71 @@
+"""Retention deletes no more than its settings allow: compared with what segments had, not with how it decides."""
+
+from typing import NamedTuple
+
+from pylog.log.config import NO_LIMIT, LogConfig
+from pylog.log.log import Log
+from pylog.log.retention import DeletedSegment
+from pylog.model import Offset
+from pylog.wire.records import iter_batches
+from tests.sim.world import Violation
+
+INVARIANT = "retention deletes what its settings allow"
+
+
+class _Segment(NamedTuple):
+    """What a segment had before retention looked at it.
+
+    Attributes:
+        newest_ms: timestamp of its newest record, -1 without one.
+    """
+
+    base_offset: Offset
+    end_offset: Offset
+    size_bytes: int
+    newest_ms: int
+
+
+def watch() -> None:
+    """Look at everything that retention deletes from now on, in whatever log.
+
+    It raises `Violation` from the retention itself.
+    """
+    delete_expired = Log.delete_expired
+
+    def seen(log: Log, now_ms: int, dry_run: bool = False) -> list[DeletedSegment]:
+        before = [] if log.offline is not None else _segments(log)
+        start, high_watermark = log.log_start_offset, log.high_watermark
+        deleted = delete_expired(log, now_ms, dry_run)
+        if deleted and not dry_run:
+            gone = [segment for segment in before if segment.base_offset < log.segments[0].base_offset]
+            kept_bytes = sum(segment.size_bytes for segment in before)
+            for segment in gone:
+                kept_bytes -= segment.size_bytes
+                if not _may_go(segment, kept_bytes, log.config, start, high_watermark, now_ms):
+                    detail = f"{log.topic_partition}: {segment} went, {kept_bytes} bytes are left at {now_ms}"
+                    raise Violation(INVARIANT, f"{detail}; start {start}, high watermark {high_watermark}")
+        return deleted
+
+    Log.delete_expired = seen  # type: ignore[method-assign,assignment]
+
+
+def _segments(log: Log) -> list[_Segment]:
+    found = []
+    for segment in log.segments:
+        data = segment.path.read_bytes()[: segment.size_bytes]
+        newest_ms = max((header.max_timestamp for _, header in iter_batches(data)), default=-1)
+        found.append(_Segment(segment.base_offset, segment.next_offset, segment.size_bytes, newest_ms))
+    return found
+
+
+def _may_go(
+    segment: _Segment, kept_bytes: int, config: LogConfig, start: Offset, high_watermark: Offset, now_ms: int
+) -> bool:
+    if segment.end_offset > high_watermark:
+        return False
+    if segment.end_offset <= start or not segment.size_bytes:
+        return True
+    if not config.is_deleting:
+        return False
+    is_old = config.retention_ms != NO_LIMIT and segment.newest_ms < now_ms - config.retention_ms
+    return is_old or (config.retention_bytes != NO_LIMIT and kept_bytes >= config.retention_bytes)
