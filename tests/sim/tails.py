@@ -12,7 +12,7 @@ async def return_with_a_tail_below_the_leaders_start(stage: Stage) -> None:
     await stage.until(stage.checks.is_settled, "all know what was written")
     others = [broker_id for broker_id in stage.cluster.hosts if broker_id != LEADER]
     with stage.cutting(LEADER, others[0]), stage.cutting(LEADER, others[1]):
-        record = Record(0, stage.world.wall_ns() // 1_000_000, None, b"alone:0")
+        record = Record(0, stage.world.wall_ns() // 1_000_000, None, b"alone")
         error, offset = await stage.client.produce(LEADER, KEY, encode_batch([record]), 1)
         if (error, offset) != (ErrorCode.NONE, 3):
             raise Violation("progress", f"a record with acks=1 is answered {error.name} {offset}")
