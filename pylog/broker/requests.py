@@ -18,7 +18,7 @@ from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ProtocolError
 from pylog.metrics import Counter, Metrics
 from pylog.net.connection import Connection, Part, Slot
-from pylog.security.authorizer import Authorizer, Subject
+from pylog.security.authorizer import Subject
 from pylog.wire import produce
 from pylog.wire.api import SERVED, ApiKey, Message, RequestHeader, encode_response, is_served, parse_request_header
 from pylog.wire.api.message import Request
@@ -62,7 +62,12 @@ class Requests:
         header = parse_request_header(frame)
         key, version = header.api_key, header.api_version
         meter = self._quotas.meter(connection, header.client_id or "") if self._quotas.is_any else None
-        subject = None if self._authorizer is None else _subject(self._authorizer, connection)
+        subject = None
+        if self._authorizer is not None:
+            rights = connection.rights
+            if rights is None or rights[0] is not connection.session:  # a login replaces it
+                rights = connection.rights = connection.session, self._authorizer.subject(connection.session)
+            subject = rights[1]
         try:
             if key == _PRODUCE and _PRODUCE_FROM <= version <= _PRODUCE_TO:
                 self._produced.value += 1
@@ -160,14 +165,6 @@ class Requests:
         served = SERVED.get(key)  # type: ignore[call-overload]  # an IntEnum key equals its number
         known = f"versions {served.min_served} to {served.max_advertised} are" if served else "no such API is"
         raise ProtocolError(f"request {key} version {version} is not served; {known}")
-
-
-def _subject(authorizer: Authorizer, connection: Connection) -> Subject:
-    """Return what decides for the client of *connection*; a login replaces its session."""
-    known = connection.rights
-    if known is None or known[0] is not connection.session:
-        known = connection.rights = connection.session, authorizer.subject(connection.session)
-    return known[1]
 
 
 def _framed(reply: bytes) -> list[Part]:
