@@ -27,6 +27,7 @@ from pylog.testing import BrokerProcess
 from pylog.wire.api.offsets import LATEST_TIMESTAMP
 from tests.interop.conftest import PEER
 from tests.servers.certificates import Authority
+from tests.servers.kafka import CONSOLE_CONSUMER, CONSOLE_PRODUCER, java_tool
 from tests.servers.ports import free_ports
 
 pytestmark = pytest.mark.skipif(PEER == "kafka", reason="the settings of Kafka's own broker are others")
@@ -315,3 +316,42 @@ def test_our_own_client_tells_a_wrong_password_at_once(secured: Secured) -> None
     with RawClient(bootstrap, security=security) as client, pytest.raises(ApiError) as caught:
         client.topics()
     assert caught.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def java_properties(secured: Secured, protocol: str, mechanism: str, directory: Path) -> Path:
+    """Return a file with what Kafka's own clients need."""
+    lines = {"security.protocol": protocol}
+    if "SSL" in protocol:
+        lines |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(secured.authority.trusted)}
+    if protocol == "SSL":
+        lines |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(secured.client)}
+    elif mechanism:
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        login = f'org.apache.kafka.common.security.{module} required username="alice" password="{PASSWORD}";'
+        lines |= {"sasl.mechanism": mechanism, "sasl.jaas.config": login}
+    text = "".join(f"{name}={value}\n" for name, value in lines.items())
+    path = directory / "client.properties"
+    path.write_text("".join(char if char.isascii() else f"\\u{ord(char):04x}" for char in text))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism"),
+    [("SSL", ""), ("SASL_PLAINTEXT", "SCRAM-SHA-512"), ("SASL_SSL", "SCRAM-SHA-256"), ("SASL_SSL", "PLAIN")],
+)
+def test_java(secured: Secured, topic: str, tmp_path: Path, protocol: str, mechanism: str) -> None:
+    file = java_properties(secured, protocol, mechanism, tmp_path)
+    where = ("--bootstrap-server", secured.brokers[protocol].bootstrap, "--topic", topic)
+    java_tool(CONSOLE_PRODUCER, *where, "--producer.config", str(file), stdin=b"one\ntwo\n")
+    options = ("--consumer.config", str(file), "--from-beginning", "--max-messages", "2", "--timeout-ms", "30000")
+    assert java_tool(CONSOLE_CONSUMER, *where, *options) == b"one\ntwo\n"
+
+
+def test_debians_kcat(secured: Secured, topic: str, tmp_path: Path) -> None:
+    given = secured.librdkafka("SSL", "")
+    file = tmp_path / "kcat.conf"
+    file.write_text("".join(f"{name}={value}\n" for name, value in given.items() if name != "log_level"))
+    subprocess.run(["kcat", "-F", str(file), "-P", "-t", topic], input=b"one\ntwo\n", check=True, timeout=60)
+    command = ["kcat", "-F", str(file), "-C", "-t", topic, "-e", "-q", "-o", "beginning"]
+    found = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    assert found.stdout == b"one\ntwo\n"
