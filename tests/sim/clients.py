@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import struct
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
@@ -60,7 +61,7 @@ KEYS = 6
 """Of records in a compacted topic."""
 
 _VERSIONS: Mapping[ApiKey, int] = {
-    ApiKey.METADATA: 8,
+    ApiKey.METADATA: 12,
     ApiKey.CREATE_TOPICS: 4,
     ApiKey.INIT_PRODUCER_ID: 1,
     ApiKey.FIND_COORDINATOR: 2,
@@ -72,7 +73,7 @@ _VERSIONS: Mapping[ApiKey, int] = {
     ApiKey.LEAVE_GROUP: 3,
     ApiKey.ELECT_LEADERS: 1,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
-    ApiKey.DELETE_TOPICS: 3,
+    ApiKey.DELETE_TOPICS: 6,
     ApiKey.DELETE_RECORDS: 1,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: 3,
     ApiKey.LIST_OFFSETS: 2,
@@ -80,7 +81,7 @@ _VERSIONS: Mapping[ApiKey, int] = {
     ApiKey.DELETE_GROUPS: 1,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 0,
 }
-"""The last ones without tagged fields, where there are any."""
+"""The last ones without tagged fields, where there are any, and the first ones that name topics by id."""
 
 
 class Witness(Protocol):
@@ -246,6 +247,14 @@ class Client:
         if key not in self.leaders:
             raise Unanswered(f"no leader of {key}")
         return self.leaders[key]
+
+    async def topic_id(self, name: str) -> uuid.UUID:
+        """Return the id that a topic has now, as some broker knows it."""
+        wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+        (found,) = (await self.call(self.some_broker(), wanted, MetadataResponse)).topics
+        if found.error_code != ErrorCode.NONE:
+            raise Unanswered(f"{name}: {ErrorCode(found.error_code).name}")
+        return found.topic_id
 
     async def produce(self, broker_id: int, key: TopicPartition, batch: bytes, acks: int) -> tuple[ErrorCode, int]:
         """Return error and base offset."""

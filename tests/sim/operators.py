@@ -5,6 +5,7 @@ begun: a topic that was deleted is made again.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -219,16 +220,19 @@ class Operator:
             self._weights[-1] = 0
 
     async def _remake(self) -> None:
-        """Delete the topic and make it again under the same name, at once or a while later."""
+        """Delete the topic and make it again under the same name, at once or a while later.
+
+        By its id: a repetition that a broker still carries about must not delete what was made since.
+        """
         chance, client, plan = self._world.random, self._client, self._plan
-        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=plan.topic)], timeout_ms=500)
-        is_gone = False
+        topic_id, is_gone = None, False
         while not is_gone:
-            try:
+            with contextlib.suppress(Unanswered):
+                topic_id = topic_id or await client.topic_id(plan.topic)
+                topic = DeleteTopicState(name=None, topic_id=topic_id)
+                request = DeleteTopicsRequest(topics=[topic], timeout_ms=500)
                 (row,) = (await client.call(client.some_broker(), request, DeleteTopicsResponse)).responses
-                is_gone = row.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            except Unanswered:
-                pass
+                is_gone = row.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID)
             await client.pause()
         self._world.happened("topic deleted")
         await asyncio.sleep(chance.choice((0.0, 0.0, chance.uniform(0.0, 1.0))))

@@ -348,7 +348,7 @@ def handle_delete(cluster: Cluster, request: DeleteTopicsRequest, caller: Caller
 
 async def _execute_delete(context: ControlContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     rows: list[DeletableTopicResult] = []
-    names: list[str] = []
+    found: list[Topic] = []
     image = context.image
     for state in request.topics:
         topic = image.topics.get(state.name) if state.name is not None else image.topic_by_id(state.topic_id)
@@ -356,8 +356,8 @@ async def _execute_delete(context: ControlContext, request: DeleteTopicsRequest)
             code = ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             rows.append(DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=code))
         else:
-            names.append(topic.name)
-    results = await context.run(partial(delete_topics, names=names, begun=set()))
+            found.append(Topic(topic.name, topic.topic_id))
+    results = await context.run(partial(delete_topics, topics=found, begun=set()))
     rows += [
         DeletableTopicResult(
             name=result.name,
@@ -370,26 +370,39 @@ async def _execute_delete(context: ControlContext, request: DeleteTopicsRequest)
     return DeleteTopicsResponse(responses=rows)
 
 
-def delete_topics(controller: ActiveController, names: Sequence[str], begun: set[str]) -> list[TopicResult]:
+class Topic(NamedTuple):
+    """A topic as a request met it.  Another one may have its name by the time the request is carried out."""
+
+    name: str
+    topic_id: uuid.UUID
+
+
+def delete_topics(controller: ActiveController, topics: Sequence[Topic], begun: set[uuid.UUID]) -> list[TopicResult]:
     """Delete topics and return a result for each, in order.
+
+    A request may wait for the store while its client gives up and asks again: it deletes none that was made since.
 
     Args:
         controller: writes the deletions.
-        names: the topics to delete.
-        begun: names whose deletion this call ordered; after a lost connection pass the same set again.
+        topics: the topics to delete.
+        begun: ids of topics whose deletion this call ordered; after a lost connection pass the same set again.
     """
     state = controller.state
-    existing = [name for name in dict.fromkeys(names) if name in state.topics]
-    ids = {name: state.topics[name].topic_id for name in existing}
-    begun.update(existing)
-    controller.tree.order_deletions(controller.fence, existing)
-    for name in existing:
-        controller.delete_topic(name)
+
+    def is_there(topic: Topic) -> bool:
+        present = state.topics.get(topic.name)
+        return present is not None and present.topic_id == topic.topic_id
+
+    existing = list(filter(is_there, dict.fromkeys(topics)))
+    begun.update(topic.topic_id for topic in existing)
+    controller.tree.order_deletions(controller.fence, [topic.name for topic in existing])
+    for topic in existing:
+        controller.delete_topic(topic.name)
     return [
-        TopicResult(name, topic_id=ids.get(name, NO_TOPIC_ID))
-        if name in begun
-        else TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-        for name in names
+        TopicResult(topic.name, topic_id=topic.topic_id)
+        if topic.topic_id in begun
+        else TopicResult(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name!r} any more")
+        for topic in topics
     ]
 
 

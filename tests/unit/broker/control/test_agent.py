@@ -92,7 +92,10 @@ class Member:
         return self.agent.ask(partial(topics.create_topics, topics=new, topic_ids=ids, validate_only=validate_only))
 
     def delete_topics(self, names: Sequence[str]) -> Future[list[TopicResult]]:
-        return self.agent.ask(partial(topics.delete_topics, names=names, begun=set()))
+        present = self.images[-1].topics if self.images else {}
+        ids = {name: present[name].topic_id if name in present else uuid.uuid4() for name in names}
+        wanted = [topics.Topic(name, ids[name]) for name in names]
+        return self.agent.ask(partial(topics.delete_topics, topics=wanted, begun=set()))
 
     def confirm_cleanup(self, broker_id: int, topic_ids: Collection[uuid.UUID]) -> Future[None]:
         return self.agent.ask(lambda controller: topics.confirm_cleanup(controller, broker_id, topic_ids))
@@ -506,6 +509,17 @@ def test_a_deletion_is_remembered_until_every_replica_carried_it_out(cluster: Cl
     two.confirm_cleanup(2, [topic_id]).result(WAIT_S)
     assert not two.images[-1].deleted_topics
     assert cluster.outsider().children("/pylog/deleted_topics") == []
+
+
+def test_a_deletion_that_comes_late_leaves_the_topic_that_was_made_since(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.create(NewTopic("t"))
+    former = topics.Topic("t", one.images[-1].topics["t"].topic_id)
+    one.delete_topics(["t"]).result(WAIT_S)
+    one.create(NewTopic("t"))
+    late = one.agent.ask(partial(topics.delete_topics, topics=[former], begun=set()))
+    assert [result.error for result in late.result(WAIT_S)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert one.images[-1].topics["t"].topic_id != former.topic_id
 
 
 def test_a_name_is_free_again_at_once_and_means_another_topic(cluster: Cluster) -> None:
