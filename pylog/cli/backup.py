@@ -49,7 +49,7 @@ def backup(
     from pylog.store.backup import encode_backup, read_nodes
 
     if to is not None and into is not None:
-        raise typer.BadParameter("--to and --into exclude each other")
+        raise Failure(faults.OPTIONS_CONFLICT, "--to and --into exclude each other")
     now_ms = time.time_ns() // 1_000_000
     with _store(config, data) as store:
         text = encode_backup(read_nodes(store), now_ms, __version__)

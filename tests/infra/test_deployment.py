@@ -54,8 +54,9 @@ def test_a_second_deployment_would_change_nothing_and_shows_no_secret(
     inventory = str(request.config.getoption("--ansible-inventory"))
     program = str(Path(sys.executable).with_name("ansible-playbook"))
     command = [program, "-i", inventory, "playbooks/site.yml", "--check", "--diff", "-vv"]
-    # Molecule leaves its own ansible.cfg in the environment; an operator's run reads the checkout's.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    # Molecule leaves its own ansible.cfg in the environment; an operator's run reads the checkout's, and his vault.
+    kept = {"ANSIBLE_VAULT_PASSWORD_FILE"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_") or name in kept}
     environment["ANSIBLE_STDOUT_CALLBACK"] = "ansible.posix.json"
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr
