@@ -347,8 +347,9 @@ def test_java(secured: Secured, topic: str, tmp_path: Path, protocol: str, mecha
     assert java_tool(CONSOLE_CONSUMER, *where, *options) == b"one\ntwo\n"
 
 
-def test_debians_kcat(secured: Secured, topic: str, tmp_path: Path) -> None:
-    given = secured.librdkafka("SSL", "")
+@pytest.mark.parametrize(("protocol", "mechanism"), [("SSL", ""), ("SASL_SSL", "SCRAM-SHA-256"), ("SASL_SSL", "PLAIN")])
+def test_debians_kcat(secured: Secured, topic: str, tmp_path: Path, protocol: str, mechanism: str) -> None:
+    given = secured.librdkafka(protocol, mechanism)
     file = tmp_path / "kcat.conf"
     file.write_text("".join(f"{name}={value}\n" for name, value in given.items() if name != "log_level"))
     subprocess.run(["kcat", "-F", str(file), "-P", "-t", topic], input=b"one\ntwo\n", check=True, timeout=60)

@@ -1,6 +1,9 @@
 """SCRAM against the vectors of RFC 7677, and every message that must be refused."""
 
 import base64
+import hashlib
+import hmac
+from operator import xor
 
 import pytest
 
@@ -114,12 +117,24 @@ def test_an_unknown_user_has_a_salt_that_stays_and_differs_from_others() -> None
         "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k",
         "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0x",
         "x" + "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0",
+        2 * "rOprNGfwEbeRWgbNEkqO" + "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0",
         "forged",
     ],
 )
 def test_a_nonce_that_is_not_exactly_the_sent_one_is_refused(nonce: str) -> None:
     final = RFC_FINAL.replace(b"rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", nonce.encode())
     assert "nonce" in str(refused(begun(), final))
+
+
+def test_old_librdkafkas_nonce_with_the_clients_part_twice_is_taken() -> None:
+    without_proof = f"c=biws,r={RFC_CLIENT_NONCE}{RFC_CLIENT_NONCE}{RFC_SERVER_NONCE}"
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", RFC_SALT, 4096)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    signed = b",".join([RFC_FIRST.removeprefix(b"n,,"), RFC_SERVER_FIRST, without_proof.encode()])
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    proof = base64.b64encode(bytes(map(xor, client_key, signature))).decode()
+    assert begun().step(f"{without_proof},p={proof}".encode()).user == "user"
+    refused(begun(), f"{without_proof},p={proof.swapcase()}".encode())
 
 
 def test_the_proof_of_an_exchange_with_another_nonce_is_refused() -> None:
