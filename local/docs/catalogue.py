@@ -24,6 +24,7 @@ _PROGRAMS = {
     "audit": ["audit/*.py", "cli/audit.py"],
     "retention": ["cli/retention.py"],
     "lake": ["ingest/status.py"],
+    "backup": ["cli/backup.py"],
 }
 
 

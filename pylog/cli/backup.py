@@ -93,8 +93,9 @@ def outdated(names: Iterable[str], keep: int) -> list[str]:
 def write_metrics(path: Path, now_ms: int) -> None:
     """Write when the last backup succeeded, whole or not at all."""
     metrics = Metrics()
-    what = "When the cluster's metadata was last backed up, in seconds since 1970."
-    metrics.gauge("pylog_backup_last_success_timestamp_seconds", what).value = now_ms / 1000
+    metrics.gauge(
+        "pylog_backup_last_success_timestamp_seconds", "When the cluster's metadata was backed up last."
+    ).value = now_ms / 1000
     write_atomically(path, metrics.render(), durable=False)
 
 

@@ -328,6 +328,16 @@ RUNBOOKS: Mapping[str, Runbook] = {
         act="Down: as for PylogBrokerDown. Rights: `playbooks/site.yml` sets them.",
         verify="`pylog retention --all` ends with 0.",
     ),
+    "PylogBackupLate": Runbook(
+        what="the metadata was not backed up on HOST for too long",
+        look="On the host: `journalctl -t pylog-backup -n 20`; `ls -l /var/lib/pylog/backups`.",
+        decide="Is cron stopped, is its entry `/etc/cron.d/pylog-backup` gone, does the command not reach ZooKeeper, "
+        "or is the disk full? Backups of the other hosts are as good: without any, a lost ensemble is built from disks "
+        "alone.",
+        act="Start cron, or run `pylog cluster backup` as the entry has it and read what it says; `playbooks/site.yml` "
+        "brings the entry back.",
+        verify="The alert ends with the next backup.",
+    ),
     "PylogBalancerWithoutBroker": Runbook(
         what="no broker answers the load balancer on HOST",
         look="`pylog cluster health` with the brokers' own addresses; `fab logs --host HOST --unit "

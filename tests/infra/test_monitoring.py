@@ -46,6 +46,7 @@ NOT_RAISED = {
     "PylogMemoryShort": "hosts in containers share their memory",
     "PylogHostDiskFull": "hosts in containers share their root disk",
     "PylogLoadLate": "it takes a quarter of an hour",
+    "PylogBackupLate": "it takes a day",
     "PylogLoadTopicStopped": "it takes a topic that is made again, which tests/pipeline shows",
     "PylogLakeDeadLetters": "it takes records that do not decode, which tests/pipeline shows",
     "PylogMirrorLags": "it takes five minutes without a link, which tests/programs/test_mirror.py shows",
