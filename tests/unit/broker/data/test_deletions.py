@@ -19,7 +19,7 @@ from pylog.log import checkpoint
 from pylog.model import TopicPartition
 from pylog.wire.api.partitions import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from pylog.wire.fetch import FetchPartition, FetchRequest
-from tests.unit.broker.data.test_identity import BROKER_EPOCH, EPOCH, FOLLOWER, HERE, LEADER, Leading
+from tests.unit.broker.data.test_identity import BROKER_EPOCH, CALLER, EPOCH, FOLLOWER, HERE, LEADER, Leading
 
 WAIT_MS = 60_000
 
@@ -58,8 +58,7 @@ class Trimming(Leading):
         part = DeleteRecordsPartition(partition_index=0, offset=offset)
         wish = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[part])], timeout_ms=timeout_ms)
         cluster: Any = SimpleNamespace(partitions=self.partitions, deletions=self.deletions)
-        caller: Any = None
-        answer: Any = await delete_records(cluster, wish, caller)
+        answer: Any = await delete_records(cluster, wish, CALLER)
         [row] = answer.topics[0].partitions
         return ErrorCode(row.error_code), row.low_watermark
 
@@ -68,14 +67,14 @@ class Trimming(Leading):
         parts = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in offsets]
         wish = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=parts)], timeout_ms=WAIT_MS)
         cluster: Any = SimpleNamespace(partitions=self.partitions, deletions=self.deletions)
-        caller: Any = None
-        answer: Any = await delete_records(cluster, wish, caller)
+        answer: Any = await delete_records(cluster, wish, CALLER)
         return [(ErrorCode(row.error_code), row.low_watermark) for row in answer.topics[0].partitions]
 
     async def begin(self) -> "asyncio.Task[tuple[ErrorCode, int]]":
         """Delete, and return the request once it waits for the follower."""
         asking = asyncio.ensure_future(self.delete())
         while not len(self.deletions):
+            assert not asking.done(), asking.result()
             await asyncio.sleep(0)
         return asking
 

@@ -35,6 +35,7 @@ from pylog.wire.fetch import (
     parse_replica_response,
 )
 from pylog.wire.records import check_batch
+from tests.unit.broker.data.test_identity import CALLER
 from tests.unit.log.batches import batch
 
 LEADER, FOLLOWER, COUNT = 1, 2, 5
@@ -342,9 +343,8 @@ def test_a_start_moved_by_delete_records_is_told_at_once_among_idle_partitions(t
         wire = await idle_feed(tmp_path, with_records=150)
         wish = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=150, offset=2)])
         cluster: Any = SimpleNamespace(partitions=wire.partitions, deletions=Acknowledgements(lambda: 0))
-        caller: Any = None
         assert wire.answer is None
-        asking = asyncio.ensure_future(delete_records(cluster, DeleteRecordsRequest(topics=[wish]), caller))
+        asking = asyncio.ensure_future(delete_records(cluster, DeleteRecordsRequest(topics=[wish]), CALLER))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert {one.partition: one.log_start_offset for one in wire.told() if one.log_start_offset} == {150: 2}

@@ -15,6 +15,7 @@ from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.data.peers import PeerRequests, _Caller
 from pylog.broker.data.throttles import Throttles
+from pylog.broker.handler import Caller
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ErrorCode, ProtocolError
@@ -22,6 +23,7 @@ from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
+from pylog.security.principal import Session
 from pylog.wire import internal
 from pylog.wire.api import parse_request_header
 from pylog.wire.fetch import (
@@ -38,6 +40,8 @@ from tests.unit.log.batches import PARTITION, append, batch, open_log
 
 LEADER, FOLLOWER, EPOCH = 1, 2, 1
 BROKER_EPOCH = 9
+CALLER = Caller("c", Session(client_host="h", listener_name="client"), 0)
+"""A client that may do everything."""
 HERE, ELSEWHERE, UNHEARD = UUID(int=5), UUID(int=6), UUID(int=7)
 ADDRESS = NodeAddress(LEADER, "h1", 9092)
 

@@ -14,7 +14,7 @@ from pylog.wire.api.offsets import (
     OffsetForLeaderTopic,
 )
 from pylog.wire.fetch import FetchPartition, FetchRequest
-from tests.unit.broker.data.test_identity import BROKER_EPOCH, EPOCH, FOLLOWER, Leading
+from tests.unit.broker.data.test_identity import BROKER_EPOCH, CALLER, EPOCH, FOLLOWER, Leading
 
 
 class Zombie(Leading):
@@ -44,8 +44,7 @@ class Zombie(Leading):
         wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
         request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[wanted])])
         cluster: Any = SimpleNamespace(partitions=self.partitions)
-        caller: Any = None
-        answer: Any = offset_for_leader_epoch(cluster, request, caller)
+        answer: Any = offset_for_leader_epoch(cluster, request, CALLER)
         [row] = answer.topics[0].partitions
         return ErrorCode(row.error_code), row.leader_epoch, row.end_offset
 
