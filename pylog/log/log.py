@@ -54,7 +54,8 @@ class AppendResult:
 
     Attributes:
         log_append_time_ms: the broker's time if the topic asks for it, else -1.
-        is_duplicate: the batch had been stored before, at these offsets; nothing was written.
+        is_duplicate: the batch had been stored before, at these offsets; nothing was written.  With base offset -1 it
+            was so long ago that nobody knows where, only that it ends at or before *last_offset*.
     """
 
     base_offset: Offset

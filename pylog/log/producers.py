@@ -30,7 +30,11 @@ from pylog.wire.records import BatchHeader
 _logger = logging.getLogger(__name__)
 
 WINDOW_BATCH_COUNT = 5
-"""Batches a producer may have in flight, and so may send again; the protocol's number."""
+"""Batches of which the offsets are remembered: those a producer may have in flight on one connection.
+
+It may send older ones again.  While a leader that was deposed holds back its answers to five batches, Kafka's own
+producer sends new ones to the next leader, without a bound, and repeats the five when they fail; see `Producers.check`.
+"""
 
 MAX_PRODUCER_COUNT = 50_000
 """Producers remembered per partition, about 1 KiB each; at the limit the half that wrote longest ago is forgotten."""
@@ -41,6 +45,9 @@ producer's business, and may be years old in a copy of old data."""
 
 SEQUENCE_MASK = 2**31 - 1
 """Sequence numbers run from 0 to this and begin again."""
+
+MAX_RUN = 2**30
+"""Sequence numbers that are told apart from later ones: half of all, as they begin again."""
 
 SUFFIX = ".snapshot"
 
@@ -53,7 +60,7 @@ _EARLIER = struct.Struct(">qiqiq")
 
 
 class StoredBatch(NamedTuple):
-    """One batch of the window."""
+    """One batch of the window, or with base offset -1 one before it, whose records are at or below *last_offset*."""
 
     first_sequence: int
     last_sequence: int
@@ -72,13 +79,36 @@ class ProducerFacts(NamedTuple):
 
 
 class _Producer:
-    __slots__ = ("batches", "epoch", "last_offset", "timestamp")
+    __slots__ = ("batches", "epoch", "last_offset", "run", "timestamp")
 
     def __init__(self, epoch: int, timestamp: int, last_offset: Offset = -1) -> None:
         self.epoch = epoch
         self.last_offset = last_offset  # of its last batch, also of one that is not in the window
         self.timestamp = timestamp
         self.batches: deque[StoredBatch] = deque(maxlen=WINDOW_BATCH_COUNT)
+        self.run = 0  # records up to its last one whose sequence numbers follow each other: each of them was stored
+
+    def add(self, batch: StoredBatch) -> None:
+        """Put a batch at the end of the window."""
+        count = batch.last_offset - batch.base_offset + 1
+        follows = self.batches and _distance(self.batches[-1].last_sequence, batch.first_sequence) == 1
+        self.run = min(self.run + count, MAX_RUN) if follows else count
+        self.batches.append(batch)
+
+    def drop_last(self) -> None:
+        """Take the last batch off, which was cut off the log."""
+        batch = self.batches.pop()
+        self.run -= batch.last_offset - batch.base_offset + 1
+        if self.run <= 0 and self.batches:  # there is a gap before it
+            self.run = self.batches[-1].last_offset - self.batches[-1].base_offset + 1
+
+    def find_earlier(self, first: int, last: int) -> StoredBatch | None:
+        """Return what is known of a batch that was stored before those of the window, None if it was not."""
+        oldest, end = self.batches[0], self.batches[-1].last_sequence
+        # Wholly before the window: inside it the bounds of batches are known, and this one has others.
+        if _distance(oldest.first_sequence, end) < _distance(last, end) <= _distance(first, end) < self.run:
+            return StoredBatch(first, last, -1, oldest.base_offset - 1, oldest.timestamp)
+        return None
 
 
 class Producers:
@@ -108,7 +138,8 @@ class Producers:
     def check(self, header: BatchHeader) -> StoredBatch | None:
         """Return the stored batch that this one repeats, or None if it is new and next in line.
 
-        A producer never seen, or forgotten, may begin with any sequence.
+        A producer never seen, or forgotten, may begin with any sequence.  Of a batch that left the window nobody knows
+        the offsets, but if all sequence numbers from its own to the last one were stored without a gap, it is there.
 
         Raises:
             ApiError: INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER; nothing may be appended.
@@ -128,6 +159,10 @@ class Producers:
                 if batch.last_sequence == last and batch.first_sequence == first:
                     return batch
             wanted = (producer.batches[-1].last_sequence + 1) & SEQUENCE_MASK
+            if first != wanted:
+                earlier = producer.find_earlier(first, last)
+                if earlier is not None:
+                    return earlier
         elif epoch < producer.epoch:
             message = f"producer {header.producer_id} sends epoch {epoch} after {producer.epoch}"
             raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
@@ -154,7 +189,7 @@ class Producers:
         if not header.is_control:
             first = header.base_sequence
             last = (first + delta) & SEQUENCE_MASK
-            producer.batches.append(StoredBatch(first, last, base_offset, last_offset, timestamp))
+            producer.add(StoredBatch(first, last, base_offset, last_offset, timestamp))
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that wrote nothing for *expiration_ms*; an unknown age counts from the first look."""
@@ -179,9 +214,9 @@ class Producers:
     def truncate(self, log_end_offset: Offset) -> frozenset[int]:
         """Drop batches at or above *log_end_offset*; return the producers whose earlier batches must be read again.
 
-        A producer that keeps a batch below the cut needs no reading: it sends its next batch only with at most
-        `WINDOW_BATCH_COUNT` of them unanswered, so it repeats none that left the window.  Nor does one that began above
-        the cut, with the first sequence of its first epoch: the log held nothing of it before.
+        A producer that keeps a batch below the cut needs no reading: what comes next is known from it, and of those
+        that left the window that they were stored.  Nor does one that began above the cut, with the first sequence of
+        its first epoch: the log held nothing of it before.
 
         Snapshots above the cut are the caller's to delete: that may be refused, and comes before the cut.
         """
@@ -191,7 +226,7 @@ class Producers:
             batches = producer.batches
             is_new = bool(batches) and not producer.epoch and not batches[0].first_sequence
             while batches and batches[-1].last_offset >= log_end_offset:
-                batches.pop()
+                producer.drop_last()
             if batches:
                 producer.last_offset = batches[-1].last_offset
                 continue
@@ -212,7 +247,9 @@ class Producers:
             if now is None:
                 self._producers[producer_id] = before
             elif now.epoch == before.epoch:
-                now.batches = deque([*before.batches, *now.batches], maxlen=WINDOW_BATCH_COUNT)
+                later, now.batches, now.run = now.batches, before.batches, before.run
+                for batch in later:
+                    now.add(batch)
         self._unsure = frozenset()
 
     def clear(self) -> None:
@@ -311,6 +348,11 @@ class Producers:
             del self._producers[producer_id]
 
 
+def _distance(earlier: int, later: int) -> int:
+    """Return how many sequence numbers *later* is after *earlier*, counting over their end."""
+    return (later - earlier) & SEQUENCE_MASK
+
+
 def newest_producer_id(directory: Path) -> int:
     """Return the highest producer id that a snapshot in *directory* knows, -1 if none does; nothing is changed."""
     newest = -1
@@ -335,10 +377,10 @@ def _parse(data: bytes) -> dict[int, _Producer]:
     # Earlier batches come first in the window, so they are added first.  A file Kafka wrote has none.
     extension = data[at + count * _ENTRY.size :]
     for producer_id, last_sequence, last_offset, delta, timestamp in _parse_extension(extension):
-        producers[producer_id].batches.append(_stored(last_sequence, last_offset, delta, timestamp))
+        producers[producer_id].add(_stored(last_sequence, last_offset, delta, timestamp))
     for producer_id, _, last_sequence, last_offset, delta, timestamp, _, _ in entries:
         if last_sequence >= 0:
-            producers[producer_id].batches.append(_stored(last_sequence, last_offset, delta, timestamp))
+            producers[producer_id].add(_stored(last_sequence, last_offset, delta, timestamp))
     return producers
 
 

@@ -349,6 +349,22 @@ MUTANTS: Sequence[Mutant] = (
         seed=1,
     ),
     Mutant(
+        "refuse-what-left-the-window",
+        "log/producers.py",
+        "_Producer.find_earlier",
+        "return StoredBatch(first, last, -1, oldest.base_offset - 1, oldest.timestamp)",
+        "return None",
+        story="send-batches-again-behind-those-that-the-next-leader-took",
+    ),
+    Mutant(
+        "acknowledge-what-left-the-window-at-once",
+        "log/producers.py",
+        "_Producer.find_earlier",
+        "oldest.base_offset - 1",
+        "-1",
+        story="send-a-batch-again-that-only-the-leader-has",
+    ),
+    Mutant(
         "age-producers-by-their-records",
         "log/log.py",
         "Log._append_stored",

@@ -113,13 +113,7 @@ async def send_a_batch_again_behind_a_new_one(stage: Stage) -> None:
     await stage.write(3)
     await stage.until(stage.checks.is_settled, "all know what was written")
     network, followers = stage.cluster.network, (FOLLOWER, CONTROLLER)
-    producer_id, epoch = await clients.init_producer(stage.client)
-    batches, values = [], []
-    for number in range(2):
-        value = f"once:{KEY}:{number}".encode()
-        rows = [Record(0, stage.world.wall_ns() // 1_000_000, None, value)]
-        batches.append(encode_batch(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=number))
-        values.append(value)
+    batches, values = await _make_batches(stage, 2)
     for one in followers:
         network.cut(stage.host(one).name, stage.host(LEADER).name)
     first = asyncio.create_task(_produce(stage, "first", batches[:1]))
@@ -137,6 +131,60 @@ async def send_a_batch_again_behind_a_new_one(stage: Stage) -> None:
     stage.kill(LEADER)
     network.heal()
     await asyncio.wait([first, both])
+    await stage.until(lambda: stage.leader() not in (LEADER, -1), "another leads")
+    await stage.write(3, "after")
+    await stage.settle()
+
+
+async def send_batches_again_behind_those_that_the_next_leader_took(stage: Stage) -> None:
+    """A leader dies before it answers five batches; the next one takes five more, and then the first come again.
+
+    Kafka's own producer does that: it counts what is in flight on each connection, not in each partition.
+    """
+    await stage.write(3)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    network, followers = stage.cluster.network, (FOLLOWER, CONTROLLER)
+    batches, values = await _make_batches(stage, 10)
+    for one in followers:
+        network.cut(stage.host(one).name, stage.host(LEADER).name)
+    first = asyncio.create_task(_produce(stage, "first", batches[:5]))
+    await stage.until(lambda: all(_end(stage, one) == 8 for one in followers), "the followers have the first five")
+    stage.kill(LEADER)
+    network.heal()
+    await asyncio.wait([first])
+    await stage.until(lambda: stage.leader() not in (LEADER, -1), "another leads")
+    for number in (*range(5, 10), *range(5)):
+        wanted = (ErrorCode.NONE, 3 + number) if number >= 5 else (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)
+        deadline_s, answer = stage.world.now_s + PATIENCE_S, None
+        while answer != wanted:
+            if stage.world.now_s > deadline_s:
+                raise Violation("progress", f"batch {number} is answered with {answer}")
+            try:
+                leader = await stage.client.find_leader(KEY)
+                answer = await stage.client.produce(leader, KEY, batches[number], -1)
+            except Unanswered:
+                answer = None
+            if answer != wanted:
+                stage.client.leaders.clear()
+                await stage.client.pause()
+        stage.checks.acknowledged(KEY, leader, 3 + number, [values[number]], is_first=False)
+    await stage.settle()
+
+
+async def send_a_batch_again_that_only_the_leader_has(stage: Stage) -> None:
+    """A leader alone has eight batches, and knows no more where the first is, which comes again; then it dies."""
+    await stage.write(3)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    batches, values = await _make_batches(stage, 8)
+    with stage.cutting(LEADER, FOLLOWER), stage.cutting(LEADER, CONTROLLER):
+        first = asyncio.create_task(_produce(stage, "first", batches))
+        await stage.until(lambda: _end(stage, LEADER) == 11, "the leader has them all")
+        again = asyncio.create_task(_produce(stage, "again", batches[:1]))
+        await asyncio.wait([again], timeout=1.0)
+        if again.done() and await again == [ErrorCode.DUPLICATE_SEQUENCE_NUMBER]:
+            stage.checks.acknowledged(KEY, LEADER, 3, values[:1], is_first=False)
+        stage.kill(LEADER)
+    await asyncio.wait([first, again])
     await stage.until(lambda: stage.leader() not in (LEADER, -1), "another leads")
     await stage.write(3, "after")
     await stage.settle()
@@ -259,6 +307,18 @@ async def _write_to(stage: Stage, broker_id: int, word: str) -> None:
 def _leading(stage: Stage, broker_id: int) -> Leader | None:
     partition = stage.partition(broker_id)
     return partition.leading if partition is not None else None
+
+
+async def _make_batches(stage: Stage, count: int) -> tuple[list[bytes], list[bytes]]:
+    """Return batches of one record of a new idempotent producer, and their values."""
+    producer_id, epoch = await clients.init_producer(stage.client)
+    batches, values = [], []
+    for number in range(count):
+        value = f"once:{KEY}:{number}".encode()
+        rows = [Record(0, stage.world.wall_ns() // 1_000_000, None, value)]
+        batches.append(encode_batch(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=number))
+        values.append(value)
+    return batches, values
 
 
 async def _produce(stage: Stage, name: str, batches: list[bytes]) -> list[ErrorCode]:

@@ -372,6 +372,8 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         orders.commit_while_a_commit_waits,
         orders.remake_while_a_checkpoint_is_written,
         orders.send_a_batch_again_behind_a_new_one,
+        orders.send_batches_again_behind_those_that_the_next_leader_took,
+        orders.send_a_batch_again_that_only_the_leader_has,
         orders.ask_a_coordinator_whose_follower_lacks_a_generation,
         orders.read_beside_a_follower_that_is_to_cut_its_log,
     )

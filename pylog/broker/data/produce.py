@@ -32,6 +32,9 @@ _ZSTD_FROM_VERSION = 7
 _ZSTD = CODECS["zstd"]
 _LZ4 = CODECS["lz4"]
 _NONE = ErrorCode.NONE
+_DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+"""Success without an offset: clients take it for that, and so it is answered only when the batch is as safe as any."""
+
 _PRODUCE = int(ApiKey.PRODUCE)
 
 
@@ -91,7 +94,7 @@ class ProduceHandler:
         throttle_ms = 0 if meter is None else meter.produced(len(frame))
         if request.acks == 0:
             for result in results:
-                if result.error:
+                if result.error and result.error is not _DUPLICATE:
                     # The producer waits for no reply, so closing is the only way to tell it (trap 6).
                     raise ProtocolError(f"{result.topic}-{result.partition}: {result.error.name}: {result.message}")
             self._latency.produce[0].observe_ns(now_ns() - connection.read_ns)
@@ -118,8 +121,8 @@ class ProduceHandler:
 
         def done(errors: Mapping[Key, ErrorCode]) -> None:
             for result in results:
-                error = errors.get((result.topic, result.partition), ErrorCode.NONE)
-                if result.error is ErrorCode.NONE and error is not ErrorCode.NONE:
+                error = errors.get((result.topic, result.partition), _NONE)
+                if error is not _NONE and (result.error is _NONE or result.error is _DUPLICATE):
                     result.error, result.base_offset = error, -1
                     self._errors.note(_PRODUCE, error)
             slot.complete([encode_reply(header.api_version, header.correlation_id, results, throttle_ms)])
@@ -192,7 +195,10 @@ class ProduceHandler:
         if wait is not None:
             other = waits.get(partition.key)  # named twice in one request, and one batch may be a duplicate
             waits[partition.key] = wait if other is None else max(other, wait, key=_last_offset)
-        return ProduceResult(topic, number, _NONE, result.base_offset, result.log_append_time_ms, log.log_start_offset)
+        error_code = _NONE if result.base_offset >= 0 else _DUPLICATE
+        return ProduceResult(
+            topic, number, error_code, result.base_offset, result.log_append_time_ms, log.log_start_offset
+        )
 
 
 def _last_offset(wait: Appended) -> Offset:

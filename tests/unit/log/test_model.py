@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pylog.errors import OffsetOutOfRange
+from pylog.errors import ApiError, ErrorCode, OffsetOutOfRange
 from pylog.log.config import LogConfig
 from pylog.log.log import Log
 from pylog.wire.records import iter_batches, parse_header
@@ -70,14 +70,27 @@ class LogMachine(RuleBasedStateMachine):
         self.end += count
         self.sequence += count if is_idempotent else 0
 
-    @rule(back=st.integers(0, 4))
+    @rule(back=st.integers(0, 4) | st.integers(5, 30))
     def append_again(self, back: int) -> None:
         sent = [stored for stored in self.batches if stored.sequence >= 0]
         if len(sent) > back:
             stored = sent[-1 - back]
             view = memoryview(bytearray(stored.data))
-            result = append(self.log, view, epoch=self.epoch)
-            assert (result.is_duplicate, result.base_offset) == (True, stored.base_offset)
+            code, result = ErrorCode.NONE, None
+            try:
+                result = append(self.log, view, epoch=self.epoch)
+            except ApiError as error:
+                code = error.code
+            if result is None:
+                # A cut leaves fewer than five in the window, and a start knows nothing of those before it.
+                assert (back > 0, code) == (True, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+                return
+            assert result.is_duplicate
+            if result.base_offset < 0:
+                assert back > 0
+                assert stored.last_offset <= result.last_offset < sent[-1].base_offset
+            else:
+                assert (result.base_offset, result.last_offset) == (stored.base_offset, stored.last_offset)
 
     @rule(offset=st.integers(-2, 120), max_bytes=st.integers(0, 3_000), behind=st.integers(0, 8), first=st.booleans())
     def read(self, offset: int, max_bytes: int, behind: int, first: bool) -> None:

@@ -32,6 +32,15 @@ def send(log: Log, sequence: int, count: int = 2, *, epoch: int = 0, producer_id
     return result.base_offset, result.is_duplicate
 
 
+def send_far_behind(log: Log, sequence: int, count: int = 2) -> int:
+    """Repeat a batch of which the window knows nothing; return the offset at or before which it is said to end."""
+    end_offset = log.log_end_offset
+    view = batch(count, producer_id=9, producer_epoch=0, base_sequence=sequence)
+    result = append(log, view)
+    assert (result.base_offset, result.is_duplicate, log.log_end_offset) == (-1, True, end_offset)
+    return result.last_offset
+
+
 def refused(log: Log, code: ErrorCode, sequence: int, *, epoch: int = 0) -> None:
     end_offset = log.log_end_offset
     with pytest.raises(ApiError) as found:
@@ -47,7 +56,97 @@ def test_each_of_the_last_five_batches_is_recognised(log: Log) -> None:
     for number in range(2, 7):
         assert send(log, 2 * number) == (2 * number, True)
     assert read_all(log) == stored
-    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 2)
+
+
+def test_a_batch_that_left_the_window_was_stored_nobody_knows_where(log: Log) -> None:
+    """As Kafka's own producer repeats five that a deposed leader did not answer, after others to the next leader."""
+    for number in range(20):
+        send(log, 2 * number)
+    stored = read_all(log)
+    for sequence in (0, 2, 28):
+        assert send_far_behind(log, sequence) == 29, "where the window begins, and no later"
+    assert send_far_behind(log, 27, count=3) == 29, "batches that were split are in it as well"
+    assert read_all(log) == stored
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 29)
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 31)
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 39)
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 42)
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, SEQUENCE_MASK)
+    assert send(log, 40) == (40, False)
+
+
+def test_what_came_before_a_gap_is_not_taken_for_stored(log: Log) -> None:
+    """A log that knew nothing of a producer took a later batch first: those before it may be nowhere."""
+    for number in range(10, 20):
+        send(log, 2 * number)
+    assert send_far_behind(log, 20) == 9
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 18)
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 19)
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0)
+
+
+def test_a_gap_among_batches_that_a_follower_copies_ends_what_is_known(log: Log) -> None:
+    """Compaction leaves such gaps."""
+    for sequence in (0, 2, 6, 8, 10, 12, 14, 16):
+        view = batch(2, base_offset=log.log_end_offset, producer_id=9, producer_epoch=0, base_sequence=sequence)
+        log.append_as_follower(view)
+    assert send_far_behind(log, 6) == 5
+    for sequence in (0, 2, 4, 5):
+        refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, sequence)
+
+
+def test_what_is_known_of_earlier_batches_goes_over_the_end_of_the_sequence(log: Log) -> None:
+    begin = SEQUENCE_MASK - 9  # the sixth begins with sequence 0
+    for number in range(12):
+        send(log, (begin + 2 * number) & SEQUENCE_MASK)
+    for sequence in (begin, SEQUENCE_MASK - 1, 0, 2):
+        assert send_far_behind(log, sequence) == 13
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, begin - 2)
+
+
+def test_a_cut_takes_from_what_is_known_of_earlier_batches(log: Log) -> None:
+    for number in range(20):
+        send(log, 2 * number)
+    log.truncate_to(34)
+    assert run_jobs(log) == 0
+    assert send_far_behind(log, 0) == 29
+    assert send(log, 34) == (34, False)
+    assert send_far_behind(log, 0) == 29
+
+
+def test_what_is_read_again_after_a_cut_tells_of_earlier_batches_too(tmp_path: Path) -> None:
+    log = open_log(tmp_path, replace(SMALL, segment_bytes=1 << 20))
+    for number in range(20):
+        send(log, 2 * number)
+    log.truncate_to(20)
+    for sequence in (20, 22):  # from the next leader, while the reading is still to be done
+        view = batch(2, base_offset=sequence, producer_id=9, producer_epoch=0, base_sequence=sequence)
+        log.append_as_follower(view)
+    assert run_jobs(log) == 1
+    assert send_far_behind(log, 0) == 13
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 26)
+    assert send(log, 24) == (24, False)
+
+
+def test_a_cut_back_over_a_gap_leaves_one_batch_known(log: Log) -> None:
+    for sequence in (0, 2, 4, 6, 8, 10, 20):
+        view = batch(2, base_offset=log.log_end_offset, producer_id=9, producer_epoch=0, base_sequence=sequence)
+        log.append_as_follower(view)
+    log.truncate_to(12)
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0)
+    assert send(log, 12) == (12, False)
+
+
+def test_earlier_batches_are_known_again_once_they_left_the_window_after_a_start(log: Log, tmp_path: Path) -> None:
+    for number in range(8):
+        send(log, 2 * number)
+    log.close()
+    log = open_log(tmp_path, clean=True)
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 4)
+    for number in range(8, 13):
+        send(log, 2 * number)
+    assert send_far_behind(log, 6) == 15
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 4)
 
 
 def test_a_gap_in_the_sequence_is_refused(log: Log) -> None:

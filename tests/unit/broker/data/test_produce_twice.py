@@ -1,8 +1,9 @@
-"""One Produce request that names a partition twice: both batches are taken and answered."""
+"""Batches that come twice, and one Produce request that names a partition twice: all are taken and answered."""
 
 import asyncio
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.produce import ProduceHandler
 from pylog.errors import ErrorCode
 from pylog.metrics import Metrics
-from tests.unit.broker.data.test_identity import BROKER_EPOCH, FOLLOWER, Leading
+from tests.unit.broker.data.test_identity import BROKER_EPOCH, EPOCH, FOLLOWER, Leading
 from tests.unit.log.batches import batch
 
 VERSION, TOPIC = 7, b"t"
@@ -27,8 +28,8 @@ class Producing(Leading):
         self.produce = ProduceHandler(self.partitions, Metrics(), now_ms=lambda: 0, acknowledgements=acknowledgements)
         self.replies: list[bytes] = []
 
-    def send(self, *batches: bytes | memoryview) -> None:
-        body = struct.pack(">hhiih", -1, -1, 1_000, 1, len(TOPIC)) + TOPIC + struct.pack(">i", len(batches))
+    def send(self, *batches: bytes | memoryview, acks: int = -1) -> None:
+        body = struct.pack(">hhiih", -1, acks, 1_000, 1, len(TOPIC)) + TOPIC + struct.pack(">i", len(batches))
         body += b"".join(struct.pack(">ii", 0, len(one)) + bytes(one) for one in batches)
         connection: Any = SimpleNamespace(
             read_ns=0, open_slot=lambda: SimpleNamespace(read_ns=0, complete=self.replies.extend)
@@ -44,11 +45,27 @@ class Producing(Leading):
         found.leading.fetched(FOLLOWER, BROKER_EPOCH, offset, 1, now_ms=0)
         self.partitions.advance(found)
 
+    def depose(self) -> None:
+        """Let the other broker lead."""
+        topic = self.image.topics["t"]
+        state = replace(topic.partitions[0], leader=FOLLOWER, leader_epoch=EPOCH + 1, partition_epoch=2)
+        topics = {**self.image.topics, "t": replace(topic, partitions={0: state})}
+        self.apply(replace(self.image, version=2, topics=topics))
+
     def answers(self) -> Sequence[tuple[ErrorCode, int]]:
         """Return error and base offset of each batch of the one reply, none without a reply."""
         if not self.replies:
             return []
         [reply] = self.replies
+        return self.rows(reply)
+
+    def error_codes(self) -> list[ErrorCode]:
+        """Return the errors of all batches of all replies, in the order of the replies."""
+        return [error for reply in self.replies for error, _ in self.rows(reply)]
+
+    @staticmethod
+    def rows(reply: bytes) -> list[tuple[ErrorCode, int]]:
+        """Return error and base offset of each batch of a reply."""
         at = 4 + 4 + 4 + 2 + len(TOPIC)
         (count,) = struct.unpack_from(">i", reply, at)
         rows = [struct.unpack_from(">ihq", reply, at + 4 + 30 * number) for number in range(count)]
@@ -80,6 +97,59 @@ def test_a_duplicate_behind_a_new_batch_does_not_shorten_its_wait(tmp_path: Path
         one.replies.clear()
         one.follow(5)
         assert one.answers() == [(ErrorCode.NONE, 2), (ErrorCode.NONE, 0)]
+
+    asyncio.run(story())
+
+
+def test_a_batch_that_left_the_window_is_acknowledged_without_an_offset_once_the_follower_has_it(
+    tmp_path: Path,
+) -> None:
+    """Clients take DUPLICATE_SEQUENCE_NUMBER for success, so it must not come before the batch is safe."""
+
+    async def story() -> None:
+        one = Producing(tmp_path)
+        batches = [bytes(batch(2, producer_id=1, producer_epoch=0, base_sequence=2 * number)) for number in range(8)]
+        for data in batches:
+            one.send(data)
+        one.send(batches[0])
+        assert one.log.log_end_offset == 16
+        one.follow(4)
+        assert len(one.replies) == 2, "the first two batches themselves"
+        one.follow(6)
+        assert one.error_codes()[3:] == [ErrorCode.DUPLICATE_SEQUENCE_NUMBER], "the window begins there"
+        one.replies.clear()
+        one.send(batches[2])
+        assert one.answers() == [(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)]
+        one.replies.clear()
+        one.send(batches[7], batches[1])
+        assert one.answers() == [], "waits for the other one"
+        one.follow(16)
+        [*_, last] = one.replies
+        one.replies[:] = [last]
+        assert one.answers() == [(ErrorCode.NONE, 14), (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)]
+
+    asyncio.run(story())
+
+
+def test_a_batch_that_left_the_window_is_not_acknowledged_by_a_leader_that_was_deposed(tmp_path: Path) -> None:
+    async def story() -> None:
+        one = Producing(tmp_path)
+        batches = [bytes(batch(2, producer_id=1, producer_epoch=0, base_sequence=2 * number)) for number in range(6)]
+        for data in [*batches, batches[0]]:
+            one.send(data)
+        one.depose()
+        assert one.error_codes() == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 7
+
+    asyncio.run(story())
+
+
+def test_without_acknowledgements_a_batch_that_left_the_window_ends_no_connection(tmp_path: Path) -> None:
+    async def story() -> None:
+        one = Producing(tmp_path)
+        batches = [bytes(batch(2, producer_id=1, producer_epoch=0, base_sequence=2 * number)) for number in range(6)]
+        for data in [*batches, batches[0]]:
+            one.send(data, acks=0)
+        assert (one.replies, one.log.log_end_offset) == ([], 12)
 
     asyncio.run(story())
 
