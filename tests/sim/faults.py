@@ -179,6 +179,8 @@ class Faults:
         if is_needed or (self._apart is not None and self._apart not in self._separable()):
             self._world.note("needed")
             self.let_back()
+        if self._checks.is_growing:
+            self.make_room()  # no partition is added while one moves, and a move to a full disk does not end
 
     def let_back(self) -> None:
         """End that."""
