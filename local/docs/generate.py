@@ -81,12 +81,18 @@ def settings_page() -> str:
     return _SETTINGS_HEAD + "\n".join(rows) + "\n" + _LISTENER_HEAD + "\n".join(listener_rows) + "\n"
 
 
+_COMMANDS = {"backup": "cluster backup"}
+"""Program -> its command, where that has another name."""
+
+
 def metrics_page(scraped: str) -> str:
     """Return the page of all metrics: a broker's as it shows them in *scraped*, and the other programs'."""
     text = _METRICS_HEAD
     for program, metrics in itertools.groupby(catalogue(scraped), key=lambda one: one.program):
         if program != BROKER:
-            text += f"\n## `pylog {program}`\n\n| name | kind | what it counts |\n|---|---|---|\n"
+            text += (
+                f"\n## `pylog {_COMMANDS.get(program, program)}`\n\n| name | kind | what it counts |\n|---|---|---|\n"
+            )
         text += "".join(f"| `{one.name}` | {one.kind} | {one.help} |\n" for one in metrics)
     return text
 

@@ -39,7 +39,7 @@ class Flusher:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(MAX_SYNCS, "sync")
         self._appended: set[Log] = set()
-        self._running: dict[Log, asyncio.Future[None]] = {}
+        self._running: dict[Log, asyncio.Task[None]] = {}
         self._alarms: dict[Log, asyncio.TimerHandle] = {}
 
     def unsynced(self, log: Log) -> None:
@@ -101,16 +101,19 @@ class Flusher:
 
     def _begin(self, log: Log) -> bool:
         """Begin a sync unless one runs; return whether one runs now."""
-        if log in self._running:
-            return True
-        job = log.begin_sync(records_only=True)
-        if job is None:
-            return False
-        future = self._loop.run_in_executor(self._threads, job.run)
-        self._running[log] = future
-        # Added first, so that whoever awaits the future finds the recovery point moved.
-        future.add_done_callback(lambda _: self._finish(log, job))
+        if log not in self._running:
+            job = log.begin_sync(records_only=True)
+            if job is None:
+                return False
+            synced = self._loop.run_in_executor(self._threads, job.run)
+            self._running[log] = self._loop.create_task(self._complete(log, job, synced))
         return True
+
+    async def _complete(self, log: Log, job: SyncJob, synced: asyncio.Future[None]) -> None:
+        # One task, so that a sync that nobody has finished yet is never seen as done: who waited for one would look
+        # again and again, and hold up the loop that would finish it.
+        await synced
+        self._finish(log, job)
 
     def _finish(self, log: Log, job: SyncJob) -> None:
         del self._running[log]

@@ -1,8 +1,10 @@
 """Rule 8 with a disk that takes its time: nothing counts before its sync, and waiting appends share the next one."""
 
 import asyncio
+import itertools
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -157,3 +159,34 @@ def test_a_sync_of_records_leaves_indexes_alone_once_the_segment_has_its_name(
         job.run()
         job.finish()
         assert synced == names
+
+
+def test_who_comes_between_a_sync_and_its_finish_does_not_hold_up_the_loop(
+    tmp_path: Path, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, EACH)
+    ended, calls = threading.Event(), itertools.count()
+    begin = Flusher._begin
+
+    def counted(flusher: Flusher, log: Log) -> bool:
+        assert next(calls) < 100, "it goes round and round"
+        return begin(flusher, log)
+
+    monkeypatch.setattr(Flusher, "_begin", counted)
+
+    async def story(flusher: Flusher, told: "asyncio.Queue[TopicPartition]") -> None:
+        put(log, flusher)
+        await disk.wait_begun()
+        waiting = flusher.sync([log])
+        loop = asyncio.get_running_loop()
+        threads = flusher._threads
+        disk.let_one_end()
+        threads.submit(ended.set)
+        # The loop stands still until the sync has told it; what is called now comes right behind.
+        threads.submit(ended.wait).result()
+        time.sleep(0.05)
+        loop.call_soon(waiting.send, None)
+        assert await told.get() == PARTITION
+        assert next(calls) < 10
+
+    run(story, 0)
