@@ -86,6 +86,14 @@ class TestSequences:
         assert [self._send(broker, topic, sequence, count=2) for sequence in (0, 2, 4, 6, 8)] == first
         assert log_end(broker, topic) == 10
 
+    def test_batch_that_is_repeated_late_is_acknowledged_without_an_offset(self, broker: Broker, topic: str) -> None:
+        for sequence in range(7):
+            assert self._send(broker, topic, sequence) == (frames.NONE, sequence)
+        for sequence in range(2):
+            assert self._send(broker, topic, sequence) == (frames.DUPLICATE_SEQUENCE_NUMBER, -1)
+        assert self._send(broker, topic, 2) == (frames.NONE, 2), "the oldest of the last five"
+        assert log_end(broker, topic) == 7
+
     def test_gap_is_refused(self, broker: Broker, topic: str) -> None:
         assert self._send(broker, topic, 0) == (frames.NONE, 0)
         assert self._send(broker, topic, 2)[0] == frames.OUT_OF_ORDER_SEQUENCE_NUMBER
