@@ -385,6 +385,10 @@ class Leader:
             # A deposed leader is told the state of its successor, in which replicas may be in sync that it never heard
             # of. It knows nothing of them, so its high watermark stands still.
             self._followers[one] = FollowerState(0)
+        # Who is no replica any more stayed only for the ISR that might still have held.
+        self._followers = {
+            one: known for one, known in self._followers.items() if one in self._replicas or one in members
+        }
         self.has_followers = bool(self._followers)
         self.isr, self.partition_epoch = members, partition_epoch
 

@@ -177,6 +177,21 @@ def test_the_low_watermark_is_that_of_live_replicas_and_of_all_that_may_be_in_sy
     assert one.low_watermark(5, live=(1,)) == 3, "3 may be a member already"
 
 
+def test_a_broker_that_has_given_its_replica_away_holds_up_no_deletion() -> None:
+    """An image brings both at once: other replicas, and an ISR without the one that went."""
+    one = leader()
+    one.fetched(2, 20, 10, 10, now_ms=1, log_start_offset=5)
+    one.fetched(3, 30, 10, 10, now_ms=1, log_start_offset=0)
+    one.follow((1, 2), 2, now_ms=2)
+    assert one.low_watermark(5, live=(1, 2, 3)) == 0, "the ISR that it is in may still hold"
+    one.learned((1, 2), partition_epoch=8)
+    assert one.low_watermark(5, live=(1, 2, 3)) == 5
+    assert not one.is_alone
+    one.follow((1,), 1, now_ms=3)
+    one.answered((1,), partition_epoch=9)
+    assert one.is_alone
+
+
 def test_a_follower_that_fetches_no_more_does_not_join() -> None:
     """Found by the simulator: the controller refuses a change that names a dead process, and with it whoever lives."""
     one = leader(isr=(1,), min_isr=2)
