@@ -43,12 +43,16 @@ class TlsSocket:
     """A non-blocking `ssl.SSLSocket` after its handshake, with the manners of a plain socket.
 
     Its methods raise BlockingIOError where a plain socket would, and an end without notice is an end.
+
+    Attributes:
+        reads_on: whether its connection is about to read again what is decrypted already.
     """
 
-    __slots__ = ("_pinned", "_sock")
+    __slots__ = ("_pinned", "_sock", "reads_on")
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         self._sock = sock
+        self.reads_on = False
         self._pinned: bytes | None = None
 
     def fileno(self) -> int:
@@ -114,16 +118,23 @@ class TlsConnection(Connection):
 
     def _on_readable(self) -> None:
         super()._on_readable()
-        while not self.is_closed and not self._is_paused and self._sock.has_decrypted:
-            super()._on_readable()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        # The kernel tells of bytes that came, not of those that OpenSSL holds already.  Not at once: a client that
+        # sends as fast as we read would have the loop to itself.
+        if not self.is_closed and not self._is_paused and not self._sock.reads_on and self._sock.has_decrypted:
+            self._sock.reads_on = True
+            self._loop.call_soon(self._read_decrypted)
 
     def _resume(self) -> None:
         was_paused = self._is_paused
         super()._resume()
-        if was_paused and not self._is_paused and self._sock.has_decrypted:
-            self._loop.call_soon(self._read_decrypted)
+        if was_paused:
+            self._read_on()
 
     def _read_decrypted(self) -> None:
+        self._sock.reads_on = False
         if not self.is_closed and not self._is_paused:
             self._on_readable()
 

@@ -5,6 +5,7 @@ that come and go with a task, as replication throttles do.  All others of a brok
 an operator keeps for many hosts; to change them here is refused.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -156,8 +157,9 @@ def handle_alter(
     async def answer() -> Message:
         rows: Rows = {}
         resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
-        for key in resources:
-            if resources.count(key) > 1:
+        counts = Counter(resources)
+        for key in counts:
+            if counts[key] > 1:
                 rows[key] = _row(*key, ApiError(ErrorCode.INVALID_REQUEST, "duplicate resource in request"))
             elif (error := _refusal(caller, *key)) is not None:
                 rows[key] = _row(*key, error)

@@ -56,9 +56,10 @@ def handle_metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) 
         creatable = _creatable(missing, caller)
         if creatable:
             _create_missing(cluster, creatable)
+        looked_at, created = set(missing), set(creatable)
         for row in topics:
-            if row.name in missing:
-                is_created = row.name in creatable
+            if row.name in looked_at:
+                is_created = row.name in created
                 row.error_code = ErrorCode.LEADER_NOT_AVAILABLE if is_created else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return MetadataResponse(
         brokers=[
@@ -90,18 +91,18 @@ def _describe_requested(
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=requested.topic_id)
     if requested.name is None or requested.topic_id != NO_TOPIC_ID:
         topic = image.topic_by_id(requested.topic_id)
-        if topic is not None and requested.name not in (None, topic.name):
-            error = ErrorCode.INCONSISTENT_TOPIC_ID
-            return MetadataResponseTopic(error_code=error, name=requested.name, topic_id=requested.topic_id)
         if topic is None:
             return MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=requested.name, topic_id=requested.topic_id
             )
         if not caller.may_topic(Operation.DESCRIBE, topic.name):
-            # An id is no secret, the name that belongs to it is.
+            # An id is no secret, the name that belongs to it is: also whether it is the one that was guessed.
             return MetadataResponseTopic(
                 error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=requested.name, topic_id=requested.topic_id
             )
+        if requested.name not in (None, topic.name):
+            error = ErrorCode.INCONSISTENT_TOPIC_ID
+            return MetadataResponseTopic(error_code=error, name=requested.name, topic_id=requested.topic_id)
         return _describe_topic(image, topic)
     if not caller.may_topic(Operation.DESCRIBE, requested.name):
         return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=requested.name)

@@ -6,6 +6,7 @@ Source: KIP-554; `ZkAdminManager` of Apache Kafka 3.9 for the errors.
 """
 
 import ipaddress
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
@@ -47,7 +48,7 @@ def handle_describe(cluster: Cluster, request: DescribeUserScramCredentialsReque
     caller.require_cluster(Operation.DESCRIBE)
     users = cluster.partitions.image.scram_credentials
     names = [one.name for one in request.users or ()] or sorted(users)
-    results = [_describe(users, name, names.count(name)) for name in dict.fromkeys(names)]
+    results = [_describe(users, name, count) for name, count in Counter(names).items()]
     return DescribeUserScramCredentialsResponse(results=results)
 
 
