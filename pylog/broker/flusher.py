@@ -39,7 +39,7 @@ class Flusher:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(MAX_SYNCS, "sync")
         self._appended: set[Log] = set()
-        self._running: dict[Log, asyncio.Task[None]] = {}
+        self._running: dict[Log, asyncio.Future[None]] = {}
         self._alarms: dict[Log, asyncio.TimerHandle] = {}
 
     def unsynced(self, log: Log) -> None:
@@ -105,17 +105,15 @@ class Flusher:
             job = log.begin_sync(records_only=True)
             if job is None:
                 return False
+            # A future of its own, done only when the sync is finished, too: who waited for one that is done and not
+            # finished would look again and again, and hold up the loop that would finish it.
+            finished: asyncio.Future[None] = self._loop.create_future()
             synced = self._loop.run_in_executor(self._threads, job.run)
-            self._running[log] = self._loop.create_task(self._complete(log, job, synced))
+            synced.add_done_callback(lambda _: self._finish(log, job, finished))
+            self._running[log] = finished
         return True
 
-    async def _complete(self, log: Log, job: SyncJob, synced: asyncio.Future[None]) -> None:
-        # One task, so that a sync that nobody has finished yet is never seen as done: who waited for one would look
-        # again and again, and hold up the loop that would finish it.
-        await synced
-        self._finish(log, job)
-
-    def _finish(self, log: Log, job: SyncJob) -> None:
+    def _finish(self, log: Log, job: SyncJob, finished: asyncio.Future[None]) -> None:
         del self._running[log]
         try:
             job.finish()
@@ -123,4 +121,5 @@ class Flusher:
             # After a failed sync the kernel has dropped the pages: nothing may be written on top (rule 7).
             _logger.critical("sync failed, this broker ends itself code=%s reason=%s", code_of(error), error)
             os._exit(1)
+        finished.set_result(None)
         self._synced(log.topic_partition)
