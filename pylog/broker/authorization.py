@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pylog.broker.decision_log import DecisionLog
 from pylog.broker.settings import REPORT, Value, typed
@@ -66,13 +66,6 @@ class Authorization:
         """Write down what was only counted."""
         await self._tasks.stop()
         self._log.flush(self._now_ms(), is_end=True)
-
-    def set_mode(self, mode: str) -> bool:
-        """Enforce or report from now on, until the process ends; return False without an authorizer."""
-        if self.authorizer is None:
-            return False
-        self.authorizer.set_policy(replace(self.authorizer.policy, is_report_only=mode == REPORT))
-        return True
 
     def _note(self, decision: Decision) -> None:
         assert self.authorizer is not None

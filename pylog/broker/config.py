@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pylog.broker.listener_settings import ListenerSettings
+from pylog.broker.listener_settings import ListenerSettings, default_listener_settings
 from pylog.broker.settings import Value
 
 STANDALONE_ID = 0
@@ -22,7 +22,7 @@ class ListenerConfig:
     port: int
     advertised_host: str
     advertised_port: int
-    settings: ListenerSettings = field(default_factory=ListenerSettings)
+    settings: ListenerSettings = field(default_factory=default_listener_settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,23 +134,23 @@ LISTENER_SETTINGS: Mapping[str, Setting] = {
 class ListenerSettings:
     """The values for one listener; each field is named after its setting."""
 
-    security_protocol: str = "PLAINTEXT"
-    ssl_keystore_location: str = ""
-    ssl_truststore_location: str = ""
-    ssl_client_auth: str = "none"
-    ssl_enabled_protocols: str = "TLSv1.2,TLSv1.3"
-    ssl_principal_mapping_rules: str = "DEFAULT"
-    sasl_enabled_mechanisms: str = ""
-    connections_max_reauth_ms: int = 0
-    connection_failed_authentication_delay_ms: int = 100
-    sasl_server_max_receive_size: int = 524_288
-    sasl_oauthbearer_jwks_endpoint_url: str = ""
-    sasl_oauthbearer_jwks_ca_location: str = ""
-    sasl_oauthbearer_expected_audience: str = ""
-    sasl_oauthbearer_expected_issuer: str = ""
-    sasl_oauthbearer_sub_claim_name: str = "sub"
-    sasl_oauthbearer_clock_skew_seconds: int = 30
-    login_timeout_ms: int = 10_000
+    security_protocol: str
+    ssl_keystore_location: str
+    ssl_truststore_location: str
+    ssl_client_auth: str
+    ssl_enabled_protocols: str
+    ssl_principal_mapping_rules: str
+    sasl_enabled_mechanisms: str
+    connections_max_reauth_ms: int
+    connection_failed_authentication_delay_ms: int
+    sasl_server_max_receive_size: int
+    sasl_oauthbearer_jwks_endpoint_url: str
+    sasl_oauthbearer_jwks_ca_location: str
+    sasl_oauthbearer_expected_audience: str
+    sasl_oauthbearer_expected_issuer: str
+    sasl_oauthbearer_sub_claim_name: str
+    sasl_oauthbearer_clock_skew_seconds: int
+    login_timeout_ms: int
 
     @property
     def protocol(self) -> SecurityProtocol:
@@ -173,8 +173,13 @@ class ListenerSettings:
         return Path(self.ssl_truststore_location) if self.ssl_truststore_location else None
 
 
+def default_listener_settings() -> ListenerSettings:
+    """Return the settings of a listener of which the configuration says nothing."""
+    return parse_listener_settings({})
+
+
 def parse_listener_settings(given: Mapping[str, object]) -> ListenerSettings:
-    """Return the settings of a listener.
+    """Return the settings of a listener; what is not given has its default.
 
     Raises:
         ConfigError: all wrong values of *given* at once, one a line; or settings that do not go together.

@@ -1,7 +1,8 @@
 """`pylog acl`: list, add and remove ACLs, in the words of kafka-acls.sh."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from dataclasses import replace
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -97,8 +98,8 @@ def add(
     The first ACL of a resource locks out everybody whom no ACL allows.
     """
     resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type, is_filter=False)
-    shape = _Shape(producer, consumer, idempotent)
-    grants = _grants(allow_principal, deny_principal, allow_host, deny_host, operation, shape)
+    base = _base(operation, is_producer=producer, is_consumer=consumer, is_idempotent=idempotent)
+    grants = _grants(base, allow_principal, deny_principal, allow_host, deny_host)
     if not grants:
         raise _missing("--allow-principal, --deny-principal")
     try:
@@ -139,10 +140,9 @@ def remove(
     resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type, is_filter=True)
     if not resources.patterns() and not idempotent:
         raise _missing("--topic, --group, --transactional-id, --cluster")
-    shape = _Shape(producer, consumer, idempotent)
-    grants = _grants(allow_principal, deny_principal, allow_host, deny_host, operation, shape)
-    everybody = _grant((), Permission.ANY, (), _operations(operation), shape)
-    filters = [one for grant in grants or [everybody] for one in grant.filters(resources)]
+    base = _base(operation, is_producer=producer, is_consumer=consumer, is_idempotent=idempotent)
+    grants = _grants(base, allow_principal, deny_principal, allow_host, deny_host)
+    filters = [one for grant in grants or [base] for one in grant.filters(resources)]
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
         admin = AclAdmin(connection(found))
@@ -171,47 +171,32 @@ def _any(resources: Resources) -> PatternType:
     return PatternType.ANY if resources.pattern_type is PatternType.MATCH else resources.pattern_type
 
 
-def _grants(
-    allowed: Names, denied: Names, allow_hosts: Names, deny_hosts: Names, operations: Names, shape: "_Shape"
-) -> list[Grant]:
-    if operations and (shape.is_producer or shape.is_consumer):
+def _base(operations: Names, *, is_producer: bool, is_consumer: bool, is_idempotent: bool) -> Grant:
+    """Return the grant of the options that hold for everybody whom the others name."""
+    if operations and (is_producer or is_consumer):
         raise Failure(
             faults.OPTIONS_CONFLICT,
             "--operation goes with neither --producer nor --consumer",
             where="--operation",
             wanted="one of them",
         )
-    known = _operations(operations)
-    sides = ((allowed, Permission.ALLOW, allow_hosts), (denied, Permission.DENY, deny_hosts))
-    return [_grant(who, permission, hosts or (), known, shape) for who, permission, hosts in sides if who]
-
-
-class _Shape(NamedTuple):
-    is_producer: bool
-    is_consumer: bool
-    is_idempotent: bool
-
-
-def _grant(
-    principals: Sequence[str],
-    permission: Permission,
-    hosts: Sequence[str],
-    operations: Sequence[Operation],
-    shape: _Shape,
-) -> Grant:
     return Grant(
-        principals=principals,
-        permission=permission,
-        hosts=hosts,
-        operations=operations,
-        is_producer=shape.is_producer,
-        is_consumer=shape.is_consumer,
-        is_idempotent=shape.is_idempotent,
+        principals=(),
+        permission=Permission.ANY,
+        operations=[_parsed(Operation, name, "--operation") for name in operations or ()],
+        is_producer=is_producer,
+        is_consumer=is_consumer,
+        is_idempotent=is_idempotent,
     )
 
 
-def _operations(names: Names) -> list[Operation]:
-    return [_parsed(Operation, name, "--operation") for name in names or ()]
+def _grants(base: Grant, allowed: Names, denied: Names, allow_hosts: Names, deny_hosts: Names) -> list[Grant]:
+    sides = ((allowed, Permission.ALLOW, allow_hosts), (denied, Permission.DENY, deny_hosts))
+    return [
+        replace(base, principals=who, permission=permission, hosts=hosts or ())
+        for who, permission, hosts in sides
+        if who
+    ]
 
 
 def _parsed(kind: Any, text: str, option: str) -> Any:  # noqa: ANN401  # one of two enumerations

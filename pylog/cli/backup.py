@@ -4,8 +4,8 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -15,15 +15,13 @@ from pylog import __version__, faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of
 from pylog.cli.output import Column, emit, note, table
-from pylog.errors import StorageError
+from pylog.cli.store import connected_store
 from pylog.log.checkpoint import write_atomically
 from pylog.metrics import Metrics
 
 if TYPE_CHECKING:
     from pylog.cluster.restore import Restoration
     from pylog.store.base import Store
-
-_CONNECT_TIMEOUT_S = 15.0
 
 Config: TypeAlias = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="The configuration file of a broker: its store.")
@@ -202,11 +200,9 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def _store(config: Path | None, data: Path | None) -> "Iterator[Store]":
-    """Connect to the store that a broker uses."""
+def _store(config: Path | None, data: Path | None) -> AbstractContextManager["Store"]:
+    """Return the store of a broker, to connect to."""
     from pylog.broker.config import STORE
-    from pylog.broker.control.membership import open_store
     from pylog.config import load_broker_config, standalone_config
 
     if (config is None) == (data is None):
@@ -224,12 +220,4 @@ def _store(config: Path | None, data: Path | None) -> "Iterator[Store]":
     else:
         assert data is not None
         found = standalone_config(data)
-    try:
-        store = open_store(found)
-    except StorageError as error:
-        raise Failure(faults.FILE_UNREADABLE, where=str(data), found=str(error)) from error
-    try:
-        store.connect(_CONNECT_TIMEOUT_S)
-        yield store
-    finally:
-        store.close()
+    return connected_store(found)

@@ -5,8 +5,7 @@ the wire, by whatever speaks AlterUserScramCredentials.
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of, new_app
 from pylog.cli.output import Column, done, emit, table
+from pylog.cli.store import connected_store
 
 if TYPE_CHECKING:
     from pylog.store.base import Store
@@ -71,17 +71,10 @@ def list_users(config: Config, format: FormatOption = None) -> None:
     emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide))
 
 
-@contextmanager
-def _store(config: Path) -> Iterator["Store"]:
-    from pylog.broker.control.membership import open_store
+def _store(config: Path) -> AbstractContextManager["Store"]:
     from pylog.config import load_broker_config
 
-    store = open_store(load_broker_config(config))
-    try:
-        store.connect()
-        yield store
-    finally:
-        store.close()
+    return connected_store(load_broker_config(config))
 
 
 def _password(file: str) -> str:

@@ -196,9 +196,9 @@ class LogDirectory:
         self._waiting.discard(key)
         return log
 
-    def is_waiting(self, key: TopicPartition) -> bool:
-        """Whether the log of a partition could not be opened for want of room or descriptors, which may pass."""
-        return key in self._waiting
+    def waiting(self) -> tuple[TopicPartition, ...]:
+        """Return whose log could not be opened for want of room or descriptors, which may pass."""
+        return tuple(self._waiting)
 
     def _get_or_create(self, key: TopicPartition, topic_id: uuid.UUID, config: LogConfig, now_ms: int) -> Log:
         path = self.path / str(key)

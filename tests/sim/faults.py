@@ -548,8 +548,8 @@ def _has_offline_log(host: Host) -> bool:
     """Whether a partition is offline for good: its log failed, or could not be opened when the broker started."""
     if host.broker is None:
         return False
-    is_waiting = host.broker.partitions._directory.is_waiting
-    return any(one.is_offline and not is_waiting(one.key) for one in host.broker.partitions)
+    waiting = host.broker.partitions._directory.waiting()
+    return any(one.is_offline and one.key not in waiting for one in host.broker.partitions)
 
 
 def _both_ways(one: Host, other: Host) -> list[tuple[str, str]]:

@@ -6,8 +6,8 @@ Source: KIP-554; `ZkAdminManager` of Apache Kafka 3.9 for the errors.
 """
 
 import ipaddress
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from pylog.broker.control.api import ControlContext, ControllerApi
@@ -33,6 +33,7 @@ from pylog.wire.api.scram import (
     DescribedUser,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+    ScramDeletion,
     ScramUpsertion,
 )
 
@@ -109,28 +110,35 @@ def plan_changes(
     """Return the changes for the users of whom all changes are valid, and a result for each user of the request."""
     changes: dict[str, Change] = {}
     rows: list[AlteredUser] = []
+    deletions: dict[str, list[ScramDeletion]] = defaultdict(list)
+    upsertions: dict[str, list[ScramUpsertion]] = defaultdict(list)
+    for deletion in request.deletions:
+        deletions[deletion.name].append(deletion)
+    for upsertion in request.upsertions:
+        upsertions[upsertion.name].append(upsertion)
     for name in request.users():
         row = AlteredUser(user=name)
         rows.append(row)
         try:
-            changes[name] = _plan_change(request, name, users.get(name, {}))
+            changes[name] = _plan_change(deletions[name], upsertions[name], users.get(name, {}))
         except ApiError as error:
             row.error_code, row.error_message = error.code, str(error)
     return changes, rows
 
 
-def _plan_change(request: AlterUserScramCredentialsRequest, name: str, before: Mapping[str, str]) -> Change:
+def _plan_change(
+    deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion], before: Mapping[str, str]
+) -> Change:
+    """Return what a request changes of one user, who has the credentials *before*."""
     change: dict[str, str | None] = {}
-    for deletion in request.deletions:
-        if deletion.name == name:
-            mechanism = _mechanism(deletion.mechanism, change)
-            if mechanism.sasl_name not in before:
-                raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, f"user has no credential for {mechanism.sasl_name}")
-            change[mechanism.sasl_name] = None
-    for upsertion in request.upsertions:
-        if upsertion.name == name:
-            mechanism = _mechanism(upsertion.mechanism, change)
-            change[mechanism.sasl_name] = _credential(upsertion, mechanism).text()
+    for deletion in deletions:
+        mechanism = _mechanism(deletion.mechanism, change)
+        if mechanism.sasl_name not in before:
+            raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, f"user has no credential for {mechanism.sasl_name}")
+        change[mechanism.sasl_name] = None
+    for upsertion in upsertions:
+        mechanism = _mechanism(upsertion.mechanism, change)
+        change[mechanism.sasl_name] = _credential(upsertion, mechanism).text()
     return change
 
 

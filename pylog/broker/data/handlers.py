@@ -86,10 +86,12 @@ def list_offsets(cluster: Cluster, request: ListOffsetsRequest, caller: Caller) 
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _list_offset(cluster.partitions, topic.name, wanted, caller.version)
-                    if caller.may_topic(Operation.DESCRIBE, topic.name)
-                    else ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=_DENIED)
-                    for wanted in topic.partitions
+                    _list_offset(cluster.partitions, topic.name, one, caller.version) for one in topic.partitions
+                ]
+                if caller.may_topic(Operation.DESCRIBE, topic.name)
+                else [
+                    ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=_DENIED)
+                    for one in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -157,10 +159,10 @@ async def delete_records(cluster: Cluster, request: DeleteRecordsRequest, caller
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=[
-                    _delete_records(partitions, topic.name, one, waits)
-                    if caller.may_topic(Operation.DELETE, topic.name)
-                    else DeleteRecordsPartitionResult(partition_index=one.partition_index, error_code=_DENIED)
+                partitions=[_delete_records(partitions, topic.name, one, waits) for one in topic.partitions]
+                if caller.may_topic(Operation.DELETE, topic.name)
+                else [
+                    DeleteRecordsPartitionResult(partition_index=one.partition_index, error_code=_DENIED)
                     for one in topic.partitions
                 ],
             )
@@ -224,12 +226,9 @@ def offset_for_leader_epoch(cluster: Cluster, request: OffsetForLeaderEpochReque
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[
-                    _epoch_end(cluster.partitions, topic.topic, wanted)
-                    if is_broker or caller.may_topic(Operation.DESCRIBE, topic.topic)
-                    else EpochEndOffset(partition=wanted.partition, error_code=_DENIED)
-                    for wanted in topic.partitions
-                ],
+                partitions=[_epoch_end(cluster.partitions, topic.topic, one) for one in topic.partitions]
+                if is_broker or caller.may_topic(Operation.DESCRIBE, topic.topic)
+                else [EpochEndOffset(partition=one.partition, error_code=_DENIED) for one in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -286,11 +285,10 @@ def describe_producers(cluster: Cluster, request: DescribeProducersRequest, call
         topics=[
             DescribeProducersTopicResponse(
                 name=topic.name,
-                partitions=[
-                    _producers(cluster.partitions, topic.name, number)
-                    if caller.may_topic(Operation.READ, topic.name)
-                    else DescribedProducers(partition_index=number, error_code=_DENIED)
-                    for number in topic.partition_indexes
+                partitions=[_producers(cluster.partitions, topic.name, number) for number in topic.partition_indexes]
+                if caller.may_topic(Operation.READ, topic.name)
+                else [
+                    DescribedProducers(partition_index=number, error_code=_DENIED) for number in topic.partition_indexes
                 ],
             )
             for topic in request.topics

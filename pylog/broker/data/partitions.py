@@ -365,7 +365,8 @@ class Partitions:
     @property
     def has_waiting(self) -> bool:
         """Whether a log could not be opened for want of what may be there later: room or descriptors."""
-        return any(one.log is None and self._directory.is_waiting(one.key) for one in self)
+        hosted = map(self._by_key.get, self._directory.waiting())
+        return any(one is not None and one.log is None for one in hosted)
 
     def cleaned_topics(self) -> set[UUID]:
         """Return the topics ordered to be deleted here whose data is gone."""
