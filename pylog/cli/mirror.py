@@ -1,16 +1,17 @@
-"""`pylog mirror`: run, status, move."""
+"""`pylog mirror`: run, status, move, resend."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of, new_app, told_to_the_user
-from pylog.cli.output import Column, emit, note, table
+from pylog.cli.output import Column, emit, emit_rows, note, table
 
-app = new_app("Run a mirror of another cluster; see how far it is; move groups over.")
+app = new_app("Run a mirror of another cluster; see how far it is; move groups over; send parked records on.")
 
 ConfigFile: TypeAlias = Annotated[Path, typer.Option("--config", metavar="FILE", help="The mirror's configuration.")]
 
@@ -148,3 +149,51 @@ def move(
 
 _MOVED = ("topic", "partition", "source_offset", "target_offset", "left", "mapped")
 _PROVED = ("unread", "reread", "lost")
+
+
+@app.command(epilog="Example: pylog mirror resend --config /etc/pylog/mirror.yml --execute")
+def resend(
+    config: ConfigFile,
+    execute: Annotated[bool, typer.Option("--execute", help="Send them; else it only shows which wait.")] = False,
+    format: FormatOption = None,
+) -> None:
+    """Send the records that the target refused and the mirror parked to where they belong, oldest first.
+
+    What is refused again stays parked, with the new reason. Mend the topic first: its settings, or its partitions.
+    """
+    from pylog.config import load_mirror_config
+    from pylog.mirror import resend as resending
+
+    loaded = load_mirror_config(config)
+    counts = {"sent": 0, "refused": 0}
+
+    def rows(found: Iterable[tuple[resending.Parked, str | None]]) -> Iterator[dict[str, Any]]:
+        for one, reason in found:
+            is_sent = execute and reason is None
+            counts["sent" if is_sent else "refused"] += 1
+            yield {
+                "topic": one.place.partition.topic,
+                "partition": one.place.partition.partition,
+                "source_offset": one.place.offset,
+                "bytes": len(one.record.value or b""),
+                "state": "sent" if is_sent else "parked",
+                "reason": "" if is_sent else reason or one.place.reason,
+            }
+
+    with told_to_the_user(loaded.target.connection.bootstrap):
+        waiting = resending.resend(loaded) if execute else ((one, None) for one in resending.waiting(loaded))
+        emit_rows(format_of(format), _PARKED, rows(waiting))
+    if not execute:
+        note(f"{counts['refused']} records wait; nothing was changed: add --execute to send them")
+        return
+    note(f"sent {counts['sent']} records")
+    if counts["refused"]:
+        raise Failure(
+            faults.NOT_DELIVERED,
+            f"{counts['refused']} records are refused again, and stay parked",
+            where=loaded.target.name,
+            wanted="topics that take them: the settings that each reason names",
+        )
+
+
+_PARKED = ("topic", "partition", "source_offset", "bytes", "state", "reason")

@@ -401,13 +401,16 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogMirrorParked": Runbook(
         what="the target of the mirror on HOST refused records of TOPIC, which are parked",
-        look="`pylog consume pylog.parked.live --bootstrap TARGET --exit --format json`: the header `pylog.parked` "
-        "of each record says its topic, partition, offset and the target's reason.",
+        look="On a host of the mirror, `pylog mirror resend --config /etc/pylog/mirror.yml` lists what is parked: "
+        "topic, partition, offset in the source, and the target's reason. `pylog consume pylog.parked.live "
+        "--bootstrap TARGET --exit --format json` shows the records.",
         decide="No key, and TOPIC is compacted: the producer is at fault, or TOPIC was not meant to be compacted. Too "
         "long: the limit of TOPIC was lowered after the record was written.",
-        act="Mend the producer or the setting at the source. Parked records stay until somebody deletes the topic; "
-        "write those that should be in TOPIC there again.",
-        verify="The metric `pylog_mirror_parked_total` stands still.",
+        act="Mend the producer, or the topic's settings in the target. Then `pylog mirror resend --config "
+        "/etc/pylog/mirror.yml --execute` sends parked records to where they belong; what is refused again stays "
+        "parked.",
+        verify="The metric `pylog_mirror_parked_total` stands still, and `pylog mirror resend` lists nothing that "
+        "TOPIC should have.",
     ),
     "PylogRegistryPrimaryMissing": Runbook(
         what="DATACENTER has no registry that writes, or more than one",

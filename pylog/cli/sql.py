@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from typing import Annotated, Any
 
@@ -28,6 +28,15 @@ def sql(
             "--option", "-o", metavar="NAME=VALUE", help='Of format("pylog"), as startingTimestamp; repeatable.'
         ),
     ] = None,
+    watermark: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--watermark",
+            metavar="'TOPIC=COLUMN TIME'",
+            help="With --follow: rows of a topic later than this are dropped, and what waits for them ends, "
+            "as 'clicks=timestamp 10 minutes'; repeatable.",
+        ),
+    ] = None,
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2]",
     bootstrap: Bootstrap = None,
     format: FormatOption = None,
@@ -44,15 +53,32 @@ def sql(
             next="run pylog of the host's Spark environment: /opt/pylog/spark/current/bin/pylog",
         ) from error
     brokers = settings(bootstrap, None).bootstrap
-    options = assignments("--option", option)
+    options, watermarks = assignments("--option", option), _watermarks(watermark)
+    if watermarks and not follow:
+        raise Failure(faults.OPTION_WRONG, where="--watermark", wanted="--follow beside it: only streams have one")
     if follow:
-        engine.follow(query, brokers, options, master, _write)
+        engine.follow(query, brokers, options, master, _write, watermarks)
         return
     columns, found = engine.rows(query, brokers, options, master)
     emit_rows(format_of(format), columns, (_plain(columns, row) for row in found))
 
 
-def _write(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def _watermarks(texts: list[str] | None) -> dict[str, tuple[str, str]]:
+    found = {}
+    for topic, text in assignments("--watermark", texts).items():
+        column, _, delay = text.partition(" ")
+        if not delay.strip():
+            raise Failure(
+                faults.OPTION_WRONG,
+                where="--watermark",
+                found=text,
+                wanted="a column and a time, as timestamp 10 minutes",
+            )
+        found[topic] = column, delay.strip()
+    return found
+
+
+def _write(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     for row in rows:
         typer.echo(json.dumps(_plain(columns, row), ensure_ascii=False))
 

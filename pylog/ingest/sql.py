@@ -1,11 +1,11 @@
 """SQL over topics: a table that Spark does not know is the topic of that name, and so is ``topic('name')``.
 
-A query without ``--follow`` reads what the topics hold now; its rows come part by part, never all at once.
-With it, it reads what arrives, and prints each micro-batch's rows.
+A query without ``--follow`` reads what the topics hold now; with it, what arrives, and shows each micro-batch's rows.
+Rows come to the driver part by part, never all at once.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -26,6 +26,7 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 MAX_RECORDS_PER_PARTITION = 200_000
 """Offsets that one task reads of a topic: the driver holds the rows of one task or two at a time."""
 
+_MAX_STATE_PARTS = 8
 # Each round of the analysis names one missing table.
 _MAX_TABLES = 100
 
@@ -72,7 +73,7 @@ def rows(query: str, bootstrap: str, options: dict[str, str], master: str) -> tu
     own = {"filterPushdown": "true", "maxRecordsPerPartition": str(MAX_RECORDS_PER_PARTITION)}
     names = {name.lower() for name in options}
     own = {name: value for name, value in own.items() if name.lower() not in names}
-    found = _planned(query, bootstrap, {**options, **own}, master, is_stream=False)
+    found = _planned(query, bootstrap, {**options, **own}, master, {}, is_stream=False)
     return found.columns, _rows(found)
 
 
@@ -87,32 +88,69 @@ def _rows(frame: DataFrame) -> Iterator[list[Any]]:
 
 def follow(
     query: str, bootstrap: str, options: dict[str, str], master: str,
-    show: Callable[[list[str], list[list[Any]]], None],
+    show: Callable[[list[str], Iterator[list[Any]]], None],
+    watermarks: Mapping[str, tuple[str, str]] | None = None,
 ) -> None:  # fmt: skip
     """Run *query* as a stream until it is stopped; *show* gets the columns and the rows of each micro-batch.
 
-    A query that aggregates shows the groups that changed.
+    A query that aggregates shows the groups that changed; one that joins streams, rows that are final.
+
+    Args:
+        query: Spark's SQL; its tables are topics.
+        bootstrap: brokers.
+        options: further options of ``format("pylog")``.
+        master: Spark's master URL.
+        show: gets the columns and the rows, which it must use up.
+        watermarks: by topic, a column and how much later than the latest a row may be: what waits for later ones ends.
 
     Raises:
         PylogError: the message says what is wrong.
     """
-    found = _planned(query, bootstrap, options, master, is_stream=True)
+    found = _planned(query, bootstrap, options, master, watermarks or {}, is_stream=True)
 
     def shown(batch: DataFrame, _: int) -> None:
-        show(batch.columns, [list(row) for row in batch.collect()])
+        show(batch.columns, _rows(batch))
 
+    writer = found.writeStream.foreachBatch(shown)
     try:
-        found.writeStream.foreachBatch(shown).outputMode("update").start().awaitTermination()
+        try:
+            running = writer.outputMode("update").start()
+        except AnalysisException:
+            # Spark before 4.3 takes no update of a join between streams: its rows come once and stay.
+            running = writer.outputMode("append").start()
+        running.awaitTermination()
     except PySparkException as error:
         raise error_of(str(error)) from error
 
 
-def _planned(query: str, bootstrap: str, options: dict[str, str], master: str, *, is_stream: bool) -> DataFrame:
+def _planned(
+    query: str,
+    bootstrap: str,
+    options: dict[str, str],
+    master: str,
+    watermarks: Mapping[str, tuple[str, str]],
+    *,
+    is_stream: bool,
+) -> DataFrame:
     rewritten, views = views_of(query)
     spark = session(master, "pylog-sql")
+    if is_stream:
+        # Each has its state kept and written down: Spark's 200 would take seconds a micro-batch on a few cores.
+        parts = min(_MAX_STATE_PARTS, spark.sparkContext.defaultParallelism)
+        spark.conf.set("spark.sql.shuffle.partitions", str(parts))
+    met: set[str] = set()
 
     def define(view: str, topic: str) -> None:
-        _load(spark, {**options, "bootstrap": bootstrap, "topic": topic}, is_stream).createOrReplaceTempView(view)
+        met.add(topic)
+        frame = _load(spark, {**options, "bootstrap": bootstrap, "topic": topic}, is_stream)
+        if topic in watermarks:
+            frame = frame.withWatermark(*watermarks[topic])
+        frame.createOrReplaceTempView(view)
+
+    def checked(frame: DataFrame) -> DataFrame:
+        if unused := sorted(watermarks.keys() - met):
+            raise ConfigError(f"--watermark names topic {unused[0]}, which the query does not read")
+        return frame
 
     try:
         for view, topic in views.items():
@@ -120,7 +158,7 @@ def _planned(query: str, bootstrap: str, options: dict[str, str], master: str, *
         # Spark alone knows which names a query leaves open: those of its own views, subqueries and CTEs are none.
         for _ in range(_MAX_TABLES):
             try:
-                return spark.sql(rewritten)
+                return checked(spark.sql(rewritten))
             except AnalysisException as error:
                 parameters = error.getMessageParameters() or {}
                 named = topic_of(parameters.get("relationName", ""))

@@ -8,6 +8,7 @@ header pylog.parked => {"topic": string, "partition": int, "offset": int, "reaso
 """
 
 import json
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
@@ -58,3 +59,25 @@ def parked_mark(partition: TopicPartition, offset: Offset, reason: str) -> bytes
     return json.dumps(
         {"topic": partition.topic, "partition": partition.partition, "offset": offset, "reason": reason}
     ).encode()
+
+
+class Place(NamedTuple):
+    """Where a parked record belongs, its offset in the source, and why the target refused it."""
+
+    partition: TopicPartition
+    offset: Offset
+    reason: str
+
+
+def parked_place(mark: bytes | None) -> Place:
+    """Return what `parked_mark` was given.
+
+    Raises:
+        ValueError: the mirror wrote no such mark.
+    """
+    try:
+        found = json.loads(mark or b"")
+        partition = TopicPartition(str(found["topic"]), int(found["partition"]))
+        return Place(partition, int(found["offset"]), str(found["reason"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"header pylog.parked: found {mark!r}, wanted topic, partition, offset and reason") from error

@@ -307,6 +307,44 @@ def test_rows_come_as_they_are_made(spark: SparkSession, broker: BrokerProcess) 
     assert (columns, list(islice(found, 3))) == (["id"], [[0], [1], [2]])
 
 
+def test_streams_are_joined_within_their_watermarks(broker: BrokerProcess, topics: Topics) -> None:
+    topics.create(1, "views_of_pages")
+    topics.create(1, "clicks_on_pages")
+    query = (
+        "SELECT CAST(v.key AS STRING) AS k FROM views_of_pages v JOIN clicks_on_pages c ON v.key = c.key "
+        "AND c.timestamp BETWEEN v.timestamp AND v.timestamp + INTERVAL 1 MINUTE"
+    )
+    topics.send("views_of_pages", keys(1, 2, 3), timestamp_ms=1_700_000_000_000)
+    topics.send("clicks_on_pages", keys(2), timestamp_ms=1_700_000_030_000)
+    arguments = ["sql", "--follow", "--bootstrap", broker.bootstrap, "--option", "startingOffsets=earliest"]
+    marks = [f"--watermark={name}=timestamp 10 minutes" for name in ("views_of_pages", "clicks_on_pages")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pylog", *arguments, *marks, query],
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == '{"k": "0002"}\n'
+        topics.send("clicks_on_pages", keys(3), timestamp_ms=1_700_000_040_000)
+        assert process.stdout.readline() == '{"k": "0003"}\n'
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_watermark_that_helps_nobody_is_refused(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = topics.create()
+    asked = ["sql", f"SELECT * FROM topic('{topic}')", "--bootstrap", broker.bootstrap]
+    assert pylog([*asked, "--watermark=clicks=timestamp 1 minute"]) == 2
+    assert "--follow" in capsys.readouterr().err
+    assert pylog([*asked, "--follow", "--watermark=clicks=timestamp"]) == 2
+    assert "a column and a time" in capsys.readouterr().err
+    assert pylog([*asked, "--follow", "--watermark=clicks=timestamp 1 minute"]) != 0
+    assert "--watermark names topic clicks, which the query does not read" in capsys.readouterr().err
+
+
 def test_sql_reads_a_topic(spark: SparkSession, broker: BrokerProcess, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, keys(*range(20)))

@@ -392,6 +392,31 @@ def test_a_record_that_the_target_refuses_is_parked_and_the_others_go_on(
     assert {mark["topic"] for mark in marks} == {topic}
     assert sorted((mark["partition"], mark["offset"]) for mark in marks) == [(0, 10), (0, 11), (1, 10), (1, 11)]
 
+    def resend(*more: str, exit_code: int = 0) -> list[dict[str, object]]:
+        command = ["mirror", "resend", "--config", str(mirror.config_path), "--format", "json", *more]
+        done = subprocess.run([sys.executable, "-m", "pylog", *command], capture_output=True, text=True, check=False)
+        assert done.returncode == exit_code, done.stderr
+        found: list[dict[str, object]] = json.loads(done.stdout)
+        return found
+
+    parked = [(topic, one, offset) for one in (0, 1) for offset in (10, 11)]
+
+    def places(rows: list[dict[str, object]], state: str) -> list[tuple[object, ...]]:
+        assert {row["state"] for row in rows} <= {state}
+        return sorted((row["topic"], row["partition"], row["source_offset"]) for row in rows)
+
+    assert places(resend(), "parked") == parked
+    assert places(resend("--execute", exit_code=1), "parked") == parked, "the topic is compacted still"
+    assert places(resend(), "parked") == parked, "each once, whatever was tried"
+    ConfigAdmin(offline.bootstrap).alter(Holder.TOPIC, topic, {"cleanup.policy": "delete"})
+    assert places(resend("--execute"), "sent") == parked
+    assert resend() == resend("--execute") == []
+    sent = {one: values[-2:] for one, values in offline.values(topic).items()}
+    assert sent == {one: values[10:12] for one, values in live.values(topic).items()}
+    headers = [name for one in offline.records(topic)[0] for name, _ in one.headers]
+    assert "pylog.parked" not in headers
+    assert headers.count("pylog.origin.offset") == len(offline.records(topic)[0])
+
 
 def test_topics_of_one_partition_are_shared_too(
     tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
