@@ -40,8 +40,9 @@ def variables(state: dict[str, Any], host: str) -> dict[str, Any]:
 def inventory(state: dict[str, Any]) -> dict[str, Any]:
     """Return the inventory as Ansible's script protocol wants it; a host's name says its datacenter.
 
-    With both datacenters there, the second one mirrors, loads and audits the first. Hosts named spark form a standalone
-    cluster of Spark without brokers; where there are none, Spark runs beside the offline datacenter's broker.
+    With both datacenters there, the second one mirrors, loads and audits the first, and its registry follows the
+    first's. Hosts named spark form a standalone cluster of Spark without brokers; where there are none, Spark runs
+    beside the offline datacenter's broker.
     """
     hosts = sorted(state["hosts"])
     live = [host for host in hosts if host.startswith("live")]
@@ -61,7 +62,7 @@ def inventory(state: dict[str, Any]) -> dict[str, Any]:
         "pylog_load_balancer": live[:1],
         "pylog_monitoring": live[1:2],
         "pylog_mirror": offline[:1] if live else [],
-        "pylog_registry": live[:1] if offline else [],
+        "pylog_registry": live[:1] + offline[:1] if live and offline else [],
         "pylog_probe": live[1:2] + offline[:1],
         "pylog_audit": live[:1] + offline[:1] if live and offline else [],
     }

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from testinfra.host import Host
 from testinfra.utils.ansible_runner import AnsibleRunner
 
-from tests.infra.conftest import members, places, setting
+from tests.infra.conftest import datacenter_of, members, places, setting
 
 DEADLINE_S = 60
 Variables = Callable[[str], dict[str, Any]]
@@ -49,12 +49,54 @@ def test_the_tiers_are_compared_again_and_again(runner: AnsibleRunner, variables
 @pytest.mark.readonly
 def test_the_registry_answers(runner: AnsibleRunner, variables: Variables) -> None:
     for name in members(runner, "pylog_registry"):
-        port = setting(variables(name), "registry", "registry_port")
-        listens = setting(variables(name), "registry", "registry_listen_host")
-        url = f"http://{'127.0.0.1' if listens == '0.0.0.0' else listens}:{port}/config"
-        ask = f"import urllib.request; print(urllib.request.urlopen('{url}').read().decode())"
         # Whoever may change it over the API has; that it answers with a level is all that holds everywhere.
-        assert json.loads(runner.get_host(name).check_output("python3 -c %s", ask))["compatibilityLevel"]
+        assert registry(runner, variables, name, "/config")["compatibilityLevel"]
+
+
+def test_schemas_of_the_live_datacenter_come_to_the_offline_one_with_their_ids(
+    runner: AnsibleRunner, variables: Variables
+) -> None:
+    """Every registry that follows another; the suite as a probe registers nothing."""
+    follows = [one for one in members(runner, "pylog_registry") if variables(one).get("registry_source")]
+    if not follows:
+        pytest.skip("no registry follows another")
+    subject = f"infra-{uuid.uuid4().hex}"
+    for name in follows:
+        sources = members(runner, "pylog_registry")
+        [source, *_] = [one for one in sources if datacenter_of(variables(one)) == variables(name)["registry_source"]]
+        registered = registry(runner, variables, source, f"/subjects/{subject}/versions", {"schema": '"string"'})
+        path = f"/subjects/{subject}/versions/1"
+        deadline_s = time.monotonic() + DEADLINE_S
+        while (found := registry(runner, variables, name, path)).get("id") is None:
+            assert time.monotonic() < deadline_s, f"{subject} did not come to {name} within {DEADLINE_S} s"
+            time.sleep(1)
+        assert (found["id"], found["schema"]) == (registered["id"], '"string"')
+        refused = registry(runner, variables, name, f"/subjects/{subject}/versions", {"schema": '"long"'})
+        assert refused["error_code"] == 42205, "while it follows, clients change nothing in it"
+
+
+def registry(
+    runner: AnsibleRunner, variables: Variables, name: str, path: str, body: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Return what the registry of a host answers, asked on that host: with *body* a POST, else a GET."""
+    port = setting(variables(name), "registry", "registry_port")
+    listens = setting(variables(name), "registry", "registry_listen_host")
+    url = f"http://{'127.0.0.1' if listens == '0.0.0.0' else listens}:{port}{path}"
+    data = None if body is None else json.dumps(body).encode()
+    answer = runner.get_host(name).check_output("python3 -c %s", _ASK.format(url=url, data=data))
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+_ASK = """
+import urllib.error, urllib.request
+request = urllib.request.Request({url!r}, {data!r}, {{"Content-Type": "application/json"}})
+try:
+    answer = urllib.request.urlopen(request, timeout=20)
+except urllib.error.HTTPError as error:
+    answer = error
+print(answer.read().decode())
+"""
 
 
 def test_a_line_in_the_live_journal_reaches_the_offline_datacenter(runner: AnsibleRunner, variables: Variables) -> None:

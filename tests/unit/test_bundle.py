@@ -156,6 +156,16 @@ def test_hosts_of_spark_form_its_cluster_and_pass_preflight(tmp_path: Path) -> N
     assert {host.name: host.datacenter for host in hosts}["spark1"] == "offline"
 
 
+def test_each_datacenter_has_a_registry_and_the_offline_one_follows(hosts_file: Path) -> None:
+    for name, environment in (("example", {}), ("local", {"PYLOG_HOSTS_FILE": str(hosts_file)})):
+        hosts, groups = hosts_and_groups(ansible_inventory(name, **environment))
+        variables = {host.name: host.variables for host in hosts}
+        for datacenter, source in (("live", None), ("offline", "live")):
+            there = [one for one in groups["pylog_registry"] if one in groups[datacenter]]
+            assert there, f"{name}: {datacenter} has no registry"
+            assert {variables[one].get("registry_source") for one in there} == {source}
+
+
 def test_one_datacenter_alone_has_nothing_between_datacenters(tmp_path: Path) -> None:
     file = write_hosts_file(tmp_path / "hosts.json", "live1", "live2", "live3")
     _, groups = hosts_and_groups(ansible_inventory("local", PYLOG_HOSTS_FILE=str(file)))

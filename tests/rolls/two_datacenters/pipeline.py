@@ -66,9 +66,9 @@ def address(host: str) -> str:
     return _targets()[host].address
 
 
-def registry() -> str:
-    """Return where the schema registry answers."""
-    [host] = [one for one in _targets().values() if {"pylog_registry", "live"} <= set(one.groups)]
+def registry(datacenter: str) -> str:
+    """Return where a datacenter's schema registry answers."""
+    [host] = [one for one in _targets().values() if {"pylog_registry", datacenter} <= set(one.groups)]
     return f"http://{host.address}:8081"
 
 
@@ -172,6 +172,18 @@ def link_cut(host: str) -> Iterator[None]:
         nft("delete table ip cut")
 
 
+@contextmanager
+def lost(datacenter: str) -> Iterator[None]:
+    """Let every host of *datacenter* stand still, all of its programs at once, as after a power cut; they come back."""
+    hosts = json.loads(HOSTS_FILE.read_text())["hosts"]
+    containers = [hosts[name]["container"] for name, one in _targets().items() if datacenter in one.groups]
+    subprocess.run(["podman", "pause", *containers], check=True, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        subprocess.run(["podman", "unpause", *containers], check=True, stdout=subprocess.DEVNULL)
+
+
 class Stream(threading.Thread):
     """Produces audited Avro records to the live datacenter, at a steady rate, until it is stopped.
 
@@ -196,7 +208,7 @@ class Stream(threading.Thread):
             present = Admin(brokers("live")).cluster().topics
             for name in {topic + AVRO_SUFFIX for topic in TOPICS} - present.keys():
                 Admin(brokers("live")).create_topic(name, partitions=2, replication_factor=3)
-            activity = Activity(self.run_name, 7, avro(registry(), AVRO_SUFFIX))
+            activity = Activity(self.run_name, 7, avro(registry("live"), AVRO_SUFFIX))
             with AuditedProducer(brokers("live"), window_ms=WINDOW_MS, report_s=2.0, linger_ms=20) as producer:
                 while not self._end.wait(0.1):
                     for name, events in activity.take(self.RATE // 10).items():

@@ -23,6 +23,9 @@ from tests.rolls.two_datacenters import pipeline
 from tests.rolls.two_datacenters.pipeline import DRIVER_HOST, LAKE, LOAD, MIRROR_HOST, WORKER_HOSTS, Stream, on
 
 CUT_S = 120
+GROUPS_S = 10
+"""Between two looks of the mirror at the source's groups, as the role has it."""
+
 GROUP, TOPIC = "readers", "switched"
 RESULT: dict[str, object] = {}
 
@@ -180,10 +183,18 @@ def test_the_audit_names_a_row_that_is_taken_out_of_the_lake(stream: Stream) -> 
     assert [one for one in pipeline.audit(stream.began_s)["findings"] if one["is_alarm"]] == []
 
 
-def test_the_registry_has_the_schemas(stream: Stream) -> None:
-    with urllib.request.urlopen(f"{pipeline.registry()}/subjects", timeout=10) as answer:
-        subjects = set(json.loads(answer.read()))
-    assert {f"{topic}-value" for topic in stream.keys} <= subjects
+def test_both_registries_have_the_schemas_with_the_same_ids(stream: Stream) -> None:
+    def ids(datacenter: str) -> dict[str, int]:
+        found = {}
+        for subject in (f"{topic}-value" for topic in stream.keys):
+            url = f"{pipeline.registry(datacenter)}/subjects/{subject}/versions/latest"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                found[subject] = json.loads(answer.read())["id"]
+        return found
+
+    there = ids("live")
+    assert len(there) == len(stream.keys) > 0
+    assert ids("offline") == there
 
 
 def test_a_new_secret_reaches_all_of_spark() -> None:
@@ -208,19 +219,47 @@ def test_a_new_secret_reaches_all_of_spark() -> None:
     assert ours[0] == ours[1] != theirs[0] == theirs[1]
 
 
-def _send(bootstrap: str, numbers: range) -> None:
+def test_a_group_goes_on_although_the_live_datacenter_is_lost(tmp_path: Path) -> None:
+    """Every host of it stands still: nobody answers, and nothing is known but what the mirror has carried over."""
+    live, offline = pipeline.brokers("live"), pipeline.brokers("offline")
+    group, topic = "unplanned-readers", "unplanned"
+    Admin(live).create_topic(topic, partitions=4, replication_factor=3)
+    _send(live, range(4000), topic)
+    read = _read(live, at_least=1000, group=group, topic=topic)
+    pipeline.drain()
+    time.sleep(2 * GROUPS_S)  # the mirror carries groups over at this pace, and tells nobody when it has
+    report = tmp_path / "lost.json"
+    began_s = time.monotonic()
+    with pipeline.lost("live"):
+        extra = {"switch_over_groups": [group], "switch_over_source_lost": True, "switch_over_report": str(report)}
+        assert cluster.playbook("switch_over", extra).returncode == 0
+        read_there = _read(offline, at_least=0, group=group, topic=topic)
+        RESULT["s_from_the_loss_to_all_read"] = round(time.monotonic() - began_s, 1)
+        with urllib.request.urlopen(f"{pipeline.registry('offline')}/subjects", timeout=10) as answer:
+            assert json.loads(answer.read()), "readers here decode without the other datacenter"
+    assert set(read + read_there) == {b"%06d" % number for number in range(4000)}
+    [rows] = json.loads(report.read_text()).values()
+    assert sum(row["left"] for row in rows) == len(read_there)
+    RESULT["source_lost_read_twice"] = len(read) + len(read_there) - 4000
+    health = ("cluster", "health", "--bootstrap", live, "--brokers", "3", "--consecutive", "3")
+    pipeline.pylog(*health, "--wait", str(pipeline.PATIENCE_S))
+    pipeline.drain()
+    cluster.keep_result("two_datacenters", RESULT)
+
+
+def _send(bootstrap: str, numbers: range, topic: str = TOPIC) -> None:
     with Producer(bootstrap, batch__size=1000) as producer:
         for number in numbers:
-            producer.send(TOPIC, b"%06d" % number, partition=number % 4)
+            producer.send(topic, b"%06d" % number, partition=number % 4)
 
 
-def _read(bootstrap: str, at_least: int) -> list[bytes]:
+def _read(bootstrap: str, at_least: int, group: str = GROUP, topic: str = TOPIC) -> list[bytes]:
     """Read as the group: so many records and some, or to the end; commit, and leave."""
     found: list[bytes] = []
     deadline = time.monotonic() + pipeline.PATIENCE_S
     # Small fetches, so that it stops in the middle of every partition.
     with GroupConsumer(
-        bootstrap, GROUP, [TOPIC], fetch__message__max__bytes=2000, queued__min__messages=50
+        bootstrap, group, [topic], fetch__message__max__bytes=2000, queued__min__messages=50
     ) as consumer:
         while not (at_least and len(found) >= at_least) and not consumer.is_at_end:
             came = consumer.read(0.5, 50)
