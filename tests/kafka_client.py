@@ -67,6 +67,12 @@ def answer_body(answer: bytes, api_key: int, version: int, correlation_id: int) 
     return memoryview(answer)[len(header) :]
 
 
+def subscription(*topics: str) -> bytes:
+    """Return what a consumer says that it wants to read; see `pylog.group.subscription`."""
+    names = b"".join(struct.pack(f">h{len(name)}s", len(name), name.encode()) for name in topics)
+    return struct.pack(">hi", 0, len(topics)) + names
+
+
 @dataclass(slots=True)
 class Membership:
     """What one member of a group knows of its place, and the requests that say so.

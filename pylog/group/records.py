@@ -241,7 +241,7 @@ def decode_group(group_id: str, raw: bytes, config: GroupConfig) -> Group:
         raise ProtocolError(f"group {group_id} of version {version}")
     value = codec.decode(_GroupValue, version, False, body, MAX_MEMBERS)
     group = Group(group_id, config)
-    group.generation = value.generation
+    group.generation, group.written_ms = value.generation, value.current_state_timestamp
     group.protocol_type = value.protocol_type or None
     group.protocol = value.protocol
     group.leader_id = value.leader

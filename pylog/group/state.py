@@ -145,6 +145,7 @@ class Group:
         members: by id, in the order they came.
         pending: ids handed out whose owners have not joined with them yet, and until when they may.
         leader_id: the member that assigns.
+        written_ms: wall clock when the record was written that the group was read from, -1 if it was not read.
         rebalance_deadline_ms: when the members that are not back, or did not fetch their assignments, are given up.
         wake_ms: before this, `expire` has nothing to do.
 
@@ -155,6 +156,7 @@ class Group:
     config: GroupConfig
     state: State = State.EMPTY
     generation: int = 0
+    written_ms: int = -1
     protocol_type: str | None = None
     protocol: str | None = None
     leader_id: str | None = None
@@ -522,6 +524,18 @@ class Group:
             self._give_up_at(now_ms + delay_ms)
             return []
         return self._begin_generation(now_ms)
+
+    def expel(self, members: Iterable[Member], now_ms: int) -> list[Action]:
+        """End the sessions of *members*: they may commit nothing more of what they have read.
+
+        Every client then drops the partitions it had and its positions in them, also those that it would have kept
+        in a cooperative rebalance, and joins anew.
+        """
+        expelled = list(members)
+        actions: list[Action] = []
+        for member in expelled:
+            actions += self._supersede(member, ErrorCode.UNKNOWN_MEMBER_ID)
+        return actions + self._remove(expelled, now_ms)
 
     def _remove(self, members: Iterable[Member], now_ms: int) -> list[Action]:
         actions: list[Action] = []

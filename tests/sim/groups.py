@@ -154,7 +154,8 @@ class Member:
         """
         broker_id = await self.coordinator.find()
         membership = self.membership
-        joined = await self.client.call(broker_id, membership.join(), JoinGroupResponse)
+        wanted = kafka_client.subscription(*sorted({key.topic for key in self.keys}))
+        joined = await self.client.call(broker_id, membership.join(wanted), JoinGroupResponse)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             membership.member_id = joined.member_id
             await self.join()

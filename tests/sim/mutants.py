@@ -397,6 +397,22 @@ MUTANTS: Sequence[Mutant] = (
         story="ask-a-coordinator-whose-follower-lacks-a-generation",
     ),
     Mutant(
+        "keep-the-readers-of-a-topic-that-is-gone",
+        "broker/groups/shard.py",
+        "Shard.topics_gone",
+        "if group.members:",
+        "if not group.members:",
+        story="commit-late-into-a-topic-made-again",
+    ),
+    Mutant(
+        "load-the-readers-of-a-topic-that-is-gone",
+        "broker/groups/shard.py",
+        "Shard._expel_late",
+        "if group.members:",
+        "if not group.members:",
+        story="commit-late-to-the-coordinator-that-comes-next",
+    ),
+    Mutant(
         "commit-under-a-stale-generation",
         "group/state.py",
         "Group.member_fault",

@@ -16,7 +16,7 @@ from pylog.errors import ErrorCode
 from pylog.log import checkpoint
 from pylog.replica.leader import Leader
 from pylog.wire.records import Record, encode_batch, iter_batches
-from tests.sim import groups, orders, tails, touch, trims, wishes
+from tests.sim import groups, members, orders, tails, touch, trims, wishes
 from tests.sim.clients import Client, Unanswered
 from tests.sim.cluster import Host
 from tests.sim.run import Result
@@ -369,6 +369,8 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         wishes.hear_a_wish_after_its_repetition_was_refused,
         wishes.take_in_nobody_whose_disk_is_full,
         tails.return_with_a_tail_below_the_leaders_start,
+        members.commit_late_into_a_topic_made_again,
+        members.commit_late_to_the_coordinator_that_comes_next,
         orders.commit_while_a_commit_waits,
         orders.remake_while_a_checkpoint_is_written,
         orders.send_a_batch_again_behind_a_new_one,

@@ -191,7 +191,7 @@ class ShardOffsets:
 
     # -- offsets of topics that are gone ---------------------------------------------------------------------------
 
-    def loaded(self, topics: Mapping[str, TopicImage]) -> None:
+    def loaded(self, topics: Mapping[str, TopicImage]) -> dict[str, set[str]]:
         """Drop orphaned offsets from what was read from the log.
 
         An id that the image lacks is of a deleted topic, never of one that this broker has not heard of: whoever wrote
@@ -200,20 +200,27 @@ class ShardOffsets:
         Args:
             topics: of the image that made this broker the leader, by name.  An offset without topic id is taken for one
                 of these, unless that topic was created after the commit.
+
+        Returns:
+            As `drop_orphans`.
         """
         for offsets in self.by_group.values():
             for (name, _), committed in offsets.items():
                 if committed.topic_id is None:
                     committed.topic_id = _probable_id(topics.get(name), committed)
-        self.drop_orphans()
+        return self.drop_orphans()
 
-    def drop_orphans(self, names: Collection[str] | None = None) -> None:
+    def drop_orphans(self, names: Collection[str] | None = None) -> dict[str, set[str]]:
         """Return no orphaned offsets any more, and delete them from the log.
 
         Args:
             names: topics to look at; None for all.
+
+        Returns:
+            The topics of the offsets that were dropped, by group id.
         """
         dropped: dict[str, int] = {}
+        by_group: dict[str, set[str]] = {}
         for group_id, offsets in self.by_group.items():
             orphans = [
                 key
@@ -223,6 +230,7 @@ class ShardOffsets:
             for key in orphans:
                 del offsets[key]
                 dropped[key[0]] = dropped.get(key[0], 0) + 1
+                by_group.setdefault(group_id, set()).add(key[0])
                 if (group_id, key) not in self._newest:  # then the log has a newer one, perhaps of the new topic
                     self._orphan(group_id, key)
         if dropped:
@@ -231,6 +239,7 @@ class ShardOffsets:
             _logger.warning(message, self._number, sum(dropped.values()), topics)
         if self._orphans:
             self._forget_orphans()
+        return by_group
 
     def _is_orphan(self, key: Key, committed: CommittedOffset) -> bool:
         return committed.topic_id is None or committed.topic_id != self._topic_id(key[0])

@@ -19,6 +19,7 @@ from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset, OffsetKey
 from pylog.group.state import Action, Answer, Group, GroupConfig, Persist, State
+from pylog.group.subscription import subscribed_topics
 from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.log import Log
 from pylog.log.segment import FileSlice
@@ -165,8 +166,9 @@ class Shard:
             self.groups[group_id] = group
         if self.groups:
             _logger.info("groups loaded partition=%d groups=%d", self._number, len(self.groups))
-        self.offsets.loaded(self._topics)
+        orphaned = self.offsets.loaded(self._topics)
         self._topics = {}
+        self._expel_late(orphaned)
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
@@ -235,9 +237,46 @@ class Shard:
                     action.token.set_result(action.response)
 
     def topics_gone(self, names: set[str]) -> None:
-        """Drop offsets of topics that were deleted, or deleted and created again; loading compares all of them."""
+        """Drop offsets of topics that were deleted, or deleted and created again, and expel the members that read them.
+
+        Loading compares all of them.
+        """
         if self.is_loaded:
-            self.offsets.drop_orphans(names)
+            orphaned = self.offsets.drop_orphans(names)
+            for group in list(self.groups.values()):
+                if group.members:
+                    self._expel_readers(group, names, orphaned.get(group.group_id, set()))
+
+    def _expel_late(self, orphaned: Mapping[str, set[str]]) -> None:
+        """Expel members that were read from the log and may be readers of a topic that has gone since."""
+        topics = self._context.partitions.image.topics
+        for group in list(self.groups.values()):
+            names = set()
+            for member in group.members.values():
+                for name in subscribed_topics(member.metadata(group.protocol)) or ():
+                    topic = topics.get(name)
+                    if topic is None or topic.created_ms > group.written_ms >= 0:
+                        names.add(name)
+            if group.members:
+                self._expel_readers(group, names, orphaned.get(group.group_id, set()))
+
+    def _expel_readers(self, group: Group, gone: set[str], orphaned: set[str]) -> None:
+        """Expel members that may be about to commit what they have read of a topic that is *gone*, by its name.
+
+        Committed for the next topic of that name, the group would begin there and skip what lies below.  Members whose
+        subscription cannot be read are expelled if the group had committed offsets of such a topic (*orphaned*).
+        """
+        gone = gone | orphaned
+        readers = []
+        for member in group.members.values():
+            wanted = [subscribed_topics(metadata) for _, metadata in member.protocols]
+            is_reader = any(not gone.isdisjoint(topics) if topics is not None else bool(orphaned) for topics in wanted)
+            if is_reader:
+                readers.append(member)
+        if readers:
+            message = "members expelled group=%s members=%d reason=a topic that they read was deleted"
+            _logger.info(message, group.group_id, len(readers))
+            self.carry_out(group, group.expel(readers, self._context.now_ms()))
 
     def _committed(self, group_id: str, count: int) -> None:
         if group_id not in self.groups:
