@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pylog.broker.config import STANDALONE_ID, BrokerConfig, ListenerConfig, StoreConfig
+from pylog.broker.config import INTERNAL, STANDALONE_ID, BrokerConfig, ListenerConfig, StoreConfig
 from pylog.broker.listener_settings import (
     LISTENER_SETTINGS,
     SECURITY_PROTOCOL,
@@ -21,6 +21,7 @@ from pylog.broker.listener_settings import (
 )
 from pylog.broker.settings import parse_broker_settings
 from pylog.errors import ConfigError
+from pylog.model import MAIN_LISTENER
 from pylog.security.principal import SecurityProtocol
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pylog.registry.instance import RegistryConfig
 
 FORMAT_VERSION = 1
+
+_LISTENER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 def load_broker_config(path: Path) -> BrokerConfig:
@@ -236,8 +239,9 @@ def _read_broker(reader: "_Section", config_hash: str) -> BrokerConfig:
     version = reader.integer("version", 1, FORMAT_VERSION)
     assert version == FORMAT_VERSION
     listeners = reader.section("listeners")
-    client = _read_listener(listeners.section("client"), None)
-    internal = _read_listener(listeners.section("internal"), client) if listeners.has("internal") else None
+    clients = _read_client_listeners(listeners)
+    client_name, client = next(iter(clients.items()))
+    internal = _read_listener(listeners.section(INTERNAL), client) if listeners.has(INTERNAL) else None
     if internal is not None and internal.settings.protocol is not SecurityProtocol.PLAINTEXT:
         # The brokers prove themselves by the cluster secret there; their encryption is not built yet.
         raise listeners.fault("internal", f"{SECURITY_PROTOCOL}={internal.settings.protocol}: must be PLAINTEXT")
@@ -263,6 +267,8 @@ def _read_broker(reader: "_Section", config_hash: str) -> BrokerConfig:
         rack=reader.text("rack") if reader.has("rack") else None,
         data_dir=Path(reader.text("data_dir")),
         client=client,
+        client_name=client_name,
+        more_clients={name: one for name, one in clients.items() if name != client_name},
         internal=internal,
         admin_socket=Path(reader.text("admin_socket")),
         metrics_listen=_split_address(metrics, reader, "metrics_listen") if metrics else None,
@@ -271,6 +277,20 @@ def _read_broker(reader: "_Section", config_hash: str) -> BrokerConfig:
         settings=settings,
         config_hash=config_hash,
     )
+
+
+def _read_client_listeners(listeners: "_Section") -> dict[str, ListenerConfig]:
+    clients: dict[str, ListenerConfig] = {}
+    for name in listeners.names():
+        if name == INTERNAL:
+            continue
+        if not _LISTENER_NAME.fullmatch(name) or name.upper() in list(SecurityProtocol):
+            wanted = "small letters, digits, - and _, and no name of a protocol"
+            raise listeners.fault(name, f"not a name of a listener; wanted {wanted}")
+        clients[name] = _read_listener(listeners.section(name), None)
+    if not clients:
+        raise listeners.fault(MAIN_LISTENER, "is missing; a broker needs a listener for clients")
+    return clients
 
 
 def _read_listener(reader: "_Section", like: ListenerConfig | None) -> ListenerConfig:
@@ -351,6 +371,11 @@ class _Section:
         if not isinstance(node, yaml.MappingNode):
             raise self.fault(name, "wanted keys and values")
         return _Section(self._path, node, f"{self._prefix}{name}.")
+
+    def names(self) -> list[str]:
+        """Return all keys as they stand, for a section whose keys are names."""
+        self._known.update(self._values)
+        return list(self._values)
 
     def text(self, name: str, default: str | None = None) -> str:
         if default is not None and not self.has(name):

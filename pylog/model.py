@@ -29,6 +29,10 @@ Key: TypeAlias = tuple[str, int]
 """A topic's name and a partition, as a key of mappings: a plain tuple or a `TopicPartition`, which are equal."""
 
 
+MAIN_LISTENER = "client"
+"""Name of the listener for clients where a broker has only one; brokers of release 0.1.0 know no other."""
+
+
 class NodeAddress(NamedTuple):
     """Where a broker listens."""
 

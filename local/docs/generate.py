@@ -37,8 +37,8 @@ an error.
 _LISTENER_HEAD = """
 ## Settings of a listener
 
-These stand in the section of the clients' listener in the broker's file (`listeners:`, `client:`). They are read at the
-start; files of certificates are read again when they change.
+These stand in the section of each listener for clients in the broker's file (`listeners:`, such as `client:`). They are
+read at the start; files of certificates are read again when they change.
 
 | setting | type | default | what it does |
 |---|---|---|---|

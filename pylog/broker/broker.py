@@ -111,22 +111,25 @@ class Broker:
         self._peer_requests = PeerRequests(config.cluster_secret, data.fetch, membership.answer)
         membership.on_deposed = self._peer_requests.expire_connections
         limits = typed(ListenerLimits, settings)
-        self._door = open_door(
-            "client",
-            config.client.settings,
-            self._requests,
-            credential_source(lambda: partitions.image.scram_credentials, config.cluster_secret),
-            metrics,
-            max_frame_bytes=limits.socket_request_max_bytes,
-        )
+        source = credential_source(lambda: partitions.image.scram_credentials, config.cluster_secret)
+        self._doors = {
+            name: open_door(
+                name,
+                listener.settings,
+                self._requests,
+                source,
+                metrics,
+                max_frame_bytes=limits.socket_request_max_bytes,
+            )
+            for name, listener in config.clients.items()
+        }
         self._listeners = Listeners(
             config,
             limits,
             metrics,
-            clients=self._door.handler,
+            clients={name: (door.handler, door.security) for name, door in self._doors.items()},
             brokers=self._peer_requests,
             client_delay_ms=self._quotas.connection_delay_ms,
-            client_security=self._door.security,
         )
         self._maintenance = Maintenance(
             directory,
@@ -154,17 +157,19 @@ class Broker:
         if self.config.metrics_listen:
             self._admin.open_metrics(*self.config.metrics_listen)
         # Bound before registering: the address that is told to the cluster must already be ours.
-        client, internal = self._listeners.open()
+        clients, internal = self._listeners.open()
+        client = clients[self.config.client_name]
         self._watchdog.start()
         self._start_progress.spawn(StartProgress(self._start_measure, self._is_waiting_for_store).run())
-        await self.membership.join(client, internal)
+        await self.membership.join(clients, internal)
         self.lifecycle.become(BrokerState.RECOVERING)
         await self.membership.wait_accepted()
         self._authorization.start()
         self._maintenance.start()
         self._data.replication.start()
         self.groups.start()
-        self._door.start()
+        for door in self._doors.values():
+            door.start()
         self._listeners.serve_clients()
         self.lifecycle.become(BrokerState.RUNNING)
         self._start_progress.cancel()
@@ -184,7 +189,8 @@ class Broker:
         self._listeners.close_internal()
         await self._data.replication.stop()
         await self.groups.stop()
-        await self._door.close()
+        for door in self._doors.values():
+            await door.close()
         await self._requests.close()
         await self._peer_requests.close()
         await self._authorization.stop()

@@ -6,9 +6,14 @@ from pathlib import Path
 
 from pylog.broker.listener_settings import ListenerSettings, default_listener_settings
 from pylog.broker.settings import Value
+from pylog.cluster.znodes import registered_name
+from pylog.model import MAIN_LISTENER
 
 STANDALONE_ID = 0
 """Id of every standalone broker: there is never a second one beside it."""
+
+INTERNAL = "internal"
+"""Name of the brokers' own listener."""
 
 STORE = "store"
 """Where a standalone broker keeps its store, below its data directory."""
@@ -36,7 +41,13 @@ class StoreConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Everything a broker needs to start."""
+    """Everything a broker needs to start.
+
+    Attributes:
+        client: the main listener for clients: the first one of the file.
+        client_name: its name.
+        more_clients: the other listeners for clients, by name.
+    """
 
     broker_id: int
     data_dir: Path
@@ -47,17 +58,29 @@ class BrokerConfig:
     rack: str | None = None
     metrics_listen: tuple[str, int] | None = None
     cluster_secret: bytes = field(default=b"", repr=False)  # see `pylog.wire.internal.secrets_of`
+    client_name: str = MAIN_LISTENER
+    more_clients: Mapping[str, ListenerConfig] = field(default_factory=dict)
     settings: Mapping[str, Value] = field(default_factory=dict)
     config_hash: str = ""
     is_standalone: bool = False
 
+    @property
+    def clients(self) -> dict[str, ListenerConfig]:
+        """The listeners for clients by name, the main one first."""
+        return {self.client_name: self.client, **self.more_clients}
+
     def identity(self) -> dict[str, str | None]:
         """Return what makes this broker this one, under the names that Kafka's tools ask for."""
-        client = self.client
+        clients = {registered_name(name, one.settings.protocol): one for name, one in self.clients.items()}
         return {
             "broker.id": str(self.broker_id),
             "broker.rack": self.rack,
             "log.dirs": str(self.data_dir),
-            "listeners": f"{client.settings.protocol}://{client.host}:{client.port}",
-            "advertised.listeners": f"{client.settings.protocol}://{client.advertised_host}:{client.advertised_port}",
+            "listeners": ",".join(f"{name}://{one.host}:{one.port}" for name, one in clients.items()),
+            "advertised.listeners": ",".join(
+                f"{name}://{one.advertised_host}:{one.advertised_port}" for name, one in clients.items()
+            ),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{one.settings.protocol}" for name, one in clients.items()
+            ),
         }

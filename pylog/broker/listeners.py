@@ -1,12 +1,12 @@
-"""The two listeners of a broker: one for clients, one for the other brokers of its cluster."""
+"""The listeners of a broker: one or more for clients, one for the other brokers of its cluster."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from pylog.broker.client_counts import ClientCounts
-from pylog.broker.config import BrokerConfig, ListenerConfig
+from pylog.broker.config import INTERNAL, BrokerConfig, ListenerConfig
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.net.connection import FrameHandler
@@ -24,7 +24,7 @@ class ListenerLimits:
 
 
 class Listeners:
-    """Both listeners; a standalone broker has none for other brokers."""
+    """All listeners; a standalone broker has none for other brokers."""
 
     def __init__(
         self,
@@ -32,10 +32,9 @@ class Listeners:
         limits: ListenerLimits,
         metrics: Metrics,
         *,
-        clients: FrameHandler,
+        clients: Mapping[str, tuple[FrameHandler, ListenerSecurity | None]],
         brokers: FrameHandler,
         client_delay_ms: Callable[[str], int],
-        client_security: ListenerSecurity | None = None,
     ) -> None:
         """Make them, not listening yet.
 
@@ -43,20 +42,23 @@ class Listeners:
             config: addresses.
             limits: of each listener.
             metrics: where open connections are counted.
-            clients: handles what clients send.
+            clients: by listener, what handles requests and how connections are protected.
             brokers: handles what other brokers send.
             client_delay_ms: see `Quotas.connection_delay_ms`.
-            client_security: of the clients' listener.
         """
         self._config = config
         self._limits = limits
         self._metrics = metrics
-        self._client = self._listener("client", clients, client_delay_ms, client_security)
-        self._internal = self._listener("internal", brokers, lambda host: 0) if config.internal else None
-        ClientCounts([one for one in (self._client, self._internal) if one is not None]).show(metrics)
+        self._clients = {
+            name: self._listener(name, handler, client_delay_ms, security)
+            for name, (handler, security) in clients.items()
+        }
+        self._internal = self._listener(INTERNAL, brokers, lambda host: 0) if config.internal else None
+        internal = [] if self._internal is None else [self._internal]
+        ClientCounts([*self._clients.values(), *internal]).show(metrics)
 
-    def open(self) -> tuple[NodeAddress, NodeAddress]:
-        """Bind both, serve other brokers, and return the addresses that clients and brokers are told to connect to.
+    def open(self) -> tuple[dict[str, NodeAddress], NodeAddress]:
+        """Bind all, serve other brokers, and return the addresses that clients and brokers are told to connect to.
 
         Clients are refused until `serve_clients`.
 
@@ -64,20 +66,22 @@ class Listeners:
             OSError: an address is taken.
         """
         config = self._config
-        client = self._bind(self._client, config.client)
+        clients = {name: self._bind(self._clients[name], one) for name, one in config.clients.items()}
         if self._internal is None or config.internal is None:
-            return client, client
+            return clients, clients[config.client_name]
         internal = self._bind(self._internal, config.internal)
         self._internal.start()
-        return client, internal
+        return clients, internal
 
     def serve_clients(self) -> None:
         """Begin to answer clients."""
-        self._client.start()
+        for listener in self._clients.values():
+            listener.start()
 
     def close_clients(self) -> None:
         """Close the connections of clients, and take no more."""
-        self._client.close()
+        for listener in self._clients.values():
+            listener.close()
 
     def close_internal(self) -> None:
         """Close the connections of other brokers, and take no more."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pylog.cluster.quotas import ClientQuotas
-from pylog.model import NodeAddress
+from pylog.model import MAIN_LISTENER, NodeAddress
 
 FIRST_LEVEL = 1
 """Formats of a cluster that was never finalized, and of an image that names no level."""
@@ -24,12 +24,13 @@ class BrokerInfo:
         broker_id: its number, explicit in its configuration.
         epoch: czxid of its registration; a bounce makes a higher one.
         rack: where it stands, if told.
-        client: where clients reach it.
+        client: where clients reach it on its main listener.
         internal: where brokers reach it.
         is_clean: its last stop was clean, or a controller has settled what an unclean one may have lost.
         max_level: newest formats that its release reads.
         has_memory: its process was killed, but its host runs on, and so its page cache has all that was written; only
             the controller knows this.
+        listeners: where clients reach it, by the name of the listener; empty if it has only one, `MAIN_LISTENER`.
     """
 
     broker_id: int
@@ -40,6 +41,13 @@ class BrokerInfo:
     is_clean: bool = True
     max_level: int = FIRST_LEVEL
     has_memory: bool = False
+    listeners: Mapping[str, NodeAddress] = field(default_factory=dict)
+
+    def address(self, listener: str) -> NodeAddress | None:
+        """Return where clients reach this broker that came to another one by *listener*; None if they cannot."""
+        if self.listeners:
+            return self.listeners.get(listener)
+        return self.client if listener == MAIN_LISTENER else None
 
 
 @dataclass(frozen=True, slots=True)

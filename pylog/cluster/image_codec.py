@@ -4,15 +4,17 @@ image     => {"format": 1|2, "level", "controller_epoch", "version", "cluster_id
               "brokers": [[id, epoch, rack, client host, port, internal host, port, is clean]],
               "topics": [topic], "deleted_topics": [[name, topic id, [replicas]]], "broker_configs": {id: {configs}},
               "client_quotas": [[user, client id, {quotas}]], "ip_quotas": [[address, {quotas}]],
-              "scram_credentials": {user: {mechanism: credential}}, "created_ms": {topic name: time}}
+              "scram_credentials": {user: {mechanism: credential}}, "created_ms": {topic name: time},
+              "listeners": {broker id: {name: [host, port]}}}
 topic     => [name, topic id, [partition], {configs}]                                  (format 1; by number from 0)
            | [name, topic id, {number: partition}, {configs}, {number: [[adding], [removing]]}, {number: [leaving]}]
 partition => [leader, leader epoch, partition epoch, [replicas], [isr]]
 
 Format 2 has beside these "since": version of the same controller's image that this one builds upon, or null for a whole
 image, and "gone": names of topics that went since; of the other topics it has only those that changed, and of these
-only the partitions that did.  "level" is not written while it is 1, and quotas, credentials and times of creation not
-where there are none, so that format 1 is what earlier releases wrote; those skip the names that they do not know.
+only the partitions that did.  "level" is not written while it is 1, and quotas, credentials, times of creation and
+listeners not where there are none, so that format 1 is what earlier releases wrote; those skip the names that they do
+not know.
 A broker of seven fields, as format 1 had it at first, counts as clean.
 """
 
@@ -114,19 +116,26 @@ def _head(image: ClusterImage, format_version: int, names: Iterable[str]) -> Doc
         document["ip_quotas"] = ips  # apart, so that a release that does not know them reads the others
     if image.scram_credentials:
         document["scram_credentials"] = image.scram_credentials
+    if listeners := {
+        broker.broker_id: {name: address[1:] for name, address in broker.listeners.items()}
+        for broker in image.brokers.values()
+        if broker.listeners
+    }:
+        document["listeners"] = listeners
     if created := {name: image.topics[name].created_ms for name in names if image.topics[name].created_ms}:
         document["created_ms"] = created
     return document if image.level == FIRST_LEVEL else document | {"level": image.level}
 
 
 def _image(document: Document, topics: Mapping[str, TopicImage]) -> ClusterImage:
+    listeners = document.get("listeners", {})
     deleted = [DeletedTopic(name, parse_topic_id(one), tuple(at)) for name, one, at in document["deleted_topics"]]
     return ClusterImage(
         document["controller_epoch"],
         document["version"],
         document["cluster_id"],
         document["controller_id"],
-        {entry[0]: _decode_broker(entry) for entry in document["brokers"]},
+        {entry[0]: _decode_broker(entry, listeners.get(str(entry[0]), {})) for entry in document["brokers"]},
         topics,
         {one.topic_id: one for one in deleted},
         document["broker_configs"],
@@ -194,14 +203,15 @@ def _encode_broker(broker: BrokerInfo) -> list[object]:
     return [broker.broker_id, broker.epoch, broker.rack, *broker.client[1:], *broker.internal[1:], broker.is_clean]
 
 
-def _decode_broker(entry: Sequence[Any]) -> BrokerInfo:
+def _decode_broker(entry: Sequence[Any], listeners: Mapping[str, Sequence[Any]]) -> BrokerInfo:
     broker_id, epoch, rack, client_host, client_port, internal_host, internal_port, *rest = entry
     client, internal = (
         NodeAddress(broker_id, client_host, client_port),
         NodeAddress(broker_id, internal_host, internal_port),
     )
     [is_clean] = rest or [True]
-    return BrokerInfo(broker_id, epoch, rack, client, internal, is_clean)
+    addresses = {name: NodeAddress(broker_id, host, port) for name, (host, port) in listeners.items()}
+    return BrokerInfo(broker_id, epoch, rack, client, internal, is_clean, listeners=addresses)
 
 
 def changed_parts(before: TopicImage | None, after: TopicImage) -> list[int] | None:

@@ -10,7 +10,7 @@ Source: protocol of Apache Kafka 3.9 with ZooKeeper, as read from a running one.
 import json
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import quote, unquote
@@ -28,7 +28,8 @@ from pylog.cluster.image import (
 )
 from pylog.cluster.quotas import QUOTA_KEYS, QuotaEntity, quoted
 from pylog.errors import ProtocolError
-from pylog.model import NodeAddress
+from pylog.model import MAIN_LISTENER, NodeAddress
+from pylog.security.principal import SecurityProtocol
 from pylog.security.scram import SCRAM_MECHANISMS
 
 BROKER_IDS = "/brokers/ids"
@@ -159,13 +160,16 @@ class BrokerRegistration:
     """What a broker tells of itself when it registers.
 
     Attributes:
-        client: where clients reach it.
+        client: where clients reach it on its main listener.
         internal: where brokers reach it.
         rack: where it stands, if told.
         cluster_id: the cluster that its data belongs to, None for an empty data directory.
         is_clean: its last stop was clean; False says that its logs may have lost their ends.
         has_memory: its host has not been started anew since the process before this one.
-        protocol: what clients speak on their listener, by Kafka's name.
+        protocol: what clients speak on the main listener, by Kafka's name.
+        name: of the main listener.
+        more: the other listeners for clients by name, with their protocols.
+        internal_protocol: what other brokers speak.
     """
 
     broker_id: int
@@ -176,6 +180,14 @@ class BrokerRegistration:
     is_clean: bool = True
     has_memory: bool = False
     protocol: str = "PLAINTEXT"
+    name: str = MAIN_LISTENER
+    more: Mapping[str, tuple[str, NodeAddress]] = field(default_factory=dict)
+    internal_protocol: str = "PLAINTEXT"
+
+    @property
+    def hosts(self) -> set[str]:
+        """All that it is reached by."""
+        return {self.client.host, self.internal.host, *(address.host for _, address in self.more.values())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +224,23 @@ def _json(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
+def registered_name(listener: str, protocol: str) -> str:
+    """Return the name under which a listener for clients is registered.
+
+    `MAIN_LISTENER` is registered under its protocol, as Kafka's only listener is by default.
+    """
+    return protocol if listener == MAIN_LISTENER else listener.upper()
+
+
 def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
     """Return the data of ``/brokers/ids/N``, version 5."""
+    listeners = {broker.name: (broker.protocol, broker.client), **broker.more}
+    rows = [(registered_name(name, protocol), protocol, at) for name, (protocol, at) in listeners.items()]
+    rows.append((INTERNAL_LISTENER, broker.internal_protocol, broker.internal))
     document: dict[str, Any] = {
         "features": {_FORMATS: {"min_version": OLDEST_LEVEL, "max_version": NEWEST_LEVEL}},
-        "listener_security_protocol_map": {broker.protocol: broker.protocol, INTERNAL_LISTENER: "PLAINTEXT"},
-        "endpoints": [_endpoint(broker.protocol, broker.client), _endpoint(INTERNAL_LISTENER, broker.internal)],
+        "listener_security_protocol_map": {name: protocol for name, protocol, _ in rows},
+        "endpoints": [_endpoint(name, address) for name, _, address in rows],
     }
     if broker.rack is not None:
         document["rack"] = broker.rack
@@ -229,6 +252,7 @@ def encode_broker(broker: BrokerRegistration, now_ms: int) -> bytes:
         document
         | {
             "jmx_port": -1,
+            # Release 0.1.0 and clients of ZooKeeper's time know one address only: that of the main listener.
             "port": broker.client.port,
             "host": broker.client.host,
             "version": 5,
@@ -242,19 +266,26 @@ def decode_broker(broker_id: int, data: bytes, czxid: int) -> BrokerInfo:
     """Return the broker that ``/brokers/ids/N`` describes; versions 2 to 5."""
     document = json.loads(data)
     endpoints = dict(_parse_endpoint(broker_id, text) for text in document["endpoints"])
-    # The listener for clients is named after its protocol.
-    clients = [address for name, address in endpoints.items() if name != INTERNAL_LISTENER]
-    client = clients[0] if len(clients) == 1 else NodeAddress(broker_id, document["host"], document["port"])
+    clients = {_listener_name(name): address for name, address in endpoints.items() if name != INTERNAL_LISTENER}
+    is_alone = len(clients) == 1
+    client = next(iter(clients.values())) if is_alone else NodeAddress(broker_id, document["host"], document["port"])
+    listeners = {} if is_alone and MAIN_LISTENER in clients else clients
     internal = endpoints.get(INTERNAL_LISTENER, client)
     max_level = document.get("features", {}).get(_FORMATS, {}).get("max_version", FIRST_LEVEL)
     is_clean, has_memory = _UNCLEAN not in document, _SAME_BOOT in document
-    return BrokerInfo(broker_id, czxid, document.get("rack"), client, internal, is_clean, max_level, has_memory)
+    return BrokerInfo(
+        broker_id, czxid, document.get("rack"), client, internal, is_clean, max_level, has_memory, listeners
+    )
 
 
 @_decoder
 def without_doubt(data: bytes) -> bytes:
     """Return a broker's node once a controller has settled what its unclean stop may have cost."""
     return _json({name: value for name, value in json.loads(data).items() if name not in (_UNCLEAN, _SAME_BOOT)})
+
+
+def _listener_name(registered: str) -> str:
+    return MAIN_LISTENER if registered in list(SecurityProtocol) else registered.lower()
 
 
 def _endpoint(listener: str, address: NodeAddress) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from pylog.config import load_broker_config, load_registry_config, standalone_config
 from pylog.errors import ConfigError
+from pylog.security.principal import SecurityProtocol
 
 GOOD = """\
 version: 1
@@ -46,6 +47,21 @@ def test_a_whole_file_fills_every_part(tmp_path: Path) -> None:
     assert len(config.config_hash) == 16
 
 
+def test_every_key_but_internal_is_a_listener_for_clients(tmp_path: Path) -> None:
+    more = "  secured: {host: 0.0.0.0, port: 9093, advertised_host: log7, security.protocol: SASL_PLAINTEXT}\n"
+    config = load_broker_config(write(tmp_path, GOOD.replace("  internal:", f"{more}  internal:")))
+    assert list(config.clients) == ["client", "secured"]
+    assert config.clients["secured"].settings.protocol is SecurityProtocol.SASL_PLAINTEXT
+    assert config.client.settings.protocol is SecurityProtocol.PLAINTEXT, "nothing is inherited"
+    assert config.identity()["advertised.listeners"] == "PLAINTEXT://10.1.2.3:9092,SECURED://log7:9093"
+    assert config.identity()["listener.security.protocol.map"] == "PLAINTEXT:PLAINTEXT,SECURED:SASL_PLAINTEXT"
+
+
+def test_the_first_listener_for_clients_is_the_main_one(tmp_path: Path) -> None:
+    config = load_broker_config(write(tmp_path, GOOD.replace("  client:", "  secured:")))
+    assert (config.client_name, config.client.port, config.more_clients) == ("secured", 9092, {})
+
+
 def test_the_secret_is_in_no_representation(tmp_path: Path) -> None:
     assert "hush" not in repr(load_broker_config(write(tmp_path, GOOD)))
 
@@ -54,6 +70,9 @@ def test_the_secret_is_in_no_representation(tmp_path: Path) -> None:
     ("old", "new", "line", "message"),
     [
         ("rack: a", "rak: a", 3, "rak: unknown key"),
+        ("  client:", "  SASL_SSL:", 5, "listeners.SASL_SSL: not a name of a listener"),
+        ("  client:", "  ssl:", 5, "listeners.ssl: not a name of a listener"),
+        ("  client: {host: 0.0.0.0, port: 9092, advertised_host: 10.1.2.3}\n", "", 5, "listeners.client: is missing"),
         ("port: 9192}", "port: 9192, tls: yes}", 6, "listeners.internal.tls: unknown key"),
         ("broker_id: 7", "broker_id: seven", 2, "broker_id: seven: wanted a whole number"),
         ("version: 1", "version: 2", 1, "version: 2: wanted a whole number from 1 to 1"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pylog.broker.clock import steady_ms
@@ -135,24 +135,31 @@ class Membership:
 
     # -- joining and leaving ---------------------------------------------------------------------------------------
 
-    async def join(self, client: NodeAddress, internal: NodeAddress) -> None:
+    async def join(self, clients: Mapping[str, NodeAddress], internal: NodeAddress) -> None:
         """Register in the cluster under these addresses; wait for its store as long as that takes.
+
+        *clients* has those for clients by listener.
 
         Raises:
             PylogError: the data, the configuration or the cluster says that this broker must not run.
         """
         self.images.start()
-        await asyncio.to_thread(self._join, client, internal)
+        await asyncio.to_thread(self._join, clients, internal)
         if not self._directory.was_clean:
             self._recovery.spawn(self._recover())
 
-    def _join(self, client: NodeAddress, internal: NodeAddress) -> None:
+    def _join(self, clients: Mapping[str, NodeAddress], internal: NodeAddress) -> None:
         config, directory = self._config, self._directory
         self._store = open_store(config)
         registration = BrokerRegistration(
-            *(config.broker_id, client, internal, config.rack),
+            *(config.broker_id, clients[config.client_name], internal, config.rack),
             *(directory.cluster_id, directory.was_clean, directory.is_same_boot),
             protocol=config.client.settings.security_protocol,
+            name=config.client_name,
+            more={
+                name: (listener.settings.security_protocol, clients[name])
+                for name, listener in config.more_clients.items()
+            },
         )
         settings = typed(ControllerConfig, config.settings)
         cluster_config = ClusterConfig(

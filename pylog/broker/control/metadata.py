@@ -1,14 +1,17 @@
 """What clients ask of the cluster as a whole: Metadata and DescribeCluster."""
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from pylog.broker.control.cluster import Cluster
 from pylog.broker.handler import Answer, Caller
 from pylog.broker.tasks import Tasks
-from pylog.cluster.image import ClusterImage, TopicImage
+from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
 from pylog.cluster.topics import check_topic_name
 from pylog.errors import ApiError, ErrorCode
-from pylog.model import INTERNAL_TOPICS, NO_LEADER
+from pylog.model import INTERNAL_TOPICS, NO_LEADER, NodeAddress
 from pylog.security.acl import CLUSTER_NAME, Operation, ResourceType
 from pylog.wire.api.cluster import (
     BROKERS,
@@ -33,21 +36,25 @@ _logger = logging.getLogger(__name__)
 _KNOWS_TOPIC_IDS = 12
 """First version of Metadata that asks for topics by id."""
 
+_KNOWS_LISTENER_NOT_FOUND = 6
+"""First version of Metadata whose clients know the error, as with Kafka."""
+
 _background = Tasks()
 
 
 def handle_metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) -> Answer:
     """Describe the topics and their leaders; create missing topics if allowed, and let the client ask again."""
     image = cluster.partitions.image
+    view = _View(image, _addresses(image, caller), caller.version)
     missing: list[str] = []
     if request.topics is None:
         topics = [
-            _describe_topic(image, topic)
+            view.describe(topic)
             for topic in image.topics.values()
             if caller.sees(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
     else:
-        topics = [_describe_requested(image, requested, missing, caller) for requested in request.topics]
+        topics = [_describe_requested(view, requested, missing, caller) for requested in request.topics]
     if request.include_topic_authorized_operations:
         for row in topics:
             if row.error_code == ErrorCode.NONE and row.name is not None:
@@ -63,10 +70,8 @@ def handle_metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) 
                 row.error_code = ErrorCode.LEADER_NOT_AVAILABLE if is_created else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(
-                node_id=broker.broker_id, host=broker.client.host, port=broker.client.port, rack=broker.rack
-            )
-            for broker in image.brokers.values()
+            MetadataResponseBroker(node_id=address.node_id, host=address.host, port=address.port, rack=rack)
+            for address, rack in view.addresses.values()
         ],
         cluster_id=image.cluster_id,
         controller_id=cluster.controller_id,
@@ -84,13 +89,13 @@ def _creatable(names: list[str], caller: Caller) -> list[str]:
 
 
 def _describe_requested(
-    image: ClusterImage, requested: MetadataRequestTopic, missing: list[str], caller: Caller
+    view: "_View", requested: MetadataRequestTopic, missing: list[str], caller: Caller
 ) -> MetadataResponseTopic:
     if requested.name is None and caller.version < _KNOWS_TOPIC_IDS:
         # Older requests can name a topic by id, but their responses have no place for a topic without name.
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=requested.topic_id)
     if requested.name is None or requested.topic_id != NO_TOPIC_ID:
-        topic = image.topic_by_id(requested.topic_id)
+        topic = view.image.topic_by_id(requested.topic_id)
         if topic is None:
             return MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=requested.name, topic_id=requested.topic_id
@@ -103,12 +108,12 @@ def _describe_requested(
         if requested.name not in (None, topic.name):
             error = ErrorCode.INCONSISTENT_TOPIC_ID
             return MetadataResponseTopic(error_code=error, name=requested.name, topic_id=requested.topic_id)
-        return _describe_topic(image, topic)
+        return view.describe(topic)
     if not caller.may_topic(Operation.DESCRIBE, requested.name):
         return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=requested.name)
-    topic = image.topics.get(requested.name)
+    topic = view.image.topics.get(requested.name)
     if topic is not None:
-        return _describe_topic(image, topic)
+        return view.describe(topic)
     try:
         check_topic_name(requested.name)
     except ApiError as error:
@@ -118,24 +123,58 @@ def _describe_requested(
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=requested.name)
 
 
-def _describe_topic(image: ClusterImage, topic: TopicImage) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            MetadataResponsePartition(
-                error_code=ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else ErrorCode.NONE,
-                partition_index=number,
-                leader_id=state.leader,
-                leader_epoch=state.leader_epoch,
-                replica_nodes=list(state.replicas),
-                isr_nodes=list(state.isr),
-                offline_replicas=[replica for replica in state.replicas if replica not in image.brokers],
-            )
-            for number, state in topic.partitions.items()
-        ],
-    )
+_Addresses: TypeAlias = Mapping[int, tuple[NodeAddress, str | None]]
+"""Address and rack by broker."""
+
+
+def _addresses(image: ClusterImage, caller: Caller) -> _Addresses:
+    """Return the brokers that the client can reach: those with the listener that it came by."""
+    listener = caller.session.listener_name
+    return {
+        broker.broker_id: (address, broker.rack)
+        for broker in image.brokers.values()
+        if (address := broker.address(listener)) is not None
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The cluster as one client sees it.
+
+    Attributes:
+        addresses: of the brokers that it can reach.
+        version: of its request.
+    """
+
+    image: ClusterImage
+    addresses: _Addresses
+    version: int
+
+    def describe(self, topic: TopicImage) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=[self._describe(number, state) for number, state in topic.partitions.items()],
+        )
+
+    def _describe(self, number: int, state: PartitionImage) -> MetadataResponsePartition:
+        leader, error = state.leader, ErrorCode.NONE
+        if leader == NO_LEADER:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        elif leader not in self.addresses and leader in self.image.brokers:
+            # It serves clients, and these cannot reach it: it has no such listener yet, or no longer.
+            has_code = self.version >= _KNOWS_LISTENER_NOT_FOUND
+            leader, error = NO_LEADER, ErrorCode.LISTENER_NOT_FOUND if has_code else ErrorCode.LEADER_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=error,
+            partition_index=number,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=list(state.isr),
+            offline_replicas=[replica for replica in state.replicas if replica not in self.addresses],
+        )
 
 
 def _create_missing(cluster: Cluster, names: list[str]) -> None:
@@ -172,8 +211,8 @@ def handle_describe_cluster(cluster: Cluster, request: DescribeClusterRequest, c
         cluster_id=image.cluster_id,
         controller_id=cluster.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=one.broker_id, host=one.client.host, port=one.client.port, rack=one.rack)
-            for one in image.brokers.values()
+            DescribeClusterBroker(broker_id=at.node_id, host=at.host, port=at.port, rack=rack)
+            for at, rack in _addresses(image, caller).values()
         ],
         cluster_authorized_operations=(
             _cluster_operations(caller) if request.include_cluster_authorized_operations else NOT_ASKED

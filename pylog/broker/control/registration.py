@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pylog.broker.clock import wall_ms
 from pylog.cluster.formats import check_level
-from pylog.cluster.image import topic_id_text
+from pylog.cluster.image import BrokerInfo, topic_id_text
 from pylog.cluster.znodes import BrokerRegistration
 from pylog.errors import ConfigError
 from pylog.store.base import Store, Watch
@@ -59,7 +59,7 @@ class Registration:
         elif node[1].ephemeral_owner == self._store.session_id:
             self.broker_epoch = node[1].czxid
         else:
-            self._check_stale(node[0].client.host)
+            self._check_stale(node[0])
             self._tree.registered(broker_id, self._watch)
             return False
         # Armed only now: it is to tell of losing the node, not of making it.
@@ -89,10 +89,11 @@ class Registration:
         self.broker = replace(self.broker, cluster_id=self.cluster_id)
         check_level(self._tree.level())
 
-    def _check_stale(self, host: str) -> None:
+    def _check_stale(self, node: BrokerInfo) -> None:
         """Wait for the end of a node that an earlier session left; it is never deleted, it may still be alive."""
-        broker_id, own = self.broker.broker_id, self.broker.client.host
-        if host != own:
+        broker_id, own, host = self.broker.broker_id, self.broker.client.host, node.client.host
+        # Any address in common will do: the listeners may have changed since.
+        if not self.broker.hosts & {host, node.internal.host, *(one.host for one in node.listeners.values())}:
             raise ConfigError(f"broker id {broker_id} is registered by host {host}; this is {own}")
         now_s = time.monotonic()
         if not self._stale_until_s:

@@ -91,7 +91,7 @@ def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: 
             if not is_allowed[key]:
                 raise ApiError(denied, f"{key}: {Operation.DESCRIBE.name} is not allowed")
             check_group_id(key)
-            row.node_id, row.host, row.port = cluster.groups.topic.coordinator_of(key)
+            row.node_id, row.host, row.port = cluster.groups.topic.coordinator_of(key, caller.session.listener_name)
         except ApiError as error:
             row.error_code, row.error_message = error.code, str(error)
         rows.append(row)

@@ -54,18 +54,23 @@ class OffsetsTopic:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group_records.TOPIC} does not exist yet")
         return partition_for(group_id, len(topic.partitions))
 
-    def coordinator_of(self, group_id: str) -> NodeAddress:
+    def coordinator_of(self, group_id: str, listener: str) -> NodeAddress:
         """Return the broker that coordinates *group_id*: the leader of its partition.
 
+        The address is that for clients of *listener*.
+
         Raises:
-            ApiError: COORDINATOR_NOT_AVAILABLE; the topic or its leader is missing.
+            ApiError: COORDINATOR_NOT_AVAILABLE; the topic or its leader is missing, or the leader has no such listener.
         """
         image = self._partitions.image
         state = image.partition(group_records.TOPIC, self.partition_of(group_id))
         broker = image.brokers.get(state.leader) if state and state.leader != NO_LEADER else None
         if broker is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no leader for the partition of group {group_id}")
-        return broker.client
+        if (address := broker.address(listener)) is None:
+            message = f"the coordinator of group {group_id}, broker {broker.broker_id}, has no listener {listener}"
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+        return address
 
     def create(self, ask_controller: Callable[[Request], Coroutine[None, None, Message]]) -> None:
         """Let the controller create the topic unless that is under way; clients ask again meanwhile."""

@@ -31,7 +31,8 @@ def brokers(draw: st.DrawFn) -> BrokerInfo:
     number = draw(broker_ids)
     address = st.builds(NodeAddress, st.just(number), names, st.integers(0, 65535))
     epoch, rack, is_clean = draw(st.integers(0, 2**63 - 1)), draw(st.none() | names), draw(st.booleans())
-    return BrokerInfo(number, epoch, rack, draw(address), draw(address), is_clean)
+    listeners = draw(st.dictionaries(names, address, max_size=2))
+    return BrokerInfo(number, epoch, rack, draw(address), draw(address), is_clean, listeners=listeners)
 
 
 @st.composite

@@ -54,6 +54,31 @@ def test_a_broker_with_an_ipv6_address() -> None:
     assert znodes.decode_broker(1, data, 1).internal == broker.internal
 
 
+def test_a_broker_with_two_listeners_for_clients() -> None:
+    """Who knows one address only, as release 0.1.0, finds that of the main listener."""
+    secured = NodeAddress(1, "log1", 9093)
+    broker = replace(REGISTRATION, more={"secured": ("SASL_SSL", secured)}, internal_protocol="SSL")
+    data = znodes.encode_broker(broker, 1)
+    assert data == (
+        b'{"features":{"pylog.formats":{"min_version":2,"max_version":3}},'
+        b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","SECURED":"SASL_SSL","INTERNAL":"SSL"},'
+        b'"endpoints":["PLAINTEXT://127.0.0.1:9092","SECURED://log1:9093","INTERNAL://10.0.0.1:9192"],"rack":"r1",'
+        b'"jmx_port":-1,"port":9092,"host":"127.0.0.1","version":5,"timestamp":"1"}'
+    )
+    found = znodes.decode_broker(1, data, 7)
+    assert found.client == REGISTRATION.client
+    assert found.address("client") == REGISTRATION.client
+    assert found.address("secured") == secured
+    assert found.address("other") is None
+
+
+def test_a_broker_whose_only_listener_has_another_name_serves_no_clients_of_the_usual_one() -> None:
+    broker = replace(REGISTRATION, name="secured", protocol="SASL_SSL")
+    found = znodes.decode_broker(1, znodes.encode_broker(broker, 1), 7)
+    assert found.address("secured") == found.client == REGISTRATION.client
+    assert found.address("client") is None
+
+
 def test_a_broker_that_kafka_registered() -> None:
     data = (
         b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":'

@@ -47,6 +47,7 @@ def test_a_broker_shows_which_one_it_is_and_where() -> None:
         "log.dirs": "/data",
         "listeners": "PLAINTEXT://0.0.0.0:9092",
         "advertised.listeners": "PLAINTEXT://h7:19092",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
     }
     assert shown["broker.id"].read_only
     assert shown["broker.id"].config_source == Source.STATIC_BROKER

@@ -37,7 +37,7 @@ def test_rule_16_it_waits_for_as_many_brokers_as_it_needs(tmp_path: Path, live: 
         await asyncio.gather(*tasks._running)
         assert asked == factors
         with pytest.raises(ApiError) as found:
-            topic.coordinator_of("g")
+            topic.coordinator_of("g", "client")
         assert found.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     asyncio.run(story())
