@@ -681,7 +681,10 @@ class Log:
     # Truncation
 
     def lower_recovery_point(self, offset: Offset) -> int | None:
-        """Let the recovery point fall to *offset*, where a truncation is about to cut (rule 8).
+        """Let the recovery point fall below *offset*, where a truncation is about to cut (rule 8).
+
+        It falls to the last record that is kept, so that the segment with that record is synced and checked too: until
+        its file is synced, a power cut may bring back what was cut, also if the next segment begins at *offset*.
 
         The truncation does so itself.  A caller with many logs to cut lowers all their points first, writes one
         checkpoint for all of them, and hands each log what it returned here to `note_checkpoint`.
@@ -689,7 +692,7 @@ class Log:
         Returns:
             None if no checkpoint is needed.
         """
-        return self._recovery_point.lower(offset)
+        return self._recovery_point.lower(offset if offset <= self._segments.base_offset else offset - 1)
 
     def note_checkpoint(self, lowered_count: int) -> None:
         """Take note that a checkpoint was written since `lower_recovery_point` returned *lowered_count*."""
@@ -716,7 +719,7 @@ class Log:
             return
         with self._going_offline():
             offset = self._segments.cut_offset(offset)
-        with self._truncating(offset):
+        with self._truncating(offset, self.lower_recovery_point(offset)):
             self.producers.delete_snapshots(after=offset)
             self._remove(self._segments.cut(offset, self._config.index_interval_bytes))
         self._end_truncation()
@@ -730,7 +733,7 @@ class Log:
         """
         if self.offline is not None:
             raise self.offline
-        with self._truncating(offset):
+        with self._truncating(offset, self._recovery_point.lower(offset)):
             with self._beginning():
                 spare = self._segments.spare(offset)
             try:
@@ -747,12 +750,11 @@ class Log:
         self._save_lower_start()  # last: the disk may refuse, and then the next append writes it
 
     @contextmanager
-    def _truncating(self, offset: Offset) -> Iterator[None]:
+    def _truncating(self, offset: Offset, lowered_count: int | None) -> Iterator[None]:
         # Syncs and compactions that are under way cover bytes that are about to change.
         self.truncation_count += 1
         self.compacted_offset = min(self.compacted_offset, offset)
         try:
-            lowered_count = self.lower_recovery_point(offset)
             if lowered_count is not None:
                 self.write_checkpoints()
                 self.note_checkpoint(lowered_count)

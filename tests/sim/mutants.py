@@ -202,6 +202,14 @@ MUTANTS: Sequence[Mutant] = (
         seed=1,
     ),
     Mutant(
+        "trust-a-cut-that-was-not-synced",
+        "log/log.py",
+        "Log.lower_recovery_point",
+        "offset if offset <= self._segments.base_offset else offset - 1",
+        "offset",
+        story="lose-power-where-a-cut-ended-a-segment",
+    ),
+    Mutant(
         "keep-an-epoch-without-records",
         "log/log.py",
         "Log.truncate_to",

@@ -11,14 +11,6 @@ from pylog.group.records import CommittedOffset
 from pylog.model import TopicPartition
 from pylog.replica.leader import Leader
 from pylog.wire.api import ApiKey
-from pylog.wire.api.configs import (
-    ConfigOperation,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
-    IncrementallyAlterableConfig,
-    ResourceType,
-)
 from pylog.wire.api.groups import JoinGroupResponse, SyncGroupResponse
 from pylog.wire.api.partitions import (
     DeleteRecordsPartition,
@@ -42,7 +34,7 @@ async def commit_while_a_commit_waits(stage: Stage) -> None:
     await stage.write(5)
     client = Client(stage.world, "group", stage.client._brokers)
     await commit(stage, client, 1)
-    await _set_config(stage, GROUPS_KEY.topic, "min.insync.replicas", "1")
+    await stage.set_config(GROUPS_KEY.topic, "min.insync.replicas", "1")
     await stage.until(stage.checks.is_settled, "the commit is everywhere")
     leader = stage.checks.states[GROUPS_KEY].leader
     broker, process = stage.host(leader).broker, stage.host(leader).process
@@ -201,7 +193,7 @@ async def ask_a_coordinator_whose_follower_lacks_a_generation(stage: Stage) -> N
     client = Client(stage.world, "member", stage.client._brokers)
     first = groups.Member(client, stage.checks, [KEY], groups.new_membership())
     await _join(stage, first)
-    await _set_config(stage, GROUPS_KEY.topic, "min.insync.replicas", "1")
+    await stage.set_config(GROUPS_KEY.topic, "min.insync.replicas", "1")
     await stage.until(stage.checks.is_settled, "the generation is everywhere")
     state = stage.checks.states[GROUPS_KEY]
     heir = FOLLOWER
@@ -349,16 +341,6 @@ async def _delete_records(stage: Stage, before: int) -> None:
     stage.checks.may_trim(KEY, before)
     with contextlib.suppress(Unanswered):
         await Client(stage.world, "trimmer", stage.client._brokers).call(LEADER, wish, DeleteRecordsResponse)
-
-
-async def _set_config(stage: Stage, topic: str, name: str, value: str) -> None:
-    change = IncrementallyAlterableConfig(name=name, config_operation=ConfigOperation.SET, value=value)
-    resource = IncrementalAlterConfigsResource(resource_type=ResourceType.TOPIC, resource_name=topic, configs=[change])
-    request = IncrementalAlterConfigsRequest(resources=[resource])
-    client = Client(stage.world, "admin", stage.client._brokers)
-    answer = await client.call(CONTROLLER, request, IncrementalAlterConfigsResponse)
-    if answer.responses[0].error_code:
-        raise Violation("progress", f"{topic}: {name} is not set: {answer.responses[0]}")
 
 
 @dataclass(slots=True)

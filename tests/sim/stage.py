@@ -9,6 +9,14 @@ from pylog.broker.data.partitions import Partition
 from pylog.errors import ErrorCode
 from pylog.log.log import Log
 from pylog.model import TopicPartition
+from pylog.wire.api.configs import (
+    ConfigOperation,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    IncrementallyAlterableConfig,
+    ResourceType,
+)
 from pylog.wire.api.partitions import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -147,6 +155,22 @@ class Stage:
         if error is ErrorCode.NONE:
             self.checks.trimmed(KEY, before, row.low_watermark, incarnation)
         return error
+
+    async def set_config(self, topic: str, name: str, value: str) -> None:
+        """Change a topic's configuration.
+
+        Raises:
+            Violation: it is refused.
+        """
+        change = IncrementallyAlterableConfig(name=name, config_operation=ConfigOperation.SET, value=value)
+        resource = IncrementalAlterConfigsResource(
+            resource_type=ResourceType.TOPIC, resource_name=topic, configs=[change]
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        client = Client(self.world, "admin", self.client._brokers)
+        answer = await client.call(CONTROLLER, request, IncrementalAlterConfigsResponse)
+        if answer.responses[0].error_code:
+            raise Violation("progress", f"{topic}: {name} is not set: {answer.responses[0]}")
 
     def kill(self, broker_id: int) -> None:
         """Kill a broker's process."""

@@ -371,6 +371,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         tails.return_with_a_tail_below_the_leaders_start,
         members.commit_late_into_a_topic_made_again,
         members.commit_late_to_the_coordinator_that_comes_next,
+        tails.lose_power_where_a_cut_ended_a_segment,
         orders.commit_while_a_commit_waits,
         orders.remake_while_a_checkpoint_is_written,
         orders.send_a_batch_again_behind_a_new_one,

@@ -5,11 +5,48 @@ from pylog.wire.records import Record, encode_batch
 from tests.sim.stage import KEY, LEADER, Stage
 from tests.sim.world import Violation
 
+SEGMENT_ROOM_BYTES = 3_900
+"""So large a record has no room behind three small ones (`log.segment.bytes`), and begins a segment."""
+
 
 async def return_with_a_tail_below_the_leaders_start(stage: Stage) -> None:
     """A deposed leader has one record of its own, which ends where its successor's trimmed log begins."""
     await stage.write(3)
     await stage.until(stage.checks.is_settled, "all know what was written")
+    await _write_alone(stage)
+    await stage.write(1, "instead")
+    await stage.delete_records(-1)
+    stage.start(LEADER)
+    await stage.until(lambda: LEADER in stage.checks.states[KEY].isr, "the deposed leader is in sync")
+    await stage.write(1, "later")
+    await stage.settle()
+
+
+async def lose_power_where_a_cut_ended_a_segment(stage: Stage) -> None:
+    """A log is cut, its next segment begins there and is synced, and the power goes: the cut must not be undone."""
+    await stage.set_config(KEY.topic, "flush.messages", "1")
+    await stage.until(lambda: all(_is_flushing(stage, one) for one in stage.cluster.hosts), "all flush")
+    await stage.write(3)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    await _write_alone(stage)
+    await stage.write(1, "instead" + "." * SEGMENT_ROOM_BYTES)
+    stage.start(LEADER)
+    await stage.until(stage.checks.is_settled, "the deposed leader has a copy")
+    log = stage.log(LEADER)
+    assert log is not None
+    if [segment.base_offset for segment in log.segments] != [0, 3]:
+        raise Violation("progress", f"segments begin at {[segment.base_offset for segment in log.segments]}")
+    stage.cluster.cut_power(stage.host(LEADER))
+    await stage.settle()
+
+
+def _is_flushing(stage: Stage, broker_id: int) -> bool:
+    log = stage.log(broker_id)
+    return log is not None and log.is_flushing
+
+
+async def _write_alone(stage: Stage) -> None:
+    """Have the leader of three records write a fourth that nobody copies, and die; return when another leads."""
     others = [broker_id for broker_id in stage.cluster.hosts if broker_id != LEADER]
     with stage.cutting(LEADER, others[0]), stage.cutting(LEADER, others[1]):
         record = Record(0, stage.world.wall_ns() // 1_000_000, None, b"alone")
@@ -19,9 +56,3 @@ async def return_with_a_tail_below_the_leaders_start(stage: Stage) -> None:
         stage.kill(LEADER)
         # Behind the cut until then: what a killed process had sent may still arrive.
         await stage.until(lambda: stage.leader() != LEADER, "another leads")
-    await stage.write(1, "instead")
-    await stage.delete_records(-1)
-    stage.start(LEADER)
-    await stage.until(lambda: LEADER in stage.checks.states[KEY].isr, "the deposed leader is in sync")
-    await stage.write(1, "later")
-    await stage.settle()

@@ -198,7 +198,7 @@ class LogMachine(RuleBasedStateMachine):
         recovery_point = self.log.recovery_point
         segments = self.log.segments
         self.log.abandon()
-        synced = sum(len(stored.data) for stored in self.batches if stored.last_offset < recovery_point)
+        synced = sum(len(stored.data) for stored in self.batches if stored.base_offset < recovery_point)
         total = sum(len(stored.data) for stored in self.batches)
         cut = synced + int(share * (total - synced))
         tear(segments, cut, tail)

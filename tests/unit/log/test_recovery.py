@@ -286,7 +286,7 @@ def test_a_lowered_recovery_point_is_told_before_the_file_is_cut(tmp_path: Path)
         (log.recovery_point, segment_files(tmp_path)[0].stat().st_size == size_bytes)
     )
     log.truncate_to(4)
-    assert told == [(4, True)]
+    assert told == [(3, True)]
 
 
 def test_a_recovery_point_that_was_lowered_for_many_logs_is_not_told_again(tmp_path: Path) -> None:
@@ -313,17 +313,17 @@ def test_a_recovery_point_that_the_disk_did_not_take_is_told_before_the_cut(tmp_
     assert second is not None
     log.note_checkpoint(first)  # the checkpoint that was written then is not low enough
     log.truncate_to(4)
-    assert told == [4]
+    assert told == [3]
 
 
-def test_rule_8_a_cut_inside_a_batch_lowers_the_recovery_point_to_the_end_that_is_left(tmp_path: Path) -> None:
+def test_rule_8_a_cut_inside_a_batch_lowers_the_recovery_point_to_the_last_record_that_is_left(tmp_path: Path) -> None:
     log = open_log(tmp_path, ONE_SEGMENT)
     fill(log, 3, count=4)
     log.flush()
     told: list[int] = []
     log.write_checkpoints = lambda: told.append(log.recovery_point)
     log.truncate_to(10)
-    assert (told, log.recovery_point, log.log_end_offset) == ([8], 8, 8)
+    assert (told, log.recovery_point, log.log_end_offset) == ([7], 7, 8)
 
 
 def test_a_cut_in_a_gap_that_compaction_left_is_where_it_was_asked_for(tmp_path: Path) -> None:
@@ -343,13 +343,38 @@ def test_rule_8_a_sync_that_overlaps_a_lowering_moves_nothing(tmp_path: Path) ->
     log.lower_recovery_point(4)
     job.run()
     job.finish()
-    assert log.recovery_point == 4
+    assert log.recovery_point == 3
     log.flush()
     assert log.recovery_point == 10, "a later one does, and the cut lowers it again"
     told: list[int] = []
     log.write_checkpoints = lambda: told.append(log.recovery_point)
     log.truncate_to(4)
-    assert told == [4]
+    assert told == [3]
+
+
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_rule_8_a_cut_that_ends_a_segment_is_synced_before_what_follows_counts(
+    tmp_path: Path, is_synced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may undo it until then; what was cut must not stay in front of the next segment."""
+    log = open_log(tmp_path, ONE_SEGMENT)
+    kept = fill(log, 4)
+    fill(log, 2, value=b"cut")
+    log.flush()
+    whole = segment_files(tmp_path)[0].read_bytes()
+    log.truncate_to(4)
+    log.roll()
+    later = fill(log, 3)
+    synced: set[int] = set()
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.add(os.fstat(fd).st_ino))
+    if is_synced:
+        log.flush()
+    recovery_point, (first, _) = log.recovery_point, segment_files(tmp_path)
+    crash(log)
+    if first.stat().st_ino not in synced:
+        first.write_bytes(whole)
+    again = open_log(tmp_path, ONE_SEGMENT, recovery_point=recovery_point)
+    assert (again.log_end_offset, read_all(again)) == ((7, b"".join([*kept, *later])) if is_synced else (6, whole))
 
 
 def test_a_log_start_above_everything_begins_anew(tmp_path: Path) -> None:
