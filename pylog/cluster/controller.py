@@ -225,7 +225,12 @@ class Controller:
                 and (topic.topic_id, number) in self._recoveries[member].ends
             }
             missing = [member for member in state.isr if member not in known]
-            if known and (is_over or not missing or self._may_lose(topic)):
+            is_anybody_silent = any(
+                member in self.brokers and not self._has_reported(self.brokers[member]) for member in missing
+            )
+            # Where losing is preferred to waiting nobody who is away is waited for; those who are back soon report.
+            may_lose = self._may_lose(topic) and not is_anybody_silent
+            if known and (is_over or not missing or may_lose):
                 after = elect_doubtful(state, known)
                 found = (topic.name, number, after.leader, known, missing)
                 if not missing and all(self.brokers[member].has_memory for member in state.isr):

@@ -39,11 +39,14 @@ from pylog.store.nodes import Node, NodeTree, Plan
 from pylog.wire.records import decode_records, iter_batches
 from tests.sim import retention
 from tests.sim.clients import TIMEOUT_S
-from tests.sim.cluster import Cluster, Host
+from tests.sim.cluster import SESSION_TIMEOUT_S, Cluster, Host
 from tests.sim.world import Process, Violation
 
 STALE_S = TOUCH_MS / 1000 + TIMEOUT_S
 """How long after a change of leader a client may get an answer of the former one."""
+
+MEMBERS_S = SESSION_TIMEOUT_S
+"""For so long a controller may not know of a broker that registered, or that is gone."""
 
 CHANGE_COUNT, CHANGES_S = 12, 2.0
 """A leader that changes who is in sync more often in so many seconds goes round in circles."""
@@ -89,7 +92,8 @@ class Checks:
         is_growing: a topic is to have more partitions, and has not yet.
         expiring: those of which retention deletes records.
         compacted: those of which only the last record of each key stays.
-        unclean: those that may be led by a replica that was not in sync, and lose records then.
+        unclean: those that may be led by a replica that was not in sync, or that lost what it had not synced while
+            others are away, and lose records then.
         kept: offset and value of the last acknowledged record of each key of the compacted ones.
     """
 
@@ -119,6 +123,7 @@ class Checks:
         self._trims: dict[TopicPartition, list[float]] = {}  # asked for and not answered; they outlive incarnations
         self._placed: dict[TopicPartition, set[tuple[int, int]]] = {}  # base offset and CRC of each batch in some log
         self._changes_s: dict[TopicPartition, deque[float]] = {}  # when in-sync replicas changed last, under one leader
+        self._registered_s: dict[int, float] = {}  # since when a broker is
         self._deposed_s: dict[tuple[TopicPartition, int], float] = {}  # when a broker led last
         self._buried: dict[TopicPartition, set[int]] = {}  # CRCs of the batches of earlier incarnations
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
@@ -376,7 +381,9 @@ class Checks:
             adopt(plan)
             try:
                 for path, node in plan.changes.items():
-                    if node is not None:
+                    if path.startswith(f"{znodes.BROKER_IDS}/"):
+                        self._note_broker(int(path.rpartition("/")[2]), node)
+                    elif node is not None:
                         self._written(path, node)
                     elif path.startswith(znodes.topic_path("")) and path.count("/") == znodes.topic_path("").count("/"):
                         self._forget_incarnation(path.rpartition("/")[2])
@@ -384,6 +391,12 @@ class Checks:
                 self._cluster.world.fail(violation)
 
         tree.adopt = seen  # type: ignore[method-assign]
+
+    def _note_broker(self, broker_id: int, node: Node | None) -> None:
+        if node is None:
+            self._registered_s.pop(broker_id, None)
+        elif node.version == 0:
+            self._registered_s[broker_id] = self._cluster.world.now_s
 
     def _written(self, path: str, node: Node) -> None:
         if path == znodes.CONTROLLER_EPOCH:
@@ -402,15 +415,15 @@ class Checks:
         key = TopicPartition(parts[3], int(parts[5]))
         raw = json.loads(node.data)
         state = znodes.decode_state(node.data, node.version, self._replicas[key])
-        for host in self._cluster.hosts.values():
-            if host.broker_id not in state.isr or state.isr == (host.broker_id,):
-                host.damaged.discard(key)  # it has to fetch what it lost, or is the one that lost nothing
         if raw["controller_epoch"] < self._highest_controller_epoch:
             detail = f"{key}: controller {raw['controller_epoch']} writes, {self._highest_controller_epoch} rules"
             raise Violation("fencing", detail)
         self._cluster.world.note("state", key, state.leader, state.leader_epoch, state.isr)
         before = self.states.get(key)
         self._compare(key, before, state)
+        for host in self._cluster.hosts.values():
+            if host.broker_id not in state.isr or state.isr == (host.broker_id,):
+                host.damaged.discard(key)  # it has to fetch what it lost, or is the one that lost nothing
         if before is not None and before.leader != state.leader:
             self._deposed_s[key, before.leader] = self._cluster.world.now_s
         self.states[key] = state
@@ -453,7 +466,7 @@ class Checks:
             return
         if after.leader not in (before.leader, NO_LEADER):
             self.counts["elections"] += 1
-        if after.leader != NO_LEADER and after.leader not in before.isr and key.topic in self.unclean:
+        if key.topic in self.unclean and self._may_lose(key, before, after):
             self._cluster.world.happened("unclean election")
             self.forget_promises(key)
             return
@@ -470,6 +483,24 @@ class Checks:
             pending = () if leading.pending is None else (member for member, _ in leading.pending.isr)
             if not set(after.isr) <= leading.isr.union(pending):
                 raise Violation("the leader counts who is in sync", f"{key}: {sorted(leading.isr)} -> {after}")
+
+    def _may_lose(self, key: TopicPartition, before: PartitionImage, after: PartitionImage) -> bool:
+        """Whether a topic that waits for nobody who is away got a leader that may lack what was promised."""
+        if after.leader == NO_LEADER:
+            return False
+        if after.leader not in before.isr:
+            return True
+        if before.leader != NO_LEADER or key not in self._cluster.hosts[after.leader].damaged:
+            return False
+        return not all(self._is_there(key, member) for member in before.isr)
+
+    def _is_there(self, key: TopicPartition, broker_id: int) -> bool:
+        """Whether a controller must have known of a broker, and the broker can say what it has of a partition."""
+        registered_s, now_s = self._registered_s.get(broker_id, math.inf), self._cluster.world.now_s
+        broker = self._cluster.hosts[broker_id].broker
+        partition = broker.partitions.get(*key) if broker is not None else None
+        is_readable = partition is not None and partition.log is not None and partition.log.offline is None
+        return is_readable and now_s - registered_s >= MEMBERS_S
 
     def _count_change(self, key: TopicPartition, before: PartitionImage, after: PartitionImage) -> None:
         changes_s, now_s = self._changes_s.setdefault(key, deque(maxlen=CHANGE_COUNT)), self._cluster.world.now_s

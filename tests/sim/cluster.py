@@ -12,6 +12,7 @@ from pylog.broker.broker import Broker
 from pylog.broker.config import STORE, BrokerConfig, ListenerConfig, StoreConfig
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.formats import NEWEST_LEVEL
+from pylog.cluster.znodes import broker_path
 from pylog.errors import ApiError
 from pylog.group.records import TOPIC as GROUPS_TOPIC
 from pylog.model import TopicPartition
@@ -233,6 +234,12 @@ class Cluster:
         context = copy_context()
         context.run(CURRENT.set, process)
         context.run(handler)
+
+    def is_registered(self, host: Host) -> bool:
+        """Whether the broker on *host* runs, and the store has this very process."""
+        node = self.tree.nodes.get(broker_path(host.broker_id))
+        epoch = host.broker.membership.broker_epoch if host.broker is not None else -1
+        return host.is_running and node is not None and node.czxid == epoch
 
     def kill(self, host: Host) -> None:
         """Kill the process; its disk and page cache live on."""

@@ -11,7 +11,6 @@ from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
-from pylog.cluster.znodes import broker_path
 from pylog.group.records import TOPIC as GROUPS_TOPIC
 from tests.sim.checks import Checks
 from tests.sim.cluster import Cluster, Host
@@ -193,7 +192,7 @@ class Faults:
     def _separable(self) -> list[tuple[Host, Host]]:
         """Return the pairs that need not reach each other: both have a session, the controller and one more."""
         hosts, controller = list(self._cluster.hosts.values()), self._plots.controller()
-        is_well = all(self._is_registered(host) and not host.damaged for host in hosts)
+        is_well = all(self._cluster.is_registered(host) and not host.damaged for host in hosts)
         if controller is None or not is_well:
             return []
         return list(combinations((host for host in hosts if host is not controller), 2))
@@ -204,7 +203,7 @@ class Faults:
         if not self._checks.has_topics or self._checks.is_growing:
             return False  # a partition is made with all its replicas or not at all
         # One that still waits to register is in an ISR only until its last session is over.
-        others = {one for one, other in hosts.items() if other is not host and self._is_registered(other)}
+        others = {one for one, other in hosts.items() if other is not host and self._cluster.is_registered(other)}
         # Without a leader a partition may wait for each of its ISR, `unclean.recovery.wait.ms`.
         return all(others & set(state.isr) if state.leader >= 0 else others >= set(state.isr) for state in states)
 
@@ -225,12 +224,6 @@ class Faults:
     def _may_hurt(self, host: Host) -> bool:
         """Whether *host* may be taken from the cluster: not while it alone has what another's disk forgot."""
         return not any(other.damaged for other in self._cluster.hosts.values() if other is not host)
-
-    def _is_registered(self, host: Host) -> bool:
-        """Whether the broker on *host* runs, and the store has this very process."""
-        node = self._cluster.tree.nodes.get(broker_path(host.broker_id))
-        epoch = host.broker.membership.broker_epoch if host.broker is not None else -1
-        return host.is_running and node is not None and node.czxid == epoch
 
     def _kill(self) -> None:
         host = self._host()
@@ -266,7 +259,7 @@ class Faults:
             if other is host:
                 continue
             process = other.process
-            if process is None or process.is_paused or other.damaged or not self._is_registered(other):
+            if process is None or process.is_paused or other.damaged or not self._cluster.is_registered(other):
                 return False
             if not cluster.ensemble.reaches(other.name):
                 return False

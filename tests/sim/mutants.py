@@ -283,6 +283,14 @@ MUTANTS: Sequence[Mutant] = (
         seed=10,
     ),
     Mutant(
+        "elect-before-all-that-are-back-have-reported",
+        "cluster/controller.py",
+        "Controller.plan_recovery",
+        "may_lose = self._may_lose(topic) and (not is_anybody_silent)",
+        "may_lose = self._may_lose(topic)",
+        story="elect-before-all-that-are-back-have-reported",
+    ),
+    Mutant(
         "elect-the-shortest-log",
         "cluster/election.py",
         "elect_doubtful",

@@ -99,6 +99,10 @@ class Stage:
         found = [self.partition(one) for one in broker_ids]
         return all(one is not None and one.topic_id == self.checks.ids.get(TOPIC) for one in found)
 
+    def is_registered(self, broker_id: int) -> bool:
+        """Whether the broker runs, and the store has its process."""
+        return self.cluster.is_registered(self.host(broker_id))
+
     def leader(self) -> int:
         """Return the leader as the store has it."""
         return self.checks.states[KEY].leader

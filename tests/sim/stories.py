@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from pylog.broker.control.images import PULL_TIMEOUT_S
+from pylog.cluster.topics import UNCLEAN_ELECTION
 from pylog.errors import ErrorCode
 from pylog.log import checkpoint
 from pylog.replica.leader import Leader
 from pylog.wire.records import Record, encode_batch, iter_batches
 from tests.sim import groups, members, orders, tails, touch, trims, wishes
+from tests.sim.checks import MEMBERS_S
 from tests.sim.clients import Client, Unanswered
 from tests.sim.cluster import Host
 from tests.sim.run import Result
@@ -228,6 +230,31 @@ async def lose_power_after_a_trim(stage: Stage) -> None:
     await stage.settle()
 
 
+async def elect_before_all_that_are_back_have_reported(stage: Stage) -> None:
+    """Of a topic that may lose records one replica lost its end, and reports first; the others are back too."""
+    await stage.set_config(KEY.topic, UNCLEAN_ELECTION, "true")
+    stage.checks.unclean.add(KEY.topic)
+    await stage.write(20)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    epoch = stage.checks.states[KEY].leader_epoch
+    stage.host(LEADER).damaged.add(KEY)
+    stage.cluster.cut_power(stage.host(LEADER))
+    _cut_log(stage.host(LEADER), 5)
+    stage.kill(FOLLOWER)
+    stage.kill(CONTROLLER)
+    reports = {one: wishes.hold_report(stage, one) for one in stage.cluster.hosts}
+    for broker_id in (CONTROLLER, FOLLOWER, LEADER):
+        stage.start(broker_id)
+    await stage.until(lambda: all(stage.is_registered(one) for one in stage.cluster.hosts), "all are registered")
+    await asyncio.sleep(MEMBERS_S)
+    for broker_id in (LEADER, FOLLOWER, CONTROLLER):
+        reports[broker_id].set()
+        await asyncio.sleep(0.5)
+    await stage.until(lambda: stage.leader() > 0 and stage.checks.states[KEY].leader_epoch > epoch, "somebody leads")
+    await stage.write(1, "after-power")
+    await stage.settle()
+
+
 async def meet_an_empty_log_beyond_the_end(stage: Stage) -> None:
     """A leader has less than a follower whose log is empty: the follower must neither spin nor join in the middle."""
     await _lose_power_unevenly(stage)
@@ -352,6 +379,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         trim_before_the_followers_know,
         trim_beside_a_killed_follower,
         lose_power_after_a_trim,
+        elect_before_all_that_are_back_have_reported,
         meet_an_empty_log_beyond_the_end,
         die_beside_an_empty_log_beyond_the_end,
         trims.trim_and_kill_the_leader,

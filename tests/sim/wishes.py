@@ -21,7 +21,7 @@ async def hear_a_wish_after_its_repetition_was_refused(stage: Stage) -> None:
     network = stage.cluster.network
     hung_s = stage.world.now_s
     network.hang(stage.host(LEADER).name, stage.host(CONTROLLER).name, HANG_S)
-    may_report = _hold_report(stage, FOLLOWER)
+    may_report = hold_report(stage, FOLLOWER)
     stage.start(FOLLOWER)
     await stage.until(lambda: _has_wished(stage), "the leader wishes to take the follower in")
     await stage.until(lambda: not _has_wished(stage), "the repeated wish is refused")
@@ -58,7 +58,7 @@ def _has_wished(stage: Stage) -> bool:
     return partition is not None and partition.leading is not None and partition.leading.pending is not None
 
 
-def _hold_report(stage: Stage, broker_id: int) -> asyncio.Event:
+def hold_report(stage: Stage, broker_id: int) -> asyncio.Event:
     """Have the next process of a broker report its unclean stop only once the returned event is set."""
     host, may_report = stage.host(broker_id), asyncio.Event()
 

@@ -232,6 +232,28 @@ def test_a_topic_that_may_lose_records_waits_for_nobody_who_is_away() -> None:
     assert (change.after.leader, change.after.isr, change.after.leader_epoch) == (1, (1,), 7)
 
 
+def test_a_topic_that_may_lose_records_waits_for_those_who_are_back_to_say_what_they_have() -> None:
+    found = replace(
+        topic("t", led_by(NO_LEADER, (1, 2, 3), (1, 2, 3))), configs={"unclean.leader.election.enable": "true"}
+    )
+    live = {1: unclean(1), 2: unclean(2)}
+    term = controller(snapshot(live, found))
+    assert term.settle(live) == []
+    assert term.plan_recovery(1, 1, {(found.topic_id, 0): (5, 10)}, now_ms=7) == []
+    [change] = term.plan_recovery(2, 1, {(found.topic_id, 0): (5, 12)}, now_ms=8)
+    assert (change.after.leader, change.after.isr) == (2, (2,)), "broker 3 is away"
+
+
+def test_a_topic_that_may_lose_records_does_not_wait_for_a_log_that_cannot_be_read() -> None:
+    found = replace(
+        topic("t", led_by(NO_LEADER, (1, 2), (1, 2, 3))), configs={"unclean.leader.election.enable": "true"}
+    )
+    term = controller(snapshot({1: unclean(1), 2: unclean(2)}, found))
+    assert term.plan_recovery(2, 1, {}, now_ms=7) == []
+    [change] = term.plan_recovery(1, 1, {(found.topic_id, 0): (5, 10)}, now_ms=8)
+    assert (change.after.leader, change.after.isr) == (1, (1,))
+
+
 def test_rule_3_waiting_for_the_missing_ends() -> None:
     term, key = in_doubt(1)
     wait_ms = term.config.unclean_recovery_wait_ms
