@@ -57,6 +57,42 @@ def test_a_bug_in_a_background_task_fails_the_run() -> None:
     assert "a bug in a background task" in found.stdout
 
 
+ENDLESS = """
+import sys, threading
+from tests.sim import __main__ as sim, seeds
+from tests.sim.checks import Checks
+
+seeds.CPU_S, seeds.KILL_S, seeds.POLL_S = 1, 1, 1
+seeds.SILENT_S = {silent_s}
+lock = threading.Lock()
+lock.acquire()
+
+def look(self, process):
+    while {loop}:
+        pass
+
+Checks.look = look
+sys.exit(sim.main())
+"""
+
+
+@pytest.mark.parametrize(("loop", "silent_s", "told"), [
+    ("True", 300, "no end after 1 s of processor time"),
+    ("lock.acquire()", 5, "the run's process waits"),
+    ("sum(range(10**13))", 300, "was killed after 1 s of processor time"),
+])  # fmt: skip
+def test_a_run_that_does_not_end_fails_its_seed_and_the_next_one_runs(loop: str, silent_s: int, told: str) -> None:
+    script = ENDLESS.format(loop=loop, silent_s=silent_s)
+    command = [sys.executable, "-c", script, "--seeds", "2", "--go-on", "--events", "0"]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert [line for line in found.stdout.splitlines() if line.startswith("FAILED")] == [
+        line for line in found.stdout.splitlines() if told in line
+    ]
+    assert "seeds=2 failed=1,2" in found.stdout
+
+
 def test_every_fault_still_has_its_place_in_the_code() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 15
     for mutant in MUTANTS:
