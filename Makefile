@@ -51,8 +51,8 @@ down: ## remove the local cluster with its data; caches stay
 distclean: ## remove everything this checkout made: hosts, image, caches, .venv
 	@local/hosts/down.sh distclean
 
-sim: setup ## a simulated cluster: SEEDS=1000 runs with faults by lot; FIRST=1 the first seed
-	@local/test/sim.sh --first $(FIRST) --seeds $(SEEDS) --go-on
+sim: setup ## a simulated cluster: SEEDS=1000 runs with faults by lot from FIRST=1 on; stop it and go on as you like
+	@local/test/sim.sh --first $(FIRST) --seeds $(SEEDS) --go-on --keep .local/sim
 
 sim-mutants: setup ## each fault put into the code is found within SEEDS=1000 runs
 	@local/test/sim.sh --mutants --seeds $(SEEDS)

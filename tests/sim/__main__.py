@@ -3,16 +3,19 @@
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.sim.mutants import MUTANTS, Mutant, find, install
 
 if TYPE_CHECKING:
-    from tests.sim.run import Result
+    from tests.sim.survey import Survey
 
 HASH_SEED = "0"
 LAST_EVENTS = 60
@@ -29,66 +32,78 @@ def main() -> int:
         return run_mutants(arguments)
     if arguments.mutant is not None:
         install(find(arguments.mutant))
-    from tests.sim.faults import seeds_of_stage
-    from tests.sim.seeds import run_seeds
-
     if arguments.story is not None:
         return _tell_stories(arguments)
+    return _run_seeds(arguments)
+
+
+def _run_seeds(arguments: argparse.Namespace) -> int:
+    """Run seeds one after the other, and tell of those that fail; 1 if one did."""
+    from tests.sim.faults import seeds_of_stage
+    from tests.sim.seeds import run_seeds
+    from tests.sim.survey import Survey, Totals, left
+
     is_replay = arguments.seed is not None
-    seeds = [arguments.seed] if is_replay else list(range(arguments.first, arguments.first + arguments.seeds))
+    seeds: Sequence[int] = range(arguments.first, arguments.first + arguments.seeds)
+    if is_replay:
+        seeds = [arguments.seed]
     if arguments.stage is not None:
         seeds = seeds_of_stage(arguments.stage, seeds)
+    survey = Survey(arguments.keep) if arguments.keep is not None else None
+    if survey is not None:
+        seeds = left(seeds, survey.rows())
     started_s = time.monotonic()
     failed: list[int] = []
-    totals: Counter[str] = Counter()
-    kinds = Kinds()
-    done = 0
-    for result in run_seeds(seeds, arguments.jobs, trace=is_replay):
-        done += 1
-        totals.update(result.counts)
-        kinds.add(result)
-        if is_replay or arguments.verbose:
-            print(result.summary, flush=True)
-        if is_replay and not result.invariant:
-            print(result.story(arguments.events))
-        if result.invariant:
-            failed.append(result.seed)
-            is_told = is_replay or not arguments.events
-            for replayed in [result] if is_told else run_seeds([result.seed], 1, trace=True):
-                print(replayed.story(arguments.events), flush=True)
-            if not arguments.go_on:
-                break
-    if arguments.count:
-        print(kinds.table())
+    totals = Totals()
+    with _stopping():
+        for result in run_seeds(seeds, arguments.jobs, trace=is_replay):
+            totals.add(result)
+            if survey is not None:
+                survey.add(result)
+            if is_replay or arguments.verbose:
+                print(result.summary, flush=True)
+            if is_replay and not result.invariant:
+                print(result.story(arguments.events))
+            if result.invariant:
+                failed.append(result.seed)
+                is_told = is_replay or not arguments.events
+                for replayed in [result] if is_told else run_seeds([result.seed], 1, trace=True):
+                    print(replayed.story(arguments.events), flush=True)
+                if not arguments.go_on:
+                    break
+    if arguments.count and totals.runs:
+        print(totals.table())
     took_s = time.monotonic() - started_s
-    counts = " ".join(f"{name}={count}" for name, count in sorted(totals.items()))
-    print(f"seeds={done} failed={','.join(map(str, failed)) or 'none'} took_s={took_s:.0f} {counts}")
+    counts = " ".join(f"{name}={count}" for name, count in sorted(totals.counts.items()))
+    print(f"seeds={totals.runs} failed={','.join(map(str, failed)) or 'none'} took_s={took_s:.0f} {counts}")
+    return _sum_up(survey) if survey is not None else bool(failed)
+
+
+def _sum_up(survey: "Survey") -> int:
+    """Say what a survey has by now, and write its page if that is enough; 1 if a seed of it failed."""
+    from tests.sim.survey import PAGE_SEEDS, ranges
+
+    rows = survey.rows()
+    failed = [row.seed for row in rows if row.invariant]
+    run = ranges([row.seed for row in rows])
+    print(f"tree={survey.tree} seeds={len(rows)} failed={ranges(failed) or 'none'} run={run}")
+    page = survey.write_page()
+    print(f"wrote {page}" if page is not None else f"no page: it takes {PAGE_SEEDS} seeds")
     return 1 if failed else 0
 
 
-class Kinds:
-    """How often each kind of event happened in many runs."""
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """Let an interrupt or SIGTERM end the runs in between, without a traceback."""
 
-    def __init__(self) -> None:
-        self._runs = 0
-        self._runs_with: Counter[str] = Counter()
-        self._events: Counter[str] = Counter()
-        self._pairs: Counter[str] = Counter()
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
 
-    def add(self, result: "Result") -> None:
-        """Count one run."""
-        self._runs += 1
-        self._runs_with.update(result.kinds.keys())
-        self._events.update(result.kinds)
-        self._pairs.update(result.pairs)
-
-    def table(self) -> str:
-        """Return a row for each kind: events, runs with one in percent, and events beside a crash."""
-        rows = [f"{'event':<28} {'events':>8} {'% of runs':>9} {'beside a crash':>14}"]
-        for kind, events in sorted(self._events.items()):
-            share = 100 * self._runs_with[kind] / self._runs
-            rows.append(f"{kind:<28} {events:>8} {share:>9.1f} {self._pairs[kind]:>14}")
-        return "\n".join(rows)
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
 
 
 def _tell_stories(arguments: argparse.Namespace) -> int:
@@ -156,6 +171,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--events", type=int, default=LAST_EVENTS, help="how many events of a failure to print")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
     parser.add_argument("--count", action="store_true", help="print how often each kind of event happened")
+    parser.add_argument("--keep", type=Path, help="keep results of this tree below here, and skip seeds that are there")
     parser.add_argument("--go-on", action="store_true", help="do not stop at the first failure")
     parser.add_argument("--verbose", action="store_true", help="a line a seed")
     return parser.parse_args()

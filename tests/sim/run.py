@@ -81,6 +81,7 @@ class Result:
         fingerprint: of everything that happened, in order.
         kinds: how often each kind of event happened.
         pairs: how many of them had a crash beside them.
+        cpu_s: processor time that the run took.
         trace: the last events, if they were written down.
     """
 
@@ -95,6 +96,7 @@ class Result:
     kinds: Counter[str] = field(default_factory=Counter)
     pairs: Counter[str] = field(default_factory=Counter)
     trace: list[str] = field(default_factory=list)
+    cpu_s: float = 0.0
 
     @property
     def summary(self) -> str:

@@ -153,7 +153,9 @@ def _fork(number: int, directory: Path, run: Callable[[Path], Result]) -> _Child
         cpus = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cpus[number % len(cpus)]})
         directory.mkdir()
-        send(run(directory))
+        result = run(directory)
+        result.cpu_s = time.process_time()
+        send(result)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
         end_process(0)

@@ -1,0 +1,219 @@
+"""Results of many runs of one tree of product and simulator, kept in a file, and the page that is made of them.
+
+Each run's result is appended as soon as it is there, so that a survey may be stopped at any time, gone on with later,
+and made by several processes at once, each with seeds of its own.  Another tree is another survey.
+"""
+
+import hashlib
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+from tests.sim.run import Result
+from tests.sim.world import CRASH
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("pylog", "tests/sim")
+"""What decides how a run goes."""
+
+PAGE = ROOT / "docs/results/simulation.md"
+PAGE_SEEDS = 5_000
+"""A survey of at least so many seeds is worth a page."""
+
+LEAST_SHARE, LEAST_PAIRS = 5.0, 50
+"""Of each kind of event: percent of runs that have one, and how many of them a crash is beside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run, as it is kept.
+
+    Attributes:
+        invariant: that broke, "" if none did; *detail* tells how.
+        ended: when, in UTC, as ISO 8601 has it.
+    """
+
+    seed: int
+    invariant: str
+    detail: str
+    ended: str
+    cpu_s: float
+    events: int
+    virtual_s: float
+    counts: Mapping[str, int]
+    kinds: Mapping[str, int]
+    pairs: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Totals:
+    """What many runs add up to."""
+
+    runs: int = 0
+    runs_with: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, one: Result | Row) -> None:
+        """Count one run."""
+        self.runs += 1
+        self.runs_with.update(one.kinds.keys())
+        self.kinds.update(one.kinds)
+        self.pairs.update(one.pairs)
+        self.counts.update(one.counts)
+
+    def table(self) -> str:
+        """Return a row for each kind: events, runs with one in percent, and events beside a crash."""
+        rows = [f"{'event':<28} {'events':>8} {'% of runs':>9} {'beside a crash':>14}"]
+        rows += [
+            f"{kind:<28} {events:>8} {self.share(kind):>9.1f} {self.pairs[kind]:>14}"
+            for kind, events in sorted(self.kinds.items())
+        ]
+        return "\n".join(rows)
+
+    def share(self, kind: str) -> float:
+        """Return in how many runs of a hundred an event of a kind happened."""
+        return 100 * self.runs_with[kind] / self.runs
+
+    def is_short(self, kind: str) -> bool:
+        """Whether there are fewer events of a kind than there should be."""
+        return self.share(kind) < LEAST_SHARE or (kind != CRASH and self.pairs[kind] < LEAST_PAIRS)
+
+
+class Survey:
+    """The results of one tree.
+
+    Attributes:
+        tree: short digest of all its files.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Keep results below *directory*, in a file for each tree."""
+        self.tree = digest()
+        self._path = directory / f"{self.tree}.jsonl"
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def rows(self) -> list[Row]:
+        """Return what is kept by now, in the order of the seeds; of a seed that was run twice, the last run."""
+        found = []
+        for line in self._path.read_text().splitlines() if self._path.exists() else []:
+            with suppress(ValueError):  # a stop cut it off
+                found.append(Row(**json.loads(line)))
+        return sorted({row.seed: row for row in found}.values(), key=lambda row: row.seed)
+
+    def add(self, result: Result) -> None:
+        """Keep the result of a run."""
+        row = {
+            "seed": result.seed,
+            "invariant": result.invariant,
+            "detail": result.detail,
+            "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+            "cpu_s": round(result.cpu_s, 2),
+            "events": result.events,
+            "virtual_s": result.virtual_s,
+            "counts": result.counts,
+            "kinds": result.kinds,
+            "pairs": result.pairs,
+        }
+        with self._path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def write_page(self) -> Path | None:
+        """Write the page, if enough seeds were run; return where it is."""
+        rows = self.rows()
+        if len(rows) < PAGE_SEEDS:
+            return None
+        PAGE.write_text(page(self.tree, _commit(), rows))
+        return PAGE
+
+
+def digest() -> str:
+    """Return a digest of all files that decide how a run goes, as they are on the disk."""
+    found = hashlib.sha256()
+    for part in PARTS:
+        for path in sorted((ROOT / part).rglob("*.py")):
+            content = path.read_bytes()
+            found.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode() + content)
+    return found.hexdigest()[:12]
+
+
+def _commit() -> str:
+    """Return the commit that is checked out, and whether files were changed since."""
+    commit = _git("rev-parse", "--short=12", "HEAD")
+    return commit + (" with changes" if _git("status", "--porcelain", "--", *PARTS) else "")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def ranges(seeds: Sequence[int]) -> str:
+    """Return sorted numbers as ranges, such as `1-20, 31`."""
+    ends = [at for at, (one, other) in enumerate(pairwise(seeds)) if other != one + 1]
+    firsts, lasts = [0, *(at + 1 for at in ends)], [*ends, len(seeds) - 1]
+    pairs = [(seeds[first], seeds[last]) for first, last in zip(firsts, lasts, strict=True)] if seeds else []
+    return ", ".join(f"{first}-{last}" if first != last else str(first) for first, last in pairs)
+
+
+def left(seeds: Iterable[int], rows: Collection[Row]) -> list[int]:
+    """Return those of *seeds* that were not run yet."""
+    done = {row.seed for row in rows}
+    return [seed for seed in seeds if seed not in done]
+
+
+def page(tree: str, commit: str, rows: Sequence[Row]) -> str:
+    """Return the page about a survey."""
+    totals = Totals()
+    for row in rows:
+        totals.add(row)
+    failed = [row for row in rows if row.invariant]
+    short = [kind for kind in sorted(totals.kinds) if totals.is_short(kind)]
+    ended = sorted(row.ended for row in rows)
+    hours = sum(row.cpu_s for row in rows) / 3600
+    counts = totals.counts
+    lines = [
+        "# Simulated runs",
+        "",
+        "Written by `make sim SEEDS=5000`; [what a run is](../design/simulation.md).",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| commit | {commit} |",
+        f"| digest of `{'` and `'.join(PARTS)}` | {tree} |",
+        f"| seeds | {ranges([row.seed for row in rows])} ({len(rows):,}) |",
+        f"| run | {ended[0]} to {ended[-1]}, {hours:.1f} hours of processor time |",
+        f"| runs in which an invariant broke | {len(failed)} |",
+        f"| virtual time | {sum(row.virtual_s for row in rows) / 3600:.1f} hours |",
+        f"| records acknowledged | {counts['acknowledged']:,} |",
+        f"| records served | {counts['served']:,} |",
+        f"| offsets committed | {counts['committed']:,} |",
+        f"| elections | {counts['elections']:,} |",
+        f"| generations of groups | {counts['generations']:,} |",
+        f"| moves that ended | {counts['moves']:,} |",
+        "",
+    ]
+    if failed:
+        lines += ["## What broke", "", "| seed | how |", "|---|---|"]
+        lines += [f"| {row.seed} | {row.detail.splitlines()[0].replace('|', '/')} |" for row in failed]
+        lines.append("")
+    lines += [
+        "## Events",
+        "",
+        f"Each kind of event should happen in {LEAST_SHARE:g} % of the runs at least, and {LEAST_PAIRS} times within a "
+        "second of a crash.",
+        f"Short of that: {', '.join(short) or 'none'}.",
+        "",
+        "| event | events | % of runs | within a second of a crash |",
+        "|---|---|---|---|",
+    ]
+    for kind, events in sorted(totals.kinds.items()):
+        beside = "" if kind == CRASH else f"{totals.pairs[kind]:,}"
+        lines.append(f"| {kind} | {events:,} | {totals.share(kind):.1f} | {beside} |")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,69 @@
+"""What is kept of many runs, and the page about them."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.sim import survey
+from tests.sim.run import Result
+from tests.sim.survey import Survey, left, page, ranges
+
+
+def result(seed: int, invariant: str = "") -> Result:
+    kinds, pairs = Counter({"trim": 2, "crash": 1} if seed % 2 else {}), Counter({"trim": 1} if seed % 2 else {})
+    detail = f"{invariant}: a | b\nmore" if invariant else ""
+    return Result(seed, "", invariant, detail, 7, 12.0, 100, {"acknowledged": 3}, kinds, pairs, [], 1.25)
+
+
+def test_a_survey_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    for seed in (1, 2, 5):
+        Survey(tmp_path).add(result(seed))
+    again = Survey(tmp_path)
+    assert left(range(1, 8), again.rows()) == [3, 4, 6, 7]
+    assert [(row.seed, row.kinds, row.cpu_s) for row in again.rows()][:1] == [(1, {"trim": 2, "crash": 1}, 1.25)]
+
+
+def test_another_tree_is_another_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Survey(tmp_path / "kept").add(result(1))
+    monkeypatch.setattr(survey, "ROOT", tmp_path)
+    assert Survey(tmp_path / "kept").rows() == []
+
+
+def test_a_line_that_a_stop_cut_off_is_run_again(tmp_path: Path) -> None:
+    kept = Survey(tmp_path)
+    kept.add(result(1))
+    kept.add(result(2))
+    [path] = tmp_path.iterdir()
+    path.write_text(path.read_text()[:-20])
+    assert left([1, 2], kept.rows()) == [2]
+    kept.add(result(3))
+    kept.add(result(4))
+    assert left([1, 2, 3, 4], kept.rows()) == [2, 3], "it is behind the line that has no end"
+
+
+def test_no_page_is_written_of_a_few_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(survey, "PAGE_SEEDS", 2)
+    kept = Survey(tmp_path / "kept")
+    kept.add(result(1))
+    assert kept.write_page() is None
+    kept.add(result(2))
+    assert kept.write_page() == tmp_path / "page.md"
+    assert kept.tree in (tmp_path / "page.md").read_text()
+
+
+def test_the_page_says_what_broke_and_of_which_events_there_are_too_few(tmp_path: Path) -> None:
+    kept = Survey(tmp_path)
+    for seed in range(1, 61):
+        kept.add(result(seed, "logs match" if seed == 4 else ""))
+    text = page("0123", "abc", kept.rows())
+    assert "| 4 | logs match: a / b |" in text
+    assert "| seeds | 1-60 (60) |" in text
+    assert "| records acknowledged | 180 |" in text
+    assert "| trim | 60 | 50.0 | 30 |" in text
+    assert "Short of that: trim." in text
+
+
+def test_numbers_are_told_as_ranges() -> None:
+    assert [ranges(one) for one in ([], [3], [1, 2, 3, 7, 9, 10])] == ["", "3", "1-3, 7, 9-10"]
