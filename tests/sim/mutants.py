@@ -9,7 +9,7 @@ import ast
 import importlib.util
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -69,6 +69,22 @@ class Mutant:
         ast.increment_lineno(changed, body[number].lineno - 1)
         body[number] = changed
         return tree
+
+
+def note_seeds(text: str, seeds: Mapping[str, int]) -> str:
+    """Return the text of this module with other seeds noted, by name of the fault."""
+    lines = text.splitlines(keepends=True)
+    for call in ast.walk(ast.parse(text)):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == Mutant.__name__):
+            continue
+        name = call.args[0].value if isinstance(call.args[0], ast.Constant) else None
+        for keyword in call.keywords:
+            place = keyword.value
+            if keyword.arg == "seed" and isinstance(name, str) and name in seeds:
+                assert place.lineno == place.end_lineno, f"{name}: a seed over several lines"
+                line = lines[place.lineno - 1]
+                lines[place.lineno - 1] = f"{line[: place.col_offset]}{seeds[name]}{line[place.end_col_offset :]}"
+    return "".join(lines)
 
 
 def _stands(old: Sequence[str], lines: Sequence[str]) -> bool:

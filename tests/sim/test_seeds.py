@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim import mutants
 from tests.sim.mutants import MUTANTS
 from tests.sim.stories import STORIES
 
@@ -98,6 +99,14 @@ def test_every_fault_still_has_its_place_in_the_code() -> None:
     for mutant in MUTANTS:
         assert mutant.applied()
         assert mutant.story in STORIES if mutant.story else 1 <= mutant.seed <= 1000
+
+
+def test_the_seeds_of_faults_are_brought_up_to_date() -> None:
+    text = Path(mutants.__file__).read_text()
+    one, other, *_ = (mutant for mutant in MUTANTS if mutant.seed)
+    noted = mutants.note_seeds(text, {other.name: 987})
+    changed = [pair for pair in zip(text.splitlines(), noted.splitlines(), strict=True) if pair[0] != pair[1]]
+    assert changed == [(f"        seed={other.seed},", "        seed=987,")], one.name
 
 
 @pytest.mark.parametrize(("stage", "fault"), [
