@@ -14,10 +14,12 @@ import typer
 from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of, new_app
-from pylog.cli.output import Column, done, emit, table
+from pylog.cli.output import Column, done, emit, note, table
 from pylog.cli.store import connected_store
+from pylog.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pylog.security.access import Access
     from pylog.store.base import Store
 
 app = new_app("Give users passwords, straight in the store; see and delete users.")
@@ -69,6 +71,50 @@ def list_users(config: Config, format: FormatOption = None) -> None:
     rows = [{"user": user, "mechanisms": sorted(found)} for user, found in sorted(users.items())]
     columns = [Column("user"), Column("mechanisms")]
     emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide))
+
+
+@app.command(epilog="Example: pylog user apply users.yml --config /etc/pylog/broker-1.yml --dry-run")
+def apply(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The document, YAML or JSON; - for stdin.")],
+    config: Config,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    format: FormatOption = None,
+) -> None:
+    """Make users and their ACLs what a document says; users that it does not name are left alone.
+
+    A user with acls has exactly those afterwards. Users in absent lose credentials and ACLs.
+    """
+    from pylog.store.access import apply_access, compare_access
+
+    wanted = _document(file)
+    with _store(config) as store:
+        found = compare_access(store, wanted) if dry_run else apply_access(store, wanted)
+    rows = [one._asdict() for one in found]
+    columns = [Column(name) for name in ("user", "what", "found", "wanted")]
+    data = {"dry_run": dry_run, "changes": rows}
+    emit(format_of(format), data, lambda is_wide: table(rows, columns, is_wide) if rows else "")
+    count = len({one.user for one in found})
+    note(f"{count} users {'would change' if dry_run else 'changed'}" if count else "every user is as wanted")
+
+
+def _document(file: str) -> "Access":
+    import yaml
+
+    from pylog.security.access import read_access
+
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(faults.FILE_UNREADABLE, where=file, found=str(error)) from None
+    try:
+        return read_access(yaml.safe_load(text) or {})
+    except yaml.YAMLError as error:
+        # Its own message shows the line, which may hold a password.
+        mark = getattr(error, "problem_mark", None)
+        where = f"{file}:{mark.line + 1}" if mark else file
+        raise Failure(faults.CONFIG_WRONG, "the document is wrong", where=where, found="no YAML") from None
+    except ConfigError as error:
+        raise Failure(faults.CONFIG_WRONG, "the document is wrong", where=file, found=str(error)) from None
 
 
 def _store(config: Path) -> AbstractContextManager["Store"]:

@@ -46,6 +46,18 @@ def set_password(
     return _change(store, user, lambda before: {**before, **change(before)})
 
 
+def has_password(store: Store, user: str, password: str, iterations: int = DEFAULT_ITERATIONS) -> bool:
+    """Return whether `set_password` would write nothing.
+
+    Raises:
+        ConfigError: the name or the number of iterations is not allowed, or the password is empty.
+    """
+    _check(user, password, iterations)
+    [node] = store.get_many([znodes.user_path(user)])
+    found = {} if node is None or not node[0] else znodes.decode_configs(node[0])
+    return all(_has_password(found.get(one.sasl_name), one, password, iterations) for one in ScramMechanism)
+
+
 def delete_user(store: Store, user: str) -> bool:
     """Remove all credentials of a user; return whether there were any.  Quotas of the user stay."""
     return _change(store, user, lambda before: {key: one for key, one in before.items() if key not in SCRAM_MECHANISMS})

@@ -25,7 +25,7 @@ ELSEWHERE = {
     "needs more than one broker": ("cluster health", "cluster impact", "partition reassign"),
     "needs a cluster, its hosts or ZooKeeper": (
         "cluster adopt", "cluster backup", "cluster finalize", "cluster restore", "zk show", "retention",
-        "config check", "user delete", "user list", "user set",
+        "config check", "user apply", "user delete", "user list", "user set",
     ),
     "needs an authorizer": ("acl add", "acl list", "acl remove"),
     "needs segment files": ("log dump", "log ends", "log purge-stray", "log verify"),

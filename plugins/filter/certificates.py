@@ -1,0 +1,48 @@
+"""The filters by which role `certificates` judges certificates and signs requests, without a program of its own."""
+
+import datetime as dt
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+# Ansible loads this file by itself; the checkout that it belongs to need not be installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from pylog.ops.certificates import Holder, problems, signed_certificate
+
+
+def _holder(entry: Mapping[str, Any]) -> Holder:
+    texts = {key: str(entry[key]) for key in ("name", "common_name", "path", "user", "home")}
+    return Holder(**texts, names=tuple(map(str, entry["names"])))
+
+
+def certificate_problems(
+    pem: str, entry: Mapping[str, Any], authority: str, renew_days: int, is_given: bool = False
+) -> list[str]:
+    """Return why the certificate of an entry of preflight's list of certificates has to be replaced."""
+    now = dt.datetime.now(dt.UTC)
+    return problems(
+        str(pem),
+        authority_pem=str(authority),
+        holder=_holder(entry),
+        now=now,
+        renew_days=int(renew_days),
+        is_given=is_given,
+    )
+
+
+def signed_request(request: str, entry: Mapping[str, Any], authority: str, key: str, days: int) -> str:
+    """Return the certificate for a host's request."""
+    now = dt.datetime.now(dt.UTC)
+    return signed_certificate(
+        str(request), authority_pem=str(authority), key_pem=str(key), holder=_holder(entry), now=now, days=int(days)
+    )
+
+
+class FilterModule:
+    """What Ansible looks for in this file."""
+
+    def filters(self) -> dict[str, Any]:
+        """Return name -> filter."""
+        return {"certificate_problems": certificate_problems, "signed_request": signed_request}

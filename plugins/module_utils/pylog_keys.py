@@ -1,0 +1,1 @@
+../../pylog/ops/keys.py
