@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,13 @@ def judge_inventory(
     """
     members = {name: list(hosts) for name, hosts in groups.items()}
     hosts = readable_variables(hostvars, [*members["all"], *({"localhost"} - {*members["all"]})])
-    question = {"groups": members, "hosts": hosts, "sources": list(sources), "away": list(away)}
+    question = {
+        "groups": members,
+        "hosts": hosts,
+        "sources": list(sources),
+        "away": list(away),
+        "now_ms": time.time_ns() // 1_000_000,
+    }
     # As JSON's own types, which are all that Ansible keeps.
     plain = json.loads(json.dumps(question, default=str))
     return dict(json.loads(json.dumps(verdict(plain, ROOT / "roles"))))

@@ -42,6 +42,9 @@ OWN_PATHS = (
     "/etc/pylog",
     "/etc/pylog/*.yml",
     "/etc/pylog/*.secret",
+    "/etc/pylog/*.pem",
+    "/etc/pylog/*.password",
+    "/root/.config/pylog/config.yml",
     "/etc/pylog-zookeeper",
     "/etc/pylog-zookeeper/*",
     "/etc/pylog-firewall",
@@ -81,6 +84,8 @@ OWN_PATHS = (
     "/var/lib/pylog-former.json",
 )
 OWN_USERS = ("pylog", "pylog-zookeeper")
+# Files with certificates; the private key before them is not read out.
+CERTIFICATES = ("/etc/pylog/*.pem", "/etc/pylog-zookeeper/*.pem")
 CURRENT = Path("/opt/pylog/current")
 SYS = Path("/sys")
 # What `pylog-firewall.service` notes of the table that it loaded.
@@ -192,6 +197,16 @@ def file_states(more: Sequence[str]) -> dict[str, str]:
     return {path: state for path in (*paths, *more) if (state := file_state(Path(path)))}
 
 
+def certificates() -> dict[str, str]:
+    """Return path -> certificates in PEM, of every file of `CERTIFICATES` that has any."""
+    found = {}
+    for path in (path for pattern in CERTIFICATES for path in Path("/").glob(pattern[1:])):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            blocks = re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", path.read_text(), re.DOTALL)
+            found[str(path)] = "".join(f"{block}\n" for block in blocks)
+    return {path: pem for path, pem in found.items() if pem}
+
+
 def users() -> dict[str, list[str]]:
     """Return those of `OWN_USERS` that exist, with the groups they were added to."""
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -281,6 +296,7 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "disks": disks(wanted)["disks"],
         "files": file_states(wanted.get("paths", [])),
         "users": users(),
+        "certificates": certificates(),
         # A timer starts with nothing that systemd does not know.
         "settled_units": [
             unit for unit in settled(shown) if unit.endswith(".timer") or not changed_since_start(record_of(unit))

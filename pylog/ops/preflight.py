@@ -4,20 +4,23 @@ Pure: the inventory's variables and the hosts' own readings come in, findings co
 module on the control machine, inside Ansible's own process, and prints the table.
 """
 
+import datetime as dt
 import difflib
 import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from pylog.ops.addresses import address, addresses
+from pylog.ops.certificates import SECURED, Holder, authority_problems, holders, problems
 from pylog.ops.listeners import DEFAULT_TRUSTED, TRUSTED, Listener, listeners, networks, numeric, outside
 from pylog.ops.orphans import servers_without_a_place
+from pylog.ops.rights import MIN_PASSWORD_LENGTH, program_users
 from pylog.ops.table import aligned
 from pylog.ops.zoo_cfg import may_disagree
 
@@ -528,6 +531,84 @@ def _short(host: Host, remedy: str) -> Finding:
     return Finding(host.name, "variable pylog_cluster_secret", found, f"at least {MIN_SECRET_LENGTH}", remedy)
 
 
+def half_secured(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find clusters of which some hosts are secured and others not, and users where nobody logs in."""
+    hosts = [host for host in hosts if any(host.name in groups[g] for g in groups if g.startswith("pylog_"))]
+    for datacenter in sorted({host.datacenter for host in hosts}):
+        members = [host for host in hosts if host.datacenter == datacenter]
+        given = {str(host.variables.get("pylog_security", "none")) for host in members}
+        if len(given) > 1:
+            remedy = "set it for the group, not for a host"
+            yield Finding(datacenter, "pylog_security", " and ".join(sorted(given)), "one for the cluster", remedy)
+        elif given == {"none"} and any(host.variables.get("users_wanted") for host in members):
+            remedy = f"set pylog_security: {SECURED}, or take them out"
+            yield Finding(datacenter, "variable users_wanted", "users, and no logins", "logins", remedy)
+
+
+def passwords(hosts: Mapping[str, Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find users of programs without a password, or with one that can be guessed from what ZooKeeper has of it."""
+    for place, wanted in program_users({name: host.variables for name, host in hosts.items()}, groups).items():
+        brokers = [host for host in hosts.values() if host.datacenter == place and host.name in groups[BROKER_GROUP]]
+        given = brokers[0].variables.get("users_passwords")
+        users = [str(user["name"]) for user in wanted["users"]]
+        if not isinstance(given, Mapping):
+            if not any({"users_passwords", ALL} & host.unreadable.keys() for host in brokers):
+                named = f"passwords of {', '.join(users)}"
+                yield Finding(place, "variable users_passwords", "not set", named, "set it; keep it in a vault")
+            continue
+        for name in users:
+            length = len(str(given.get(name) or ""))
+            if length < MIN_PASSWORD_LENGTH:
+                found = f"{length} characters" if length else "not set"
+                wanted_text = f"at least {MIN_PASSWORD_LENGTH} characters"
+                yield Finding(place, f"users_passwords {name}", found, wanted_text, "openssl rand -hex 24 makes one")
+
+
+def authority(hosts: Iterable[Host], now: dt.datetime) -> Iterator[Finding]:
+    """Find an authority that is missing, unusable or near its end."""
+    secured = [host for host in hosts if host.variables.get("pylog_security") == SECURED]
+    # Mostly one for all: each is looked at once.
+    seen: set[tuple[str, str]] = set()
+    for host in secured:
+        if {"certificates_ca", "certificates_ca_key", ALL} & host.unreadable.keys():
+            continue
+        pem, key = (str(host.variables.get(name) or "") for name in ("certificates_ca", "certificates_ca_key"))
+        if not pem:
+            remedy = "set it; handbook, Certificates, says how to make one"
+            yield Finding(host.name, "variable certificates_ca", "not set", "an authority's certificate", remedy)
+        elif (pem, key) not in seen:
+            seen.add((pem, key))
+            for found, wanted, remedy in authority_problems(pem, key, now):
+                yield Finding("all", "authority of the certificates", found, wanted, remedy)
+
+
+def certificates(
+    host: Host, hosts: Mapping[str, Host], groups: Mapping[str, Iterable[str]], now: dt.datetime
+) -> Iterator[Finding]:
+    """Find certificates that nobody can make, and given ones that do not fit the host."""
+    pem, key = (str(host.variables.get(name) or "") for name in ("certificates_ca", "certificates_ca_key"))
+    given = host.variables.get("certificates_given") or {}
+    if {"certificates_ca", "certificates_ca_key", "certificates_given", ALL} & host.unreadable.keys() or not pem:
+        return
+    for holder in holders(host.name, {name: one.variables for name, one in hosts.items()}, groups):
+        if holder.name not in given and not key:
+            remedy = "set certificates_ca_key, or give the host one in certificates_given"
+            yield Finding(host.name, f"certificate of {holder.name}", "none, and no key to sign", "one", remedy)
+        elif holder.name in given:
+            for found in _wrong_given(given[holder.name], pem, holder, now):
+                remedy = "issue another one, and correct certificates_given"
+                yield Finding(host.name, f"certificates_given {holder.name}", found, "a certificate that fits", remedy)
+
+
+def _wrong_given(given: object, pem: str, holder: Holder, now: dt.datetime) -> list[str]:
+    if not isinstance(given, Mapping) or not given.get("chain") or not given.get("key"):
+        return ["it lacks chain or key"]
+    try:
+        return problems(str(given["chain"]), authority_pem=pem, holder=holder, now=now, renew_days=0, is_given=True)
+    except ValueError as error:
+        return [str(error)]
+
+
 def control_machine(variables: Mapping[str, Any], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
     """Find an `ansible_become` that holds on the control machine too: it would run what needs no rights as root."""
     if "localhost" not in groups.get("all", ()) and variables.get("ansible_become") in (True, "true", "yes"):
@@ -675,7 +756,7 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
 
     Args:
         question: ``groups``: name -> hosts; ``hosts``: name -> variables, of the control machine as ``localhost`` too;
-            ``files``: names of its files of `group_vars`; ``away``: hosts that are in repair.
+            ``files``: names of its files of `group_vars`; ``away``: hosts that are in repair; ``now_ms``: the time.
         roles: directory of the roles, for their specifications.
     """
     groups = question["groups"]
@@ -686,6 +767,11 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
     around = [*control_machine(question["hosts"].get("localhost", {}), groups)]
     around += stray_files(question.get("files", ()), groups)
     around += absent(question.get("away", ()), hosts, groups)
+    now = dt.datetime.fromtimestamp(int(question.get("now_ms", 0)) / 1000, dt.UTC)
+    named = {host.name: host for host in hosts}
+    around += [*half_secured(hosts, groups), *passwords(named, groups), *authority(hosts, now)]
+    for host in hosts:
+        around += certificates(host, named, groups, now)
     return sorted(around) + check_inventory(hosts, groups, specs, names) + check_hosts(hosts, groups, specs)
 
 
@@ -697,7 +783,9 @@ def group_files(sources: Iterable[str]) -> list[str]:
 
 
 def verdict(question: Mapping[str, Any], roles: Path) -> dict[str, Any]:
-    """Return the lines of the table of findings, none where all is well, and the addresses of all hosts.
+    """Return the lines of the table of findings, none where all is well, and what roles want to know of all hosts.
+
+    That is the addresses, the certificates of each host, and the users of programs in each datacenter.
 
     Hosts that are away have a row of their own, which stops nobody.
 
@@ -710,4 +798,9 @@ def verdict(question: Mapping[str, Any], roles: Path) -> dict[str, Any]:
         "table": table(findings) if findings else [],
         "notes": table(found) if (found := notes(question)) else [],
         "addresses": addresses(question["hosts"], load_specs(roles)),
+        "certificates": {
+            name: [asdict(one) for one in holders(name, question["hosts"], question["groups"])]
+            for name in question["hosts"]
+        },
+        "users": program_users(question["hosts"], question["groups"]),
     }

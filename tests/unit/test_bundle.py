@@ -296,7 +296,7 @@ def test_the_broker_reads_the_configuration_that_the_role_writes(tmp_path: Path)
     instance = {"id": 7, "port": 9093, "internal_port": 9193, "metrics_port": 9401, "data_dir": "/d/7", "rack": "a"}
     text = render(
         "etc/pylog/broker.yml.j2", ansible_managed="managed", instance=instance, broker_listen_host="0.0.0.0",
-        broker_advertised_host="192.0.2.1", broker_internal_listen_host="0.0.0.0",
+        __broker_is_secured=False, broker_advertised_host="192.0.2.1", broker_internal_listen_host="0.0.0.0",
         broker_internal_advertised_host="192.0.2.1", broker_metrics_host="127.0.0.1",
         broker_store_hosts="192.0.2.1:2181,192.0.2.2:2181", broker_session_timeout_ms=6000,
         broker_secret_file=str(secret), broker_config_effective={"num.partitions": 4, "default.replication.factor": 1},
@@ -307,6 +307,23 @@ def test_the_broker_reads_the_configuration_that_the_role_writes(tmp_path: Path)
     assert (config.broker_id, config.rack, config.client.advertised_port) == (7, "a", 9093)
     assert config.store.hosts == "192.0.2.1:2181,192.0.2.2:2181"
     assert config.settings["num.partitions"] == 4
+
+
+def test_the_broker_reads_the_secured_configuration_that_the_role_writes(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x" * 64)
+    text = render(
+        "etc/pylog/broker.yml.j2", ansible_managed="managed",
+        instance={"id": 7, "port": 9093, "internal_port": 9193, "data_dir": "/d/7"}, broker_listen_host="0.0.0.0",
+        __broker_is_secured=True, broker_session_ms=3600000, broker_advertised_host="192.0.2.1",
+        broker_internal_listen_host="0.0.0.0", broker_internal_advertised_host="192.0.2.1",
+        broker_store_hosts="192.0.2.1:2181", broker_session_timeout_ms=6000, broker_secret_file=str(secret),
+        broker_config_effective={"super.users": "User:pylog-admin"},
+    )  # fmt: skip
+    path = tmp_path / "broker-7.yml"
+    path.write_text(text.replace("/etc/pylog/tls.pem", str(path)))
+    assert load_broker_config(path).client.settings.protocol.name == "SASL_SSL"
+    assert "ssl.keystore.location: /etc/pylog/tls.pem" in text
 
 
 COMPUTED = {

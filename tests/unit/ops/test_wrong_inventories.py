@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from pylog.ops.preflight import GROUPS, UNREADABLE, judge, load_specs, notes, table
+from tests.unit.ops.test_certificates import CA, CA_KEY, NOW, authority
 
 ROOT = Path(__file__).resolve().parents[3]
+NOW_MS = int(NOW.timestamp() * 1000)
 Question = dict[str, Any]
 HOSTS = ("h1", "h2", "h3")
 
@@ -111,6 +113,27 @@ def with_sites(then: Callable[[Question], Any]) -> Callable[[Question], None]:
     return both(group("north", ["h1", "h2", "h3"]), *(set_("pylog_datacenter", "north", h) for h in HOSTS), then)
 
 
+PASSWORDS = {"pylog-admin": "p" * 24}
+
+
+def secured(*changes: Callable[[Question], Any]) -> Callable[[Question], None]:
+    """Secure the hosts, with an authority of ten years from NOW_MS on; then make *changes*."""
+
+    def change(question: Question) -> None:
+        question["now_ms"] = NOW_MS
+        for host in question["hosts"].values():
+            host.update(
+                pylog_security="sasl_ssl", certificates_ca=CA, certificates_ca_key=CA_KEY, users_passwords=PASSWORDS
+            )
+        both(*changes)(question)
+
+    return change
+
+
+def everywhere(name: str, value: Any) -> Callable[[Question], None]:
+    return both(*(set_(name, value, host) for host in HOSTS))
+
+
 def without_metrics(question: Question) -> None:
     del question["hosts"]["h2"]["pylog_broker_instances"][0]["metrics_port"]
 
@@ -195,6 +218,30 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
     (says("os", {"id": "debian", "version": "11", "arch": "x86_64"}), ("h2", "distribution", "debian 11", "debian 12")),
     (says("os", {"id": "debian", "version": "12", "arch": "ppc64"}),
      ("h2", "architecture", "ppc64", "x86_64 or aarch64")),
+    (both(secured(), set_("pylog_security", "none")),
+     ("all", "pylog_security", "none and sasl_ssl", "one for the cluster")),
+    (set_("users_wanted", [{"name": "alice"}]), ("all", "variable users_wanted", "users, and no logins", "logins")),
+    (secured(set_("pylog_security", "ssl")), ("h2", "variable pylog_security", "'ssl'", "none or sasl_ssl")),
+    (secured(everywhere("certificates_ca", "")), ("h2", "variable certificates_ca", "not set", "an authority's")),
+    (secured(everywhere("certificates_ca_key", "")),
+     ("h2", "certificate of pylog", "none, and no key to sign", "one")),
+    (secured(everywhere("certificates_ca_key", "no key")),
+     ("all", "authority of the certificates", "certificates_ca_key is no private key in PEM, or it has a passphrase",
+      "its private key")),
+    (secured(everywhere("certificates_ca", authority(days=59)[0])),
+     ("all", "authority of the certificates", "it ends on 2030-03-31", "60 days left")),
+    (secured(set_("certificates_given", {"pylog": {"chain": CA, "key": CA_KEY}})),
+     ("h2", "certificates_given pylog", "it does not cover 127.0.0.1, h2, localhost", "a certificate that fits")),
+    (secured(set_("certificates_given", {"pylog": {"chain": authority()[0], "key": CA_KEY}})),
+     ("h2", "certificates_given pylog", "no trusted authority has issued it", "a certificate that fits")),
+    (secured(set_("certificates_given", {"pylog": CA})),
+     ("h2", "certificates_given pylog", "it lacks chain or key", "a certificate that fits")),
+    (secured(lambda question: [host.pop("users_passwords") for host in question["hosts"].values()]),
+     ("all", "variable users_passwords", "not set", "passwords of pylog-admin")),
+    (secured(everywhere("users_passwords", {"pylog-admin": "guess me"})),
+     ("all", "users_passwords pylog-admin", "8 characters", "at least 16")),
+    (secured(group("pylog_registry", ["h2"])),
+     ("all", "users_passwords pylog-registry", "not set", "at least 16 characters")),
     (says("init", "tini"), ("h2", "init", "tini", "systemd")),
     (says("memory_bytes", 256 << 20), ("h2", "memory", "256 MiB", "at least 928 MiB")),
     (says("resolved", {"zk-9": []}), ("h2", "name resolution", "zk-9 unknown", "an address")),
@@ -293,3 +340,19 @@ def test_every_verb_that_changes_hosts_judges_first() -> None:
         assert imported in ("preflight.yml", "site.yml"), name
     [judging] = yaml.safe_load((ROOT / "playbooks" / "preflight.yml").read_text())
     assert judging["any_errors_fatal"] is True
+
+
+def test_a_secured_inventory_that_is_right_has_no_findings() -> None:
+    question = good()
+    secured()(question)
+    assert judged(question) == []
+
+
+def test_passwords_and_keys_are_in_no_finding() -> None:
+    question = good()
+    secured(everywhere("users_passwords", {"pylog-admin": "guess me"}), everywhere("certificates_ca_key", "hidden"))(
+        question
+    )
+    lines = "\n".join(judged(question))
+    assert "guess me" not in lines
+    assert "hidden" not in lines

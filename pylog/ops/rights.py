@@ -1,0 +1,143 @@
+"""The users that the programs of a deployment log in as, each with no more rights than its work needs.
+
+Pure.  Role `users` adds passwords and hands the result to ``pylog user apply``, as a part of its document.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pylog.ops.certificates import SECURED
+
+ADMIN = "pylog-admin"
+"""Gates, topics as code, operators on hosts of brokers: a super user, since root there can change the store too."""
+
+PROGRAMS = ("pylog-audit", "pylog-ingest", "pylog-mirror", "pylog-probe", "pylog-registry", "pylog-ship")
+
+MIN_PASSWORD_LENGTH = 16
+"""No program types its password, and whoever reads the users in ZooKeeper may try all short ones."""
+
+_AUDIT_TOPIC = "_audit"
+
+Variables = Mapping[str, Any]
+Rule = dict[str, Any]
+
+
+def _topic(name: str, *operations: str, is_prefix: bool = False) -> Rule:
+    pattern = {"pattern": "prefixed"} if is_prefix else {}
+    return {"resource": "topic", "name": name, **pattern, "operations": list(operations)}
+
+
+def _group(name: str, *operations: str) -> Rule:
+    return {"resource": "group", "name": name, "operations": list(operations)}
+
+
+def _cluster(*operations: str) -> Rule:
+    return {"resource": "cluster", "operations": list(operations)}
+
+
+def _ship(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
+    topic = str(host.get("ship_topic") or "host.journal")
+    yield (
+        _place(host, "ship_datacenter"),
+        [_topic(topic, "Write", "Create", "Describe", "DescribeConfigs"), _cluster("IdempotentWrite")],
+    )
+
+
+def _registry(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
+    topic = str(host.get("registry_topic") or "_schemas")
+    yield (
+        _place(host, "registry_datacenter"),
+        [_topic(topic, "Read", "Write", "Create", "Describe", "DescribeConfigs", "AlterConfigs")],
+    )
+
+
+def _audit(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
+    rules = [
+        _topic("*", "Read", "Describe", "DescribeConfigs"),
+        _topic(_AUDIT_TOPIC, "Write", "Create", "AlterConfigs"),
+        _group("*", "Read", "Describe"),
+        _cluster("IdempotentWrite"),
+    ]
+    yield _place(host, "audit_datacenter"), rules
+    # The report compares what other tiers have counted.
+    for ledger in host.get("audit_ledgers") or []:
+        yield str(ledger), [_topic(_AUDIT_TOPIC, "Read", "Describe")]
+
+
+def _mirror(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
+    reading = [
+        _topic("*", "Read", "Describe", "DescribeConfigs"),
+        _group("*", "Read", "Describe"),
+        _cluster("Describe", "DescribeConfigs"),
+    ]
+    everything = ("Read", "Write", "Create", "Alter", "Describe", "DescribeConfigs", "AlterConfigs")
+    writing = [_topic("*", *everything), _group("*", "Read", "Describe"), _cluster("Describe", "IdempotentWrite")]
+    yield str(host.get("mirror_source", "")), reading
+    yield _place(host, "mirror_target"), writing
+
+
+def _probe(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
+    topic = str(host.get("probe_canary_topic") or "_pylog_canary")
+    rules = [
+        _topic("*", "Describe"),
+        _topic("__consumer_offsets", "Read"),
+        _topic(topic, "Read", "Write", "Create", "Alter", "Describe", "DescribeConfigs", "AlterConfigs"),
+        _group("*", "Describe"),
+        # It puts a partition of the canary on each broker.
+        _cluster("Describe", "Alter", "IdempotentWrite"),
+    ]
+    yield _place(host, "probe_datacenter"), rules
+
+
+def _ingest(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
+    topics = [str(one) for one in host.get("ingest_topics") or ["host.journal"]]
+    names = ["*"] if host.get("ingest_topic_pattern") else topics
+    rules = [
+        *(_topic(name, "Read", "Describe", "DescribeConfigs") for name in names),
+        _topic(_AUDIT_TOPIC, "Read", "Write", "Describe"),
+        _group(str(host.get("ingest_group") or "pylog-ingest"), "Read", "Describe"),
+        _cluster("IdempotentWrite"),
+    ]
+    yield _place(host, "ingest_datacenter"), rules
+
+
+_WORK = {
+    "pylog_ship": ("pylog-ship", _ship),
+    "pylog_registry": ("pylog-registry", _registry),
+    "pylog_audit": ("pylog-audit", _audit),
+    "pylog_mirror": ("pylog-mirror", _mirror),
+    "pylog_probe": ("pylog-probe", _probe),
+    "pylog_spark": ("pylog-ingest", _ingest),
+}
+
+
+def _place(host: Variables, name: str) -> str:
+    return str(host.get(name) or host.get("pylog_datacenter", "all"))
+
+
+def program_users(
+    hosts: Mapping[str, Variables], groups: Mapping[str, Iterable[str]]
+) -> dict[str, dict[str, list[Any]]]:
+    """Return datacenter -> users of programs, as `pylog user apply` takes them but without passwords.
+
+    Of several hosts that run the same program each adds what it needs. ``absent`` names those that no host needs there.
+    """
+    places = {
+        str(hosts[name].get("pylog_datacenter", "all"))
+        for name in groups.get("pylog_broker", ())
+        if name in hosts and hosts[name].get("pylog_security") == SECURED
+    }
+    found: dict[str, dict[str, list[Rule]]] = {place: {} for place in places}
+    for group, (user, work) in _WORK.items():
+        for name in groups.get(group, ()):
+            for place, rules in work(hosts.get(name, {})):
+                if place in places:
+                    mine = found[place].setdefault(user, [])
+                    mine += [rule for rule in rules if rule not in mine]
+    return {
+        place: {
+            "users": [{"name": ADMIN, "acls": []}, *({"name": user, "acls": users[user]} for user in sorted(users))],
+            "absent": [user for user in PROGRAMS if user not in users],
+        }
+        for place, users in sorted(found.items())
+    }

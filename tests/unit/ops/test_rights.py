@@ -1,0 +1,69 @@
+"""The users of programs: who gets which rights in which cluster."""
+
+from typing import Any
+
+from pylog.ops.preflight import GROUPS
+from pylog.ops.rights import PROGRAMS, program_users
+from pylog.security.access import read_access
+from pylog.security.acl import Operation, ResourceType
+
+LIVE = {"pylog_security": "sasl_ssl", "pylog_datacenter": "live"}
+OFFLINE = {
+    "pylog_security": "sasl_ssl",
+    "pylog_datacenter": "offline",
+    "mirror_source": "live",
+    "ship_datacenter": "live",
+}
+HOSTS: dict[str, dict[str, Any]] = {
+    "live1": LIVE,
+    "offline1": {**OFFLINE, "audit_ledgers": ["live", "offline"], "ingest_topics": ["clicks", "host.journal"]},
+}
+EVERYTHING: dict[str, list[str]] = {group: ["offline1"] for group in GROUPS} | {"pylog_broker": ["live1", "offline1"]}
+
+
+def rights(place: str, user: str, **groups: list[str]) -> set[str]:
+    [entry] = [one for one in program_users(HOSTS, EVERYTHING | groups)[place]["users"] if one["name"] == user]
+    [read] = read_access({"users": [entry]}).users
+    return {f"{one.entry.operation.name} {one.pattern}" for one in read.acls or ()}
+
+
+def test_every_document_is_one_that_the_store_takes_and_grants_nothing_that_opens_the_cluster() -> None:
+    for users in program_users(HOSTS, EVERYTHING).values():
+        for user in read_access(users).users:
+            for pattern, entry in user.acls or ():
+                assert entry.operation not in (Operation.ALL, Operation.CLUSTER_ACTION), user.name
+                is_change = entry.operation in (Operation.ALTER, Operation.ALTER_CONFIGS, Operation.DELETE)
+                is_cluster = pattern.resource_type is ResourceType.CLUSTER
+                assert not (is_change and is_cluster) or user.name == "pylog-probe"
+
+
+def test_the_mirror_reads_there_and_writes_here() -> None:
+    there, here = rights("live", "pylog-mirror"), rights("offline", "pylog-mirror")
+    assert "READ TOPIC:LITERAL:*" in there
+    assert not {one for one in there if one.split()[0] in ("WRITE", "CREATE", "ALTER", "DELETE")}
+    assert {"WRITE TOPIC:LITERAL:*", "CREATE TOPIC:LITERAL:*"} <= here
+
+
+def test_a_shipper_writes_one_topic_of_the_datacenter_that_it_ships_to() -> None:
+    assert {one for one in rights("live", "pylog-ship") if one.startswith("WRITE")} == {
+        "WRITE TOPIC:LITERAL:host.journal"
+    }
+    assert "pylog-ship" in program_users(HOSTS, EVERYTHING)["offline"]["absent"]
+
+
+def test_the_ingestion_reads_what_it_loads() -> None:
+    read = {one for one in rights("offline", "pylog-ingest") if one.startswith("READ TOPIC")}
+    assert read == {"READ TOPIC:LITERAL:_audit", "READ TOPIC:LITERAL:clicks", "READ TOPIC:LITERAL:host.journal"}
+
+
+def test_the_report_of_one_tier_reads_the_counts_of_another() -> None:
+    assert rights("live", "pylog-audit") == {"READ TOPIC:LITERAL:_audit", "DESCRIBE TOPIC:LITERAL:_audit"}
+
+
+def test_programs_that_nobody_runs_have_no_user() -> None:
+    alone: dict[str, list[str]] = {group: [] for group in GROUPS} | {"pylog_broker": ["live1"]}
+    assert program_users(HOSTS, alone) == {
+        "live": {"users": [{"name": "pylog-admin", "acls": []}], "absent": list(PROGRAMS)}
+    }
+    open_hosts = {name: {**host, "pylog_security": "none"} for name, host in HOSTS.items()}
+    assert program_users(open_hosts, EVERYTHING) == {}
