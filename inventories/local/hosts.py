@@ -9,6 +9,8 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +20,14 @@ ROOT = Path(__file__).resolve().parents[2]
 ENSEMBLES = ("live1", "live2", "live3", "offline1")
 # Read by group_vars.
 SECRETS = (ROOT / ".local" / "cluster.secret", ROOT / ".local" / "spark.secret")
+# Made once for this checkout too: the authority of its certificates, passwords of the programs' users and of `demo`.
+AUTHORITY = ROOT / ".local" / "ca"
+PASSWORDS = ROOT / ".local" / "users"
+USERS = (
+    "demo", "pylog-admin", "pylog-audit", "pylog-ingest", "pylog-mirror", "pylog-probe", "pylog-registry", "pylog-ship",
+)  # fmt: skip
+# `sasl_ssl` or `none`, as `make up` was told; the environment says something else for one run.
+SECURITY = ROOT / ".local" / "security"
 STATE_FILE = Path(os.environ.get("PYLOG_HOSTS_FILE") or ROOT / ".local" / "hosts.json")
 
 
@@ -68,9 +78,34 @@ def inventory(state: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         "_meta": {"hostvars": {host: variables(state, host) for host in hosts}},
-        "all": {"vars": {"pylog_apt_proxy": state.get("apt_proxy") or ""}},
+        "all": {"vars": {"pylog_apt_proxy": state.get("apt_proxy") or "", "pylog_security": security()}},
         **{group: {"hosts": members} for group, members in groups.items() if group not in state.get("without", ())},
     }
+
+
+def security() -> str:
+    """Return what the hosts are secured by."""
+    told = os.environ.get("SECURITY") or (SECURITY.read_text().strip() if SECURITY.exists() else "")
+    return told or "none"
+
+
+def make_authority(place: Path) -> None:
+    """Make ca.pem and ca.key of ten years in *place* unless it is there; of several runs at once the first one wins."""
+    if place.exists():
+        return
+    part = Path(tempfile.mkdtemp(dir=place.parent))
+    extensions = ("basicConstraints=critical,CA:TRUE,pathlen:0", "keyUsage=critical,keyCertSign,cRLSign")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    command += ["-days", "3650", "-subj", "/CN=pylog of this checkout"]
+    command += ["-out", str(part / "ca.pem"), "-keyout", str(part / "ca.key")]
+    command += [word for one in extensions for word in ("-addext", one)]
+    subprocess.run(command, check=True, capture_output=True)
+    try:
+        part.rename(place)
+    except OSError:
+        shutil.rmtree(part)
+        if not place.exists():
+            raise
 
 
 def make_secret(path: Path) -> None:
@@ -92,8 +127,10 @@ def main() -> int:
     except FileNotFoundError:
         print(f"{STATE_FILE} is missing: there are no local hosts; run: make hosts", file=sys.stderr)
         return 1
-    for path in SECRETS:
+    for path in (*SECRETS, *(PASSWORDS / f"{user}.password" for user in USERS)):
         make_secret(path)
+    if security() != "none":
+        make_authority(AUTHORITY)
     print(json.dumps(inventory(state), indent=2))
     return 0
 
