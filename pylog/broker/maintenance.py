@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pylog.broker.data.partitions import Partitions
+from pylog.broker.clock import steady_ms
+from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.retention_clock import RetentionClock
 from pylog.broker.tasks import Tasks
@@ -266,19 +267,21 @@ class Maintenance:
 
     async def _compact(self) -> None:
         """Compact the logs that ask for it, the dirtiest first and one at a time."""
-        found: list[tuple[float, Log]] = []
+        found: list[tuple[float, Log, Partition]] = []
         for partition in self._partitions:
             log = partition.log
             if log is None or not log.is_compacted or partition.is_offline or log in self._uncompactable:
                 continue
             work = plan(log, self._now_ms())
             if work is not None and (work.is_overdue or work.dirty_ratio >= log.config.min_cleanable_dirty_ratio):
-                found.append((work.dirty_ratio, log))
-        for _, log in sorted(found, key=lambda one: one[0], reverse=True):
+                found.append((work.dirty_ratio, log, partition))
+        for _, log, partition in sorted(found, key=lambda one: one[0], reverse=True):
             work = plan(log, self._now_ms())  # again: retention or truncation may have come in between
             if work is None:
                 continue
-            job = CompactionJob(log, work, self._now_ms())
+            leading = partition.leading
+            copied_offset = None if leading is None else leading.copied_offset(steady_ms())
+            job = CompactionJob(log, work, self._now_ms(), copied_offset=copied_offset)
             # After a crash a gap above the recovery point is a loss, one below it is compaction's: so that point is
             # on disk before there are gaps.
             checkpoint = self._directory.checkpoint_job()

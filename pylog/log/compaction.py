@@ -4,7 +4,8 @@ A pass notes the last offset of every key in the part that was never compacted, 
 what is outdated, neighbours together where they fit into one.  The active segment, records above the high watermark or
 the recovery point and those younger than `min.compaction.lag.ms` stay as they are.  A record without value, a
 tombstone, outlives the pass that first meets it by `delete.retention.ms`, so that readers learn of it; that time is
-kept in its batch (attribute bit 6, base timestamp), as Kafka does.
+kept in its batch (attribute bit 6, base timestamp), as Kafka does.  How far tombstones were removed is written down
+first, for replicas that are away (`pylog.log.tombstones`).
 
 How the new segment takes the place of the old ones: `pylog.log.swap`.
 
@@ -25,6 +26,7 @@ from pylog.log.jobs import Breath
 from pylog.log.log import Log
 from pylog.log.segment import RELATIVE_OFFSET_MAX, Segment
 from pylog.log.swap import cleaned_segment, remove_cleaned
+from pylog.log.tombstones import NONE
 from pylog.model import Offset
 from pylog.wire.compression import NAMES
 from pylog.wire.records import (
@@ -84,8 +86,25 @@ def plan(log: Log, now_ms: int) -> Plan | None:
 class CompactionJob:
     """One pass over one log: `run` in a thread, `finish` where the log lives."""
 
-    def __init__(self, log: Log, found: Plan, now_ms: int, breathe: Callable[[], None] | None = None) -> None:
-        """Take note of what the pass needs to know of the log; *breathe* is called between batches."""
+    def __init__(
+        self,
+        log: Log,
+        found: Plan,
+        now_ms: int,
+        breathe: Callable[[], None] | None = None,
+        *,
+        copied_offset: Offset | None = None,
+    ) -> None:
+        """Take note of what the pass needs to know of the log.
+
+        Args:
+            log: to be compacted.
+            found: what of it; see `plan`.
+            now_ms: the time.
+            breathe: called between batches.
+            copied_offset: tombstones from here on stay, since a replica is copying this log that has not come so far;
+                None if nobody is.
+        """
         config = log.config
         self.log = log
         self.error: Exception | None = None
@@ -93,6 +112,8 @@ class CompactionJob:
         self._now_ms = now_ms
         self._breathe = breathe or Breath().take
         self._horizon_ms = now_ms + config.delete_retention_ms
+        self._copied_offset = copied_offset
+        self._removed_tombstone = NONE
         self._segment_bytes = config.segment_bytes
         self._interval_bytes = config.index_interval_bytes
         self._truncation_count = log.truncation_count
@@ -115,6 +136,8 @@ class CompactionJob:
                 self._groups.append((group, self._rewrite(group)))
             if self._groups:
                 sync_path(self.log.directory)
+            # Before the tombstones are gone; if they stay in the end, this says too much, which does no harm.
+            self.log.tombstones.note(self._removed_tombstone)
         except (OSError, StorageError, OutOfDescriptors, CorruptRecords) as error:
             self.error = error
         self._last_offset_by_key = {}
@@ -222,8 +245,13 @@ class CompactionJob:
         last_offset = self._last_offset_by_key.get(_digest(record.key), -1)
         if record.offset < last_offset:
             return False
-        is_over = bool(header.attributes & DELETE_HORIZON) and header.base_timestamp < self._now_ms
-        return record.value is not None or not is_over
+        if record.value is not None or not header.attributes & DELETE_HORIZON:
+            return True
+        is_to_be_copied = self._copied_offset is not None and record.offset >= self._copied_offset
+        if header.base_timestamp >= self._now_ms or is_to_be_copied:
+            return True
+        self._removed_tombstone = max(self._removed_tombstone, record.offset)
+        return False
 
 
 def _groups(segments: Sequence[Segment], max_bytes: int) -> Iterator[list[Segment]]:

@@ -29,6 +29,7 @@ from pylog.log.replay import ReplayJob
 from pylog.log.retention import DeletedSegment, expired_segments
 from pylog.log.segment import FileSlice, Segment
 from pylog.log.segments import Segments
+from pylog.log.tombstones import RemovedTombstones
 from pylog.model import Offset, TopicPartition
 from pylog.wire.records import (
     LOG_APPEND_TIME,
@@ -83,6 +84,7 @@ class Log:
         truncation_count: grows when something is cut off, so that work begun before is dropped.
         epochs: which leader epoch wrote what.
         producers: idempotent producers.
+        tombstones: those that compaction removed.
         jobs: work to run elsewhere.
         write_checkpoints: writes the offset checkpoints of all logs of the disk; called where the one on disk would
             hide or trust what it must not, before the log is cut or grows.
@@ -92,7 +94,8 @@ class Log:
         "_active", "_after_ms", "_before_ms", "_config", "_leader_epoch", "_recovery_point", "_segments",
         "compacted_offset", "directory", "epochs", "high_watermark", "is_compacted", "is_flushing",
         "is_looking_inside", "jobs", "log_end_offset", "log_start_offset", "offline", "producers",
-        "start_in_checkpoints", "start_on_disk", "topic_partition", "truncation_count", "write_checkpoints",
+        "start_in_checkpoints", "start_on_disk", "tombstones", "topic_partition", "truncation_count",
+        "write_checkpoints",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +111,7 @@ class Log:
         self.topic_partition = topic_partition
         self.epochs = loaded.epochs
         self.producers = loaded.producers
+        self.tombstones = RemovedTombstones(directory)
         self.jobs = jobs
         self.write_checkpoints = write_checkpoints
         self.offline: StorageError | None = None
@@ -122,6 +126,7 @@ class Log:
         self.start_in_checkpoints: Offset = 0
         self.high_watermark: Offset = self.log_start_offset
         self._recovery_point = RecoveryPoint(self.log_start_offset)
+        self.tombstones.load(self.log_end_offset)
         self.configure(config)
 
     @classmethod
@@ -342,7 +347,7 @@ class Log:
         """
         if self.size_bytes or header.last_offset < self.log_end_offset:
             return False
-        self.truncate_fully_and_start_at(header.base_offset)
+        self.truncate_fully_and_start_at(header.base_offset, self.producers.encode(header.base_offset))
         return True
 
     def _append_stored(self, batches: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> None:
@@ -558,6 +563,9 @@ class Log:
         lowered_count = self._recovery_point.begin_sync()
         # Without the file that says whose records these are a start would set all of them aside.
         names = [self.directory / PARTITION_METADATA, self.directory]
+        if until is not None:
+            # Retention may take the batches that say the same before a power cut takes the file.
+            names.insert(0, self.producers.path(until))
         if self.recovery_point <= self._segments.base_offset:
             # Nothing here was ever synced, and the directory itself may be as new.
             names.append(self.directory.parent)
@@ -724,8 +732,13 @@ class Log:
             self._remove(self._segments.cut(offset, self._config.index_interval_bytes))
         self._end_truncation()
 
-    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+    def truncate_fully_and_start_at(self, offset: Offset, producers: bytes = b"") -> None:
         """Drop everything and begin again, empty, at *offset*.
+
+        Args:
+            offset: where to begin.
+            producers: what idempotent producers wrote below *offset*, as `Producers.encode` returned it.  Those batches
+                will not be copied, and without it a batch that is sent again would be stored twice.
 
         Raises:
             ApiError: no room or no descriptor for a file; nothing has been dropped.
@@ -737,17 +750,26 @@ class Log:
             with self._beginning():
                 spare = self._segments.spare(offset)
             try:
-                self.producers.delete_snapshots()
-            except OSError:
+                self._begin_producers(offset, producers)
+            except (OSError, ApiError):
                 spare.release()
                 spare.path.unlink()
                 raise
             self._remove(self._segments.begin_anew(spare))
         self.log_start_offset = offset
         self.epochs.clear(save=False)
-        self.producers.clear()
         self._end_truncation()
         self._save_lower_start()  # last: the disk may refuse, and then the next append writes it
+
+    def _begin_producers(self, offset: Offset, data: bytes) -> None:
+        """Take over what is known of producers at *offset*; the disk's want of room or descriptors passes."""
+        try:
+            self.producers.begin_at(offset, data)
+        except StorageError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno in DISK_FULL | NO_DESCRIPTORS:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            raise
 
     @contextmanager
     def _truncating(self, offset: Offset, lowered_count: int | None) -> Iterator[None]:

@@ -16,12 +16,13 @@ import logging
 import os
 import struct
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.errors import ApiError, CorruptRecords, ErrorCode, StorageError
 from pylog.log import checkpoint
 from pylog.log.batch_file import NO_DESCRIPTORS
 from pylog.model import Offset
@@ -252,11 +253,6 @@ class Producers:
                     now.add(batch)
         self._unsure = frozenset()
 
-    def clear(self) -> None:
-        """Forget everyone; snapshots stay, see `delete_snapshots`."""
-        self._producers.clear()
-        self._unsure = frozenset()
-
     def snapshot(self, log_end_offset: Offset) -> None:
         """Write what holds at *log_end_offset*; a power cut may tear the file, and the CRC shows it.
 
@@ -265,12 +261,25 @@ class Producers:
         Raises:
             StorageError: the disk refuses.
         """
-        if self._unsure:
-            return
+        if not self._unsure:
+            checkpoint.write_atomically(self.path(log_end_offset), self.encode(log_end_offset), durable=False)
+
+    def encode(self, offset: Offset) -> bytes:
+        """Return the content of a snapshot at *offset*: what was written below it.
+
+        It is also what a replica takes over that begins at *offset*, see `begin_at`; what was written from there on it
+        learns from the batches that it copies.  A producer that wrote on both sides keeps its epoch in both, since the
+        window has batches of one epoch only.
+        """
         entries, earlier = bytearray(), bytearray()
         count = earlier_count = 0
         for producer_id, producer in self._producers.items():
-            *before, last = producer.batches or (StoredBatch(-1, -1, -1, -1, producer.timestamp),)
+            batches: Iterable[StoredBatch] = producer.batches
+            if producer.last_offset >= offset:
+                batches = [batch for batch in batches if batch.last_offset < offset]
+                if not batches:
+                    continue
+            *before, last = batches or (StoredBatch(-1, -1, -1, -1, producer.timestamp),)
             count += 1
             entries += _ENTRY.pack(
                 producer_id, producer.epoch, last.last_sequence, last.last_offset,
@@ -281,8 +290,37 @@ class Producers:
                 delta = batch.last_offset - batch.base_offset
                 earlier += _EARLIER.pack(producer_id, batch.last_sequence, batch.last_offset, delta, batch.timestamp)
         body = _COUNT.pack(count) + entries + _EXTENSION.pack(_VERSION, earlier_count) + earlier
-        path = self._directory / f"{log_end_offset:020d}{SUFFIX}"
-        checkpoint.write_atomically(path, _FRONT.pack(_VERSION, crc32c(body)) + body, durable=False)
+        return _FRONT.pack(_VERSION, crc32c(body)) + body
+
+    def begin_at(self, offset: Offset, data: bytes) -> None:
+        """Know what the snapshot *data* says, and nothing else, in a log that is about to begin anew at *offset*.
+
+        The snapshot is on disk before those of the former log are removed: killed at any moment, the log either is the
+        former one, which will begin anew again, or has the file.
+
+        Args:
+            offset: where the log will begin.
+            data: as `encode` of the log that is copied returned it for *offset*; b"" if nothing is known.
+
+        Raises:
+            CorruptRecords: *data* is no snapshot.
+            StorageError: the disk refuses.
+            OSError: the directory cannot be read.
+        """
+        try:
+            producers = _parse(data) if data else {}
+        except (ValueError, KeyError, struct.error) as error:
+            raise CorruptRecords(f"snapshot of producers of {len(data)} bytes: {error}") from error
+        if producers:
+            checkpoint.write_atomically(self.path(offset), data)
+            self.delete_snapshots(before=offset)
+        self.delete_snapshots(after=offset if producers else -1)
+        self._producers = producers
+        self._unsure = frozenset()
+
+    def path(self, offset: Offset) -> Path:
+        """Return where the snapshot at *offset* is kept."""
+        return self._directory / f"{offset:020d}{SUFFIX}"
 
     def load(self, log_end_offset: Offset) -> Offset:
         """Take the newest usable snapshot not above *log_end_offset*; drop those above and those that are damaged.
@@ -306,7 +344,7 @@ class Producers:
         for offset in reversed(self.snapshot_offsets()):
             if offset > log_end_offset:
                 continue
-            path = self._directory / f"{offset:020d}{SUFFIX}"
+            path = self.path(offset)
             try:
                 self._producers = _parse(path.read_bytes())
             except (ValueError, struct.error):
@@ -335,7 +373,7 @@ class Producers:
         """
         for offset in self.snapshot_offsets():
             if offset < before if before is not None else offset > after:
-                path = self._directory / f"{offset:020d}{SUFFIX}"
+                path = self.path(offset)
                 try:
                     path.unlink(missing_ok=True)
                 except OSError as error:

@@ -248,6 +248,19 @@ class Leader:
         starts = (known.log_start_offset for one, known in self._followers.items() if one in live or one in members)
         return min((log_start_offset, *starts))
 
+    def copied_offset(self, now_ms: int) -> Offset | None:
+        """Return up to where all followers have this log that fetch from it now; None without one.
+
+        A follower that fetches no more, and lacks a tombstone when it comes back, begins anew; one that is copying
+        would begin again and again if tombstones were removed before it came to them.
+        """
+        ends = (
+            known.log_end_offset
+            for known in self._followers.values()
+            if known.log_end_offset != UNKNOWN and now_ms - known.last_fetch_ms <= self._lag_ms
+        )
+        return min(ends, default=None)
+
     def fell_behind(self, broker_id: int) -> None:
         """Count a follower as having had everything when it asked last: something has come since that it lacks."""
         follower = self._followers.get(broker_id)

@@ -18,7 +18,8 @@ diverging epoch (tag 0: epoch: int32, end_offset: int64, tags).  From 13 on topi
 Our followers speak version 12, with fields of our own: the broker epoch (tag 1000: int64), and whether the list begins
 a feed or changes the one of its connection (tag 1001: int8; see `Feeding`).  Behind the partitions of a topic a
 follower names the topic's id (tag 1002: 16 bytes), and so does the answer to it: a topic that is deleted and made again
-has other records under the same name, offsets and leader epochs.
+has other records under the same name, offsets and leader epochs.  The answer about one partition says up to where the
+leader's log lacks tombstones, if that is not below what is asked for (tag 1003: int64, see `pylog.log.tombstones`).
 
 Source: Kafka protocol guide; FetchRequest.json and FetchResponse.json.
 """
@@ -50,6 +51,7 @@ _DIVERGING_EPOCH_TAG = 0
 _BROKER_EPOCH_TAG = 1000
 _FEED_TAG = 1001
 _TOPIC_ID_TAG = 1002
+_REMOVED_TOMBSTONE_TAG = 1003
 _TOPIC_ID_BYTES = 16
 _REPLICA_STATE_TAG = 1
 _CONSUMER = -1
@@ -155,6 +157,8 @@ class FetchResult(Generic[SliceT]):
     Attributes:
         diverging: (epoch, end offset) of our log, for a follower whose log is not a prefix of it.
         topic_id: the 16 bytes of the topic that the answer is about; empty if the request named none.
+        removed_tombstone: for a follower: the highest offset at which our log lacks a tombstone, if that is not below
+            what it asks for, else -1.
     """
 
     topic: str
@@ -168,6 +172,7 @@ class FetchResult(Generic[SliceT]):
     records_bytes: int = 0
     diverging: tuple[int, int] | None = None
     topic_id: bytes = b""
+    removed_tombstone: int = -1
 
 
 def session_key(row: FetchPartition | FetchResult[SliceT], *, is_by_id: bool) -> tuple[str, int]:
@@ -459,6 +464,11 @@ def encode_response(
             if row.diverging is not None and is_flexible:
                 head += bytes((1, _DIVERGING_EPOCH_TAG, _DIVERGING.size + 1))
                 head += _DIVERGING.pack(*row.diverging) + b"\x00"
+            elif row.removed_tombstone >= 0:
+                head.append(1)
+                write_unsigned_varint(head, _REMOVED_TOMBSTONE_TAG)
+                head.append(_INT64.size)
+                head += _INT64.pack(row.removed_tombstone)
             elif is_flexible:
                 head.append(0)
         if is_by_id:
@@ -657,5 +667,7 @@ def _parse_replica_row(reader: _Reader, topic: str, at: int, results: list[Fetch
     if _DIVERGING_EPOCH_TAG in tags:
         epoch, end_offset = _DIVERGING.unpack_from(tags[_DIVERGING_EPOCH_TAG])
         result.diverging = (epoch, end_offset)
+    if len(removed := tags.get(_REMOVED_TOMBSTONE_TAG, b"")) == _INT64.size:
+        (result.removed_tombstone,) = _INT64.unpack(removed)
     results.append(result)
     return at

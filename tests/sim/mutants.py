@@ -513,8 +513,8 @@ MUTANTS: Sequence[Mutant] = (
         "begin-anew-where-the-leader-ends",
         "broker/data/replication.py",
         "Replication._begin_anew",
-        "log.truncate_fully_and_start_at(result.log_start_offset)",
-        "log.truncate_fully_and_start_at(max(result.log_start_offset, result.high_watermark))",
+        "log.truncate_fully_and_start_at(found.log_start_offset, found.producers)",
+        "log.truncate_fully_and_start_at(max(found.log_start_offset, result.high_watermark))",
         story="meet-an-empty-log-beyond-the-end",
     ),
     Mutant(
@@ -656,6 +656,47 @@ MUTANTS: Sequence[Mutant] = (
         "wait",
         story="send-a-batch-again-behind-a-new-one",
     ),
+    # -- replicas that begin anew ------------------------------------------------------------------------------------
+    Mutant(
+        "begin-anew-without-producers",
+        "broker/data/replication.py",
+        "Replication._begin_anew",
+        "found.log_start_offset, found.producers",
+        "found.log_start_offset",
+        story="repeat-a-trimmed-batch-at-a-replica-that-began-anew",
+    ),
+    Mutant(
+        "tell-a-new-replica-no-producers",
+        "broker/data/reading.py",
+        "Reader.beginning",
+        "log.producers.encode(start)",
+        "b''",
+        story="repeat-a-trimmed-batch-after-a-move",
+    ),
+    Mutant(
+        "write-down-no-producers-of-a-log-that-begins-anew",
+        "log/producers.py",
+        "Producers.begin_at",
+        "checkpoint.write_atomically(self.path(offset), data)",
+        "",
+        story="repeat-a-trimmed-batch-at-a-replica-that-began-anew",
+    ),
+    Mutant(
+        "keep-the-records-of-tombstones-that-are-gone",
+        "broker/data/replication.py",
+        "_begins_anew",
+        "return removed >= 0 and (not log.tombstones.is_copy(removed, partition.leader_epoch))",
+        "return False",
+        story="return-after-a-tombstone-is-gone",
+    ),
+    Mutant(
+        "forget-that-tombstones-were-removed",
+        "log/compaction.py",
+        "CompactionJob._is_kept",
+        "self._removed_tombstone = max(self._removed_tombstone, record.offset)",
+        "",
+        story="return-after-a-groups-tombstones-are-gone",
+    ),
     # -- logs that are cut, emptied and compacted ----------------------------------------------------------------------
     Mutant(
         "end-an-emptied-segment-where-it-begins",
@@ -709,9 +750,9 @@ MUTANTS: Sequence[Mutant] = (
         "begin-late-before-the-first-batch-is-written",
         "log/log.py",
         "Log._begins_inside",
-        "self.truncate_fully_and_start_at(header.base_offset)",
+        "self.truncate_fully_and_start_at(header.base_offset, self.producers.encode(header.base_offset))",
         "start = self.log_start_offset\n"
-        "self.truncate_fully_and_start_at(header.base_offset)\n"
+        "self.truncate_fully_and_start_at(header.base_offset, self.producers.encode(header.base_offset))\n"
         "self.log_start_offset = start",
         seed=6,
     ),

@@ -17,7 +17,7 @@ from pylog.errors import ErrorCode
 from pylog.log import checkpoint
 from pylog.replica.leader import Leader
 from pylog.wire.records import Record, encode_batch, iter_batches
-from tests.sim import groups, members, orders, tails, touch, trims, wishes
+from tests.sim import beginnings, groups, members, orders, tails, touch, trims, wishes
 from tests.sim.checks import MEMBERS_S
 from tests.sim.clients import Client, Unanswered
 from tests.sim.cluster import Host
@@ -400,6 +400,10 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         members.commit_late_into_a_topic_made_again,
         members.commit_late_to_the_coordinator_that_comes_next,
         tails.lose_power_where_a_cut_ended_a_segment,
+        beginnings.repeat_a_trimmed_batch_at_a_replica_that_began_anew,
+        beginnings.repeat_a_trimmed_batch_after_a_move,
+        beginnings.return_after_a_tombstone_is_gone,
+        beginnings.return_after_a_groups_tombstones_are_gone,
         orders.commit_while_a_commit_waits,
         orders.remake_while_a_checkpoint_is_written,
         orders.send_a_batch_again_behind_a_new_one,

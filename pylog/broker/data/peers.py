@@ -95,6 +95,8 @@ class PeerRequests:
             return self._prove(caller, request)
         if not caller.is_proven:
             return [internal.encode_response(request.correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
+        if request.key is InternalKey.BEGIN_ANEW:
+            return [self._begin_anew(request)]
         named = internal.named_broker(request)
         if named not in (None, caller.broker_id):
             message = "request refused key=%s caller=%d reason=it speaks for broker %d"
@@ -146,6 +148,14 @@ class PeerRequests:
         caller.number = self._proof_count
         caller.is_proven, caller.proven_ms = True, steady_ms()
         return [internal.encode_response(request.correlation_id, ErrorCode.NONE)]
+
+    def _begin_anew(self, request: InternalRequest) -> bytes:
+        """Answer a follower at once, as its fetches are: it changes nothing here, so it may come on any connection."""
+        try:
+            beginning = self._fetch.reader.beginning(*internal.parse_replica(request.body))
+        except ApiError as error:
+            return internal.encode_response(request.correlation_id, error.code)
+        return internal.encode_response(request.correlation_id, ErrorCode.NONE, internal.encode_beginning(beginning))
 
     async def _answer_later(self, slot: Slot, request: InternalRequest) -> None:
         try:

@@ -17,6 +17,7 @@ from pylog.replica.selector import Candidate, nearer_replica
 from pylog.security.authorizer import Subject
 from pylog.wire.api.schema import NO_TOPIC_ID
 from pylog.wire.fetch import FIRST_VERSION_BY_ID, FetchPartition, FetchRequest, FetchResult
+from pylog.wire.internal import Beginning
 
 _logger = logging.getLogger(__name__)
 
@@ -100,6 +101,22 @@ class Reader:
             is_final = self._is_news(request.replica_id, results)
         return Reading(results, found_bytes, is_final)
 
+    def beginning(self, topic_id: UUID, number: int, leader_epoch: int) -> Beginning:
+        """Return what a follower takes over that begins anew.
+
+        Raises:
+            ApiError: this broker does not lead the partition under that epoch, or does not know its producers now.
+        """
+        topic = self._partitions.image.topic_by_id(topic_id)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id_text(topic_id)}")
+        partition, log = self._partitions.leader(topic.name, number)
+        check_leader_epoch(leader_epoch, partition.leader_epoch)
+        if log.offline is not None or log.producers.unsure:
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"the producers of {partition.key} are not known now")
+        start = log.log_start_offset
+        return Beginning(start, log.tombstones.offset, log.producers.encode(start))
+
     def has_more(self, part: FetchPartition) -> bool:
         """Whether the log goes on behind what is asked for."""
         partition = self._partitions.get(part.topic, part.partition)
@@ -154,6 +171,8 @@ class Reader:
                     message = f"nothing shows that the follower's records before {part.fetch_offset} are the leader's"
                     raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
                 result.diverging = divergence(log, part)
+                if part.topic_id and log.tombstones.offset >= part.fetch_offset:
+                    result.removed_tombstone = log.tombstones.offset
                 if share is not None and not _is_out_of(share, request.replica_id, partition):
                     share = None
                 if result.diverging is not None or (share is not None and share.left <= 0):

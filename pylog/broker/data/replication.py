@@ -26,6 +26,7 @@ from pylog.replica.divergence import truncation_offset
 from pylog.replica.follower_feed import FollowerFeed
 from pylog.replica.leader import IsrChange, Leader
 from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult
+from pylog.wire.internal import Beginning, InternalKey, encode_replica, parse_beginning
 
 _logger = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ START_WAIT_MS = 50
 and whoever deleted the records waits for that."""
 START_HURRY_MS = 1_000
 """How long fetches wait so briefly; a disk that takes longer is in trouble."""
+MAX_BEGINNINGS = 64
+"""Partitions that begin anew after one fetch; each takes a round trip, and all others wait for it."""
 ISR_TICK_S = 0.1
 ISR_TIMEOUT_S = 5.0
 ISR_TURN_COUNT = 32
@@ -222,7 +225,7 @@ class Replication:
         for partition, asked, result in answers:
             log = self._log_of(partition, asked)
             if log is not None and result.diverging is not None:
-                count = log.lower_recovery_point(self._meeting_offset(log, *result.diverging))
+                count = log.lower_recovery_point(_meeting_offset(log, *result.diverging))
                 if count is not None:
                     lowered.append((log, count))
         if lowered and await self._partitions.checkpoint():
@@ -238,8 +241,36 @@ class Replication:
             return None
         return log
 
-    def take(self, partition: Partition, asked: FetchPartition, result: FetchResult[memoryview]) -> bool:
-        """Take in a leader's answer for one partition; return whether it may be asked again at once."""
+    def replica_to_begin(
+        self, partition: Partition, asked: FetchPartition, result: FetchResult[memoryview]
+    ) -> bytes | None:
+        """Return the body of BEGIN_ANEW if that must be asked before `take`, else None.
+
+        A leader of release 0.1.0 names no topic id and does not know that request: what is below the start of its log
+        is not known to the follower then.
+        """
+        log = self._log_of(partition, asked)
+        if log is None or not result.topic_id or self._is_of_another_topic(partition, result):
+            return None
+        if not _begins_anew(partition, log, result):
+            return None
+        return encode_replica(partition.topic_id, partition.key.partition, partition.leader_epoch)
+
+    def take(
+        self,
+        partition: Partition,
+        asked: FetchPartition,
+        result: FetchResult[memoryview],
+        beginning: Beginning | None = None,
+    ) -> bool:
+        """Take in a leader's answer for one partition; return whether it may be asked again at once.
+
+        Args:
+            partition: followed here.
+            asked: what was asked of the leader.
+            result: what it answered.
+            beginning: what it answered to what `replica_to_begin` returned.
+        """
         log = self._log_of(partition, asked)
         if log is None:
             return True  # what is asked next says how it is now
@@ -247,13 +278,15 @@ class Replication:
             _logger.warning("answer of another topic dropped partition=%s", partition.key)
             return False
         try:
+            if _begins_anew(partition, log, result):
+                if beginning is None and result.topic_id:
+                    return False  # the leader did not tell; asked again after a rest
+                self._begin_anew(partition, log, result, beginning)
+                return result.diverging is not None  # else after a rest, so that two who disagree for ever do not spin
             if result.diverging is not None:
-                self._cut(log, result, *result.diverging)
+                self._cut(log, *result.diverging)
             elif result.error is _NONE:
                 self._append(partition, log, result)
-            elif result.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._begin_anew(log, result)
-                return False  # after a rest, so that two who disagree for ever do not spin
             else:
                 _logger.debug("fetch answered partition=%s error=%s", partition.key, result.error.name)
                 return False
@@ -286,25 +319,8 @@ class Replication:
         if result.log_start_offset > log.log_start_offset:
             log.delete_records_before(min(result.log_start_offset, log.high_watermark))
 
-    @staticmethod
-    def _meeting_offset(log: Log, leaders_epoch: int, leaders_end: int) -> Offset:
-        """Return up to where *log* has what its leader has."""
-        own_epoch, own_end = log.offset_for_leader_epoch(leaders_epoch)
-        if own_epoch < 0:
-            own_end = log.log_start_offset
-        return truncation_offset(leaders_epoch, leaders_end, own_epoch, own_end, log.log_end_offset)
-
-    def _cut(self, log: Log, result: FetchResult[memoryview], leaders_epoch: int, leaders_end: int) -> None:
-        offset = self._meeting_offset(log, leaders_epoch, leaders_end)
-        if offset < log.log_start_offset:
-            self._begin_anew(log, result)
-            return
-        if log.log_start_offset < offset <= result.log_start_offset:
-            # The leader knows no epochs below its start, so nothing says that what we have there is the leader's.
-            self._begin_anew(log, result)
-            if leaders_end == log.log_end_offset:
-                log.remember_epoch(leaders_epoch)
-            return
+    def _cut(self, log: Log, leaders_epoch: int, leaders_end: int) -> None:
+        offset = _meeting_offset(log, leaders_epoch, leaders_end)
         if offset < log.log_end_offset:
             self._truncations.value += 1
             message = "truncating partition=%s from=%d to=%d leaders_epoch=%d"
@@ -313,20 +329,26 @@ class Replication:
         if leaders_end >= log.log_end_offset:
             log.remember_epoch(leaders_epoch)
 
-    def _begin_anew(self, log: Log, result: FetchResult[memoryview]) -> None:
-        """Drop everything and begin where the leader's log begins.
+    def _begin_anew(
+        self, partition: Partition, log: Log, result: FetchResult[memoryview], beginning: Beginning | None
+    ) -> None:
+        """Drop everything and begin where the leader's log begins; see `_begins_anew`.
 
-        Either retention took there what we lack, or nothing that we have is the leader's.  Never at the leader's end:
-        whoever leads next would make all others delete what lies before.
+        Never at the leader's end: whoever leads next would make all others delete what lies before.
         """
+        found = beginning or Beginning(result.log_start_offset, -1, b"")
         _logger.warning(
             "starting over partition=%s end=%d leader_starts=%d",
             log.topic_partition,
             log.log_end_offset,
-            result.log_start_offset,
+            found.log_start_offset,
         )
         self._truncations.value += 1
-        log.truncate_fully_and_start_at(result.log_start_offset)
+        log.truncate_fully_and_start_at(found.log_start_offset, found.producers)
+        # After the log is empty: killed before, it begins anew once more.
+        log.tombstones.take_over(found.removed_tombstone, partition.leader_epoch)
+        if result.diverging is not None and result.diverging[1] == log.log_end_offset:
+            log.remember_epoch(result.diverging[0])
 
     # -- leaders -----------------------------------------------------------------------------------------------------
 
@@ -578,6 +600,31 @@ class _Fetcher:
     def _question(self, key: Key) -> FetchPartition | None:
         return self._owner.question(self._partitions[key])
 
+    async def _ask_beginnings(self, results: list[FetchResult[memoryview]]) -> dict[Key, Beginning]:
+        """Ask the leader what those partitions take over that must begin anew; some come later if they are many."""
+        bodies: dict[Key, bytes] = {}
+        for result in results:
+            key = (result.topic, result.partition)
+            partition, asked = self._at_request.get(key), self._feed.get(key)
+            if partition is not None and asked is not None and len(bodies) < MAX_BEGINNINGS:
+                body = self._owner.replica_to_begin(partition, asked, result)
+                if body is not None:
+                    bodies[key] = body
+        found: dict[Key, Beginning] = {}
+        address = self._address
+        assert address is not None, "it has answered"
+        for key, body in bodies.items():
+            try:
+                if await self._client.reach(address, self._owner.timeout_s):
+                    self._feed.forget()  # of another connection
+                answer = await self._client.call(address, InternalKey.BEGIN_ANEW, body, self._owner.timeout_s)
+                found[key] = parse_beginning(answer)
+            except (ApiError, ProtocolError) as error:
+                _logger.warning("cannot start over partition=%s-%d reason=%s", *key, error)
+                if isinstance(error, ProtocolError) or error.code is ErrorCode.NETWORK_EXCEPTION:
+                    break
+        return found
+
     async def _take(self, results: list[FetchResult[memoryview]]) -> None:
         cuts: list[_Answered] = []
         for result in results:
@@ -587,6 +634,7 @@ class _Fetcher:
                 cuts.append((partition, asked, result))
         if cuts:
             await self._owner.prepare_cuts(cuts)
+        beginnings = await self._ask_beginnings(results)
         unwritten: dict[Key, Partition] = {}
         for result in results:
             key = (result.topic, result.partition)
@@ -595,7 +643,7 @@ class _Fetcher:
             if partition is None or asked is None or self._at_request.get(key) is not partition:
                 self._feed.repeat(key)
                 continue
-            is_taken = self._owner.take(partition, asked, result)
+            is_taken = self._owner.take(partition, asked, result, beginnings.get(key))
             if result.records_bytes:
                 self._unsynced[key] = partition
             if result.records_bytes or result.diverging is not None or result.error is not _NONE:
@@ -617,6 +665,27 @@ class _Fetcher:
             self._unwritten |= unwritten
             self._hurries_until_ms = self._owner.now_ms() + START_HURRY_MS
             self._owner.write_starts()
+
+
+def _meeting_offset(log: Log, leaders_epoch: int, leaders_end: int) -> Offset:
+    """Return up to where *log* has what its leader has."""
+    own_epoch, own_end = log.offset_for_leader_epoch(leaders_epoch)
+    if own_epoch < 0:
+        own_end = log.log_start_offset
+    return truncation_offset(leaders_epoch, leaders_end, own_epoch, own_end, log.log_end_offset)
+
+
+def _begins_anew(partition: Partition, log: Log, result: FetchResult[memoryview]) -> bool:
+    """Whether a follower drops its log after a leader's answer, and copies the leader's from its start."""
+    if result.diverging is not None:
+        offset = _meeting_offset(log, *result.diverging)
+        # Nothing is the leader's; or it knows no epochs below its start, so nothing says that what we have there is.
+        return offset < log.log_start_offset or log.log_start_offset < offset <= result.log_start_offset
+    if result.error is _NONE:
+        # Of a tombstone that the leader lacks we may have the record that it deleted.
+        removed = result.removed_tombstone
+        return removed >= 0 and not log.tombstones.is_copy(removed, partition.leader_epoch)
+    return result.error is ErrorCode.OFFSET_OUT_OF_RANGE  # retention took what we lack, or we are ahead of the leader
 
 
 def _begins_unwritten(partition: Partition) -> bool:

@@ -172,8 +172,8 @@ class LogMachine(RuleBasedStateMachine):
             self.sequence = sent[-1].sequence + len(sent[-1].stamps)
         else:
             self.sequence = 0
-            self.log.producers.clear()  # what a producer may know of deleted batches is not the matter here
-            self.log.producers.delete_snapshots()
+            # What a producer may know of deleted batches is not the matter here.
+            self.log.producers.begin_at(self.log.log_end_offset, b"")
 
     @rule()
     def stop_and_start(self) -> None:

@@ -532,3 +532,105 @@ def test_a_follower_notes_when_producers_wrote(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append_as_follower(batch(producer_id=7, producer_epoch=0, base_sequence=0, timestamp=5), 1_234)
     assert [one.timestamp for one in log.producers.facts()] == [1_234]
+
+
+# -- a log that begins anew --------------------------------------------------------------------------------------------
+
+
+def copy(source: Log, target: Log) -> None:
+    """Copy what a follower would that begins at the source's start."""
+    data = bytearray(read_all(source))
+    if data:
+        target.append_as_follower(memoryview(data))
+    target.high_watermark = target.log_end_offset
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["goes on", "killed"])
+@pytest.mark.parametrize("start", [0, 2, 4, 11, 12, 14])
+def test_a_copy_knows_what_its_leader_knows_also_below_its_start(tmp_path: Path, start: int, is_killed: bool) -> None:
+    leader = open_log(tmp_path / "leader")
+    for number in range(3):
+        send(leader, 2 * number)
+        send(leader, 2 * number, producer_id=8)
+    send(leader, 0, epoch=1, producer_id=8)
+    leader.delete_records_before(start)
+    follower = open_log(tmp_path / "follower")
+    fill(follower, 3)
+    send(follower, 0, producer_id=7)
+    follower.truncate_fully_and_start_at(start, leader.producers.encode(start))
+    if is_killed:
+        crash(follower)
+        follower = open_log(tmp_path / "follower", log_start_offset=start)
+    copy(leader, follower)
+    if is_killed:
+        crash(follower)
+        follower = open_log(tmp_path / "follower", log_start_offset=start)
+    assert follower.producers.last_offsets() == leader.producers.last_offsets()
+    for number in range(3):
+        assert send(follower, 2 * number) == (4 * number, True)
+    assert send(follower, 0, epoch=1, producer_id=8) == (12, True)
+    assert send(follower, 6) == (14, False), "and what comes next is new"
+
+
+def test_a_log_that_begins_inside_its_first_batch_keeps_what_it_took_over(tmp_path: Path) -> None:
+    leader = open_log(tmp_path / "leader")
+    send(leader, 0)
+    send(leader, 0, 4, producer_id=8)
+    leader.delete_records_before(4)
+    follower = open_log(tmp_path / "follower")
+    follower.truncate_fully_and_start_at(4, leader.producers.encode(4))
+    copy(leader, follower)
+    assert follower.log_start_offset == 4
+    assert send(follower, 0) == (0, True)
+    assert send(follower, 0, 4, producer_id=8) == (2, True)
+    crash(follower)
+    follower = open_log(tmp_path / "follower", log_start_offset=4)
+    assert send(follower, 0) == (0, True)
+
+
+def test_a_log_that_begins_anew_without_anything_forgets_its_own_producers(log: Log, tmp_path: Path) -> None:
+    send(log, 0)
+    log.snapshot_producers()
+    log.truncate_fully_and_start_at(2)
+    assert not log.producers.facts()
+    assert not segment_files(tmp_path, ".snapshot")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_a_disk_that_takes_no_producers_leaves_the_log_as_it_was(
+    log: Log, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    send(log, 0)
+    stored, known = read_all(log), log.producers.encode(2)
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        with pytest.raises(ApiError) as found:
+            log.truncate_fully_and_start_at(5, known)
+    assert found.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (read_all(log), log.offline) == (stored, None)
+    assert send(log, 0) == (0, True)
+    log.truncate_fully_and_start_at(5, known)
+    assert send(log, 0) == (0, True)
+
+
+@pytest.mark.parametrize("harm", [b"\0", b"\0\1\0\0\0\0\x7f\xff\xff\xff", os.urandom(100)])
+def test_what_is_no_snapshot_is_not_taken_over(log: Log, harm: bytes) -> None:
+    send(log, 0)
+    with pytest.raises(ApiError) as found:
+        log.truncate_fully_and_start_at(5, harm)
+    assert found.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert (log.offline, log.log_end_offset) == (None, 2)
+    assert send(log, 0) == (0, True)
+
+
+def test_the_snapshot_of_a_roll_is_synced_with_the_segment(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(log, 0)
+    log.roll()
+    synced: list[str] = []
+    monkeypatch.setattr("pylog.log.jobs.sync_path", lambda path: synced.append(path.name))
+    log.jobs.popleft().run()
+    assert "00000000000000000002.snapshot" in synced

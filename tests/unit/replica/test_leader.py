@@ -331,3 +331,13 @@ class LeaderMachine(RuleBasedStateMachine):
 
 LeaderMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 test_machine = LeaderMachine.TestCase
+
+
+def test_a_log_is_copied_as_far_as_all_who_fetch_now_have_come() -> None:
+    one = leader(isr=(1,))
+    assert one.copied_offset(1) is None
+    one.fetched(2, 20, 4, 10, now_ms=1)
+    assert one.copied_offset(1) == 4, "3 has not fetched: nobody knows where it ends"
+    one.fetched(3, 30, 7, 10, now_ms=LAG_MS)
+    assert one.copied_offset(LAG_MS) == 4
+    assert one.copied_offset(LAG_MS + 2) == 7, "2 fetches no more"

@@ -33,7 +33,7 @@ from pylog.wire.fetch import (
     encode_replica_request,
     parse_replica_response,
 )
-from pylog.wire.internal import InternalKey, Pull, parse_response
+from pylog.wire.internal import Beginning, InternalKey, Pull, parse_beginning, parse_response
 from pylog.wire.records import check_batch
 from tests.unit.broker.data.test_stale_answers import replication
 from tests.unit.log.batches import PARTITION, append, batch, open_log
@@ -347,7 +347,7 @@ def test_an_empty_log_beyond_the_leaders_end_begins_anew_where_the_leaders_begin
     log = open_log(tmp_path / "log", log_start_offset=20)
     taker = replication(tmp_path / "broker")
     ahead = answer(log, error=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=19, log_start_offset=3)
-    assert not taker.take(following(log), *ahead)
+    assert not taker.take(following(log), *ahead, Beginning(3, -1, b""))
     assert (log.log_start_offset, log.log_end_offset) == (3, 3)
 
 
@@ -357,7 +357,7 @@ def test_a_log_of_which_nothing_is_the_leaders_begins_anew(tmp_path: Path) -> No
         append(log, epoch=0)
     log.delete_records_before(3)
     taker = replication(tmp_path / "broker")
-    assert taker.take(following(log), *answer(log, diverging=(0, 2), log_start_offset=1))
+    assert taker.take(following(log), *answer(log, diverging=(0, 2), log_start_offset=1), Beginning(1, -1, b""))
     assert (log.log_start_offset, log.log_end_offset) == (1, 1)
 
 
@@ -367,7 +367,7 @@ def test_nothing_is_kept_below_the_leaders_start_when_logs_part(tmp_path: Path) 
         append(log, epoch=epoch)
     taker = replication(tmp_path / "broker")
     # The leader's records 2 and 3 were of another epoch, which it no longer knows since its log begins at 4.
-    assert taker.take(following(log), *answer(log, diverging=(2, 4), log_start_offset=4))
+    assert taker.take(following(log), *answer(log, diverging=(2, 4), log_start_offset=4), Beginning(4, -1, b""))
     assert (log.log_start_offset, log.log_end_offset) == (4, 4)
     assert log.epochs.entries() == [(2, 4)]
 
@@ -391,6 +391,126 @@ def test_nothing_is_said_of_a_truncation_that_cuts_nothing(tmp_path: Path, caplo
         assert taker.take(following(log), *answer(log, diverging=(0, 1)))
     assert not caplog.records
     assert taker._truncations.value == 0
+
+
+# -- replicas that begin anew ------------------------------------------------------------------------------------------
+
+
+IDEMPOTENT: dict[str, Any] = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
+
+
+def is_known(log: Log) -> bool:
+    """Whether the first batch of producer 9 is taken for a repetition."""
+    view = batch(**IDEMPOTENT)
+    return log.append_as_leader(view, check_batch(view), EPOCH, 0).is_duplicate
+
+
+def test_a_follower_that_begins_anew_takes_over_its_leaders_producers(tmp_path: Path) -> None:
+    leaders = open_log(tmp_path / "leader")
+    append(leaders, batch(**IDEMPOTENT))
+    leaders.delete_records_before(1)
+    log = open_log(tmp_path / "log")
+    taker = replication(tmp_path / "broker")
+    too_low = answer(log, error=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=1, log_start_offset=1)
+    assert taker.replica_to_begin(following(log), *too_low) == internal.encode_replica(HERE, PARTITION.partition, EPOCH)
+    assert not taker.take(following(log), *too_low), "the leader did not tell: it rests"
+    assert log.log_start_offset == 0
+    taker.take(following(log), *too_low, Beginning(1, -1, leaders.producers.encode(1)))
+    assert log.log_start_offset == 1
+    assert is_known(log)
+
+
+def test_nothing_is_asked_of_a_leader_of_release_0_1_0(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    taker = replication(tmp_path / "broker")
+    nameless = answer(log, topic_id=b"", error=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=1, log_start_offset=1)
+    assert taker.replica_to_begin(following(log), *nameless) is None
+    taker.take(following(log), *nameless)
+    assert log.log_start_offset == 1
+
+
+def test_nothing_is_asked_where_nothing_begins_anew(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    append(log)
+    taker = replication(tmp_path / "broker")
+    for harmless in ({}, {"error": ErrorCode.FENCED_LEADER_EPOCH}, {"topic_id": UNHEARD.bytes, "removed_tombstone": 3}):
+        assert taker.replica_to_begin(following(log), *answer(log, **harmless)) is None
+
+
+def test_a_follower_that_lacks_a_tombstone_which_is_gone_begins_anew_once(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    append(log, count=3)
+    taker = replication(tmp_path / "broker")
+    behind = {"high_watermark": 9, "removed_tombstone": 5}
+    assert taker.replica_to_begin(following(log), *answer(log, **behind))
+    taker.take(following(log), *answer(log, **behind), Beginning(0, 5, b""))
+    assert (log.log_end_offset, log.tombstones.offset) == (0, 5)
+    records = batch(2)
+    copied = behind | {"records": records, "records_bytes": len(records)}
+    assert taker.replica_to_begin(following(log), *answer(log, **copied)) is None
+    assert taker.take(following(log), *answer(log, **copied))
+    assert log.log_end_offset == 2
+    assert taker.replica_to_begin(following(log), *answer(log, **behind | {"removed_tombstone": 6})), "another is gone"
+    next_leader = replace(following(log), leader_epoch=EPOCH + 1)
+    asked, result = answer(log, **behind)
+    asked.current_leader_epoch = EPOCH + 1
+    assert taker.replica_to_begin(next_leader, asked, result), "of another leader's log"
+
+
+def test_a_follower_is_told_of_tombstones_that_are_gone_only_where_it_has_not_come_so_far(tmp_path: Path) -> None:
+    async def story() -> None:
+        leading = Leading(tmp_path, records=5)
+        leading.log.tombstones.note(2)
+        assert [leading.ask(offset).removed_tombstone for offset in (0, 2, 3, 5)] == [2, 2, -1, -1]
+        assert leading.ask(0).records_bytes
+        assert leading.ask(0, None).removed_tombstone == -1, "release 0.1.0 does not know what that means"
+
+    run(story())
+
+
+def beginning_of(
+    leading: Leading, topic_id: UUID = HERE, epoch: int = EPOCH, number: int = 0, *, is_proven: bool = True
+) -> tuple[ErrorCode, bytes]:
+    """Return what a broker is answered that asks how a replica begins anew."""
+    unused: Any = None
+    requests = PeerRequests(b"", leading.handler, unused)
+    connection: Any = SimpleNamespace(state=_Caller(FOLLOWER, is_proven=is_proven))
+    body = internal.encode_replica(topic_id, number, epoch)
+    [answered] = requests.on_frame(connection, memoryview(internal.encode_request(InternalKey.BEGIN_ANEW, 1, body))[4:])
+    return parse_response(bytes(answered)[4:], 1)  # type: ignore[arg-type]
+
+
+def test_a_leader_tells_who_begins_anew_where_and_with_which_producers(tmp_path: Path) -> None:
+    async def story() -> None:
+        leading = Leading(tmp_path / "leader", records=0)
+        view = batch(**IDEMPOTENT)
+        leading.log.append_as_leader(view, check_batch(view), EPOCH, 0)
+        leading.log.high_watermark = 1
+        leading.log.delete_records_before(1)
+        leading.log.tombstones.note(0)
+        error, body = beginning_of(leading)
+        assert error is ErrorCode.NONE
+        found = parse_beginning(body)
+        assert (found.log_start_offset, found.removed_tombstone) == (1, 0)
+        log = open_log(tmp_path / "log")
+        log.truncate_fully_and_start_at(1, found.producers)
+        assert is_known(log)
+
+    run(story())
+
+
+def test_who_does_not_lead_tells_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        leading = Leading(tmp_path, records=1)
+        assert beginning_of(leading, UNHEARD)[0] is ErrorCode.UNKNOWN_TOPIC_ID
+        assert beginning_of(leading, number=7)[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert beginning_of(leading, epoch=EPOCH - 1)[0] is ErrorCode.FENCED_LEADER_EPOCH
+        assert beginning_of(leading, epoch=EPOCH + 1)[0] is ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert beginning_of(leading, is_proven=False) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, b"")
+        leading.log.producers._unsure = frozenset({9})
+        assert beginning_of(leading)[0] is ErrorCode.LEADER_NOT_AVAILABLE
+
+    run(story())
 
 
 # -- requests among brokers --------------------------------------------------------------------------------------------

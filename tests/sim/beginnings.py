@@ -1,0 +1,255 @@
+"""Stories about replicas that come back to a log that has lost something since: they take over what it knew."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from pylog.errors import ErrorCode
+from pylog.log.compaction import CompactionJob, plan
+from pylog.model import TopicPartition
+from pylog.wire.records import Record, decode_records, encode_batch, iter_batches
+from tests.sim import clients, groups, touch
+from tests.sim.clients import Client, Unanswered
+from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, PATIENCE_S, TOPIC, Stage
+from tests.sim.world import Violation
+
+_Answer = TypeVar("_Answer")
+
+
+async def repeat_a_trimmed_batch_at_a_replica_that_began_anew(stage: Stage) -> None:
+    """A producer's batch is deleted while a replica is away; it leads next, and the batch is sent again."""
+    await stage.write(3)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    producer = await _Producer.begin(stage)
+    await producer.send_once(LEADER, 0, wanted=3)
+    stage.kill(FOLLOWER)
+    await stage.until(lambda: FOLLOWER not in _isr(stage), "the follower is out")
+    await producer.send_once(LEADER, 1, wanted=4)
+    await stage.delete_records(-1)
+    stage.start(FOLLOWER)
+    await stage.until(lambda: FOLLOWER in _isr(stage), "the follower is in sync again")
+    # Once from what it took over, and once from what it wrote down of that.
+    stage.kill(LEADER)
+    await stage.until(lambda: stage.leader() == FOLLOWER, "the follower leads")
+    await producer.send(1, wanted=4)
+    stage.start(LEADER)
+    await stage.until(lambda: LEADER in _isr(stage), "the first leader is in sync again")
+    stage.kill(FOLLOWER)
+    await stage.until(lambda: FOLLOWER not in _isr(stage), "the follower is out")
+    stage.start(FOLLOWER)
+    await stage.until(lambda: FOLLOWER in _isr(stage), "the follower is in sync once more")
+    stage.kill(stage.leader())
+    await stage.until(lambda: stage.leader() == FOLLOWER, "the follower leads again")
+    await producer.send(1, wanted=4)
+    await stage.settle()
+
+
+async def repeat_a_trimmed_batch_after_a_move(stage: Stage) -> None:
+    """A partition all of whose records are deleted is moved to other brokers, and a batch is sent again."""
+    stage.checks.expect_any_replica_count()
+    await stage.write(3)
+    await clients.move_once(stage.client, CONTROLLER, KEY, [LEADER])
+    await stage.until(lambda: _isr(stage) == (LEADER,) and stage.partition(FOLLOWER) is None, "one broker has it")
+    producer = await _Producer.begin(stage)
+    await producer.send_once(LEADER, 0, wanted=3)
+    await producer.send_once(LEADER, 1, wanted=4)
+    await stage.delete_records(-1)
+    await clients.move_once(stage.client, CONTROLLER, KEY, [FOLLOWER, CONTROLLER])
+    await stage.until(lambda: set(_isr(stage)) == {FOLLOWER, CONTROLLER}, "others have it")
+    await stage.until(lambda: stage.leader() == FOLLOWER, "one of them leads")
+    await producer.send(1, wanted=4)
+    await producer.send(0, wanted=3)
+    await clients.move_once(stage.client, CONTROLLER, KEY, [FOLLOWER, CONTROLLER, LEADER])
+    await stage.until(lambda: len(_isr(stage)) == len(stage.cluster.hosts), "all have it")
+    await stage.settle()
+
+
+async def return_after_a_tombstone_is_gone(stage: Stage) -> None:
+    """A key is deleted while a replica is away, and its tombstone is removed; the replica comes back and leads."""
+    stage.checks.compacted.add(TOPIC)
+    for name, value in (("cleanup.policy", "compact"), ("delete.retention.ms", "0")):
+        await stage.set_config(TOPIC, name, value)
+    await _put(stage, b"kept", b"1")
+    await _put(stage, b"deleted", b"1")
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    stage.kill(FOLLOWER)
+    await stage.until(lambda: FOLLOWER not in _isr(stage), "the follower is out")
+    await _put(stage, b"deleted", None)
+    await _compact_away(stage, LEADER, KEY, lambda number: _put(stage, b"later %d" % number, b"1"))
+    stage.start(FOLLOWER)
+    await stage.until(lambda: FOLLOWER in _isr(stage), "the follower is in sync again")
+    stage.kill(LEADER)
+    await stage.until(lambda: stage.leader() == FOLLOWER, "the follower leads")
+    found = await _table(stage, FOLLOWER)
+    if b"deleted" in found or b"kept" not in found:
+        raise Violation("deleted keys stay deleted", f"a replica that was away leads with {sorted(found)}")
+    await stage.settle()
+
+
+async def return_after_a_groups_tombstones_are_gone(stage: Stage) -> None:
+    """A group is deleted while a replica of its offsets is away, and the tombstones are removed; the replica leads."""
+    client = Client(stage.world, "group", stage.client._brokers)
+    await stage.write(5)
+    await touch.commit(stage, client, 2)
+    await stage.set_config(touch.GROUPS_KEY.topic, "delete.retention.ms", "0")
+    await stage.until(stage.checks.is_settled, "the commit is everywhere")
+    leader = stage.checks.states[touch.GROUPS_KEY].leader
+    absent = next(one for one in (FOLLOWER, LEADER, CONTROLLER) if one != leader)
+    stage.kill(absent)
+    await stage.until(lambda: absent not in _isr(stage, touch.GROUPS_KEY), "a replica is out")
+    await _until_answered(stage, lambda: groups.delete_group(client, stage.checks, touch.GROUP))
+
+    async def commit_another(number: int) -> None:
+        group = f"other-{number}"
+
+        async def commit() -> ErrorCode:
+            coordinator = await groups.Coordinator(client, group).find()
+            return await groups.commit_one(client, stage.checks, group, KEY, 1, coordinator)
+
+        await _until_answered(stage, commit)
+
+    await _compact_away(stage, leader, touch.GROUPS_KEY, commit_another)
+    stage.start(absent)
+    everybody = len(stage.cluster.hosts)
+    await stage.until(lambda: len(_isr(stage, touch.GROUPS_KEY)) == everybody, "it is in sync again")
+    for other in stage.cluster.hosts:
+        if other != absent and stage.checks.states[touch.GROUPS_KEY].leader != absent:
+            stage.kill(other)
+            await stage.until(
+                lambda gone=other: stage.checks.states[touch.GROUPS_KEY].leader not in (gone, -1), "moved"
+            )
+            if stage.checks.states[touch.GROUPS_KEY].leader != absent:
+                stage.start(other)
+                await stage.until(lambda: len(_isr(stage, touch.GROUPS_KEY)) == everybody, "all are in sync")
+    if stage.checks.states[touch.GROUPS_KEY].leader != absent:
+        raise Violation("progress", "the replica that was away does not lead")
+    found = None
+    while found is None:
+        found = await _until_answered(stage, lambda: groups.fetch_one(client, stage.checks, touch.GROUP, KEY, absent))
+    if found != -1:
+        raise Violation("deleted groups stay deleted", f"offset {found} of a deleted group is told")
+    await stage.settle()
+
+
+async def _until_answered(stage: Stage, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    """Ask until somebody answers."""
+    deadline_s = stage.world.now_s + PATIENCE_S
+    while stage.world.now_s < deadline_s:
+        try:
+            return await ask()
+        except Unanswered:
+            await stage.client.pause()
+    raise Violation("progress", "nobody answers")
+
+
+class _Producer:
+    """An idempotent producer of batches with one record, numbered by their sequence."""
+
+    def __init__(self, stage: Stage, producer_id: int, epoch: int) -> None:
+        self._stage = stage
+        self._id, self._epoch = producer_id, epoch
+
+    @classmethod
+    async def begin(cls, stage: Stage) -> "_Producer":
+        return cls(stage, *await clients.init_producer(stage.client))
+
+    async def send_once(self, leader: int, number: int, *, wanted: int) -> None:
+        """Send a batch that is new, and is stored at the offset *wanted*."""
+        batch = encode_batch(
+            [Record(0, self._stage.world.wall_ns() // 1_000_000, None, f"once:{KEY}:{number}".encode())],
+            producer_id=self._id,
+            producer_epoch=self._epoch,
+            base_sequence=number,
+        )
+        answer = await self._stage.client.produce(leader, KEY, batch, -1)
+        if answer != (ErrorCode.NONE, wanted):
+            raise Violation("batches of idempotent producers are stored once", f"{number} at {wanted}, answer {answer}")
+
+    async def send(self, number: int, *, wanted: int) -> None:
+        """Send a batch to the leader until it answers; it was stored at *wanted*, and is not again."""
+        deadline_s = self._stage.world.now_s + PATIENCE_S
+        while self._stage.world.now_s < deadline_s:
+            partition = self._stage.partition(self._stage.leader())
+            if partition is not None and partition.leading is not None:
+                try:
+                    await self.send_once(self._stage.leader(), number, wanted=wanted)
+                    return
+                except Unanswered:
+                    pass
+            await self._stage.client.pause()
+        raise Violation("progress", f"batch {number} is not answered")
+
+
+async def _put(stage: Stage, key: bytes, value: bytes | None) -> None:
+    """Write a record with acks=all."""
+    deadline_s = stage.world.now_s + PATIENCE_S
+    while stage.world.now_s < deadline_s:
+        batch = encode_batch([Record(0, stage.world.wall_ns() // 1_000_000, key, value)])
+        try:
+            error, _ = await stage.client.produce(await stage.client.find_leader(KEY), KEY, batch, -1)
+            if error is ErrorCode.NONE:
+                return
+        except Unanswered:
+            pass
+        stage.client.leaders.clear()
+        await stage.client.pause()
+    raise Violation("progress", f"{key!r} is not acknowledged")
+
+
+async def _compact_away(
+    stage: Stage, broker_id: int, key: TopicPartition, write: Callable[[int], Awaitable[None]]
+) -> None:
+    """Have a broker's log compacted twice, so that tombstones are removed; *write* adds records between."""
+    for number in range(2):
+        await write(number)
+        await asyncio.sleep(1.0)
+        _compact(stage, broker_id, key)
+        await asyncio.sleep(1.0)
+
+
+def _compact(stage: Stage, broker_id: int, key: TopicPartition) -> None:
+    broker = stage.host(broker_id).broker
+    assert broker is not None
+    partition = broker.partitions.get(*key)
+    assert partition is not None
+    log = partition.log
+    assert log is not None
+    log.roll()
+    log.flush()
+    now_ms = stage.world.wall_ns() // 1_000_000
+    found = plan(log, now_ms)
+    assert found is not None
+    job = CompactionJob(log, found, now_ms, breathe=lambda: None)
+    job.run()
+    job.finish()
+    if job.error is not None:
+        raise job.error
+
+
+async def _table(stage: Stage, broker_id: int) -> dict[bytes, bytes]:
+    """Return what a reader that keeps the last value of each key ends with."""
+    held: dict[bytes, bytes] = {}
+    offset, deadline_s = 0, stage.world.now_s + PATIENCE_S
+    while stage.world.now_s < deadline_s:
+        try:
+            error, high_watermark, data, _ = await stage.client.fetch(broker_id, KEY, offset)
+        except Unanswered:
+            error = ErrorCode.NETWORK_EXCEPTION
+        if error is not ErrorCode.NONE:
+            await stage.client.pause()
+            continue
+        for position, header in iter_batches(data):
+            offset = header.last_offset + 1
+            for record in decode_records(memoryview(data), header, position):
+                assert record.key is not None
+                if record.value is None:
+                    held.pop(record.key, None)
+                else:
+                    held[record.key] = record.value
+        if offset >= high_watermark:
+            return held
+    raise Violation("progress", f"broker {broker_id} does not serve {KEY}")
+
+
+def _isr(stage: Stage, key: TopicPartition = KEY) -> tuple[int, ...]:
+    return tuple(stage.checks.states[key].isr)
