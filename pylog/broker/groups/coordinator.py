@@ -199,6 +199,8 @@ class GroupCoordinator:
         if shard is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"group {group_id} is coordinated by another broker")
         if not shard.finish_loading():
+            if shard.is_unreadable:
+                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the log of group {group_id} does not decode")
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} is being loaded")
         return shard
 

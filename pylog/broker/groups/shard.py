@@ -15,7 +15,8 @@ from pylog.broker.groups.offsets import ShardOffsets
 from pylog.broker.groups.shard_log import ShardLog
 from pylog.broker.tasks import Tasks
 from pylog.cluster.image import TopicImage
-from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
+from pylog.errors import ApiError, CorruptRecords, ErrorCode, ProtocolError, PylogError, StorageError
+from pylog.faults import DISK_FAILED, LOG_DAMAGED, code_of
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset, OffsetKey
 from pylog.group.state import Action, Answer, Group, GroupConfig, Persist, State
@@ -26,6 +27,7 @@ from pylog.log.segment import FileSlice
 from pylog.metrics import Counter
 from pylog.model import Key, Offset
 from pylog.wire import records
+from pylog.wire.records import BatchHeader
 
 _logger = logging.getLogger(__name__)
 
@@ -68,13 +70,14 @@ class Shard:
         log: where they are written.
         offsets: what they have committed.
         is_loaded: whether its groups may be answered, see `finish_loading`.
+        is_unreadable: its log does not decode, on no replica.
     """
 
     def __init__(self, number: int, leading_since: int, context: GroupContext) -> None:
         """Begin with the groups of partition *number* not loaded."""
         self.leading_since = leading_since
         self.groups: dict[str, Group] = {}
-        self.is_loaded = False
+        self.is_loaded = self.is_unreadable = False
         self.log = ShardLog(number, context.partitions, context.acknowledgements, context.wall_ms)
         self.offsets = ShardOffsets(
             number,
@@ -99,7 +102,9 @@ class Shard:
     async def load(self, log: Log) -> None:
         """Read what members may have been told, which may be all of the log.
 
-        Half of a group's offsets would send its members back; none is answered until all can be read.
+        Half of a group's offsets would send its members back; none is answered until all can be read.  A batch whose
+        CRC is wrong is damaged on this disk alone, so another replica is to lead.  One that is whole and does not
+        decode is the same everywhere: nobody else can read it either.
         """
         while not self._is_killed:
             try:
@@ -109,9 +114,12 @@ class Shard:
                 _logger.warning("groups not loaded yet partition=%d reason=%s", self._number, error)
                 await asyncio.sleep(RELOAD_S)
             except (ApiError, StorageError, ProtocolError, OSError) as error:
-                _logger.error("groups not loaded partition=%d reason=%s", self._number, error)
+                _logger.error("groups not loaded code=%s partition=%d reason=%s", _code_of(error), self._number, error)
                 if isinstance(error, OSError):
                     log.go_offline(f"{log.directory}: {error.strerror}")
+                elif isinstance(error, CorruptRecords):
+                    log.go_offline(f"{log.directory}: {error}")
+                self.is_unreadable = isinstance(error, ProtocolError)
                 if log.offline is not None:
                     # Another replica may be readable: who is in sync leads, and coordinates these groups (rule 7).
                     self._context.partitions.failed(group_records.TOPIC, self._number)
@@ -284,25 +292,52 @@ class Shard:
         self._context.commits.value += count
 
 
+def _code_of(error: PylogError | OSError) -> str:
+    if isinstance(error, CorruptRecords | ProtocolError):
+        return LOG_DAMAGED.code
+    return code_of(error) if isinstance(error, PylogError) else DISK_FAILED.code
+
+
 def _read_slice(
     part: FileSlice, offset: int, raw_groups: dict[str, bytes], offsets: dict[str, dict[Key, CommittedOffset]]
 ) -> int:
-    """Take in the records of *part* and return the offset after its last whole batch; for a thread."""
+    """Take in the records of *part* and return the offset after its last whole batch; for a thread.
+
+    Raises:
+        CorruptRecords: a batch is damaged.
+        ProtocolError: a batch is whole and does not decode.
+        OSError: the disk fails.
+    """
     data = memoryview(os.pread(part.fd, part.size_bytes, part.position))
     for position, header in records.iter_batches(data):
-        for row in records.decode_records(data, header, position):
-            key = group_records.decode_key(row.key or b"")
-            if isinstance(key, OffsetKey):
-                committed = offsets.setdefault(key.group_id, {})
-                if row.value is None:
-                    committed.pop((key.topic, key.partition), None)
-                else:
-                    committed[key.topic, key.partition] = group_records.decode_offset(row.value, row.headers)
-            elif key is not None:
-                if row.value is None:
-                    raw_groups.pop(key, None)
-                    offsets.pop(key, None)
-                else:
-                    raw_groups[key] = row.value
+        records.check_stored_batch(data, position)
+        try:
+            _take_in(data, position, header, raw_groups, offsets)
+        except (ApiError, ProtocolError) as error:
+            message = f"the batch at offset {header.base_offset} is whole and does not decode: {error}"
+            raise ProtocolError(message) from error
         offset = header.last_offset + 1
     return offset
+
+
+def _take_in(
+    data: memoryview,
+    position: int,
+    header: BatchHeader,
+    raw_groups: dict[str, bytes],
+    offsets: dict[str, dict[Key, CommittedOffset]],
+) -> None:
+    for row in records.decode_records(data, header, position):
+        key = group_records.decode_key(row.key or b"")
+        if isinstance(key, OffsetKey):
+            committed = offsets.setdefault(key.group_id, {})
+            if row.value is None:
+                committed.pop((key.topic, key.partition), None)
+            else:
+                committed[key.topic, key.partition] = group_records.decode_offset(row.value, row.headers)
+        elif key is not None:
+            if row.value is None:
+                raw_groups.pop(key, None)
+                offsets.pop(key, None)
+            else:
+                raw_groups[key] = row.value

@@ -29,6 +29,7 @@ from pylog.wire import records
 ADDRESS = NodeAddress(1, "h1", 9092)
 EPOCHS = {1: 7, 2: 8, 3: 9}
 COMMITTED = ("t", 0)
+OFFSET_KEY = encode_offset(OffsetKey("g", *COMMITTED), None, 0).key
 
 
 class Coordinating:
@@ -190,6 +191,52 @@ def test_rule_7_a_coordinator_that_cannot_read_gives_its_groups_to_another(
         assert coordinating.offset() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert coordinating.partition.is_offline, "so the leader resigns in favour of a replica that is in sync"
         assert told[-1] == ((TOPIC, 0), Moved.LEADER)
+
+    asyncio.run(story())
+
+
+def test_rule_7_a_coordinator_whose_log_is_damaged_gives_its_groups_to_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[tuple[object, Moved]] = []
+
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        coordinating.partitions.subscribe(lambda key, what: told.append((key, what)))
+        await coordinating.apply(2, 0, (1, 2))
+        coordinating.copy_commit()
+        log = coordinating.partition.log
+        assert log is not None
+        [segment] = log.segments
+        last = segment.size_bytes - 1
+        os.pwrite(segment.fd, bytes([os.pread(segment.fd, 1, last)[0] ^ 1]), last)
+        await coordinating.apply(1, 1, (1, 2))
+        assert coordinating.offset() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert coordinating.partition.is_offline, "so the leader resigns in favour of a replica that is in sync"
+        assert told[-1] == ((TOPIC, 0), Moved.LEADER)
+        assert "groups not loaded code=PYLOG-0302 partition=0 reason=" in caplog.text
+
+    asyncio.run(story())
+
+
+def test_groups_whose_log_is_whole_and_does_not_decode_are_not_available(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        await coordinating.apply(2, 0, (1, 2))
+        coordinating.copy_commit()
+        log = coordinating.partition.log
+        assert log is not None
+        batch = memoryview(bytearray(records.encode_batch([records.Record(0, 0, OFFSET_KEY, b"\x7f\xff")])))
+        records.patch(batch, 1, 0)
+        log.append_as_follower(batch)
+        await coordinating.apply(1, 1, (1, 2))
+        coordinating.fetched(2, 2)
+        assert coordinating.offset() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert not coordinating.partition.is_offline, "no other replica could read it"
+        assert "the batch at offset 1 is whole and does not decode" in caplog.text
+        assert "code=PYLOG-0302" in caplog.text
 
     asyncio.run(story())
 
