@@ -726,7 +726,7 @@ MUTANTS: Sequence[Mutant] = (
         "never-open-a-log-that-found-no-descriptor",
         "broker/data/partitions.py",
         "Partitions.has_waiting",
-        "return any((one.log is None and self._directory.is_waiting(one.key) for one in self))",
+        "return any((one is not None and one.log is None for one in hosted))",
         "return False",
         seed=88,
     ),
