@@ -490,6 +490,19 @@ _ANSWERS: Mapping[ErrorCode, tuple[str, str]] = {
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ("The batch is there already.", "Nothing is lost; the producer goes on."),
     ErrorCode.INVALID_PRODUCER_EPOCH: ("A newer producer took over this id.", "Let only the newest run."),
     ErrorCode.INVALID_TXN_STATE: ("The transaction is not in a state that allows this.", _CLIENT),
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
+        "The transactional id is not known, or a newer producer has another producer id for it.",
+        "Let the producer initialize its transactions again.",
+    ),
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "The transaction's time-out is not positive, or above `transaction.max.timeout.ms`.",
+        "Lower `transaction.timeout.ms` of the producer.",
+    ),
+    ErrorCode.CONCURRENT_TRANSACTIONS: ("The transaction before is still being ended.", _AGAIN),
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: (
+        "The broker coordinated transactions before, and another one does by now.",
+        _AGAIN,
+    ),
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "This user may not use this transactional id.",
         "Ask the cluster's operator for the right.",
@@ -497,6 +510,10 @@ _ANSWERS: Mapping[ErrorCode, tuple[str, str]] = {
     ErrorCode.SECURITY_DISABLED: (
         "The broker has no authorizer, so there are no ACLs to read or change.",
         "Set `authorizer.class.name`; docs/security.md says how.",
+    ),
+    ErrorCode.OPERATION_NOT_ATTEMPTED: (
+        "Another part of the same request failed, so this part was not tried.",
+        "Look at the other errors of the request.",
     ),
     ErrorCode.KAFKA_STORAGE_ERROR: (
         "The leader's disk refused to read or write.",
@@ -581,7 +598,15 @@ _ANSWERS: Mapping[ErrorCode, tuple[str, str]] = {
     ),
     ErrorCode.UNKNOWN_TOPIC_ID: ("The topic was deleted, or made anew under the same name.", _AGAIN),
     ErrorCode.INCONSISTENT_TOPIC_ID: ("The topic was made anew under the same name.", _AGAIN),
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: (
+        "No producer uses this transactional id, or it expired.",
+        "List the ids that there are.",
+    ),
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: ("The client's fetch session names topics in another way.", _AGAIN),
+    ErrorCode.TRANSACTION_ABORTABLE: (
+        "The partition is not part of the producer's open transaction, which was aborted meanwhile.",
+        "Abort the transaction and begin a new one.",
+    ),
 }
 
 

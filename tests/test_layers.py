@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent / "pylog"
 LEVELS = (
     {"model", "errors", "faults", "metrics"},
     {"wire", "delayed", "process_metrics", "security", "token_bucket"},
-    {"group", "replica", "cluster", "log"},
+    {"group", "replica", "cluster", "log", "transaction"},
     {"net", "store"},
     {"broker"},
 )
