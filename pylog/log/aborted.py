@@ -1,0 +1,154 @@
+"""The transaction index of a segment: its abort markers, in Kafka's format.
+
+.txnindex => entry*
+entry     => version: int16 (0), producer_id: int64, first_offset: int64, last_offset: int64, last_stable_offset: int64
+
+`last_offset` is the offset of the marker, which is in this segment; entries are in its order.  The file exists only if
+the segment has an abort marker.  Unlike the other indexes it is no hint: without an entry a consumer takes aborted
+records for committed ones.  So it is written before the offset of the marker is shown to anybody, and made again from
+the segment where the segment is not trusted.
+
+Source: Kafka's TransactionIndex and AbortedTxn.
+"""
+
+import os
+import struct
+from pathlib import Path
+
+from pylog.errors import StorageError
+from pylog.log.batch_file import NO_DESCRIPTORS, OutOfDescriptors
+from pylog.log.transactions import AbortedTransaction
+from pylog.model import Offset
+
+SUFFIX = ".txnindex"
+
+_VERSION = 0
+_ENTRY = struct.Struct(">hqqqq")
+ENTRY_BYTES = _ENTRY.size  # 34
+
+
+class TransactionIndex:
+    """The entries of one segment: in the file, and all of them in memory once they were read.
+
+    Aborts are rare; a segment with a thousand of them needs 100 KiB.
+    """
+
+    __slots__ = ("_entries", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._entries: list[AbortedTransaction] | None = None
+
+    def entries(self) -> list[AbortedTransaction]:
+        """Return all, by the offset of the marker.
+
+        Raises:
+            OutOfDescriptors: not now.
+            StorageError: the file cannot be read, or is none.
+        """
+        if self._entries is None:
+            self._entries = self._read()
+        return self._entries
+
+    def append(self, entry: AbortedTransaction) -> None:
+        """Add *entry* to the file; what is left of a torn write before it is overwritten.
+
+        Raises:
+            OutOfDescriptors: not now.
+            StorageError: the disk refuses; the marker's offset must not be shown to anybody.
+        """
+        entries = self.entries()
+        assert not entries or entries[-1].last_offset < entry.last_offset, (entries[-1], entry)
+        self._write(_ENTRY.pack(_VERSION, *entry), len(entries) * ENTRY_BYTES)
+        entries.append(entry)
+
+    def truncate(self, log_end_offset: Offset) -> None:
+        """Drop the entries of markers at or above *log_end_offset*.
+
+        Raises:
+            OutOfDescriptors: not now.
+            StorageError: the disk refuses.
+        """
+        entries = self.entries()
+        kept = [entry for entry in entries if entry.last_offset < log_end_offset]
+        if len(kept) < len(entries):
+            try:
+                os.truncate(self.path, len(kept) * ENTRY_BYTES)
+            except OSError as error:
+                raise self._fault(error) from error
+            self._entries = kept
+
+    def overlapping(self, fetch_offset: Offset, end_offset: Offset) -> tuple[list[AbortedTransaction], bool]:
+        """Return the aborted transactions that may have records between two offsets.
+
+        Args:
+            fetch_offset: of the first record.
+            end_offset: above the last record.
+
+        Returns:
+            the entries, and whether later segments have none: a marker was met above which nothing was open.
+        """
+        found: list[AbortedTransaction] = []
+        for entry in self.entries():
+            if entry.last_offset >= fetch_offset and entry.first_offset < end_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= end_offset:
+                return found, True
+        return found, False
+
+    def sync(self) -> None:
+        """Bring the file to the disk, if there is one.
+
+        Raises:
+            OutOfDescriptors: not now.
+            StorageError: the disk refuses.
+        """
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._fault(error) from error
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            raise self._fault(error) from error
+        finally:
+            os.close(fd)
+
+    def _read(self) -> list[AbortedTransaction]:
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._fault(error) from error
+        # A crash may leave part of an entry behind, which would shift all later ones.
+        entries = []
+        for version, *fields in _ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):
+            if version != _VERSION:
+                raise StorageError(f"{self.path}: entry {len(entries)} has version {version}")
+            entry = AbortedTransaction(*fields)
+            if entry.first_offset > entry.last_offset or (entries and entry.last_offset <= entries[-1].last_offset):
+                raise StorageError(f"{self.path}: entry {len(entries)} contradicts the ones before it")
+            entries.append(entry)
+        return entries
+
+    def _write(self, data: bytes, position: int) -> None:
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise self._fault(error) from error
+        try:
+            written = os.pwrite(fd, data, position)
+            if written != len(data):
+                raise StorageError(f"{self.path}: {written} of {len(data)} bytes written at {position}")
+        except OSError as error:
+            raise self._fault(error) from error
+        finally:
+            os.close(fd)
+
+    def _fault(self, error: OSError) -> Exception:
+        if error.errno in NO_DESCRIPTORS:
+            return OutOfDescriptors(self.path, error)
+        return StorageError(f"{self.path}: {error.strerror}")
