@@ -124,7 +124,7 @@ class TransactionIndex:
         except OSError as error:
             raise self._fault(error) from error
         # A crash may leave part of an entry behind, which would shift all later ones.
-        entries = []
+        entries: list[AbortedTransaction] = []
         for version, *fields in _ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):
             if version != _VERSION:
                 raise StorageError(f"{self.path}: entry {len(entries)} has version {version}")

@@ -33,6 +33,11 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -53,6 +58,8 @@ class ApiKey(IntEnum):
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
 
 
 NEVER_FLEXIBLE = 32767
@@ -116,7 +123,15 @@ SERVED: Mapping[ApiKey, ApiVersionRange] = {
 }
 """What this release answers, which is exactly what ApiVersions says."""
 
-PLANNED: Mapping[ApiKey, ApiVersionRange] = {}
+PLANNED: Mapping[ApiKey, ApiVersionRange] = {
+    ApiKey.ADD_PARTITIONS_TO_TXN: ApiVersionRange(0, 3, 0, flexible_from=3),
+    ApiKey.ADD_OFFSETS_TO_TXN: ApiVersionRange(0, 4, 0, flexible_from=3),
+    ApiKey.END_TXN: ApiVersionRange(0, 5, 0, flexible_from=3),
+    ApiKey.WRITE_TXN_MARKERS: ApiVersionRange(1, 2, 1, flexible_from=1),
+    ApiKey.TXN_OFFSET_COMMIT: ApiVersionRange(0, 5, 0, flexible_from=3),
+    ApiKey.DESCRIBE_TRANSACTIONS: ApiVersionRange(0, 0, 0, flexible_from=0),
+    ApiKey.LIST_TRANSACTIONS: ApiVersionRange(0, 2, 0, flexible_from=0),
+}
 """Messages that can be encoded and decoded but have no handler yet; never advertised."""
 
 KNOWN: Mapping[ApiKey, ApiVersionRange] = {**SERVED, **PLANNED}

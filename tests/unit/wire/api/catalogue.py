@@ -121,6 +121,8 @@ def _values(name: str, annotation: Any, version: int) -> st.SearchStrategy[Any]:
         return st.none() | values if version >= versions.null_from else values
     if name.endswith("error_code"):
         return st.sampled_from(list(ErrorCode))
+    if name == "transaction_start_time_ms":
+        return st.integers(0, 1 << 40)  # kio keeps it as a point in time, which Kafka's -1 for none is not
     if name in ("retention_time_ms", "session_lifetime_ms"):
         return st.integers(-1, 1 << 40)  # kio keeps it as a timedelta, in floating point
     if width is not None:

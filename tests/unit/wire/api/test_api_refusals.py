@@ -22,7 +22,7 @@ def codes_at_leaves(value: object) -> Iterator[list[int]]:
     """Yield, for each innermost result, the error codes on the way to it."""
     if not dataclasses.is_dataclass(value):
         return
-    own = [getattr(value, field.name) for field in dataclasses.fields(value) if field.name == "error_code"]
+    own = [getattr(value, field.name) for field in dataclasses.fields(value) if field.name.endswith("error_code")]
     inner = [
         codes
         for field in dataclasses.fields(value)

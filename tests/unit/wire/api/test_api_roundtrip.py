@@ -15,6 +15,7 @@ from kio.serial import entity_reader, entity_writer
 from pylog.wire.api.message import Message, Request
 from tests.unit.wire.api.catalogue import BRIEF, case_id, cases, fields_of, is_served, messages
 
+_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 _ONE_MS = datetime.timedelta(milliseconds=1)
 
 
@@ -33,18 +34,25 @@ def plain(value: object) -> object:
     """Turn kio's values into numbers, strings, lists and dictionaries."""
     if isinstance(value, datetime.timedelta):
         return value // _ONE_MS
+    if isinstance(value, datetime.datetime):
+        return (value - _EPOCH) // _ONE_MS
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, tuple):
         return [plain(element) for element in value]
     if dataclasses.is_dataclass(value):
         return {
-            field.name.removesuffix("_ms"): UUID(int=0)
+            _name(field.name): UUID(int=0)
             if "UUID" in str(field.type) and getattr(value, field.name) is None  # kio's word for no id
             else plain(getattr(value, field.name))
             for field in dataclasses.fields(value)
         }
     return value
+
+
+def _name(field: str) -> str:
+    """Return a field's name without what kio leaves out, and without the mark of the older of two layouts."""
+    return field.removesuffix("_ms").removeprefix("v3_and_below_").removesuffix("_v3_and_below")
 
 
 def plain_message(value: Any, version: int) -> object:
@@ -53,7 +61,7 @@ def plain_message(value: Any, version: int) -> object:
         return [plain_message(element, version) for element in value]
     if dataclasses.is_dataclass(value):
         return {
-            field.name.removesuffix("_ms"): plain_message(getattr(value, field.name), version)
+            _name(field.name): plain_message(getattr(value, field.name), version)
             for field in fields_of(type(value), version)
         }
     return value
