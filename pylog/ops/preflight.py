@@ -540,6 +540,9 @@ def half_secured(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> 
         if len(given) > 1:
             remedy = "set it for the group, not for a host"
             yield Finding(datacenter, "pylog_security", " and ".join(sorted(given)), "one for the cluster", remedy)
+        elif given == {"none"} and any(host.variables.get("zookeeper_encrypted") is True for host in members):
+            remedy = f"set pylog_security: {SECURED}, which gives the servers certificates"
+            yield Finding(datacenter, "variable zookeeper_encrypted", "true, without pylog_security", SECURED, remedy)
         elif given == {"none"} and any(host.variables.get("users_wanted") for host in members):
             remedy = f"set pylog_security: {SECURED}, or take them out"
             yield Finding(datacenter, "variable users_wanted", "users, and no logins", "logins", remedy)

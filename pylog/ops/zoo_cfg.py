@@ -10,11 +10,19 @@ KNOWN = frozenset({
     "autopurge.purgeInterval", "autopurge.snapRetainCount", "admin.enableServer", "4lw.commands.whitelist",
     "quorumListenOnAllIPs", "minSessionTimeout", "maxSessionTimeout", "snapCount", "metricsProvider.className",
     "metricsProvider.httpPort", "metricsProvider.httpHost",
+    "secureClientPort", "secureClientPortAddress", "serverCnxnFactory", "enforce.auth.enabled", "enforce.auth.schemes",
+    "sslQuorum", "sslQuorumReloadCertFiles", "portUnification", "client.portUnification",
+    *(f"{side}.{store}.{key}" for side in ("ssl", "ssl.quorum") for store in ("keyStore", "trustStore")
+      for key in ("location", "type")),
+    *(f"{side}.{key}" for side in ("ssl", "ssl.quorum")
+      for key in ("clientAuth", "enabledProtocols", "ciphersuites", "protocol", "hostnameVerification")),
 })  # fmt: skip
 """Keys that the role writes, or that an operator's template may add."""
 
-WANTED = ("tickTime", "initLimit", "syncLimit", "dataDir", "clientPort")
-LOWEST = {"tickTime": 1, "initLimit": 1, "syncLimit": 1, "clientPort": 1, "maxClientCnxns": 0,
+WANTED = ("tickTime", "initLimit", "syncLimit", "dataDir")
+PORTS = ("clientPort", "secureClientPort")
+"""One of them is needed, for clients."""
+LOWEST = {"tickTime": 1, "initLimit": 1, "syncLimit": 1, "clientPort": 1, "secureClientPort": 1, "maxClientCnxns": 0,
           "autopurge.purgeInterval": 0, "autopurge.snapRetainCount": 3}  # fmt: skip
 HIGHEST_PORT = 65_535
 
@@ -33,6 +41,8 @@ def problems(text: str, own_id: int) -> Iterator[str]:
         else:
             settings[key] = value.strip()
     yield from (f"{key} is missing" for key in WANTED if key not in settings)
+    if not any(key in settings for key in PORTS):
+        yield f"{PORTS[0]} is missing"
     for key, value in settings.items():
         if key.startswith("server."):
             continue

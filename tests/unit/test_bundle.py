@@ -19,6 +19,7 @@ from pylog.config import load_broker_config, load_counter_config, load_mirror_co
 from pylog.ops.host import OWN_PATHS
 from pylog.ops.preflight import Host, check_inventory, load_specs
 from pylog.ops.wheelhouse import pack
+from pylog.ops.zoo_cfg import problems
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path.parent.parent.name for path in ROOT.glob("roles/*/tasks/main.yml"))
@@ -324,6 +325,21 @@ def test_the_broker_reads_the_secured_configuration_that_the_role_writes(tmp_pat
     path.write_text(text.replace("/etc/pylog/tls.pem", str(path)))
     assert load_broker_config(path).client.settings.protocol.name == "SASL_SSL"
     assert "ssl.keystore.location: /etc/pylog/tls.pem" in text
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_the_configuration_of_zookeeper_that_the_role_writes_is_judged_good(is_encrypted: bool) -> None:
+    text = render(
+        "etc/pylog-zookeeper/zoo.cfg.j2", ansible_managed="managed", zookeeper_tick_ms=2000, zookeeper_init_ticks=10,
+        zookeeper_sync_ticks=5, zookeeper_data_dir="/var/lib/pylog-zookeeper", zookeeper_data_log_dir="",
+        zookeeper_client_port=2181, zookeeper_max_connections=200, zookeeper_autopurge_hours=24,
+        zookeeper_autopurge_snapshots=3, zookeeper_four_letter_words=["mntr"], zookeeper_members=["h1"],
+        zookeeper_encrypted=is_encrypted, __zookeeper_keys="/etc/pylog-zookeeper/tls.pem",
+        __zookeeper_authorities="/etc/pylog-zookeeper/ca.pem",
+    )  # fmt: skip
+    assert list(problems(text, 1)) == []
+    assert ("\nclientPort=2181\n" in text) is not is_encrypted
+    assert ("\nsecureClientPort=2181\n" in text) is is_encrypted
 
 
 COMPUTED = {

@@ -1,7 +1,9 @@
 """Certificates of a deployment: who gets which, what is wrong with one, how requests are signed."""
 
 import datetime as dt
+import socket
 import ssl
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from pylog.ops import keys
+from pylog.ops import host, keys
 from pylog.ops.certificates import (
     CertificateError,
     Holder,
@@ -34,8 +36,10 @@ HOLDER = Holder(
 )
 
 
-def authority(days: int = 3650, name: str = "log-ca", is_authority: bool = True) -> tuple[str, str]:
-    """Return certificate and key of a new authority that ends *days* after NOW."""
+def authority(
+    days: int = 3650, name: str = "log-ca", is_authority: bool = True, now: dt.datetime = NOW
+) -> tuple[str, str]:
+    """Return certificate and key of a new authority that ends *days* after *now*."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     certificate = (
@@ -44,8 +48,8 @@ def authority(days: int = 3650, name: str = "log-ca", is_authority: bool = True)
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(NOW - dt.timedelta(days=1))
-        .not_valid_after(NOW + dt.timedelta(days=days))
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -56,6 +60,8 @@ def authority(days: int = 3650, name: str = "log-ca", is_authority: bool = True)
 
 
 CA, CA_KEY = authority()
+# For those who look at the clock.
+CURRENT, CURRENT_KEY = authority(now=dt.datetime.now(dt.UTC))
 
 
 def issued(path: Path, holder: Holder = HOLDER, days: int = 365, ca: tuple[str, str] = (CA, CA_KEY)) -> str:
@@ -213,3 +219,45 @@ def test_hosts_get_the_certificates_of_what_they_run_and_brokers_have_the_proxys
     assert found["zookeeper"].names == ("10.0.0.1", "h1", "localhost", "127.0.0.1")
     assert holders("h2", hosts, groups) == []
     assert holders("h3", hosts, groups) == []
+
+
+def test_a_secured_zookeeper_server_is_asked_by_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tls.pem"
+    now = dt.datetime.now(dt.UTC)
+    request = keys.request({"path": str(path), "common_name": "pylog-zookeeper"})["request"]
+    chain = signed_certificate(request, authority_pem=CURRENT, key_pem=CURRENT_KEY, holder=HOLDER, now=now, days=1)
+    keys.install({"path": str(path), "chain": chain, "group": GROUP})
+    (tmp_path / "ca.pem").write_text(CURRENT)
+    monkeypatch.setattr(host, "ZOOKEEPER_KEYS", path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tmp_path / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(path)
+    with socket.create_server(("localhost", 0)) as listener:
+
+        def serve() -> None:
+            with context.wrap_socket(listener.accept()[0], server_side=True) as connection:
+                connection.sendall(b"asked " + connection.recv(4))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert host.four_letters("mntr", listener.getsockname()[1]) == "asked mntr"
+        thread.join()
+
+
+def test_a_server_that_is_not_secured_yet_is_still_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tls.pem"
+    keys.install({"path": str(path), "chain": issued(tmp_path), "group": GROUP})
+    (tmp_path / "ca.pem").write_text(CA)
+    monkeypatch.setattr(host, "ZOOKEEPER_KEYS", path)
+    with socket.create_server(("localhost", 0)) as listener:
+
+        def serve() -> None:
+            for _ in range(2):
+                with listener.accept()[0] as connection:
+                    if (said := connection.recv(4)) == b"mntr":
+                        connection.sendall(b"asked " + said)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert host.four_letters("mntr", listener.getsockname()[1]) == "asked mntr"
+        thread.join()

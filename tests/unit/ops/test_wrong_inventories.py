@@ -221,6 +221,8 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
     (both(secured(), set_("pylog_security", "none")),
      ("all", "pylog_security", "none and sasl_ssl", "one for the cluster")),
     (set_("users_wanted", [{"name": "alice"}]), ("all", "variable users_wanted", "users, and no logins", "logins")),
+    (set_("zookeeper_encrypted", True),
+     ("all", "variable zookeeper_encrypted", "true, without pylog_security", "sasl_ssl")),
     (secured(set_("pylog_security", "ssl")), ("h2", "variable pylog_security", "'ssl'", "none or sasl_ssl")),
     (secured(everywhere("certificates_ca", "")), ("h2", "variable certificates_ca", "not set", "an authority's")),
     (secured(everywhere("certificates_ca_key", "")),
