@@ -51,6 +51,8 @@ class DecisionLog:
         """Write *decision* down, or count it."""
         now_ms = self._now_ms()
         self.flush(now_ms)
+        if len(decision.name) > MAX_NAME_CHARS:  # no more is kept than is written
+            decision = decision._replace(name=decision.name[:MAX_NAME_CHARS] + "…")
         kind = decision, is_report_only
         known = self._kinds.get(kind)
         if known is not None:
@@ -98,6 +100,6 @@ def decision_line(decision: Decision, count: int, *, is_report_only: bool) -> st
 
 def _field(text: str) -> str:
     """Return *text* as one field of a line: names are whatever bytes a client sent."""
-    cut = text if len(text) <= MAX_NAME_CHARS else text[:MAX_NAME_CHARS] + "…"
+    cut = text if len(text) <= MAX_NAME_CHARS + 1 else text[:MAX_NAME_CHARS] + "…"
     is_plain = cut.isprintable() and cut.isascii() and not set(cut) & set(' "=\\')
     return cut if is_plain and cut else json.dumps(cut)

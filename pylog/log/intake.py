@@ -16,6 +16,9 @@ from pylog.wire.records import CRC_START, LOG_APPEND_TIME, BatchHeader, patch_cr
 MAX_UNPACKED_RATIO = 32
 """A batch may unpack to so many times `max.message.bytes`: far more than honest records, a moment of work for a lie."""
 
+MAX_REQUEST_UNPACKED_BYTES = 128 << 20
+"""Bytes that the batches of one request may unpack to, together: a fraction of a second of the event loop."""
+
 _ATTRIBUTES = struct.Struct(">h")
 _TIMESTAMP = struct.Struct(">q")
 _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = CRC_START, 35
@@ -26,28 +29,83 @@ def max_unpacked_bytes(config: LogConfig) -> int:
     return min(max(config.max_message_bytes, 1) * MAX_UNPACKED_RATIO, compression.MAX_DECOMPRESSED_BYTES)
 
 
-def take_in(batch: memoryview, header: BatchHeader, config: LogConfig) -> tuple[memoryview, BatchHeader]:
+class Allowance:
+    """How much of the batches of one request may still be looked into on the event loop.
+
+    Attributes:
+        unpacked_bytes: that they may unpack to.
+        elements: records and headers.
+    """
+
+    __slots__ = ("elements", "unpacked_bytes")
+
+    def __init__(self) -> None:
+        self.unpacked_bytes = MAX_REQUEST_UNPACKED_BYTES
+        self.elements = records.MAX_CHECKED
+
+    def unpack(self, packed: memoryview, header: BatchHeader, most_bytes: int) -> memoryview:
+        """Return the records of a batch, of which at most *most_bytes* are unpacked.
+
+        Raises:
+            ApiError: see `take_in`.
+            CorruptRecords: they do not unpack.
+        """
+        if self.unpacked_bytes <= 0:
+            raise _too_much()
+        charge = min(most_bytes, compression.most_unpacked_bytes(header.compression, len(packed)))
+        self.unpacked_bytes -= charge  # also of one that turns out to be false
+        unpacked = compression.decompress(header.compression, packed, most_bytes)
+        self.unpacked_bytes += charge - len(unpacked)
+        return unpacked
+
+    def check(self, unpacked: memoryview, header: BatchHeader, *, are_keys_wanted: bool) -> None:
+        """Check the records of a batch; see `records.check_records`.
+
+        Raises:
+            ApiError: see `take_in`.
+            InvalidRecords: as `take_in`.
+            CorruptRecords: as `take_in`.
+        """
+        before = self.elements
+        if before < records.MAX_CHECKED and header.record_count > before:
+            raise _too_much()
+        self.elements -= min(before, len(unpacked) // 2)  # a header takes two bytes at least; also of a false one
+        checked = records.check_records(unpacked, header, are_keys_wanted=are_keys_wanted, most=before)
+        self.elements = before - checked
+
+
+def _too_much() -> ApiError:
+    return ApiError(ErrorCode.REQUEST_TIMED_OUT, "the request has too much to unpack; send its batches one by one")
+
+
+def take_in(
+    batch: memoryview, header: BatchHeader, config: LogConfig, allowance: Allowance | None = None
+) -> tuple[memoryview, BatchHeader]:
     """Check the records of *batch* and bring them into the topic's compression.
 
     Args:
         batch: exactly the batch, which `check_batch` let through.
         header: what that returned.
         config: of its topic.
+        allowance: of the request, which is used up; a new one if None.
 
     Returns:
         The batch to append, writable, and its header: the same, or one packed anew.
 
     Raises:
         CorruptRecords: the records do not unpack within the cap, or contradict themselves or the header.
-        InvalidRecords: an offset is out of turn, or a record of a compacted topic has no key.
+        InvalidRecords: an offset is out of turn, a record of a compacted topic has no key, or there are too many.
+        ApiError: REQUEST_TIMED_OUT, which is tried again: the other batches of the request have used up what it may
+            have unpacked.
     """
     codec = config.codec
     is_as_wanted = codec is None or codec == header.compression
     if is_as_wanted and not config.is_compacting and not config.validate_records:
         return batch, header
     packed = batch[records.HEADER_BYTES :]
-    unpacked = compression.decompress(header.compression, packed, max_unpacked_bytes(config))
-    records.check_records(unpacked, header, are_keys_wanted=config.is_compacting)
+    allowance = Allowance() if allowance is None else allowance
+    unpacked = allowance.unpack(packed, header, max_unpacked_bytes(config))
+    allowance.check(unpacked, header, are_keys_wanted=config.is_compacting)
     if is_as_wanted or codec is None:
         return batch, header
     return _pack(batch, header, unpacked, codec)

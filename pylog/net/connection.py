@@ -33,6 +33,9 @@ MAX_REQUESTS_IN_FLIGHT = 100
 MAX_REPLY_BYTES_IN_FLIGHT = 16 << 20
 """Bytes of replies waiting to be sent; beyond it nothing more is read (rule 6).  Slices count, holding none."""
 
+TURN_NS = 20_000_000
+"""How long the frames of one read are handled before all others get a turn: a read may bring 18,000 of them."""
+
 _MAX_GATHER = 64  # parts in one sendmsg; the kernel's limit is 1024, beyond 64 the gain is gone
 _FIRST_GROWTH_BYTES = 64 * 1024
 _SIZE = struct.Struct(">i")
@@ -97,7 +100,7 @@ class Connection:
     """
 
     __slots__ = (
-        "_big", "_big_have", "_big_size", "_buffer", "_fd", "_handler", "_is_paused", "_is_reading_ahead",
+        "_big", "_big_have", "_big_size", "_buffer", "_fd", "_handler", "_is_behind", "_is_paused", "_is_reading_ahead",
         "_is_writing", "_loop", "_max_frame_bytes", "_muted", "_on_close", "_out", "_out_bytes", "_raw", "_slots",
         "_sock", "_tail", "_was_read_in", "is_closed", "peer", "read_ns", "requests", "rights",
         "session", "software", "state",
@@ -130,6 +133,8 @@ class Connection:
         self._out: list[Part | memoryview] = []
         self._out_bytes = 0
         self._slots: list[Slot] = []
+        # Whole frames lie in the tail: they are handled in a later turn, and nothing is read before.
+        self._is_behind = False
         self._is_paused = False
         self._is_writing = False
         self._is_reading_ahead = False
@@ -194,7 +199,9 @@ class Connection:
 
     def _on_readable(self) -> None:
         try:
-            if self._big is not None:
+            if self._is_behind:
+                self._handle_tail()
+            elif self._big is not None:
                 self._read_big()
             else:
                 self._read_frames()
@@ -226,7 +233,11 @@ class Connection:
         if not count:
             self.close("peer closed" if not have else f"peer closed inside a frame, after {have} bytes of it")
             return
-        end = have + count
+        self._handle_frames(have + count, self.read_ns + TURN_NS)
+
+    def _handle_frames(self, end: int, until_ns: int) -> None:
+        """Handle the frames in the first *end* bytes of the receive buffer, and keep what takes longer for later."""
+        buffer = self._buffer
         position = 0
         raw, handle, unpack, limit = self._raw, self._handle, _SIZE.unpack_from, self._max_frame_bytes
         while end - position >= 4:
@@ -241,11 +252,37 @@ class Connection:
             if self.is_closed:
                 return
             position = stop
+            if position < end and (self._has_too_much_in_flight or _now_ns() > until_ns):
+                self._fall_behind(raw[position:end])
+                return
         self._tail = raw[position:end] if position < end else b""
         if len(self._tail) > 4:
             (size,) = unpack(self._tail, 0)
             if size + 4 > len(raw):
                 self._begin_big(size)
+
+    def _fall_behind(self, rest: bytearray) -> None:
+        """Handle the *rest* of what was read in a later turn, once so much is no more in flight."""
+        self._tail, self._is_behind = rest, True
+        self._loop.remove_reader(self._fd)
+        if not self._has_too_much_in_flight:
+            self._loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        if not self.is_closed and self._is_behind and not self._has_too_much_in_flight:
+            self._on_readable()
+
+    def _handle_tail(self) -> None:
+        tail = self._tail
+        self._tail, self._is_behind = b"", False
+        self._buffer[: len(tail)] = tail
+        self._handle_frames(len(tail), _now_ns() + TURN_NS)
+        if not self._is_behind and not self._is_paused and not self.is_closed:
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    @property
+    def _has_too_much_in_flight(self) -> bool:
+        return len(self._slots) > MAX_REQUESTS_IN_FLIGHT or self._out_bytes > MAX_REPLY_BYTES_IN_FLIGHT
 
     def _check_size(self, size: int, first: bytes | bytearray) -> None:
         if 0 < size <= self._max_frame_bytes:
@@ -304,7 +341,10 @@ class Connection:
             and self._out_bytes <= MAX_REPLY_BYTES_IN_FLIGHT // 2
         ):
             self._is_paused = False
-            self._loop.add_reader(self._fd, self._on_readable)
+            if self._is_behind:
+                self._loop.call_soon(self._catch_up)
+            else:
+                self._loop.add_reader(self._fd, self._on_readable)
 
     # -- out -----------------------------------------------------------------------------------------------------
 

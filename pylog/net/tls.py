@@ -123,7 +123,8 @@ class TlsConnection(Connection):
     def _read_on(self) -> None:
         # The kernel tells of bytes that came, not of those that OpenSSL holds already.  Not at once: a client that
         # sends as fast as we read would have the loop to itself.
-        if not self.is_closed and not self._is_paused and not self._sock.reads_on and self._sock.has_decrypted:
+        is_waiting = self._is_paused or self._is_behind
+        if not self.is_closed and not is_waiting and not self._sock.reads_on and self._sock.has_decrypted:
             self._sock.reads_on = True
             self._loop.call_soon(self._read_decrypted)
 

@@ -19,6 +19,10 @@ from pylog.security.rules import Client, Rules
 MAX_REMEMBERED = 10_000
 """Decisions remembered for one client; beyond it they are made anew."""
 
+MAX_REMEMBERED_CHARS = 255
+"""Of a name in a remembered decision.  No topic has more than 249; longer names would hold memory for as long as the
+client likes."""
+
 AclNews = Rules | Mapping[Pattern, tuple[Entry, ...]]
 """All rules, or the entries of the patterns that changed; none means that a pattern is gone."""
 
@@ -192,7 +196,8 @@ class Subject:
     def _may_use(self, free: set[str], operation: Operation, topic: str, request: str) -> bool:
         if not self.may(operation, ResourceType.TOPIC, topic, request):
             return False
-        if not self._authorizer.notes_allowed and self._decide((operation, ResourceType.TOPIC, topic)):
+        is_short = len(topic) <= MAX_REMEMBERED_CHARS
+        if is_short and not self._authorizer.notes_allowed and self._decide((operation, ResourceType.TOPIC, topic)):
             if len(free) >= MAX_REMEMBERED:
                 free.clear()
             free.add(topic)
@@ -231,6 +236,8 @@ class Subject:
                 decision = authorizer.decide_any(self.client, operation, resource_type)
             else:
                 decision = authorizer.decide(self.client, operation, resource_type, name)
+            if name is not None and len(name) > MAX_REMEMBERED_CHARS:
+                return decision
             if len(self._decisions) >= MAX_REMEMBERED:
                 self._decisions.clear()
             self._decisions[question] = decision

@@ -21,6 +21,10 @@ NAMES = {number: name for name, number in CODECS.items()}
 MAX_DECOMPRESSED_BYTES = 128 << 20
 """A batch that unpacks to more is refused: larger than any sane `max.message.bytes`, small enough not to hurt."""
 
+_MOST_RATIOS = {"none": 1, "gzip": 1032, "snappy": 22, "lz4": 255, "zstd": 43_700}
+"""What a byte can unpack to at most, rounded up.  Deflate: 258 bytes in two bits; snappy: 64 in 3 bytes; lz4: 255 a
+byte; zstd: a block of 128 KiB in 3 bytes and one that it repeats."""
+
 _SNAPPY_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _SNAPPY_BLOCK_BYTES = 32 * 1024
 _INT32 = struct.Struct(">i")
@@ -59,6 +63,11 @@ def decompress(codec: int, data: memoryview | bytes, max_bytes: int = MAX_DECOMP
         return _grow(_module(codec).decompress_into, memoryview(data), len(data) * 4, max_bytes)
     except cramjam.DecompressionError as error:
         raise CorruptRecords(f"{NAMES[codec]} data of {len(data)} bytes does not unpack: {error}") from error
+
+
+def most_unpacked_bytes(codec: int, packed_bytes: int) -> int:
+    """Return how many bytes *packed_bytes* of a codec, known or not, can unpack to at most."""
+    return min(packed_bytes * _MOST_RATIOS.get(NAMES.get(codec, ""), 1), max(MAX_DECOMPRESSED_BYTES, packed_bytes))
 
 
 def _module(codec: int) -> Any:  # noqa: ANN401  cramjam has no types

@@ -32,7 +32,10 @@ from typing import Generic, TypeVar
 
 from pylog.errors import ErrorCode, ProtocolError
 from pylog.wire.primitives import (
+    MAX_ELEMENTS,
+    MAX_STRING_BYTES,
     check_count,
+    claim_elements,
     read_tags,
     read_unsigned_varint,
     skip_tags,
@@ -41,6 +44,8 @@ from pylog.wire.primitives import (
 )
 
 FIRST_FLEXIBLE_VERSION = 12
+_LEAST_ELEMENT_BYTES = 3
+"""No array has shorter elements: a topic without name and partitions, in a flexible version."""
 REPLICA_VERSION = 12
 """What our followers speak: the first version with diverging epochs, the last without topic ids."""
 FIRST_VERSION_BY_ID = 13
@@ -388,13 +393,14 @@ def _parse_forgotten(reader: "_Reader", version: int, at: int, out: list[tuple[s
 
 
 class _Reader:
-    """Lengths and counts in either encoding, each bounded by the bytes that are left."""
+    """Lengths and counts in either encoding, each bounded by the bytes that are left, and all counts together."""
 
-    __slots__ = ("frame", "is_flexible")
+    __slots__ = ("_elements_left", "frame", "is_flexible")
 
     def __init__(self, frame: memoryview, is_flexible: bool) -> None:
         self.frame = frame
         self.is_flexible = is_flexible
+        self._elements_left = MAX_ELEMENTS
 
     def count(self, at: int) -> tuple[int, int]:
         if self.is_flexible:
@@ -404,7 +410,8 @@ class _Reader:
             (count,) = _INT32.unpack_from(self.frame, at)
             at += 4
         count = max(count, 0)  # null is empty here
-        check_count(count, len(self.frame) - at)
+        check_count(count, len(self.frame) - at, _LEAST_ELEMENT_BYTES)
+        self._elements_left = claim_elements(count, self._elements_left)
         return count, at
 
     def string(self, at: int) -> tuple[str, int]:
@@ -414,6 +421,8 @@ class _Reader:
         else:
             (length,) = _INT16.unpack_from(self.frame, at)
             at += 2
+        if length > MAX_STRING_BYTES:
+            raise ProtocolError(f"string of {length} bytes")
         return str(take(self.frame, at, length), "utf-8"), at + length
 
     def end_of_structure(self, at: int) -> int:

@@ -8,6 +8,14 @@ from pylog.errors import ProtocolError
 
 MAX_VARINT_BYTES = 10  # 64 bits in groups of 7
 
+MAX_STRING_BYTES = 32767
+"""The longest string the protocol has, also where its length is a varint."""
+
+MAX_ELEMENTS = 1 << 16
+"""Strings, byte fields and structs that one request may hold in arrays.  A few bytes on the wire become a hundred in
+memory, and tens of microseconds of the event loop where each has to be refused by name: a frame of 100 MB must not be
+taken at its word.  A cluster has fewer partitions than this."""
+
 
 def read_unsigned_varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
     """Return (number, position after it).
@@ -61,10 +69,21 @@ def take(view: memoryview, position: int, size: int) -> memoryview:
     return view[position : position + size]
 
 
-def check_count(count: int, bytes_left: int) -> None:
-    """Check an array's count before its elements are read: each takes at least a byte, so a larger one is a lie."""
-    if count < 0 or count > bytes_left:
+def check_count(count: int, bytes_left: int, element_bytes: int = 1) -> None:
+    """Check an array's count before its elements, of *element_bytes* at least, are read: a larger one is a lie."""
+    if count < 0 or count * element_bytes > bytes_left:
         raise ProtocolError(f"an array claims {count} elements, {bytes_left} bytes are left")
+
+
+def claim_elements(count: int, elements_left: int) -> int:
+    """Return how many more elements a message may hold in its arrays after *count* of them.
+
+    Raises:
+        ProtocolError: not even these; see `MAX_ELEMENTS`.
+    """
+    if count > elements_left:
+        raise ProtocolError(f"too many elements in one message: {count} where {elements_left} more may be")
+    return elements_left - count
 
 
 def skip_tags(view: memoryview, position: int) -> int:

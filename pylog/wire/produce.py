@@ -19,7 +19,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pylog.errors import ErrorCode, ProtocolError, RecordError
-from pylog.wire.primitives import check_count, read_unsigned_varint, skip_tags, take, write_unsigned_varint
+from pylog.wire.primitives import (
+    MAX_ELEMENTS,
+    MAX_STRING_BYTES,
+    check_count,
+    claim_elements,
+    read_unsigned_varint,
+    skip_tags,
+    take,
+    write_unsigned_varint,
+)
 
 FIRST_FLEXIBLE_VERSION = 9
 
@@ -42,6 +51,8 @@ _ONE_PART_V9 = struct.Struct(">BhiBB")  # no transaction, acks and timeout, a co
 _COUNT_INDEX_SIZE_V9 = struct.Struct(">BiB")  # a count of one, the partition, the first byte of the size
 _ONE_TOPIC_V9 = struct.Struct(">iiBBB")
 _ROW_V9 = struct.Struct(">Bihqqq4siB")  # a count, one partition and the tags of its topic, the throttle time, tags
+_TOPIC_BYTES, _TOPIC_BYTES_V9, _PARTITION_BYTES_V9 = 6, 3, 6
+"""The least that a topic and a partition take: lengths and counts, and tags in the flexible versions."""
 _ONE = 2
 """A compact count of one."""
 _MAX_VARINT_SHIFT = 28
@@ -212,7 +223,8 @@ def _parse(frame: memoryview, at: int) -> ProduceRequest:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
     (topic_count,) = _INT32.unpack_from(frame, at + 6)
     at += 10
-    check_count(topic_count, end - at)
+    check_count(topic_count, end - at, _TOPIC_BYTES)
+    left = claim_elements(topic_count, MAX_ELEMENTS)
     parts: list[tuple[str, int, memoryview | None]] = []
     for _ in range(topic_count):
         (length,) = _INT16.unpack_from(frame, at)
@@ -220,7 +232,8 @@ def _parse(frame: memoryview, at: int) -> ProduceRequest:
         at += 2 + length
         (count,) = _INT32.unpack_from(frame, at)
         at += 4
-        check_count(count, end - at)
+        check_count(count, end - at, _INDEX_SIZE.size)
+        left = claim_elements(count, left)
         for _ in range(count):
             partition, size = _INDEX_SIZE.unpack_from(frame, at)
             at += 8
@@ -269,13 +282,17 @@ def _parse_flexible(frame: memoryview, at: int) -> ProduceRequest:
         at += length - 1
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
     topic_count, at = read_unsigned_varint(frame, at + 6)
-    check_count(topic_count - 1, end - at)
+    check_count(topic_count - 1, end - at, _TOPIC_BYTES_V9)
+    left = claim_elements(topic_count - 1, MAX_ELEMENTS)
     parts: list[tuple[str, int, memoryview | None]] = []
     for _ in range(topic_count - 1):
         length, at = read_unsigned_varint(frame, at)
+        if length > MAX_STRING_BYTES:
+            raise ProtocolError(f"topic name of {length - 1} bytes")
         topic = str(take(frame, at, length - 1), "utf-8")
         count, at = read_unsigned_varint(frame, at + length - 1)
-        check_count(count - 1, end - at)
+        check_count(count - 1, end - at, _PARTITION_BYTES_V9)
+        left = claim_elements(count - 1, left)
         for _ in range(count - 1):
             (partition,) = _INT32.unpack_from(frame, at)
             size, at = read_unsigned_varint(frame, at + 4)

@@ -38,6 +38,9 @@ _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 
 COMPRESSION_MASK = 0x07
+_RECORD_BYTES = 7
+"""The shortest record: length, attributes, two deltas, no key, no value, no headers, a byte each."""
+
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
@@ -139,7 +142,23 @@ def check_batch(view: memoryview, position: int = 0) -> BatchHeader:
         # A compacted batch may hold fewer records than its offsets span; a client's may not.  Recovery calls
         # check_stored_batch instead.
         raise InvalidRecords(f"batch counts {header.record_count} records over {header.last_offset_delta + 1} offsets")
+    if header.record_count * _RECORD_BYTES > size - HEADER_BYTES:
+        _check_room(header, size - HEADER_BYTES)
     return header
+
+
+def _check_room(header: BatchHeader, packed_bytes: int) -> None:
+    """Refuse a batch whose records do not fit into it, whatever they are.
+
+    A count is believed where records are not unpacked: a batch of 61 bytes that claims 2^31 - 1 of them would use up
+    the offsets of a whole segment, and each would take a file of its own.
+
+    Raises:
+        InvalidRecords: the codec cannot have packed so many.
+    """
+    room = compression.most_unpacked_bytes(header.compression, packed_bytes)
+    if header.record_count * _RECORD_BYTES > room:
+        raise InvalidRecords(f"batch counts {header.record_count} records in {packed_bytes} bytes")
 
 
 def check_stored_batch(view: memoryview, position: int = 0) -> BatchHeader:
@@ -262,15 +281,32 @@ def read_records(data: memoryview, header: BatchHeader) -> Iterator[Record]:
         raise CorruptRecords(f"{len(data) - at} bytes follow the last of {header.record_count} records")
 
 
-def check_records(data: memoryview, header: BatchHeader, *, are_keys_wanted: bool = False) -> None:
+MAX_CHECKED = 1 << 20
+"""Records and headers that `check_records` looks at: a second of work.  An honest batch has far fewer."""
+
+
+def check_records(
+    data: memoryview, header: BatchHeader, *, are_keys_wanted: bool = False, most: int = MAX_CHECKED
+) -> int:
     """Refuse what `read_records` would, offsets out of turn, and records without a wanted key; makes no records.
+
+    Args:
+        data: the records, unpacked.
+        header: of their batch.
+        are_keys_wanted: whether each needs a key.
+        most: records and headers that may be looked at.
+
+    Returns:
+        How many there were.
 
     Raises:
         CorruptRecords: their sizes and count contradict each other.
         InvalidRecords: an offset is not the next one, or keys are missing; names the records to blame.
     """
     raw = bytes(data)  # its bytes are read twice as fast as those of a view
-    number = at = 0
+    number = at = header_count = 0
+    if header.record_count > most:
+        raise InvalidRecords(f"batch of {header.record_count} records; {most} may be checked in one request")
     keyless: list[RecordError] = []
     try:
         while number < header.record_count:
@@ -286,6 +322,10 @@ def check_records(data: memoryview, header: BatchHeader, *, are_keys_wanted: boo
             at = _behind(at, size, end)
             count, at = read_varint(raw, at)
             if count:
+                header_count += max(count, 0)
+                if header.record_count + header_count > most:
+                    message = f"batch of {header.record_count} records with {header_count} headers or more"
+                    raise InvalidRecords(f"{message}; {most} of both may be checked in one request")
                 at = _behind_headers(raw, at, count, end)
             if at != end:
                 raise ProtocolError(f"is {at - end:+d} bytes off its length")
@@ -303,6 +343,7 @@ def check_records(data: memoryview, header: BatchHeader, *, are_keys_wanted: boo
         first, reason = keyless[0]
         more = f" (and {len(keyless) - 1} more records)" if len(keyless) > 1 else ""
         raise InvalidRecords(f"record {first} has {reason}{more}", keyless)
+    return number + header_count
 
 
 def _behind(at: int, size: int, end: int) -> int:

@@ -1,6 +1,7 @@
 """One connection against a real socket: frames cut anywhere, replies in order, slices under truncation, bad sizes."""
 
 import asyncio
+import itertools
 import os
 import socket
 import struct
@@ -179,6 +180,62 @@ def test_replies_leave_in_order_though_the_first_is_late() -> None:
             client.recv(1)
         slots[0].complete([framed(b"late")])
         assert await read(client, 16) == framed(b"late") + framed(b"soon")
+
+    run(test)
+
+
+def test_frames_of_one_read_leave_a_turn_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_ns = 0
+
+    def now_ns() -> int:
+        return clock_ns
+
+    monkeypatch.setattr(net, "_now_ns", now_ns)
+    turns: list[int] = []
+
+    async def test(client: socket.socket, echo: Echo, connection: Connection) -> None:
+        def slow(connection: Connection, frame: bytes) -> list[Part] | None:
+            nonlocal clock_ns
+            clock_ns += net.TURN_NS // 2 + 1
+            return [framed(frame)]
+
+        echo.answer = slow
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, b"".join(framed(bytes([number])) for number in range(6)) + b"\0\0")
+        while len(echo.frames) < 6:
+            await asyncio.sleep(0)
+            turns.append(len(echo.frames))
+        await loop.sock_sendall(client, b"\0\1z")
+        sent = b"".join(framed(bytes([number])) for number in range(6)) + framed(b"z")
+        assert await read(client, len(sent)) == sent, "in order, also what came in two pieces"
+
+    run(test)
+    assert max(after - before for before, after in itertools.pairwise(turns)) <= 2
+
+
+def test_what_was_read_waits_while_too_much_is_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(net, "MAX_REQUESTS_IN_FLIGHT", 3)
+
+    async def test(client: socket.socket, echo: Echo, connection: Connection) -> None:
+        slots: list[Slot] = []
+
+        def wait(connection: Connection, frame: bytes) -> list[Part] | None:
+            slots.append(connection.open_slot())
+            return None
+
+        echo.answer = wait
+        sent = [bytes([number]) for number in range(20)]
+        await asyncio.get_running_loop().sock_sendall(client, b"".join(map(framed, sent)))
+        answered = 0
+        while answered < len(sent):
+            while len(slots) == answered:
+                await asyncio.sleep(0)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert len(slots) - answered <= 4, "one more than allowed tells that there are too many"
+            slots[answered].complete([framed(sent[answered])])
+            answered += 1
+        assert await read(client, 5 * len(sent)) == b"".join(map(framed, sent))
 
     run(test)
 

@@ -14,7 +14,7 @@ from pylog.broker.handler import topic_denied
 from pylog.broker.latency import Latency, now_ns
 from pylog.broker.quotas import Meter
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
-from pylog.log.intake import take_in
+from pylog.log.intake import Allowance, take_in
 from pylog.metrics import Metrics
 from pylog.model import INTERNAL_TOPICS, Key, Offset
 from pylog.net.connection import Connection, Part, Slot
@@ -79,6 +79,7 @@ class ProduceHandler:
         request = parse_request(frame, version, header.body_offset)
         waits: dict[Key, Appended] = {}
         results: list[ProduceResult] = []
+        allowance = Allowance() if len(request.parts) > 1 else None
         if subject is not None and request.transactional_id is not None:
             may_write = subject.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id, "produce")
             if not may_write:
@@ -87,7 +88,7 @@ class ProduceHandler:
             try:
                 if subject is not None and topic not in subject.writable and not subject.may_write(topic):
                     raise topic_denied(Operation.WRITE)
-                result = self._append(request.acks, version, topic, partition, batch, waits)
+                result = self._append(request.acks, version, topic, partition, batch, waits, allowance)
             except (ApiError, StorageError) as error:
                 result = self._refuse(topic, partition, error)
             results.append(result)
@@ -160,6 +161,7 @@ class ProduceHandler:
         number: int,
         batch: memoryview | None,
         waits: dict[Key, Appended],
+        allowance: Allowance | None,
     ) -> ProduceResult:
         if acks not in _ALLOWED_ACKS:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks}; -1, 0 and 1 are known")
@@ -180,7 +182,7 @@ class ProduceHandler:
             _check(header, size_bytes, version)  # most have no codec or an old one, and nothing else to be looked at
         if log.is_looking_inside:
             log.check_size(size_bytes)  # before anything is unpacked
-            batch, header = take_in(batch, header, log.config)
+            batch, header = take_in(batch, header, log.config, allowance)
         try:
             result, wait = self._partitions.append(partition, log, batch, header, self._now_ms(), acks)
         except ApiError as error:

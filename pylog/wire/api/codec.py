@@ -26,14 +26,13 @@ from uuid import UUID
 
 from pylog.errors import ProtocolError
 from pylog.wire.api.schema import Versions, Width
-from pylog.wire.primitives import read_unsigned_varint, write_unsigned_varint
-
-MAX_STRING_BYTES = 32767
-"""The longest string the protocol has, also where its length is a varint."""
-
-MAX_ELEMENTS = 1 << 18
-"""Strings, byte fields and structs one request may hold in arrays: two bytes on the wire become a hundred in memory,
-so a frame of 100 MB must not be taken at its word.  A commit for 100,000 partitions fits."""
+from pylog.wire.primitives import (
+    MAX_ELEMENTS,
+    MAX_STRING_BYTES,
+    claim_elements,
+    read_unsigned_varint,
+    write_unsigned_varint,
+)
 
 _SHORT_ARRAY = 16
 _INT16, _INT32 = Struct(">h"), Struct(">i")
@@ -44,7 +43,7 @@ class Cursor:
     """Where decoding stands in one message body.
 
     Attributes:
-        elements_left: how many more array elements may be made; see `MAX_ELEMENTS`.
+        elements_left: how many more array elements may be made; see `primitives.MAX_ELEMENTS`.
 
     Invariant: 0 <= position <= len(view) after every call that does not raise.
     """
@@ -92,9 +91,7 @@ class Cursor:
 
     def claim(self, count: int) -> None:
         """Count *count* elements against the message's allowance."""
-        self.elements_left -= count
-        if self.elements_left < 0:
-            raise ProtocolError("too many elements in one message")
+        self.elements_left = claim_elements(count, self.elements_left)
 
 
 class Node(Protocol):

@@ -3,13 +3,14 @@
 from typing import ClassVar, Self
 
 from pylog.errors import ErrorCode
+from pylog.wire import primitives
 from pylog.wire.api import codec
 from pylog.wire.api.header import encode_response_header
 from pylog.wire.api.table import ApiKey, is_flexible
 
 MAX_RESPONSE_ELEMENTS = 1 << 22
-"""As `codec.MAX_ELEMENTS`, for answers that our own clients read: they come from brokers, and large clusters send large
-Metadata."""
+"""As `primitives.MAX_ELEMENTS`, for answers that our own clients read: they come from brokers, and large clusters send
+large Metadata."""
 
 
 class Message:
@@ -56,7 +57,7 @@ class Request(Message):
     """A request body, which knows how to be refused."""
 
     __slots__ = ()
-    max_elements: ClassVar[int] = codec.MAX_ELEMENTS
+    max_elements: ClassVar[int] = primitives.MAX_ELEMENTS
 
     def error_response(self, code: ErrorCode, message: str | None = None) -> Message:
         """Return the answer that says *code* for everything this request asked."""

@@ -7,9 +7,9 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.errors import ApiError, CorruptRecords, InvalidRecords
+from pylog.errors import ApiError, CorruptRecords, ErrorCode, InvalidRecords
 from pylog.log.config import COMPRESSION_TYPES, LogConfig
-from pylog.log.intake import MAX_UNPACKED_RATIO, max_unpacked_bytes, take_in
+from pylog.log.intake import MAX_UNPACKED_RATIO, Allowance, max_unpacked_bytes, take_in
 from pylog.wire import records
 from pylog.wire.compression import CODECS, compress
 from pylog.wire.records import BatchHeader, Record, check_batch, decode_records, encode_batch
@@ -104,10 +104,38 @@ class TestRecords:
             take_in(view, header, LogConfig(validate_records=True))
         assert take_in(view, header, LogConfig())[0] is view
 
+    def test_records_with_too_many_headers_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(records, "MAX_CHECKED", 100)
+        rows = [Record(0, 0, b"k", b"v", [("", b"")] * 60), Record(1, 0, b"k", b"v", [("", b"")] * 60)]
+        view = memoryview(bytearray(encode_batch(rows)))
+        with pytest.raises(InvalidRecords, match="2 records with 120 headers"):
+            take_in(view, check_batch(view), LogConfig(cleanup_policy="compact"), Allowance())
+
+    def test_batches_of_one_request_share_what_it_may_have_looked_into(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(records, "MAX_CHECKED", 100)
+        view = memoryview(bytearray(encode_batch([Record(number, 0, b"k", b"v") for number in range(40)])))
+        allowance = Allowance()
+        for _ in range(2):
+            take_in(view, check_batch(view), LogConfig(cleanup_policy="compact"), allowance)
+        with pytest.raises(ApiError) as refused:
+            take_in(view, check_batch(view), LogConfig(cleanup_policy="compact"), allowance)
+        assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT, "which is tried again"
+
+    def test_what_a_false_batch_would_have_unpacked_to_counts_too(self) -> None:
+        config = LogConfig(cleanup_policy="compact")
+        view, header = forged(bytes(40 << 20), 1, "gzip")
+        allowance = Allowance()
+        codes = []
+        for _ in range(6):
+            with pytest.raises(ApiError) as refused:
+                take_in(view, header, config, allowance)
+            codes.append(refused.value.code)
+        assert codes == [ErrorCode.CORRUPT_MESSAGE] * 4 + [ErrorCode.REQUEST_TIMED_OUT] * 2
+
     @given(st.binary(max_size=120), st.sampled_from(sorted(CODECS)), st.integers(1, 4))
     def test_whatever_the_records_are_they_are_taken_or_refused(self, body: bytes, codec: str, count: int) -> None:
-        view, header = forged(body, count, codec)
         try:
+            view, header = forged(body, count, codec)
             take_in(view, header, LogConfig(validate_records=True, cleanup_policy="compact"))
         except ApiError:
             return

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pylog.errors import ProtocolError
-from pylog.wire.api.codec import MAX_ELEMENTS
 from pylog.wire.api.configs import DescribeConfigsRequest
 from pylog.wire.api.message import Message, Request
 from pylog.wire.api.metadata import MetadataRequest
 from pylog.wire.api.table import KNOWN
 from pylog.wire.api.topics import CreateTopicsRequest, DeleteTopicsRequest
 from pylog.wire.api.versions import ApiVersionsRequest, ApiVersionsResponse
+from pylog.wire.primitives import MAX_ELEMENTS
 from tests.unit.wire.api.catalogue import BRIEF, case_id, cases, message_classes, sample
 
 CLASSES = message_classes()
