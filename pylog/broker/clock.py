@@ -5,6 +5,10 @@ The clock on the wall may be set, by a day forwards or back; whatever waits, lag
 
 import time
 
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux's monotonic clock stands still while the host is suspended, and others do not wait for it.  A leader that has
+slept must not take followers that asked it before for followers that ask it now."""
+
 
 def wall_ms() -> int:
     """Return the milliseconds since 1970, for timestamps that others read."""
@@ -12,5 +16,5 @@ def wall_ms() -> int:
 
 
 def steady_ms() -> int:
-    """Return milliseconds that only grow, for deadlines and durations inside this process."""
-    return int(time.monotonic() * 1000)
+    """Return milliseconds that only grow, also while the host is suspended, for deadlines and durations."""
+    return time.clock_gettime_ns(_STEADY) // 1_000_000

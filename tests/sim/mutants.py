@@ -342,7 +342,7 @@ MUTANTS: Sequence[Mutant] = (
         "rest-by-the-clock-on-the-wall",
         "broker/clock.py",
         "steady_ms",
-        "return int(time.monotonic() * 1000)",
+        "return time.clock_gettime_ns(_STEADY) // 1000000",
         "return time.time_ns() // 1000000",
         seed=379,
     ),

@@ -105,6 +105,7 @@ def install(
         time_ns=world.wall_ns,
         time=lambda: world.wall_ns() / 1e9,
         monotonic=lambda: world.now_us / 1e6,
+        clock_gettime_ns=lambda clock: world.now_us * 1_000,
         sleep=sleep,
     )
     _replace(
