@@ -317,6 +317,8 @@ def _restore_partition(
 
     The log of the highest (last epoch, end) has everything acknowledged with acks=all: leaders come from the ISR, and a
     replica outside of it is a prefix of one inside, or of an older epoch.  So it and those that equal it are in sync.
+    Of these only those that begin last: an answered deletion of records was carried out by every member of the ISR, and
+    one that was away meanwhile would show the records again as a leader.  The others follow, and begin as late then.
 
     Args:
         state: the backup's, if it knows the partition.
@@ -334,7 +336,9 @@ def _restore_partition(
         return PartitionImage(NO_LEADER, epoch, isr, replicas, 0)
     best = max(holders.values(), key=lambda log: (log.last_epoch, log.end))
     order = [*(one for one in pool if one in holders), *(one for one in holders if one not in pool)]
-    complete = [one for one in order if holders[one].agrees(best)]
+    equal = [one for one in order if holders[one].agrees(best)]
+    last_start = max(holders[one].start for one in equal)
+    complete = [one for one in equal if holders[one].start == last_start]
     behind = [one for one in order if one not in complete]
     absent = [one for one in pool if one not in holders]
     chosen = [*complete, *behind, *absent][:factor]

@@ -111,6 +111,22 @@ def test_logs_agree_from_where_both_begin() -> None:
     assert not kept.agrees(log(10, (6, 7), start=7))
 
 
+@pytest.mark.parametrize("starts", [(0, 4, 4), (0, 10, 0), (0, 0, 0)])
+def test_of_logs_that_agree_those_that_begin_last_are_in_sync(starts: tuple[int, int, int]) -> None:
+    """One that was away when records were deleted would show them again as a leader."""
+    made = plan_restore(
+        backup(topic()), brokers({one: [log(10, (5, start), start=start)] for one, start in enumerate(starts, 1)})
+    )
+    assert written(made).isr == tuple(one for one, start in enumerate(starts, 1) if start == max(starts))
+    assert written(made).replicas == (1, 2, 3)
+    assert only(made).catching_up == (() if len(set(starts)) == 1 else (0,))
+
+
+def test_a_log_that_is_behind_is_not_in_sync_for_beginning_last() -> None:
+    made = plan_restore(backup(topic()), brokers({1: [log(10)], 2: [log(8, (5, 8), start=8)], 3: [log(10)]}))
+    assert written(made).isr == (1, 3)
+
+
 def test_a_foreign_cluster_is_refused() -> None:
     with pytest.raises(RestoreRefused, match="cluster c-1, but the data of broker 1 is of cluster c-2"):
         plan_restore(backup(topic()), brokers({1: [log()], 2: [], 3: []}, "c-2"))
