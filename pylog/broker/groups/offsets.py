@@ -36,7 +36,8 @@ class ShardOffsets:
     """The committed offsets of one shard.
 
     An offset is orphaned when the image has no topic with the id that it was committed for: that topic was deleted,
-    and perhaps created again.  Orphaned offsets are no longer returned, and are deleted from the log.
+    and perhaps created again.  Orphaned offsets are no longer returned, and are deleted from the log, unless nothing
+    shows that anybody asked for the deletion: when nodes that the store lost are back, so are their offsets.
 
     A write changes what readers get once every in-sync replica has it, and in the order of the log: whatever the log
     has before it is applied first, although the requests that wait for replicas may be answered in another order.
@@ -85,6 +86,8 @@ class ShardOffsets:
         # Orphaned offsets that the log still has; the number tells one from a later one of the same place.
         self._orphans: dict[_Place, int] = {}
         self._orphan_count = 0
+        # Those that stay in the log, by group, since nothing shows that their topics were deleted.
+        self._kept: dict[str, set[Key]] = {}
         self._retry_ms = 0
         self._is_forgetting = False
 
@@ -120,8 +123,10 @@ class ShardOffsets:
     async def delete_group(self, group_id: str) -> ErrorCode:
         """Delete everything that *group_id* has committed, and the group itself, in one batch of the log."""
         unapplied = (key for name, key in self._newest if name == group_id)
-        deleted = dict.fromkeys((*self.of(group_id), *unapplied))
+        deleted = dict.fromkeys((*self.of(group_id), *unapplied, *self._kept.get(group_id, ())))
         error = await self._delete(group_id, deleted, [group_records.encode_group_end(group_id, self._wall_ms())])
+        if error is ErrorCode.NONE:
+            self._kept.pop(group_id, None)
         if not self.of(group_id):
             self.by_group.pop(group_id, None)
         return error
@@ -179,7 +184,7 @@ class ShardOffsets:
             if committed is not None and self._is_orphan(key, committed):
                 # Its topic was deleted meanwhile, and perhaps created again.
                 if is_newest:
-                    self._orphan(group_id, key)
+                    self._orphan(group_id, key, committed)
             elif is_lasting and committed is None:
                 held.pop(key, None)
             elif is_lasting and committed is not None:
@@ -228,11 +233,11 @@ class ShardOffsets:
                 if (names is None or key[0] in names) and self._is_orphan(key, committed)
             ]
             for key in orphans:
-                del offsets[key]
+                committed = offsets.pop(key)
                 dropped[key[0]] = dropped.get(key[0], 0) + 1
                 by_group.setdefault(group_id, set()).add(key[0])
                 if (group_id, key) not in self._newest:  # then the log has a newer one, perhaps of the new topic
-                    self._orphan(group_id, key)
+                    self._orphan(group_id, key, committed)
         if dropped:
             topics = ",".join(sorted(dropped)[:MAX_LOGGED_TOPICS])
             message = "offsets of deleted topics dropped partition=%d offsets=%d topics=%s"
@@ -244,6 +249,11 @@ class ShardOffsets:
     def _is_orphan(self, key: Key, committed: CommittedOffset) -> bool:
         return committed.topic_id is None or committed.topic_id != self._topic_id(key[0])
 
+    def _is_deleted(self, name: str, topic_id: UUID | None) -> bool:
+        """Whether somebody had a topic deleted: brokers still have to, or another one has its name."""
+        image = self._image()
+        return name in image.topics or topic_id in image.deleted_topics
+
     def _topic_id(self, name: str) -> UUID | None:
         topic = self._image().topics.get(name)
         return None if topic is None else topic.topic_id
@@ -253,7 +263,10 @@ class ShardOffsets:
         if self._orphans and self._retry_ms <= now_ms:
             self._forget_orphans()
 
-    def _orphan(self, group_id: str, key: Key) -> None:
+    def _orphan(self, group_id: str, key: Key, committed: CommittedOffset) -> None:
+        if not self._is_deleted(key[0], committed.topic_id):
+            self._kept.setdefault(group_id, set()).add(key)
+            return
         self._orphan_count += 1
         self._orphans[group_id, key] = self._orphan_count
 

@@ -15,7 +15,7 @@ from pylog.broker.groups import shard
 from pylog.broker.groups.coordinator import CoordinatorConfig, GroupCoordinator
 from pylog.broker.groups.offsets import FORGET_REST_MS
 from pylog.broker.settings import parse_broker_settings, typed
-from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from pylog.cluster.image import BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode
 from pylog.group.records import TOPIC, TOPIC_ID_HEADER, CommittedOffset, OffsetKey, decode_key, encode_offset
 from pylog.log.batch_file import OutOfDescriptors
@@ -54,6 +54,7 @@ class Coordinating:
         self.version = 0
         self.read_id: UUID | None = UUID(int=6)
         self.read_created_ms = 0
+        self.deleted_id: UUID | None = None
         self.level = 3
 
     @property
@@ -82,7 +83,10 @@ class Coordinating:
                 {0: PartitionImage(2, 0, (2,), (2,), self.version)},
                 created_ms=self.read_created_ms,
             )
-        return ClusterImage(1, self.version, "c", 2, brokers, topics, level=self.level)
+        deleted = (
+            {} if self.deleted_id is None else {self.deleted_id: DeletedTopic(COMMITTED[0], self.deleted_id, (2,))}
+        )
+        return ClusterImage(1, self.version, "c", 2, brokers, topics, deleted_topics=deleted, level=self.level)
 
     def switch(self, image: ClusterImage) -> None:
         """Let an image hold."""
@@ -312,12 +316,41 @@ def test_offsets_of_a_topic_that_goes_while_they_are_loaded_are_forgotten(tmp_pa
     asyncio.run(story())
 
 
-def test_offsets_of_a_topic_that_was_gone_before_they_were_loaded_are_forgotten(tmp_path: Path) -> None:
+def test_offsets_of_a_topic_that_is_being_deleted_are_forgotten(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        await coordinating.apply(2, 0, (1, 2))
+        coordinating.copy_commit(topic_id=UUID(int=6))
+        coordinating.read_id, coordinating.deleted_id = None, UUID(int=6)
+        await coordinating.apply(1, 1, (1,), 1)
+        assert coordinating.offset() == -1
+        assert records_of(coordinating)[-1] == (OffsetKey("g", *COMMITTED), True)
+
+    asyncio.run(story())
+
+
+def test_offsets_of_a_topic_whose_nodes_are_gone_stay_in_the_log(tmp_path: Path) -> None:
     async def story() -> None:
         coordinating = Coordinating(tmp_path)
         coordinating.read_id = None
         await coordinating.lead(isr=(1,), min_isr=1)
-        assert coordinating.offset() == -1
+        assert coordinating.offset() == -1, "nobody is told of them"
+        assert records_of(coordinating) == [(OffsetKey("g", *COMMITTED), False)], "but nobody had the topic deleted"
+        await coordinating.apply(2, 2, (1, 2))
+        coordinating.read_id = UUID(int=6)
+        await coordinating.apply(1, 3, (1,), 1)
+        assert coordinating.offset() == 5, "with the nodes the offset is back"
+
+    asyncio.run(story())
+
+
+def test_a_deleted_group_takes_offsets_along_that_were_kept_for_a_topic_that_is_gone(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        coordinating.read_id = None
+        await coordinating.lead(isr=(1,), min_isr=1)
+        assert await coordinating.groups.delete("g") is ErrorCode.NONE
+        assert (OffsetKey("g", *COMMITTED), True) in records_of(coordinating)
 
     asyncio.run(story())
 
