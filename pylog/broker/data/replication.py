@@ -600,16 +600,14 @@ class _Fetcher:
     def _question(self, key: Key) -> FetchPartition | None:
         return self._owner.question(self._partitions[key])
 
-    async def _ask_beginnings(self, results: list[FetchResult[memoryview]]) -> dict[Key, Beginning]:
+    async def _ask_beginnings(self, answers: Iterable[_Answered]) -> dict[Key, Beginning]:
         """Ask the leader what those partitions take over that must begin anew; some come later if they are many."""
         bodies: dict[Key, bytes] = {}
-        for result in results:
-            key = (result.topic, result.partition)
-            partition, asked = self._at_request.get(key), self._feed.get(key)
-            if partition is not None and asked is not None and len(bodies) < MAX_BEGINNINGS:
+        for partition, asked, result in answers:
+            if len(bodies) < MAX_BEGINNINGS:
                 body = self._owner.replica_to_begin(partition, asked, result)
                 if body is not None:
-                    bodies[key] = body
+                    bodies[partition.key] = body
         found: dict[Key, Beginning] = {}
         address = self._address
         assert address is not None, "it has answered"
@@ -626,15 +624,17 @@ class _Fetcher:
         return found
 
     async def _take(self, results: list[FetchResult[memoryview]]) -> None:
-        cuts: list[_Answered] = []
+        drastic: list[_Answered] = []
         for result in results:
-            key = (result.topic, result.partition)
-            partition, asked = self._at_request.get(key), self._feed.get(key)
-            if result.diverging is not None and partition is not None and asked is not None:
-                cuts.append((partition, asked, result))
-        if cuts:
-            await self._owner.prepare_cuts(cuts)
-        beginnings = await self._ask_beginnings(results)
+            if result.diverging is not None or result.error is not _NONE or result.removed_tombstone >= 0:
+                key = (result.topic, result.partition)
+                partition, asked = self._at_request.get(key), self._feed.get(key)
+                if partition is not None and asked is not None:
+                    drastic.append((partition, asked, result))
+        beginnings: dict[Key, Beginning] = {}
+        if drastic:
+            await self._owner.prepare_cuts(drastic)
+            beginnings = await self._ask_beginnings(drastic)
         unwritten: dict[Key, Partition] = {}
         for result in results:
             key = (result.topic, result.partition)
