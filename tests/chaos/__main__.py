@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.chaos.hunt import chosen, hunt, table
+from tests.chaos.hunt import VIOLATIONS, chosen, hunt, table
 from tests.chaos.ledger import clean_run, note_runner
 from tests.chaos.page import page
 from tests.chaos.run import PATIENCE_S, Options, Run, current_sources, remove_data
@@ -62,6 +62,8 @@ def _hunt(arguments: argparse.Namespace) -> int:
     for planted in faults:
         found.append(hunt(planted, options))
         print(found[-1], flush=True)
+        for kept in found[-1].kept:
+            print(f"{planted.name}: not explained by the fault, kept: {kept}", flush=True)
     text = table(found, arguments.minutes)
     print(text)
     if arguments.page is not None:
@@ -94,13 +96,13 @@ def _run(arguments: argparse.Namespace, seed: int, duration_s: float, world: Wor
     text = page(report, commit, previous, command)
     (directory / "page.md").write_text(text)
     rows = ["\t".join(violation) for violation in report.violations]
-    (directory / "violations.tsv").write_text("".join(f"{row}\n" for row in rows))
+    (directory / VIOLATIONS).write_text("".join(f"{row}\n" for row in rows))
     print(text)
     if arguments.page is not None:
         arguments.page.write_text(text)
     if report.is_clean:
         remove_data(directory)
-        print(f"nothing was violated; logs: {directory}")
+        print(f"nothing was violated; logs, and the histories of producers that gave up: {directory}")
         return 0
     print(f"VIOLATED: {len(report.violations)}, not settled: {len(report.unsettled)}; everything is in {directory}")
     return 1

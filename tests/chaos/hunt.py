@@ -6,11 +6,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.chaos.planted import PLANTED, Planted
+
+VIOLATIONS = "violations.tsv"
+"""File in a run's directory: a line for each violation, which begins with its kind."""
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _MOST_RUNS = 10
@@ -26,6 +29,7 @@ class Found(NamedTuple):
         kinds: violations that the checker told in the last one, by kind; empty if it told none in any.
         is_found: whether one of the kinds that the fault must show is among them.
         took_s: of the clock, setting up and checking included.
+        kept: directories of the runs in which the checker told something that the fault must not show, or nothing.
     """
 
     planted: Planted
@@ -33,17 +37,34 @@ class Found(NamedTuple):
     kinds: Counter[str]
     is_found: bool
     took_s: float
+    kept: Sequence[Path] = ()
 
 
 def hunt(planted: Planted, options: Sequence[str]) -> Found:
     """Run the fault with one seed after the other until the checker finds what it must."""
     began_s = time.monotonic()
     kinds: Counter[str] = Counter()
+    kept: list[Path] = []
     for seed in range(1, _MOST_RUNS + 1):
-        kinds = Counter(_violations(planted, seed, options))
+        directory = _run(planted, seed, options)
+        kinds = Counter(violations(directory))
+        if is_explained(planted, kinds.keys()):
+            shutil.rmtree(directory)
+        else:
+            kept.append(directory)
         if planted.kinds & kinds.keys():
-            return Found(planted, seed, kinds, True, time.monotonic() - began_s)
-    return Found(planted, _MOST_RUNS, kinds, False, time.monotonic() - began_s)
+            return Found(planted, seed, kinds, True, time.monotonic() - began_s, kept)
+    return Found(planted, _MOST_RUNS, kinds, False, time.monotonic() - began_s, kept)
+
+
+def is_explained(planted: Planted, kinds: Collection[str]) -> bool:
+    """Whether the fault alone explains what the checker told; anything else must be looked at."""
+    return bool(kinds) and set(kinds) <= planted.kinds
+
+
+def violations(directory: Path) -> list[str]:
+    """Return the kinds of violations that the checker told of a run."""
+    return [line.partition("\t")[0] for line in (directory / VIOLATIONS).read_text().splitlines()]
 
 
 def table(found: Sequence[Found], minutes: float) -> str:
@@ -79,7 +100,8 @@ def chosen(names: Sequence[str]) -> Iterator[Planted]:
         yield known[name]
 
 
-def _violations(planted: Planted, seed: int, options: Sequence[str]) -> list[str]:
+def _run(planted: Planted, seed: int, options: Sequence[str]) -> Path:
+    """Run the fault once; return the directory of the run."""
     # A process for each run: a run enters a network namespace and never leaves it.
     command = [
         *(sys.executable, "-m", "tests.chaos", "--one-release", f"--patience={_PATIENCE_S}"),
@@ -87,10 +109,6 @@ def _violations(planted: Planted, seed: int, options: Sequence[str]) -> list[str
     ]
     done = subprocess.run(command, cwd=_CHECKOUT, capture_output=True, text=True, check=False)
     said = re.search(r"directory=(\S+);", done.stdout)
-    told = Path(said[1], "violations.tsv") if said is not None else None
-    if told is None or not told.exists():
+    if said is None or not Path(said[1], VIOLATIONS).exists():
         raise RuntimeError(f"{' '.join(command)}: {done.stdout[-1000:]}{done.stderr[-2000:]}")
-    violations = [line.partition("\t")[0] for line in told.read_text().splitlines()]
-    if planted.kinds & set(violations):
-        shutil.rmtree(told.parent)
-    return violations
+    return Path(said[1])

@@ -1,11 +1,13 @@
 """The faults that `python -m tests.chaos --planted` puts into brokers are faults of the code as it is today."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.chaos import checker
-from tests.chaos.hunt import Found, chosen, table
+from tests.chaos import hunt as hunting
+from tests.chaos.hunt import VIOLATIONS, Found, chosen, hunt, table
 from tests.chaos.planted import PLANTED, Planted, mutants
 
 
@@ -37,3 +39,25 @@ def test_the_page_tells_how_a_fault_was_found_and_that_one_was_not() -> None:
 
 def test_without_names_all_planted_faults_are_tried() -> None:
     assert list(chosen([])) == list(PLANTED)
+
+
+def test_a_run_with_something_that_the_fault_does_not_explain_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = next(one for one in PLANTED if one.kinds == {checker.RETURNED})
+    told = {1: [], 2: [checker.DOUBLED], 3: [checker.RETURNED, checker.DOUBLED], 4: [checker.RETURNED]}
+
+    def run(planted: Planted, seed: int, options: object) -> Path:
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        (directory / VIOLATIONS).write_text("".join(f"{kind}\twhere\twhat\n" for kind in told[seed]))
+        return directory
+
+    monkeypatch.setattr(hunting, "_run", run)
+    found = hunt(planted, [])
+    assert (found.runs, found.is_found, found.kept) == (3, True, [tmp_path / "1", tmp_path / "2", tmp_path / "3"])
+    told[1] = told[4]
+    for directory in tmp_path.iterdir():
+        (directory / VIOLATIONS).unlink()
+        directory.rmdir()
+    assert (hunt(planted, []).kept, list(tmp_path.iterdir())) == ([], [])
