@@ -46,7 +46,7 @@ SLOW_SHARE = 0.2
 SLOW_STEP_SHARES = (0.001, 0.01)
 """Runs in which some steps of brokers are slow, and how many."""
 
-UNCLEAN_SHARE = 0.25
+UNCLEAN_SHARE = 0.35
 """Runs in which the topic may be led by a replica that was not in sync."""
 
 COMPACTED_SHARE = 0.3
