@@ -127,10 +127,11 @@ def _tell_stories(arguments: argparse.Namespace) -> int:
 
 def run_mutants(arguments: argparse.Namespace) -> int:
     """Run the simulator against every mutant; print a row for each, and return 1 if one was not found."""
-    missed: list[str] = []
+    from tests.sim.survey import mutants_page
+
+    rows: list[tuple[str, str, str]] = []
     moved: dict[str, int] = {}
     last = arguments.first + arguments.seeds - 1
-    print("| fault | found by | invariant | seconds |\n|---|---|---|---|")
     for mutant in MUTANTS:
         started_s = time.monotonic()
         mutant.applied()
@@ -143,15 +144,16 @@ def run_mutants(arguments: argparse.Namespace) -> int:
             found = _search_seeds(mutant, arguments.first, arguments.seeds, arguments.jobs)
             if found is not None:
                 moved[mutant.name] = int(found[0])
-        if found is None:
-            missed.append(mutant.name)
-        by, invariant = found or ("none", "nothing")
-        print(f"| {mutant.name} | {by} | {invariant} | {time.monotonic() - started_s:.0f} |", flush=True)
+        rows.append((mutant.name, *(found or ("", ""))))
+        by = " by ".join(found) if found is not None else "not found"
+        print(f"{mutant.name}: {by} ({time.monotonic() - started_s:.0f} s)", flush=True)
     if moved:
         path = Path(mutants.__file__)
         path.write_text(mutants.note_seeds(path.read_text(), moved))
-        print(f"\nnoted other seeds in {path.name}: {moved}")
-    print(f"\n{len(MUTANTS)} faults, {len(missed)} not found by seeds {arguments.first} to {last}", *missed)
+        print(f"noted other seeds in {path.name}: {moved}")
+    print(f"wrote {mutants_page(rows, arguments.first, last)}")
+    missed = [name for name, by, _ in rows if not by]
+    print(f"{len(MUTANTS)} faults, {len(missed)} not found by seeds {arguments.first} to {last}", *missed)
     return 1 if missed else 0
 
 

@@ -20,9 +20,14 @@ from tests.sim.world import CRASH
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("pylog", "tests/sim")
-"""What decides how a run goes."""
+"""What decides how a run goes, but for the files below."""
+
+WITHOUT = ("mutants.py", "survey.py", "__main__.py")
+"""Of the simulator, as are its tests: they choose runs and tell of them."""
 
 PAGE = ROOT / "docs/results/simulation.md"
+MUTANTS_PAGE = ROOT / "docs/results/simulation-mutants.md"
+
 PAGE_SEEDS = 5_000
 """A survey of at least so many seeds is worth a page."""
 
@@ -139,6 +144,8 @@ def digest() -> str:
     found = hashlib.sha256()
     for part in PARTS:
         for path in sorted((ROOT / part).rglob("*.py")):
+            if part == PARTS[1] and (path.name in WITHOUT or path.name.startswith("test_")):
+                continue
             content = path.read_bytes()
             found.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode() + content)
     return found.hexdigest()[:12]
@@ -217,3 +224,22 @@ def page(tree: str, commit: str, rows: Sequence[Row]) -> str:
         beside = "" if kind == CRASH else f"{totals.pairs[kind]:,}"
         lines.append(f"| {kind} | {events:,} | {totals.share(kind):.1f} | {beside} |")
     return "\n".join([*lines, ""])
+
+
+def mutants_page(rows: Sequence[tuple[str, str, str]], first: int, last: int) -> Path:
+    """Write the page about faults put into the code: what found each, and by which invariant; return where it is."""
+    missed = sum(not by for _, by, _ in rows)
+    today = datetime.now(UTC).date().isoformat()
+    lines = [
+        "# Faults put into the code",
+        "",
+        f"Written by `make sim-mutants` on {today}, commit {_commit()}; [what a run is](../design/simulation.md).",
+        f"{len(rows)} faults, of which {missed} were found neither by their story nor by seeds {first} to {last}.",
+        "",
+        "| fault | found by | invariant |",
+        "|---|---|---|",
+        *(f"| {name} | {f'seed {by}' if by.isdecimal() else by} | {invariant} |" for name, by, invariant in rows),
+        "",
+    ]
+    MUTANTS_PAGE.write_text("\n".join(lines))
+    return MUTANTS_PAGE

@@ -30,6 +30,27 @@ def test_another_tree_is_another_survey(tmp_path: Path, monkeypatch: pytest.Monk
     assert Survey(tmp_path / "kept").rows() == []
 
 
+def test_what_decides_no_run_is_no_other_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "pylog/log.py",
+        "pylog/__main__.py",
+        "tests/sim/faults.py",
+        "tests/sim/mutants.py",
+        "tests/sim/test_a.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("before")
+    monkeypatch.setattr(survey, "ROOT", tmp_path)
+    before = survey.digest()
+    for name, is_other in (
+        ("tests/sim/mutants.py", False),
+        ("tests/sim/test_a.py", False),
+        ("pylog/__main__.py", True),
+    ):
+        (tmp_path / name).write_text("after")
+        assert (survey.digest() != before) is is_other, name
+
+
 def test_a_line_that_a_stop_cut_off_is_run_again(tmp_path: Path) -> None:
     kept = Survey(tmp_path)
     kept.add(result(1))
@@ -67,3 +88,17 @@ def test_the_page_says_what_broke_and_of_which_events_there_are_too_few(tmp_path
 
 def test_numbers_are_told_as_ranges() -> None:
     assert [ranges(one) for one in ([], [3], [1, 2, 3, 7, 9, 10])] == ["", "3", "1-3, 7, 9-10"]
+
+
+def test_the_page_of_the_faults_names_those_that_were_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "MUTANTS_PAGE", tmp_path / "page.md")
+    rows = [("one", "12", "logs match"), ("two", "tell-of-two", "progress"), ("three", "", "")]
+    text = survey.mutants_page(rows, 1, 1000).read_text()
+    assert "3 faults, of which 1 were found neither" in text
+    assert text.splitlines()[-3:] == [
+        "| one | seed 12 | logs match |",
+        "| two | tell-of-two | progress |",
+        "| three |  |  |",
+    ]
