@@ -496,7 +496,7 @@ class Checks:
             return True
         if before.leader != NO_LEADER or key not in self._cluster.hosts[after.leader].damaged:
             return False
-        return not all(self._is_there(key, member) for member in before.isr)
+        return not all(self._is_there(key, member) for member in before.isr if member != after.leader)
 
     def _is_there(self, key: TopicPartition, broker_id: int) -> bool:
         """Whether a controller must have known of a broker, and the broker can say what it has of a partition."""
