@@ -28,8 +28,9 @@ HOSTS = (60, 200)
 SERVERS = 5
 RATIO, CPU_S = 3.6, 1.0
 """What is promised: T(200) / T(60) at most, and processor seconds a host at most."""
-ALWAYS = {"__tuning_differs": False, "__retention_differs": False, "__ship_differs": False,
-          "__broker_is_unfinished": False, "__zookeeper_differs": False, "__release_differs": False}  # fmt: skip
+ALWAYS = {"__tuning_differs": False, "__retention_differs": False, "__backup_differs": False,
+          "__ship_differs": False, "__broker_is_unfinished": False, "__zookeeper_differs": False,
+          "__release_differs": False}  # fmt: skip
 HELD = {"/var/lib/pylog-former.json": "x", "/var/lib/pylog-zookeeper/version-2": "directory"}
 """Files of a host that has been deployed before, beside those that roles write."""
 HEAD = """# What a deployment costs the control machine

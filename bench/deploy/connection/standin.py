@@ -24,7 +24,7 @@ DOCUMENTATION = """
 WELL = {"is_well": True, "is_over": True, "is_ready": True, "reason": "", "waited": {}}
 # What a command says: health, reassignments and topics all of a cluster that is well.
 SAID = {"healthy": True, "controller_id": 1, "problems": [], "changes": [], "outages": [], "partitions": []}
-MODULE = re.compile(rb"ansible_module='(\w+)'")
+MODULE = re.compile(rb"ansible_module='([\w.]+)'")
 PARAMETERS = re.compile(rb"params='(.*?)',\n", re.DOTALL)
 
 
