@@ -393,7 +393,7 @@ def test_f26_kernel_settings_come_after_those_of_etc_sysctl_conf() -> None:
 def test_every_template_is_used() -> None:
     there = {str(path.relative_to(ROOT / "templates")) for path in (ROOT / "templates").rglob("*.j2")}
     text = "".join(path.read_text() for path in ROOT.glob("roles/*/*/*.yml"))
-    named = {path.removesuffix(".j2") + ".j2" for path in re.findall(r"(?<!\w)(etc/[\w./@-]+\w)", text)}
+    named = {path.removesuffix(".j2") + ".j2" for path in re.findall(r"(?<!\w)((?:etc|root)/[\w./@-]+\w)", text)}
     assert there - named == set()
 
 
