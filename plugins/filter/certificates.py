@@ -40,9 +40,24 @@ def signed_request(request: str, entry: Mapping[str, Any], authority: str, key: 
     )
 
 
+def client_properties(user: str, passwords: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties, by librdkafka's names, with which a program of the bundle logs in as *user*."""
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": str(user),
+        "sasl.password": str(passwords[user]),
+        "ssl.ca.location": "/etc/pylog/ca.pem",
+    }
+
+
 class FilterModule:
     """What Ansible looks for in this file."""
 
     def filters(self) -> dict[str, Any]:
         """Return name -> filter."""
-        return {"certificate_problems": certificate_problems, "signed_request": signed_request}
+        return {
+            "certificate_problems": certificate_problems,
+            "client_properties": client_properties,
+            "signed_request": signed_request,
+        }

@@ -342,7 +342,8 @@ def test_the_configuration_of_zookeeper_that_the_role_writes_is_judged_good(is_e
     assert ("\nsecureClientPort=2181\n" in text) is is_encrypted
 
 
-COMPUTED = {
+COMPUTED: dict[str, Any] = {
+    "__audit_login": {}, "__registry_login": {}, "__mirror_source_login": {}, "__mirror_target_login": {},
     "registry_bootstrap": "192.0.2.1:9092,", "registry_zookeeper": "192.0.2.1:2181",
     "registry_follow": "http://192.0.2.1:8081,http://192.0.2.2:8081",
     "registry_advertised_url": "http://192.0.2.1:8081", "mirror_source": "live", "mirror_target": "offline",
@@ -367,6 +368,20 @@ def test_a_program_reads_the_configuration_that_its_role_writes(
         assert loaded.topics == (".*",)
     else:
         assert loaded.cluster.bootstrap.endswith(":9092")
+
+
+@pytest.mark.parametrize(("role", "load"), [
+    ("registry", load_registry_config), ("mirror", load_mirror_config), ("audit", load_counter_config),
+])  # fmt: skip
+def test_a_program_of_a_secured_cluster_logs_in(tmp_path: Path, role: str, load: Callable[[Path], Any]) -> None:
+    given = {name: value for name, value in defaults(role).items() if not is_computed(value)}
+    login = {"security.protocol": "SASL_SSL", "sasl.username": f"pylog-{role}", "sasl.password": 'a"b: c'}
+    logins = {name: login for name in COMPUTED if name.endswith("_login")}
+    path = tmp_path / f"{role}.yml"
+    path.write_text(render(f"etc/pylog/{role}.yml.j2", ansible_managed="managed", **given, **(COMPUTED | logins)))
+    loaded = load(path)
+    connections = [loaded.source.connection, loaded.target.connection] if role == "mirror" else [loaded.cluster]
+    assert [dict(one.properties) for one in connections] == [login] * len(connections)
 
 
 @pytest.mark.parametrize("unit", sorted(path.name for path in UNITS.glob("*.service.j2")))
