@@ -152,7 +152,8 @@ def main() -> None:
         csv_name=csv_name,
         table="\n".join(lines),
         verdict=f"Above 5 %: {', '.join(over)}." if over else "No upper bound is above 5 %.",
-        command=f"python -m bench.paper.releases --before TREE --name {given.name}",
+        command=f"python -m bench.paper.releases --before TREE --name {given.name} --rounds {given.rounds} "
+        f"--batched {given.batched} --single {given.single}",
     )
     print(page)
     if not given.no_write:
