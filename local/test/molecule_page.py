@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-CLIENT_COLUMNS = ("client", "sent", "acked", "failed", "lost", "duplicates", "longest_pause_ms")
+CLIENT_COLUMNS = ("client", "sent", "acked", "failed", "lost", "duplicates", "longest_pause_ms", "p99_ms")
 SCALARS = (str, int, float)
 
 

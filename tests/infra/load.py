@@ -3,12 +3,13 @@
 python -m tests.infra.load CLIENT BOOTSTRAP TOPIC RESULT.json       (CLIENT: librdkafka or kafka-python)
 
 Sends numbered records at a steady rate.  On SIGTERM it waits for every acknowledgement, reads the topic and
-writes ``{"sent", "acked", "failed", "lost", "duplicates", "longest_pause_ms", ...}``.  Both clients are as released,
-with their own defaults beside ``acks=all`` and a delivery time-out; "failed" counts what they report as failed after
-their own retries.
+writes ``{"sent", "acked", "failed", "lost", "duplicates", "longest_pause_ms", "p99_ms", ...}``.  Both clients are as
+released, with their own defaults beside ``acks=all`` and a delivery time-out; "failed" counts what they report as
+failed after their own retries, and "p99_ms" is how long after a send its acknowledgement came, for 99 of 100 records.
 """
 
 import json
+import math
 import signal
 import sys
 import threading
@@ -27,18 +28,27 @@ DELIVERY_TIMEOUT_MS = 120_000
 
 
 class Tally:
-    """What was acknowledged, and the longest time in which nothing was; acknowledgements come on other threads."""
+    """What was acknowledged and after how long, and the longest time in which nothing was.
+
+    Acknowledgements come on other threads.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.acked: set[int] = set()
+        self.sent_s: dict[int, float] = {}
+        self.took_s: list[float] = []
         self.failures: list[str] = []
         self.last_s = time.monotonic()
         self.longest_s = 0.0
 
-    def ack(self, number: int) -> None:
+    def send(self, number: int, now_s: float) -> None:
         with self.lock:
-            now_s = time.monotonic()
+            self.sent_s[number] = now_s
+
+    def ack(self, number: int, now_s: float) -> None:
+        with self.lock:
+            self.took_s.append(now_s - self.sent_s.pop(number))
             # The first one includes connecting, which is no pause.
             if self.acked:
                 self.longest_s = max(self.longest_s, now_s - self.last_s)
@@ -49,6 +59,11 @@ class Tally:
         with self.lock:
             self.failures.append(str(error))
 
+    def percentile_ms(self, percent: int) -> int:
+        """Return after how long so many of 100 records were acknowledged, in ms; 0 where none was."""
+        took_s = sorted(self.took_s)
+        return round(took_s[math.ceil(len(took_s) * percent / 100) - 1] * 1000) if took_s else 0
+
 
 def librdkafka(bootstrap: str, topic: str, tally: Tally, numbers: Iterator[int]) -> None:
     """Produce with confluent-kafka."""
@@ -57,7 +72,7 @@ def librdkafka(bootstrap: str, topic: str, tally: Tally, numbers: Iterator[int])
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "delivery.timeout.ms": DELIVERY_TIMEOUT_MS})
 
     def on_delivery(number: int) -> Callable[[Any, Any], None]:
-        return lambda error, message: tally.fail(error) if error else tally.ack(number)
+        return lambda error, message: tally.fail(error) if error else tally.ack(number, time.monotonic())
 
     for number in numbers:
         partition = number % PARTITIONS
@@ -78,7 +93,7 @@ def kafka_python(bootstrap: str, topic: str, tally: Tally, numbers: Iterator[int
     )
     for number in numbers:
         future = producer.send(topic, b"%d " % number + VALUE, partition=number % PARTITIONS)
-        future.add_callback(lambda metadata, number=number: tally.ack(number))
+        future.add_callback(lambda metadata, number=number: tally.ack(number, time.monotonic()))
         future.add_errback(tally.fail)
     producer.flush(timeout=60)
     producer.close()
@@ -139,6 +154,7 @@ def main(client: str, bootstrap: str, topic: str, result: str) -> int:
         nonlocal sent
         for number in paced(stop):
             sent += 1
+            tally.send(number, time.monotonic())
             yield number
 
     CLIENTS[client](bootstrap, topic, tally, counted())
@@ -154,6 +170,7 @@ def main(client: str, bootstrap: str, topic: str, result: str) -> int:
         "lost": len(tally.acked - found.keys()),
         "duplicates": sum(found.values()) - len(found),
         "longest_pause_ms": round(tally.longest_s * 1000),
+        "p99_ms": tally.percentile_ms(99),
     }
     Path(result).write_text(json.dumps(report, indent=2) + "\n")
     print(json.dumps(report))

@@ -6,7 +6,16 @@ from local.test import molecule_page
 
 FACTS = ("abc", "2026-11-22", "300", "2 cores, load average 7", "7 tests on 3 hosts")
 LOAD = [
-    {"client": name, "sent": 5, "acked": 5, "failed": 0, "lost": 0, "duplicates": 0, "longest_pause_ms": 12}
+    {
+        "client": name,
+        "sent": 5,
+        "acked": 5,
+        "failed": 0,
+        "lost": 0,
+        "duplicates": 0,
+        "longest_pause_ms": 12,
+        "p99_ms": 7,
+    }
     for name in ("librdkafka", "kafka-python")
 ]
 
@@ -20,20 +29,20 @@ def test_each_deed_has_its_clients_below_it() -> None:
         "",
         "## Rolls",
         "",
-        "| roll | seconds | client | sent | acked | failed | lost | duplicates | longest_pause_ms |",
-        "|---|---|---|---|---|---|---|---|---|",
-        "| up | 90 | librdkafka | 5 | 5 | 0 | 0 | 0 | 12 |",
-        "|  |  | kafka-python | 5 | 5 | 0 | 0 | 0 | 12 |",
-        "| back |  |  |  |  |  |  |  |  |",
+        "| roll | seconds | client | sent | acked | failed | lost | duplicates | longest_pause_ms | p99_ms |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        "| up | 90 | librdkafka | 5 | 5 | 0 | 0 | 0 | 12 | 7 |",
+        "|  |  | kafka-python | 5 | 5 | 0 | 0 | 0 | 12 | 7 |",
+        "| back |  |  |  |  |  |  |  |  |  |",
     ]
 
 
 def test_a_scenario_that_did_one_thing_has_one_table() -> None:
     said = molecule_page.page("grow_from_one", FACTS, {"seconds": 144, "clients": LOAD})
     assert said.splitlines()[6:9] == [
-        "| seconds | client | sent | acked | failed | lost | duplicates | longest_pause_ms |",
-        "|---|---|---|---|---|---|---|---|",
-        "| 144 | librdkafka | 5 | 5 | 0 | 0 | 0 | 12 |",
+        "| seconds | client | sent | acked | failed | lost | duplicates | longest_pause_ms | p99_ms |",
+        "|---|---|---|---|---|---|---|---|---|",
+        "| 144 | librdkafka | 5 | 5 | 0 | 0 | 0 | 12 | 7 |",
     ]
     assert len(said.splitlines()) == 10
 
