@@ -167,7 +167,7 @@ class Quotas:
         if limits is None:
             if len(self._limits) >= MAX_CLIENTS:
                 self._limits.clear()
-                self._buckets.clear()
+                self._forget_idle()
             limits = self._limits[who] = _Limits(
                 self._bucket(who, PRODUCER_BYTE_RATE, 1),
                 self._bucket(who, CONSUMER_BYTE_RATE, 1),
@@ -177,6 +177,12 @@ class Quotas:
         if limits.produce is limits.fetch is limits.busy is limits.mutations is None:
             return None
         return Meter(self, limits, connection)
+
+    def _forget_idle(self) -> None:
+        """Forget allowances, but not those in debt: a client could pay by calling itself ever other names."""
+        now_ms = self.now_ms()
+        kept = {key: bucket for key, bucket in self._buckets.items() if bucket.left(now_ms) < 0}
+        self._buckets = kept if len(kept) < MAX_CLIENTS else {}
 
     def connection_delay_ms(self, host: str) -> int:
         """Count a connection from *host*; return 0 to serve it, or for how many ms to let it wait for its end."""

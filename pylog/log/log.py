@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, StorageError
+from pylog.log import search
 from pylog.log.batch_file import NO_DESCRIPTORS, OutOfDescriptors
 from pylog.log.checkpoint import BOOT_ID, PARTITION_METADATA
 from pylog.log.config import LogConfig
@@ -489,8 +490,28 @@ class Log:
             StorageError: the file is damaged.
             CorruptRecords: the batch in question does not decode.
         """
+        offset = self.log_start_offset
+        while (part := self.part_not_older(timestamp, offset)) is not None:
+            with self._going_offline():
+                found = search.first_not_older(part, timestamp, self.log_start_offset)
+            if found is not None:
+                return found
+            offset = part.segment.next_offset
+        return None
+
+    def part_not_older(self, timestamp: int, from_offset: Offset) -> FileSlice | None:
+        """Return a part of one segment to look through for a record of *timestamp* or later; see `search`.
+
+        Raises:
+            StorageError: the file is damaged.
+        """
         with self._going_offline():
-            return self._segments.first_not_older(timestamp, self.log_start_offset)
+            return self._segments.part_not_older(timestamp, from_offset)
+
+    @property
+    def max_timestamp(self) -> int:
+        """Largest timestamp of all records, -1 if there is none."""
+        return self._segments.max_timestamp
 
     def offset_of_max_timestamp(self) -> tuple[int, Offset] | None:
         """Return (timestamp, offset) of the first record with the largest timestamp, or None if there is none.
@@ -499,7 +520,7 @@ class Log:
             StorageError: the file is damaged.
             CorruptRecords: the batch in question does not decode.
         """
-        largest = self._segments.max_timestamp
+        largest = self.max_timestamp
         return self.offset_for_timestamp(largest) if largest >= 0 else None
 
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, Offset]:

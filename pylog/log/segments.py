@@ -10,7 +10,6 @@ from pylog.log.retention import SegmentFacts
 from pylog.log.segment import FileSlice, Segment
 from pylog.log.swap import put_in_place
 from pylog.model import Offset
-from pylog.wire.records import decode_records
 
 
 class Segments:
@@ -70,21 +69,19 @@ class Segments:
                 size_bytes = first.size_bytes
         return FileSlice(segment.open(), first.position, size_bytes, segment, segment.generation)
 
-    def first_not_older(self, timestamp: int, log_start_offset: Offset) -> tuple[int, Offset] | None:
-        """Return (timestamp, offset) of the first record not older than *timestamp*, or None."""
+    def part_not_older(self, timestamp: int, from_offset: Offset) -> FileSlice | None:
+        """Return the rest of the first segment that may have a record of *timestamp* or later from *from_offset* on.
+
+        It begins with a batch: every record before it is older, or below *from_offset*.
+        """
         for segment in self._rows:
-            if segment.max_timestamp < timestamp or segment.next_offset <= log_start_offset:
+            if segment.max_timestamp < timestamp or segment.next_offset <= from_offset:
                 continue
             floor = segment.time_index.floor(timestamp)
-            start = max(segment.base_offset + floor[1] if floor else segment.base_offset, log_start_offset)
-            first = segment.find(start)
-            for position, header in segment.batches(first.position) if first else ():
-                if header.max_timestamp < timestamp:
-                    continue
-                batch = segment.read_batch(position, header.size_bytes)
-                for record in decode_records(batch, header):
-                    if record.timestamp >= timestamp and record.offset >= log_start_offset:
-                        return record.timestamp, record.offset
+            start = max(segment.base_offset + floor[1] if floor else segment.base_offset, from_offset)
+            if (first := segment.find(start)) is not None:
+                size_bytes = segment.size_bytes - first.position
+                return FileSlice(segment.open(), first.position, size_bytes, segment, segment.generation)
         return None
 
     @property

@@ -107,7 +107,7 @@ class FetchHandler:
         session = None
         if request.session_id or request.session_epoch != FINAL_EPOCH:
             try:
-                session = self._sessions.apply(request, self._now_ms())
+                session = self._sessions.apply(request, self._now_ms(), connection.session.principal)
             except ApiError as error:
                 return encode_response(version, header.correlation_id, [], error=error.code)
         if meter is not None:

@@ -7,15 +7,16 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Partition, Partitions, Trimmed
 from pylog.broker.data.reading import check_leader_epoch
 from pylog.broker.handler import Answer, Caller, Handler
-from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.errors import ApiError, CorruptRecords, ErrorCode, StorageError
 from pylog.log.log import Log
-from pylog.model import INTERNAL_TOPICS, Key
+from pylog.log.search import first_not_older
+from pylog.model import INTERNAL_TOPICS, Key, Offset
 from pylog.security.acl import CLUSTER_NAME, Operation, ResourceType
 from pylog.wire.api import ApiKey
 from pylog.wire.api.cluster import (
@@ -81,12 +82,14 @@ class Cluster(Protocol):
 
 def list_offsets(cluster: Cluster, request: ListOffsetsRequest, caller: Caller) -> Answer:
     """Find offsets by timestamp in the partitions led here."""
-    return ListOffsetsResponse(
+    searches: dict[Key, _Search] = {}
+    response = ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _list_offset(cluster.partitions, topic.name, one, caller.version) for one in topic.partitions
+                    _list_offset(cluster.partitions, topic.name, one, caller.version, searches)
+                    for one in topic.partitions
                 ]
                 if caller.may_topic(Operation.DESCRIBE, topic.name)
                 else [
@@ -97,18 +100,83 @@ def list_offsets(cluster: Cluster, request: ListOffsetsRequest, caller: Caller) 
             for topic in request.topics
         ]
     )
+    return _search_all(cluster.partitions, response, searches) if searches else response
+
+
+class _Search(NamedTuple):
+    """A search in the records of a partition, and the row of the answer that it fills in."""
+
+    row: ListOffsetsPartitionResponse
+    log: Log
+    timestamp: int
+
+
+async def _search_all(
+    partitions: Partitions, response: ListOffsetsResponse, searches: Mapping[Key, _Search]
+) -> ListOffsetsResponse:
+    """Search one partition after the other, in a thread: batches have to be unpacked, and a client asks for many."""
+    async with partitions.searching:
+        for (topic, number), (row, log, timestamp) in searches.items():
+            try:
+                found = await _search(log, timestamp)
+                if (
+                    found is not None and found[1] < log.high_watermark
+                ):  # else not everywhere yet, so not to be seen yet
+                    row.timestamp, row.offset = found
+            except (ApiError, StorageError) as error:
+                row.leader_epoch = -1
+                if isinstance(error, ApiError):
+                    row.error_code = error.code
+                else:
+                    _logger.error("search failed partition=%s-%d reason=%s", topic, number, error)
+                    row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return response
+
+
+async def _search(log: Log, timestamp: int) -> tuple[int, Offset] | None:
+    """Return (timestamp, offset) of the first record of *log* not older than *timestamp*, or None.
+
+    Raises:
+        ApiError: the log was cut, or the batch in question does not decode.
+        StorageError: the log cannot be read, and is offline now.
+    """
+    offset = log.log_start_offset
+    while (part := log.part_not_older(timestamp, offset)) is not None:
+        next_offset = part.segment.next_offset
+        part.acquire()
+        try:
+            found = await asyncio.to_thread(first_not_older, part, timestamp, log.log_start_offset)
+        except (StorageError, CorruptRecords) as error:
+            if not part.is_current():
+                raise _cut_meanwhile() from error
+            if isinstance(error, StorageError):
+                log.go_offline(str(error))
+            raise
+        finally:
+            part.release()
+        if not part.is_current():
+            raise _cut_meanwhile()
+        if found is not None:
+            return found
+        offset = next_offset
+    return None
+
+
+def _cut_meanwhile() -> ApiError:
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log was truncated while it was searched")
 
 
 def _list_offset(
-    partitions: Partitions, topic: str, wanted: ListOffsetsPartition, version: int
+    partitions: Partitions, topic: str, wanted: ListOffsetsPartition, version: int, searches: dict[Key, _Search]
 ) -> ListOffsetsPartitionResponse:
+    """Return the row for one partition; what has to be searched for is added to *searches*, and is -1 in the row."""
     number = wanted.partition_index
     try:
         partition, log = partitions.leader(topic, number)
         check_leader_epoch(wanted.current_leader_epoch, partition.leader_epoch)
         if wanted.timestamp < 0 and version < SPECIAL_TIMESTAMPS.get(wanted.timestamp, _NEVER):
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"unsupported special timestamp {wanted.timestamp}")
-        timestamp, offset = -1, -1
+        offset, searched = -1, -1
         if wanted.timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             offset = log.log_start_offset
         elif wanted.timestamp == LATEST_TIERED_TIMESTAMP:
@@ -118,22 +186,22 @@ def _list_offset(
         if wanted.timestamp == LATEST_TIMESTAMP:
             offset = log.high_watermark
         elif wanted.timestamp == MAX_TIMESTAMP:
-            timestamp, offset = log.offset_of_max_timestamp() or (-1, -1)
+            searched = log.max_timestamp
         elif wanted.timestamp >= 0:
-            timestamp, offset = log.offset_for_timestamp(wanted.timestamp) or (-1, -1)
-        if offset >= log.high_watermark and wanted.timestamp != LATEST_TIMESTAMP and timestamp >= 0:
-            timestamp, offset = -1, -1  # not everywhere yet, so not to be seen yet
-        return ListOffsetsPartitionResponse(
-            partition_index=number, timestamp=timestamp, offset=offset, leader_epoch=partition.leader_epoch
+            searched = wanted.timestamp
+        row = ListOffsetsPartitionResponse(
+            partition_index=number, timestamp=-1, offset=offset, leader_epoch=partition.leader_epoch
         )
+        if searched >= 0:
+            if (topic, number) in searches:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "duplicate partition in request")
+            searches[topic, number] = _Search(row, log, searched)
+        return row
     except ApiError as error:
         code = error.code
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _KNOWS_OFFSET_NOT_AVAILABLE:
             code = ErrorCode.LEADER_NOT_AVAILABLE  # which has older clients ask again too (trap 11)
         return ListOffsetsPartitionResponse(partition_index=number, error_code=code)
-    except StorageError as error:
-        _logger.error("search failed partition=%s-%d reason=%s", topic, number, error)
-        return ListOffsetsPartitionResponse(partition_index=number, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def _check_is_caught_up(partition: Partition, log: Log) -> None:

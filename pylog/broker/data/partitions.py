@@ -83,6 +83,9 @@ class Moved(Enum):
 
 # Looked up for every batch: a member of an enum costs twice the name of a module.
 _END, _HIGH_WATERMARK = Moved.END, Moved.HIGH_WATERMARK
+SEARCHES_AT_ONCE = 2
+"""Requests that search records by time in threads; others wait for their turn."""
+
 _NONE = ErrorCode.NONE
 
 Listener: TypeAlias = Callable[[Key, Moved], None]
@@ -179,6 +182,8 @@ class Partitions:
         self._by_key: dict[Key, Partition] = {}
         self._cleaned: set[UUID] = set()
         self._removed: set[tuple[UUID, int]] = set()
+        self.searching = asyncio.Semaphore(SEARCHES_AT_ONCE)
+        """Held by a request that searches records in a thread."""
         self._is_clean = False  # what lies on disk has not been compared with an image yet
         self.registered_epoch: Callable[[], int] = lambda: -1
         """Epoch of this broker's registration, -1 without one; an image made before it says nothing of who leads."""

@@ -13,10 +13,14 @@ from dataclasses import dataclass, field
 from pylog.errors import ApiError, ErrorCode
 from pylog.log.segment import FileSlice
 from pylog.model import Key
+from pylog.security.principal import ANONYMOUS, Principal
 from pylog.wire.fetch import FIRST_VERSION_BY_ID, FetchPartition, FetchRequest, FetchResult, session_key
 
 MAX_SESSIONS = 1_000
 """Kafka's number.  Clients beyond it send full requests."""
+
+MAX_SESSIONS_OF_ONE = MAX_SESSIONS // 2
+"""Of one principal with a login, so that nobody has them all."""
 
 MAX_PARTITIONS = 5_000
 """Of one session; about 1.5 MB.  A client with more sends full requests."""
@@ -36,6 +40,7 @@ class FetchSession:
     """One client's list.
 
     Attributes:
+        principal: of the client, who alone may go on with it.
         is_by_id: its requests name topics by their ids, as those from version 13 on do.
         next_epoch: of the request that must come next.
         partitions: as last asked, in the order in which they are read.
@@ -44,6 +49,7 @@ class FetchSession:
 
     session_id: int
     used_ms: int
+    principal: Principal = ANONYMOUS
     is_by_id: bool = False
     next_epoch: int = 1
     partitions: dict[Key, FetchPartition] = field(default_factory=dict)
@@ -90,16 +96,21 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def apply(self, request: FetchRequest, now_ms: int) -> FetchSession | None:
-        """Let *request* name all partitions it is about; return its session, or None if it has none.
+    def apply(self, request: FetchRequest, now_ms: int, principal: Principal = ANONYMOUS) -> FetchSession | None:
+        """Let *request* of *principal* name all partitions it is about; return its session, or None if it has none.
+
+        The session of another principal is none: a number that was guessed shows nobody what others read.
 
         Raises:
             ApiError: the session is not known or names topics otherwise, or another request comes next in it.
         """
+        session = self._sessions.get(request.session_id)
+        if session is not None and session.principal != principal:
+            session = None
+        if session is not None:
+            del self._sessions[session.session_id]
         if request.session_epoch <= 0:
-            self._sessions.pop(request.session_id, None)
-            return None if request.session_epoch == FINAL_EPOCH else self._begin(request, now_ms)
-        session = self._sessions.pop(request.session_id, None)
+            return None if request.session_epoch == FINAL_EPOCH else self._begin(request, now_ms, principal)
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
         self._sessions[session.session_id] = session
@@ -119,10 +130,16 @@ class FetchSessions:
         request.partitions = list(session.partitions.values())
         return session
 
-    def _begin(self, request: FetchRequest, now_ms: int) -> FetchSession | None:
+    def _begin(self, request: FetchRequest, now_ms: int, principal: Principal) -> FetchSession | None:
         count = len(request.partitions)
         if not 0 < count <= MAX_PARTITIONS:
             return None
+        if principal != ANONYMOUS:  # which may be all clients that there are
+            own = [one for one in self._sessions.values() if one.principal == principal]
+            if len(own) >= MAX_SESSIONS_OF_ONE:
+                if now_ms - own[0].used_ms < MIN_IDLE_MS:
+                    return None
+                del self._sessions[own[0].session_id]
         while self._is_full(count):
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now_ms - oldest.used_ms < MIN_IDLE_MS:
@@ -132,7 +149,7 @@ class FetchSessions:
         while session_id in self._sessions:
             session_id = self._new_id()
         is_by_id = request.version >= FIRST_VERSION_BY_ID
-        session = self._sessions[session_id] = FetchSession(session_id, now_ms, is_by_id)
+        session = self._sessions[session_id] = FetchSession(session_id, now_ms, principal, is_by_id)
         session.change(request.partitions, ())
         return session
 

@@ -58,6 +58,15 @@ def test_no_request_is_throttled_for_longer_than_the_cap() -> None:
     assert throttle_ms(TokenBucket(0, now_ms=0), 1, now_ms=0) == MAX_THROTTLE_MS
 
 
+def test_client_ids_that_are_made_up_pay_no_debt() -> None:
+    quotas, _ = quotas_of(QuotaEntity("bob", None), producer_byte_rate=10_000)
+    peer = Peer("bob")
+    assert produced(quotas, peer, "honest", 500_000) > 0
+    for number in range(MAX_CLIENTS + 1):
+        quotas.meter(cast("Connection", peer), f"id{number}")
+    assert produced(quotas, peer, "honest", 0) > 0
+
+
 class TestMeter:
     def test_the_throttled_connection_is_muted_as_long_as_it_is_told(self) -> None:
         quotas, _ = quotas_of(QuotaEntity(None, "a"), producer_byte_rate=1000.0)

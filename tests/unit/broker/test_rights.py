@@ -6,6 +6,7 @@ import logging
 import socket
 import struct
 import threading
+import uuid
 from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -607,6 +608,15 @@ def test_a_topic_is_hidden_by_its_id_too(desk: Desk) -> None:
     for user in (desk.user(), desk.user(topic(Operation.DESCRIBE))):
         [gone] = desk.answer(user, deletion, DeleteTopicsResponse).responses
         assert (gone.error_code, gone.name) == (TOPIC, None)
+
+
+def test_a_topic_that_only_the_controller_knows_is_not_deleted_by_its_id(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk.broker, "ask_controller", None)  # nobody may be asked: the controller looks at no rights
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=uuid.UUID(int=77))])
+    [row] = desk.answer(desk.user(), deletion, DeleteTopicsResponse).responses
+    assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_a_missing_topic_is_made_for_whoever_may_create_it(desk: Desk) -> None:

@@ -1,6 +1,7 @@
 """Where the log ends, asked of a leader that has just become one."""
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from pylog.broker.data import handlers
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.handlers import list_offsets
 from pylog.broker.data.partitions import Appended, Moved, Partitions
@@ -18,6 +20,8 @@ from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode
 from pylog.log.directory import LogDirectory
+from pylog.log.search import first_not_older
+from pylog.log.segment import FileSlice
 from pylog.model import NodeAddress
 from pylog.security.principal import Session
 from pylog.wire import records
@@ -69,6 +73,8 @@ def ask(partitions: Partitions, timestamp: int, version: int = 7) -> tuple[int, 
         ListOffsetsRequest(topics=[wanted]),
         Caller("c", Session(client_host="h", listener_name="client"), version),
     )
+    if asyncio.iscoroutine(answer):
+        answer = asyncio.run(answer)
     [row] = answer.topics[0].partitions
     return row.error_code, row.offset
 
@@ -227,3 +233,61 @@ def test_rule_1_a_lost_session_ends_leading_until_an_image_knows_the_next_one(tm
     assert ask(partitions, EARLIEST_TIMESTAMP)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
     apply(partitions, image(4, leader=1, leader_epoch=1, broker_epoch=EPOCH + 1))
     assert ask(partitions, EARLIEST_TIMESTAMP) == (ErrorCode.NONE, 0)
+
+
+def caught_up(directory: Path) -> Partitions:
+    """Return the partitions of a leader whose only record, of time 1, is everywhere."""
+    partitions = follower(directory)
+    apply(partitions, image(2, leader=1, leader_epoch=1))
+    found = partitions.get("t", 0)
+    assert found is not None
+    assert found.leading is not None
+    found.leading.fetched(2, 8, 1, 1, now_ms=0)
+    partitions.advance(found)
+    return partitions
+
+
+def test_records_are_searched_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def noting(*args: Any) -> Any:
+        threads.append(threading.get_ident())
+        return first_not_older(*args)
+
+    monkeypatch.setattr(handlers, "first_not_older", noting)
+    partitions = caught_up(tmp_path)
+    assert ask(partitions, 1) == (ErrorCode.NONE, 0)
+    assert ask(partitions, MAX_TIMESTAMP) == (ErrorCode.NONE, 0)
+    assert ask(partitions, 2) == (ErrorCode.NONE, -1), "the indexes know that without a search"
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
+
+
+def test_a_partition_is_searched_once_in_a_request(tmp_path: Path) -> None:
+    cluster: Any = SimpleNamespace(partitions=caught_up(tmp_path))
+    wanted = [ListOffsetsPartition(partition_index=0, timestamp=timestamp) for timestamp in (0, 1, EARLIEST_TIMESTAMP)]
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=wanted)])
+    caller = Caller("c", Session(client_host="h", listener_name="client"), 7)
+    answer: Any = list_offsets(cluster, request, caller)
+    rows = asyncio.run(answer).topics[0].partitions
+    assert [(row.error_code, row.offset) for row in rows] == [
+        (ErrorCode.NONE, 0), (ErrorCode.INVALID_REQUEST, -1), (ErrorCode.NONE, 0),
+    ]  # fmt: skip
+
+
+def test_a_search_in_a_log_that_is_cut_meanwhile_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = caught_up(tmp_path)
+    found = partitions.get("t", 0)
+    assert found is not None
+    log = found.log
+    assert log is not None
+
+    def cutting(part: FileSlice, *args: Any) -> Any:
+        part.segment.generation += 1  # as a truncation does
+        return first_not_older(part, *args)
+
+    monkeypatch.setattr(handlers, "first_not_older", cutting)
+    assert ask(partitions, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert log.offline is None

@@ -8,6 +8,7 @@ from pylog.broker.data import sessions
 from pylog.broker.data.sessions import FetchSession, FetchSessions
 from pylog.errors import ApiError, ErrorCode
 from pylog.log.segment import FileSlice
+from pylog.security.principal import USER, Principal
 from pylog.wire.fetch import FetchPartition, FetchRequest, FetchResult
 
 
@@ -180,3 +181,29 @@ def test_a_session_goes_on_as_it_began_by_name_or_by_id(first: int, then: int) -
         found.apply(request(7, 1, version=then), 0)
     assert caught.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     assert found.apply(request(7, 1, version=first), 0) is not None
+
+
+ALICE, BOB = Principal(USER, "alice"), Principal(USER, "bob")
+
+
+def test_nobody_goes_on_with_the_session_of_another() -> None:
+    found = counting()
+    session = found.apply(request(0, 0, [part(0)]), 0, ALICE)
+    assert session is not None
+    for epoch in (1, 2):
+        with pytest.raises(ApiError) as refused:
+            found.apply(request(session.session_id, epoch), 0, BOB)
+        assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "as for a number that nobody has"
+    assert found.apply(request(session.session_id, -1), 0, BOB) is None
+    assert found.apply(request(session.session_id, 1), 0, ALICE) is session, "nor does anybody end it"
+
+
+def test_one_user_has_half_of_all_sessions_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_SESSIONS", 6)
+    monkeypatch.setattr(sessions, "MAX_SESSIONS_OF_ONE", 3)
+    found = counting()
+    began = [found.apply(request(0, 0, [part(0)]), 0, BOB) for _ in range(4)]
+    assert [one is not None for one in began] == [True, True, True, False]
+    assert found.apply(request(0, 0, [part(0)]), 0, ALICE) is not None
+    assert found.apply(request(0, 0, [part(0)]), sessions.MIN_IDLE_MS, BOB) is not None, "in the place of an idle one"
+    assert len(found) == 4
