@@ -210,6 +210,21 @@ def certificates() -> dict[str, str]:
     return {path: pem for path, pem in found.items() if pem}
 
 
+def secured(units: Sequence[str], zookeeper_config: str = "") -> dict[str, bool]:
+    """Return unit -> whether its configuration asks for encryption, of brokers and ZooKeeper servers among *units*."""
+    found = {}
+    for unit in units:
+        if broker_id := re.fullmatch(r"pylog-broker@(\d+)\.service", unit):
+            path, pattern = f"/etc/pylog/broker-{broker_id[1]}.yml", r"^ +security\.protocol: SASL_SSL$"
+        elif unit == "pylog-zookeeper.service":
+            path, pattern = zookeeper_config or "/etc/pylog-zookeeper/zoo.cfg", r"^secureClientPort="
+        else:
+            continue
+        with contextlib.suppress(OSError):
+            found[unit] = re.search(pattern, Path(path).read_text(), re.MULTILINE) is not None
+    return found
+
+
 def users() -> dict[str, list[str]]:
     """Return those of `OWN_USERS` that exist, with the groups they were added to."""
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -300,6 +315,7 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "files": file_states(wanted.get("paths", [])),
         "users": users(),
         "certificates": certificates(),
+        "secured": secured(enabled(shown), wanted.get("zookeeper_config", "")),
         # A timer starts with nothing that systemd does not know.
         "settled_units": [
             unit for unit in settled(shown) if unit.endswith(".timer") or not changed_since_start(record_of(unit))

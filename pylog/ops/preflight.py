@@ -550,6 +550,19 @@ def half_secured(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> 
             yield Finding(datacenter, "variable users_wanted", "users, and no logins", "logins", remedy)
 
 
+def switched(host: Host) -> Iterator[Finding]:
+    """Find servers that run open and shall be secured, or the other way: half way nobody could reach both kinds."""
+    is_wanted = {
+        "pylog-broker": host.variables.get("pylog_security", "none") == SECURED,
+        "pylog-zookeeper": host.variables.get("zookeeper_encrypted", False) is True,
+    }
+    for unit, is_secured in (host.facts or {}).get("secured", {}).items():
+        if is_secured != is_wanted[unit.partition("@")[0].removesuffix(".service")]:
+            words = ("secured", "open") if is_secured else ("open", "secured")
+            remedy = f"stop this unit on all hosts of {host.datacenter}, then go on: clients are cut off meanwhile"
+            yield Finding(host.name, unit, f"runs {words[0]}", f"{words[1]}, or stopped", remedy)
+
+
 def passwords(hosts: Mapping[str, Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
     """Find users of programs without a password, or with one that can be guessed from what ZooKeeper has of it."""
     for place, wanted in program_users({name: host.variables for name, host in hosts.items()}, groups).items():
@@ -707,7 +720,7 @@ def check_hosts(
     findings = [*clocks(asked), *ensemble_changes(hosts, groups)]
     for host in asked:
         findings += [*system(host), *memory(host, groups), *ports(host, groups, specs), *disks(host)]
-        findings += [*own_name(host, groups), *strays(host, groups), *secrets(host, groups)]
+        findings += [*own_name(host, groups), *strays(host, groups), *secrets(host, groups), *switched(host)]
     return sorted(set(findings))
 
 

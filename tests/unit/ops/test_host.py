@@ -343,3 +343,13 @@ def test_f6_a_server_may_leave_when_all_others_serve_whoever_leads(modes: list[s
     found = {f"zk{number}": server(mode, 1) if mode else {} for number, mode in enumerate(modes, start=1)}
     answer = host.judge_ensemble(found, 2, leaving=1)
     assert (answer["is_ready"], answer["reason"]) == (not reason, reason)
+
+
+def test_a_host_says_which_of_its_servers_are_secured(tmp_path: Path) -> None:
+    config = tmp_path / "zoo.cfg"
+    config.write_text("tickTime=2000\nclientPort=2181\n")
+    assert host.secured(["pylog-zookeeper.service", "pylog-ship.service"], str(config)) == {
+        "pylog-zookeeper.service": False
+    }
+    config.write_text("tickTime=2000\nsecureClientPort=2181\n")
+    assert host.secured(["pylog-zookeeper.service"], str(config)) == {"pylog-zookeeper.service": True}

@@ -221,6 +221,12 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
     (both(secured(), set_("pylog_security", "none")),
      ("all", "pylog_security", "none and sasl_ssl", "one for the cluster")),
     (set_("users_wanted", [{"name": "alice"}]), ("all", "variable users_wanted", "users, and no logins", "logins")),
+    (secured(says("secured", {"pylog-broker@2.service": False})),
+     ("h2", "pylog-broker@2.service", "runs open", "secured, or stopped")),
+    (says("secured", {"pylog-broker@2.service": True}),
+     ("h2", "pylog-broker@2.service", "runs secured", "open, or stopped")),
+    (secured(everywhere("zookeeper_encrypted", True), says("secured", {"pylog-zookeeper.service": False})),
+     ("h2", "pylog-zookeeper.service", "runs open", "secured, or stopped")),
     (set_("zookeeper_encrypted", True),
      ("all", "variable zookeeper_encrypted", "true, without pylog_security", "sasl_ssl")),
     (secured(set_("pylog_security", "ssl")), ("h2", "variable pylog_security", "'ssl'", "none or sasl_ssl")),
@@ -346,7 +352,7 @@ def test_every_verb_that_changes_hosts_judges_first() -> None:
 
 def test_a_secured_inventory_that_is_right_has_no_findings() -> None:
     question = good()
-    secured()(question)
+    secured(says("secured", {"pylog-broker@2.service": True, "pylog-zookeeper.service": False}))(question)
     assert judged(question) == []
 
 
