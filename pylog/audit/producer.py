@@ -6,12 +6,14 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from pylog.audit.counting import AUDIT_TOPIC, STAMP_HEADER
+from confluent_kafka import KafkaError
+from confluent_kafka import Message as _Record
+
+from pylog.audit.counting import AUDIT_TOPIC, STAMP_HEADER, read_stamp
 from pylog.audit.producing import ProducerAccount, Stretch
 from pylog.client.connection import Connection
 from pylog.client.producer import Producer
@@ -51,6 +53,21 @@ class AuditedProducer:
         **options: object,
     ) -> None:
         self.instance = uuid.uuid4().hex[:16]
+
+        class OwnStamp(bytes):
+            """A stamp that is also its record's callback.
+
+            Each object that a record has beside it while it is under way is made, and looked at by Python's garbage
+            collector, which together cost as much as sending the record: so there is one.
+            """
+
+            __slots__ = ()
+
+            def __call__(stamp, error: KafkaError | None, record: _Record) -> None:  # noqa: N805  self is the producer
+                if error is not None:
+                    self._refused(stamp, error, record)
+
+        self._stamped = OwnStamp
         self._account = ProducerAccount(self.instance, host or socket.gethostname(), window_ms)
         self._producer = Producer(cluster, **options)  # type: ignore[arg-type]
         self._report_s = report_s
@@ -87,12 +104,9 @@ class AuditedProducer:
             stretch = self._stretches.get(topic)
             if stretch is None:
                 stretch = self._stretches[topic] = self._account.stretch(topic, time.time_ns() // 1_000_000)
-            stamped = [*headers, (STAMP_HEADER, stretch.stamp())]
-            # The record that a refusal is about comes without its headers.
-            told = partial(self._settled, topic, stretch, stretch.next_sequence, value)
-            while not self._producer.send_nowait(
-                topic, value, key, partition=partition, headers=stamped, on_delivery=told
-            ):
+            stamp = self._stamped(stretch.stamp())
+            stamped = [*headers, (STAMP_HEADER, stamp)]
+            while not self._producer.hand_over(topic, value, key, partition, stamped, stamp):
                 self._producer.poll(_FULL_QUEUE_WAIT_S)
             stretch.add(value)
 
@@ -133,8 +147,8 @@ class AuditedProducer:
         for report in self._account.reports(time.time_ns() // 1_000_000, is_closed=is_closed):
             self._producer.send(AUDIT_TOPIC, report.encode(), report.key(), partition=0)
 
-    def _settled(
-        self, topic: str, stretch: Stretch, sequence: int, value: bytes | None, error: PylogError | None
-    ) -> None:
-        if error is not None:
-            self._account.take_back(topic, stretch.first._replace(sequence=sequence), value)
+    def _refused(self, stamp: bytes, error: KafkaError, record: _Record) -> None:
+        self._producer.note_failure(error)
+        found = read_stamp(stamp)
+        assert found is not None, stamp
+        self._account.take_back(str(record.topic()), found, record.value())

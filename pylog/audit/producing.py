@@ -13,17 +13,15 @@ class Stretch:
     worked out for all of them at once.
 
     Attributes:
-        first: the stamp of the first of them.
         next_sequence: number of the next one.
         values: payloads of those that were handed over and are not counted yet.
     """
 
-    __slots__ = ("_count", "_counted", "_form", "first", "next_sequence", "values")
+    __slots__ = ("_count", "_counted", "_form", "next_sequence", "values")
 
     def __init__(self, first: Stamp, count: WindowCount) -> None:
         head, tail = Stamp(first.producer, 0, first.timestamp_ms, first.host).encode().split(b" 0 ", 1)
         self._form = head.replace(b"%", b"%%") + b" %d " + tail.replace(b"%", b"%%")
-        self.first = first
         self.next_sequence = self._counted = first.sequence
         self._count = count
         self.values: list[bytes] = []

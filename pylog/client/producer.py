@@ -234,11 +234,25 @@ class Producer:
         on_delivery: OnDelivery | None = None,
     ) -> bool:
         """Hand over one record, or return False if the buffer is full."""
-        if headers.__class__ is not list:
-            headers = list(headers)
+        # Without a callback of its own a record has that of all, which costs nothing to name.
+        told = None if on_delivery is None else partial(self._told, on_delivery)
+        return self.hand_over(topic, value, key, partition, list(headers), told, timestamp_ms)
+
+    def hand_over(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        headers: list[tuple[str, bytes | None]],
+        told: Callable[[KafkaError | None, _Record], None] | None,
+        timestamp_ms: int = 0,
+    ) -> bool:
+        """Hand over one record with librdkafka's own kind of callback, or return False if the buffer is full.
+
+        For those who send millions: *told* hears nothing of success, and counts a failure with `note_failure`.
+        """
         try:
-            # Without a callback of its own a record has that of all, which costs nothing to name.
-            told = None if on_delivery is None else partial(self._told, on_delivery)
             self._produce(topic, value, key, partition, on_delivery=told, timestamp=timestamp_ms, headers=headers)
         except BufferError:
             return False
@@ -283,10 +297,14 @@ class Producer:
             self._delivered(error, record)
         on_delivery(None if error is None else translate(error, self._cluster))
 
+    def note_failure(self, error: KafkaError) -> None:
+        """Count a record that failed."""
+        self.failed_count += 1
+        self.first_error = self.first_error or translate(error, self._cluster)
+
     def _delivered(self, error: KafkaError | None, _record: _Record | None) -> None:
         if error is not None:
-            self.failed_count += 1
-            self.first_error = self.first_error or translate(error, self._cluster)
+            self.note_failure(error)
 
     def _refused(self, records: list[_BatchRecord]) -> list[_BatchRecord]:
         """Return those that found the queue full; any other refusal lasts, and counts as a failure."""
