@@ -1,7 +1,7 @@
 """What the brokers hold, asked for by topic and read by range; knows nothing of Spark or of the lake."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypedDict
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from pylog.ingest.plan import DataLoss, Position, Range, lost, made_again
 from pylog.model import Offset, TopicPartition
 from pylog.wire import records
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from pylog.wire.records import BatchHeader
+from pylog.wire.records import HEADER_BYTES, BatchHeader
 
 
 class Fetched(NamedTuple):
@@ -130,6 +130,35 @@ def epoch_ends(client: RawClient, start: Position, latest: Position) -> dict[Top
             if p in latest.offsets and start.topic_ids.get(p.topic) == latest.topic_ids[p.topic]
         }
     )
+
+
+SAMPLE = RawConfig(partition_max_bytes=64 << 10, max_wait_ms=0)
+"""Of a client that only looks how large records are."""
+
+MAX_SAMPLED = 100
+"""Topics whose records are looked at in one request: their samples fit into one answer."""
+
+
+def sampled_rates(client: RawClient, ranges: Iterable[Range], known: Container[str] = ()) -> dict[str, float]:
+    """Return how many bytes an offset takes, by topic, where the first batches of a range tell.
+
+    Args:
+        client: made with `SAMPLE`.
+        ranges: what is to be read; of each topic one is looked at.
+        known: topics that others go before, where there are too many.
+    """
+    by_topic = {r.partition.topic: r for r in sorted(ranges, key=lambda r: r.offset_count)}
+    asked = sorted(by_topic.values(), key=lambda r: (r.partition.topic in known, -r.offset_count))[:MAX_SAMPLED]
+    starts = {r.partition: r.start for r in asked}
+    try:
+        found = client.fetch(starts)
+        # A batch that is larger than the sample is not whole, and its header says how large it is.
+        first = {
+            p: records.parse_header(one.records, 0) for p, one in found.items() if len(one.records) >= HEADER_BYTES
+        }
+    except (ApiError, CorruptRecords):  # retention was faster, or the task will say what is wrong: the guess stands
+        return {}
+    return {p.topic: one.size_bytes / max(1, one.last_offset_delta + 1) for p, one in first.items()}
 
 
 def offsets_at(client: RawClient, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, Offset]:

@@ -127,6 +127,7 @@ class Loader:
         self._ended: set[str] = set()
         self._warned: set[tuple[str, str]] = set()
         self._rates: dict[str, float] = {}
+        self._lake: Lake | None = None
         self.stopped: dict[str, PylogError] = {}
 
     def __enter__(self) -> "Loader":
@@ -162,7 +163,7 @@ class Loader:
         config = self._config
         self.stopped = {}
         latest = self._latest()
-        lake = Lake.create(config.lake)
+        lake = self._lake = Lake.create(config.lake, self._lake)
         state = lake.finish()
         self._checkpoint.check(lake, state)
         lake.clean(state)

@@ -215,10 +215,16 @@ class Lake:
         self._commits = root / "_commits"
         self._snapshots = root / "_snapshots"
         self._known: tuple[State, tuple[int, int]] | None = None
+        # Compactions whose replaced files are gone: they stand in the state until the next snapshot.
+        self._purged: set[int] = set()
 
     @classmethod
-    def create(cls, root: Path) -> "Lake":
+    def create(cls, root: Path, before: "Lake | None" = None) -> "Lake":
         """Return the lake at *root*, made there if need be.
+
+        Args:
+            root: its directory.
+            before: the same lake as this driver had it in its last load: what it knows need not be read again.
 
         Raises:
             StorageError: it cannot be written.
@@ -240,6 +246,9 @@ class Lake:
                 temporary.touch()
                 temporary.unlink()
         lake.id()
+        if before is not None and before.root == root:
+            # `state` believes it only while the lake still holds the very commit that it ended with.
+            lake._known, lake._purged = before._known, before._purged
         return lake
 
     @classmethod
@@ -269,7 +278,10 @@ class Lake:
 
     def state(self) -> State:
         """Return what all commits add up to; the last one's files may still be on their way out of staging."""
-        state = self._remembered() or self._snapshot()
+        known = self._remembered()
+        if known is None:
+            self._purged = set()  # the lake may have been set back, to before they were deleted
+        state = known or self._snapshot()
         while True:
             state = state.after(self._commits_after(state.number))
             # Commits that a snapshot holds may be deleted: a reader that was paused would take the gap for the end.
@@ -391,6 +403,8 @@ class Lake:
         purged = 0
         with _storage(self.root):
             for number, paths in state.replaced.items():
+                if number in self._purged:
+                    continue
                 try:
                     if now_s() - self._path(number).stat().st_mtime < grace_s:
                         continue
@@ -402,6 +416,8 @@ class Lake:
                         purged += 1
                     except FileNotFoundError:
                         pass
+                self._purged.add(number)
+            self._purged &= state.replaced.keys()
         return purged
 
     def prune(self, keep_s: float = COMMITS_KEPT_S, now_s: Callable[[], float] = time.time) -> int:
@@ -422,7 +438,10 @@ class Lake:
             if not snapshots or (self.root / "_iceberg").exists():
                 return 0  # Iceberg's tables may still have to catch up with any of them
             end = min([snapshots[0], *plans])
-            for path in sorted(self._commits.glob("[0-9]*.json")):
+            # Names alone: a day of commits as paths would cost each load more than all else that it does here.
+            names = os.listdir(self._commits)  # noqa: PTH208
+            for name in sorted(name for name in names if name[:1].isdecimal()):
+                path = self._commits / name
                 if int(path.stem) >= end or now_s() - path.stat().st_mtime < keep_s:
                     break
                 path.unlink(missing_ok=True)

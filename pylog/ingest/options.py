@@ -61,6 +61,8 @@ class SourceOptions:
         include_headers: adds the column ``headers``.
         fail_on_data_loss: whether offsets that are gone stop the query; otherwise it goes on behind the hole.
         max_offsets_per_trigger: most offsets of one micro-batch, over all partitions; None is no limit.
+        max_bytes_per_trigger: about the most bytes of record batches of one micro-batch, by what the next batch of each
+            topic shows; None is no limit.
         max_records_per_partition: most offsets of one Spark task, so that one fat partition does not hold the job.
         filter_pushdown: whether a batch query's filters on topic, partition, offset and timestamp choose what is
             fetched; Spark wants ``spark.sql.python.filterPushdown.enabled`` set for it, and refuses it otherwise.
@@ -78,6 +80,7 @@ class SourceOptions:
     include_headers: bool = False
     fail_on_data_loss: bool = True
     max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     max_records_per_partition: int | None = None
     topic_pattern: re.Pattern[str] | None = None
     filter_pushdown: bool = False
@@ -104,6 +107,7 @@ _KNOWN = frozenset(
         "includeheaders",
         "failondataloss",
         "maxoffsetspertrigger",
+        "maxbytespertrigger",
         "maxrecordsperpartition",
     }
 )
@@ -137,6 +141,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         include_headers=_boolean(given, "includeHeaders", default=False),
         fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
         max_offsets_per_trigger=_count(given, "maxOffsetsPerTrigger"),
+        max_bytes_per_trigger=_count(given, "maxBytesPerTrigger"),
         max_records_per_partition=_count(given, "maxRecordsPerPartition"),
         filter_pushdown=_boolean(given, "filterPushdown", default=False),
         registry=_registry(given, topics),

@@ -342,18 +342,9 @@ class Load:
         )
 
     def offsets_in(self, max_bytes: int, rates: Mapping[str, float]) -> int:
-        """Return about how many offsets *max_bytes* of record batches hold, if all partitions give their share.
-
-        Args:
-            max_bytes: as the batches are stored and fetched.
-            rates: by topic, bytes an offset took so far; of others `GUESSED_BYTES` are thought.
-        """
-        wanted = present(
-            ranges_between(self.start, self.latest, self.log_starts), self.log_starts, fail_on_data_loss=False
-        )
-        count = sum(r.offset_count for r in wanted)
-        size = sum(r.offset_count * rates.get(r.partition.topic, GUESSED_BYTES) for r in wanted)
-        return max(1, int(count * max_bytes / size)) if size else max_bytes
+        """Return what `offsets_in` does, of all that is there."""
+        wanted = ranges_between(self.start, self.latest, self.log_starts)
+        return offsets_in(present(wanted, self.log_starts, fail_on_data_loss=False), max_bytes, rates)
 
     def without_stopped(self, topics: Collection[str]) -> Self:
         """Return this without *topics*, which cannot be read now: the next run begins where this one did."""
@@ -386,6 +377,19 @@ class Load:
                 *ranges_between(self.start, gone, self.log_starts),
             ],
         )
+
+
+def offsets_in(wanted: Sequence[Range], max_bytes: int, rates: Mapping[str, float]) -> int:
+    """Return about how many offsets *max_bytes* of record batches hold, if all of *wanted* give their share.
+
+    Args:
+        wanted: what is there.
+        max_bytes: as the batches are stored and fetched.
+        rates: by topic, bytes an offset takes; of others `GUESSED_BYTES` are thought.
+    """
+    count = sum(r.offset_count for r in wanted)
+    size = sum(r.offset_count * rates.get(r.partition.topic, GUESSED_BYTES) for r in wanted)
+    return max(1, int(count * max_bytes / size)) if size else max_bytes
 
 
 def accepting(

@@ -42,6 +42,7 @@ from pylog.ingest import plan
 from pylog.ingest.avro import DECODE_ERROR, DECODED, AvroColumns, column_for, registry_of
 from pylog.ingest.decode import FIELDS, HEADERS, decode
 from pylog.ingest.fetch import (
+    SAMPLE,
     DeadLetter,
     Fetched,
     Topics,
@@ -51,6 +52,7 @@ from pylog.ingest.fetch import (
     positions,
     read_range,
     resolve,
+    sampled_rates,
 )
 from pylog.ingest.filters import Wanted, wanted_by
 from pylog.ingest.options import Mode, SourceOptions, parse_options
@@ -253,6 +255,14 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
         # Made at first use and never before: Spark pickles the reader for its planning process.
         return RawClient(self._options.bootstrap)
 
+    @cached_property
+    def _sampler(self) -> RawClient:
+        return RawClient(self._options.bootstrap, SAMPLE)
+
+    @cached_property
+    def _rates(self) -> dict[str, float]:
+        return {}
+
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_reader_texts": self._reader_texts}
 
@@ -280,8 +290,14 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
             if begin.offsets != latest.offsets:
                 plan.check_not_cut(begin, epoch_ends(self._client, begin, latest))
         log_starts = self._log_starts()
-        if isinstance(limit, ReadMaxRows):
-            latest = plan.limited(begin, latest, log_starts, limit.max_rows)
+        most = [limit.max_rows] if isinstance(limit, ReadMaxRows) else []
+        if self._options.max_bytes_per_trigger is not None:
+            wanted = plan.ranges_between(begin, latest, log_starts)
+            wanted = plan.present(wanted, log_starts, fail_on_data_loss=False)
+            self._rates |= sampled_rates(self._sampler, wanted, self._rates)
+            most.append(plan.offsets_in(wanted, self._options.max_bytes_per_trigger, self._rates))
+        if most:
+            latest = plan.limited(begin, latest, log_starts, min(most))
         # Also without a limit: a topic made again or a cut log must fail here, by name, and not in a task.
         plan.ranges_between(begin, latest, log_starts)
         return latest.to_json()

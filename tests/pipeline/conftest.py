@@ -77,6 +77,14 @@ class Topics:
         assert producer.flush(30) == 0
         assert failed == []
 
+    def send_each(self, names: Sequence[str], keys: Sequence[bytes]) -> None:
+        """Produce the same records to each of *names*, by one producer."""
+        producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 20})
+        for name in names:
+            for key in keys:
+                producer.produce(name, b"value of " + key, key)
+        assert producer.flush(60) == 0
+
 
 @pytest.fixture(scope="session")
 def topics(broker: BrokerProcess) -> Topics:

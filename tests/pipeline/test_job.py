@@ -69,7 +69,7 @@ def start_job(config: JobConfig, *more: str) -> subprocess.Popen[str]:
 def wait_for_commit(process: subprocess.Popen[str], lake: Path, number: int) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not (lake / "_commits" / f"{number:010}.json").exists():
-        assert process.poll() is None, "the job was done too early"
+        assert process.poll() is None, f"the job was done too early: {process.communicate()[1]}"
         assert time.monotonic() < deadline, f"commit {number} was not made within {_START_TIMEOUT_S} s"
         time.sleep(0.01)
 
@@ -354,6 +354,24 @@ def test_topics_that_stop_leave_the_others_alone_and_go_on_when_accepted(
     assert job.run(given) == 15
     assert (status.read().stopped, status.accepted()) == ({}, frozenset())
     assert sorted(landed_keys(given.lake)) == sorted(keys(0, 10) * 3 + keys(10, 30) + keys(25, 30) + keys(50, 60))
+
+
+def test_one_topic_of_fifty_that_stops_holds_up_none_of_the_others(
+    spark: SparkSession, topics: Topics, config: MakeConfig
+) -> None:
+    names = [topics.create(name=f"fifty.{number:02}", partitions=1) for number in range(50)]
+    given = config(topic_pattern=re.compile(r"fifty[.]\d+"))
+    topics.send_each(names, keys(0, 2))
+    assert job.run(given) == 100
+    topics.send_each(names, keys(2, 4))
+    topics.delete_records(names[17], 0, before=3)
+    with pytest.raises(PylogError, match=re.escape(names[17])):
+        job.run(given)
+    [*others] = [row for row in landed(given.lake) if row[0] != names[17]]
+    assert sorted((name, key) for name, *_, key in others) == [
+        (name, key) for name in names if name != names[17] for key in keys(0, 4)
+    ], "the other 49 are there after one run"
+    assert set(StatusFiles(given.lake).read().stopped) == {names[17]}
 
 
 def test_a_pattern_takes_in_topics_that_come_up_later(spark: SparkSession, topics: Topics, config: MakeConfig) -> None:

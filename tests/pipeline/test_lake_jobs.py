@@ -109,6 +109,16 @@ def test_reports_over_the_lake(
     assert counts[0]["value_bytes"] == sum(map(len, bodies)) + 7
 
 
+def test_a_topic_named_like_a_number_keeps_its_name(
+    spark: SparkSession, topics: Topics, config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics.send(topics.create(name="007"), keys(0, 3), timestamp_ms=HOUR)
+    assert job.run(config("007")) == 3
+    assert reports.main(["counts", f"--lake={config('007').lake}", "--topic=007"]) == 0
+    [row] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (row["topic"], row["records"]) == ("007", 3)
+
+
 def test_a_report_on_nothing_says_so(spark: SparkSession, topics: Topics, config: MakeConfig) -> None:
     topic = topics.create()
     topics.send(topic, keys(0, 1))

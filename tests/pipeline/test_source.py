@@ -24,7 +24,10 @@ from pylog.client.avro import AvroSerializer, RegistryClient
 from pylog.client.raw import RawClient
 from pylog.ingest import sql
 from pylog.ingest.fetch import positions
+from pylog.ingest.plan import Position
+from pylog.ingest.source import PylogDataSource
 from pylog.ingest.spark import cause_of
+from pylog.model import TopicPartition
 from pylog.testing import BrokerProcess
 from pylog.wire import records as wire
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -374,6 +377,20 @@ def test_available_now_drains_in_bounded_batches_and_goes_on_where_it_stopped(
     again: list[list[str]] = []
     drain(stream(topic, maxOffsetsPerTrigger=40).load(), tmp_path, again)
     assert sorted(chain(*again)) == ["0100", "0101"]
+
+
+def test_a_micro_batch_is_bounded_in_bytes_too(broker: BrokerProcess, topics: Topics) -> None:
+    topic = topics.create(partitions=1)
+    for number in range(8):  # a batch each
+        topics.send(topic, keys(number), value=lambda key: bytes(100_000))
+    given = {"bootstrap": broker.bootstrap, "topic": topic, "startingOffsets": "earliest"}
+    source = PylogDataSource(given | {"maxBytesPerTrigger": "250000"})
+    reader = source.streamReader(source.schema())
+    position, ends = reader.initialOffset(), []
+    while not ends or ends[-1] < 8:
+        position = reader.latestOffset(position, reader.getDefaultReadLimit())
+        ends.append(Position.from_json(position).offsets[TopicPartition(topic, 0)])
+    assert ends == [2, 4, 6, 8]
 
 
 def test_what_arrives_during_available_now_waits_for_the_next_run(

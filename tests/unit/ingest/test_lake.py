@@ -304,6 +304,35 @@ def aged(root: Path) -> None:
         os.utime(path, (0, 0))
 
 
+def test_a_driver_knows_from_load_to_load_what_it_read_and_forgets_it_when_the_lake_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "lake"
+    for end in (10, 20):
+        load(root, end)
+    shutil.copytree(root, tmp_path / "backup")
+    compact(root)
+    first = Lake.create(root)
+    assert first.purge(first.finish(), 0) == 2
+    reads: list[str] = []
+    read = lake_module._read
+
+    def counted(path: Path) -> dict[str, Any]:
+        reads.append(path.parent.name)
+        return read(path)
+
+    monkeypatch.setattr(lake_module, "_read", counted)
+    second = Lake.create(root, first)
+    second.state()
+    assert "_commits" not in reads
+    shutil.rmtree(root)
+    shutil.copytree(tmp_path / "backup", root)
+    compact(root)
+    third = Lake.create(root, second)
+    assert third.purge(third.finish(), 0) == 2
+    assert listed(root) == plain(root) == list(range(20))
+
+
 def test_commits_that_a_snapshot_holds_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lake_module, "SNAPSHOT_EVERY", 4)
     for end in range(1, 12):
