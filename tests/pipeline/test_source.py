@@ -386,7 +386,8 @@ def test_a_micro_batch_is_bounded_in_bytes_too(broker: BrokerProcess, topics: To
     given = {"bootstrap": broker.bootstrap, "topic": topic, "startingOffsets": "earliest"}
     source = PylogDataSource(given | {"maxBytesPerTrigger": "250000"})
     reader = source.streamReader(source.schema())
-    position, ends = reader.initialOffset(), []
+    position = reader.initialOffset()
+    ends: list[int] = []
     while not ends or ends[-1] < 8:
         position = reader.latestOffset(position, reader.getDefaultReadLimit())
         ends.append(Position.from_json(position).offsets[TopicPartition(topic, 0)])

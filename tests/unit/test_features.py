@@ -28,7 +28,7 @@ FAULT_CLASSES = (
 )
 EXPECTED = [*(f"F{n}" for n in range(1, 128)), *FAULT_CLASSES, *(f"T{n}" for n in range(1, 39))]
 
-_ROW = re.compile(r"^\| *((?:F|T|trap )\d+|CVE-[\d-]+) *\|(.*)\|$", re.MULTILINE)
+_ROW = re.compile(r"^\| *((?:F|T|trap |fault |limit )\d+|CVE-[\d-]+) *\|(.*)\|$", re.MULTILINE)
 _NAMED = re.compile(r"`((?:tests|bench|molecule)/[^`]+)`")
 _NOT_BUILT = re.compile(r"not built: \S+")
 
@@ -87,6 +87,14 @@ def test_the_page_is_complete_and_its_tests_exist() -> None:
 
 def test_the_page_of_traps_is_complete_and_its_tests_exist() -> None:
     assert faults((ROOT / "docs/traps.md").read_text(), [f"trap {n}" for n in range(1, 59)], ROOT) == []
+
+
+def test_the_page_of_the_pipeline_is_complete_and_its_tests_exist() -> None:
+    text = (ROOT / "docs/design/pipeline.md").read_text()
+    asked_for = [*(f"fault {n}" for n in range(1, 22)), *(f"limit {n}" for n in range(1, 14))]
+    assert faults(text, asked_for, ROOT) == []
+    _, _, rest = text.partition("## Bad input, kills")
+    assert [fault for name in _NAMED.findall(rest) if (fault := fault_of(name, ROOT))] == []
 
 
 @pytest.mark.parametrize(
