@@ -141,7 +141,10 @@ def run_mutants(arguments: argparse.Namespace) -> int:
         elif arguments.first <= mutant.seed <= last:
             found = _search_seeds(mutant, mutant.seed, 1, 1)
         if found is None and not mutant.story:
-            found = _search_seeds(mutant, arguments.first, arguments.seeds, arguments.jobs)
+            if mutant.stage:
+                found = _search_seeds(mutant, arguments.first, arguments.seeds, arguments.jobs, "--stage", mutant.stage)
+            if found is None:
+                found = _search_seeds(mutant, arguments.first, arguments.seeds, arguments.jobs)
             if found is not None:
                 moved[mutant.name] = int(found[0])
         rows.append((mutant.name, *(found or ("", ""))))
@@ -157,8 +160,8 @@ def run_mutants(arguments: argparse.Namespace) -> int:
     return 1 if missed else 0
 
 
-def _search_seeds(mutant: Mutant, first: int, seeds: int, jobs: int) -> tuple[str, str] | None:
-    return _search(mutant, "--first", str(first), "--seeds", str(seeds), "--jobs", str(jobs))
+def _search_seeds(mutant: Mutant, first: int, seeds: int, jobs: int, *which: str) -> tuple[str, str] | None:
+    return _search(mutant, "--first", str(first), "--seeds", str(seeds), "--jobs", str(jobs), *which)
 
 
 def _search(mutant: Mutant, *runs: str) -> tuple[str, str] | None:

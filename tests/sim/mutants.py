@@ -30,6 +30,7 @@ class Mutant:
         new: what stands in its place, "" for nothing.
         seed: one that finds it, tried first; 0 where none is known.  It shows the same as walking there from seed 1,
             in a second: another change of code or schedules makes it a run like any other.
+        stage: whose runs bring about what it takes (`tests.sim.faults`): their seeds are tried before all others.
         story: the one that finds it (`tests.sim.stories`), where the seeds' world lacks what it takes.
     """
 
@@ -39,6 +40,7 @@ class Mutant:
     old: str
     new: str
     seed: int = 0
+    stage: str = ""
     story: str = ""
 
     @property
@@ -119,6 +121,7 @@ MUTANTS: Sequence[Mutant] = (
         "for member in self._maximal_isr():",
         "for member in self.isr:",
         seed=697,
+        stage="delay-a-wish",
     ),
     Mutant(
         "unknown-progress-is-no-obstacle",
@@ -151,6 +154,7 @@ MUTANTS: Sequence[Mutant] = (
         "return is_fetching and follower.log_end_offset >= max(high_watermark, self._epoch_start)",
         "return is_fetching and follower.log_end_offset >= high_watermark",
         seed=162,
+        stage="join-in-the-gap",
     ),
     Mutant(
         "count-progress-without-a-look-at-epochs",
@@ -159,6 +163,7 @@ MUTANTS: Sequence[Mutant] = (
         "if part.current_leader_epoch != partition.leader_epoch or divergence(log, part):",
         "if part.fetch_offset < 0:",
         seed=294,
+        stage="kill-leader-behind-a-cut",
     ),
     Mutant(
         "count-progress-of-a-diverging-log",
@@ -175,6 +180,7 @@ MUTANTS: Sequence[Mutant] = (
         "return self.recovery_point if self.is_flushing else self.log_end_offset",
         "return self.log_end_offset",
         seed=164,
+        stage="cut-power-at-an-acknowledgement",
     ),
     Mutant(
         "report-progress-before-the-flush",
@@ -183,6 +189,7 @@ MUTANTS: Sequence[Mutant] = (
         "await owner.synced(list(unsynced.values()))",
         "",
         seed=164,
+        stage="cut-power-at-an-acknowledgement",
     ),
     # -- followers -------------------------------------------------------------------------------------------------
     Mutant(
@@ -192,6 +199,7 @@ MUTANTS: Sequence[Mutant] = (
         "log.truncate_to(offset)",
         "log.truncate_to(log.high_watermark)",
         seed=28,
+        stage="die-before-the-news",
     ),
     Mutant(
         "never-truncate",
@@ -200,6 +208,7 @@ MUTANTS: Sequence[Mutant] = (
         "result.diverging = divergence(log, part)",
         "",
         seed=82,
+        stage="kill-leader-behind-a-cut",
     ),
     Mutant(
         "fetch-without-the-last-epoch",
@@ -208,6 +217,7 @@ MUTANTS: Sequence[Mutant] = (
         "log.epochs.latest",
         "-1",
         seed=82,
+        stage="kill-leader-behind-a-cut",
     ),
     Mutant(
         "tell-the-leaders-high-watermark",
@@ -232,6 +242,7 @@ MUTANTS: Sequence[Mutant] = (
         "self.epochs.truncate_end(self.log_end_offset, save=False)",
         "",
         seed=267,
+        stage="kill-leader-behind-a-cut",
     ),
     Mutant(
         "cut-where-ones-own-epoch-ends",
@@ -240,6 +251,7 @@ MUTANTS: Sequence[Mutant] = (
         "return min(own_end, leaders_end, log_end_offset)",
         "return min(own_end, log_end_offset)",
         seed=82,
+        stage="kill-leader-behind-a-cut",
     ),
     Mutant(
         "open-every-log-as-clean",
@@ -256,6 +268,7 @@ MUTANTS: Sequence[Mutant] = (
         "if not text.endswith('\\n'):",
         "if not text:",
         seed=108,
+        stage="tear-epochs",
     ),
     # -- elections and the controller --------------------------------------------------------------------------------
     Mutant(
@@ -280,7 +293,7 @@ MUTANTS: Sequence[Mutant] = (
         "ClusterTree.write",
         "check = Check(znodes.CONTROLLER_EPOCH, fence.version)",
         "check = Check(znodes.CONTROLLER_EPOCH, -1)",
-        seed=2,
+        seed=5,
     ),
     Mutant(
         "hide-an-unclean-stop",
@@ -289,6 +302,7 @@ MUTANTS: Sequence[Mutant] = (
         "directory.was_clean",
         "True",
         seed=21,
+        stage="kill-everybody-else-in-the-dark",
     ),
     Mutant(
         "count-the-unclean-as-in-sync",
@@ -296,7 +310,8 @@ MUTANTS: Sequence[Mutant] = (
         "Controller.settle",
         "unclean = {broker_id for broker_id, broker in brokers.items() if not broker.is_clean}",
         "unclean: set[int] = set()",
-        seed=10,
+        seed=21,
+        stage="kill-everybody-else-in-the-dark",
     ),
     Mutant(
         "elect-before-all-that-are-back-have-reported",
@@ -312,7 +327,8 @@ MUTANTS: Sequence[Mutant] = (
         "elect_doubtful",
         "best = max(ends.values())",
         "best = min(ends.values())",
-        seed=10,
+        seed=21,
+        stage="kill-everybody-else-in-the-dark",
     ),
     Mutant(
         "apply-a-stale-image",
@@ -321,6 +337,7 @@ MUTANTS: Sequence[Mutant] = (
         "if image is None or image.order <= self.current.order:",
         "if image is None:",
         seed=79,
+        stage="sleep-over-an-image",
     ),
     Mutant(
         "change-an-isr-that-has-changed",
@@ -329,6 +346,7 @@ MUTANTS: Sequence[Mutant] = (
         "elif state.partition_epoch != wanted.partition_epoch:",
         "elif state.partition_epoch < wanted.partition_epoch:",
         seed=95,
+        stage="delay-a-wish",
     ),
     Mutant(
         "shut-everybody-out-after-a-full-disk",
@@ -336,7 +354,7 @@ MUTANTS: Sequence[Mutant] = (
         "Replication._wanted_changes",
         ("if log is None or log.offline is not None:\n    continue"),
         "continue",
-        seed=19,
+        seed=7,
     ),
     Mutant(
         "rest-by-the-clock-on-the-wall",
@@ -345,6 +363,7 @@ MUTANTS: Sequence[Mutant] = (
         "return time.clock_gettime_ns(_STEADY) // 1000000",
         "return time.time_ns() // 1000000",
         seed=379,
+        stage="turn-clock",
     ),
     # -- partitions on their way to other brokers ----------------------------------------------------------------------
     Mutant(
@@ -410,7 +429,8 @@ MUTANTS: Sequence[Mutant] = (
         "ShardLog.append",
         "return ErrorCode.NONE if wait is None else wait",
         "return ErrorCode.NONE",
-        seed=3,
+        seed=57,
+        stage="lose-two-coordinators",
     ),
     Mutant(
         "load-groups-to-the-high-watermark",
@@ -419,6 +439,7 @@ MUTANTS: Sequence[Mutant] = (
         "offset, end = (log.log_start_offset, log.log_end_offset)",
         "offset, end = (log.log_start_offset, log.high_watermark)",
         seed=1,
+        stage="lose-two-coordinators",
     ),
     Mutant(
         "answer-before-what-was-read-is-everywhere",
@@ -451,6 +472,7 @@ MUTANTS: Sequence[Mutant] = (
         "if generation != self.generation:",
         "if generation > self.generation:",
         seed=1,
+        stage="lose-two-coordinators",
     ),
     Mutant(
         "assign-before-it-is-written",
@@ -458,7 +480,8 @@ MUTANTS: Sequence[Mutant] = (
         "Shard.carry_out",
         "context.tasks.spawn(self._persist(group, action, appended))",
         "todo += group.persisted(action, ErrorCode.NONE, context.now_ms())",
-        seed=2,
+        seed=127,
+        stage="lose-two-coordinators",
     ),
     # -- topics that are deleted and made again, logs that begin late -----------------------------------------------
     Mutant(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim import mutants
+from tests.sim.faults import seeds_of_stage
 from tests.sim.mutants import MUTANTS
 from tests.sim.stories import STORIES
 
@@ -99,6 +100,7 @@ def test_every_fault_still_has_its_place_in_the_code() -> None:
     for mutant in MUTANTS:
         assert mutant.applied()
         assert mutant.story in STORIES if mutant.story else 1 <= mutant.seed <= 1000
+        assert not mutant.stage or seeds_of_stage(mutant.stage, range(1, 1001))
 
 
 def test_the_seeds_of_faults_are_brought_up_to_date() -> None:
