@@ -14,9 +14,11 @@ import yaml
 
 from pylog.broker.config import INTERNAL, STANDALONE_ID, BrokerConfig, ListenerConfig, StoreConfig
 from pylog.broker.listener_settings import (
+    INTERNAL_SETTINGS,
     LISTENER_SETTINGS,
     SECURITY_PROTOCOL,
     ListenerSettings,
+    parse_internal_settings,
     parse_listener_settings,
 )
 from pylog.broker.settings import parse_broker_settings
@@ -242,12 +244,9 @@ def _read_broker(reader: "_Section", config_hash: str) -> BrokerConfig:
     clients = _read_client_listeners(listeners)
     client_name, client = next(iter(clients.items()))
     internal = _read_listener(listeners.section(INTERNAL), client) if listeners.has(INTERNAL) else None
-    if internal is not None and internal.settings.protocol is not SecurityProtocol.PLAINTEXT:
-        # The brokers prove themselves by the cluster secret there; their encryption is not built yet.
-        raise listeners.fault("internal", f"{SECURITY_PROTOCOL}={internal.settings.protocol}: must be PLAINTEXT")
     listeners.finish()
     store = _read_store(reader.section("store"))
-    secret = b""
+    secret, secret_path = b"", None
     if reader.has("cluster_secret_file"):
         secret_path = Path(reader.text("cluster_secret_file"))
         try:
@@ -274,6 +273,7 @@ def _read_broker(reader: "_Section", config_hash: str) -> BrokerConfig:
         metrics_listen=_split_address(metrics, reader, "metrics_listen") if metrics else None,
         store=store,
         cluster_secret=secret,
+        cluster_secret_file=secret_path,
         settings=settings,
         config_hash=config_hash,
     )
@@ -302,16 +302,17 @@ def _read_listener(reader: "_Section", like: ListenerConfig | None) -> ListenerC
         port=port,
         advertised_host=reader.text("advertised_host") if reader.has("advertised_host") else default_host,
         advertised_port=reader.integer("advertised_port", 0, 65535) if reader.has("advertised_port") else port,
-        settings=_read_listener_settings(reader),
+        settings=_read_listener_settings(reader, is_internal=like is not None),
     )
     reader.finish()
     return listener
 
 
-def _read_listener_settings(reader: "_Section") -> ListenerSettings:
-    given = {name: reader.text(name) for name in LISTENER_SETTINGS if reader.has(name)}
+def _read_listener_settings(reader: "_Section", *, is_internal: bool) -> ListenerSettings:
+    names = INTERNAL_SETTINGS if is_internal else LISTENER_SETTINGS
+    given = {name: reader.text(name) for name in names if reader.has(name)}
     try:
-        return parse_listener_settings(given)
+        return parse_internal_settings(given) if is_internal else parse_listener_settings(given)
     except ConfigError as error:
         raise reader.fault(SECURITY_PROTOCOL, str(error)) from error
 

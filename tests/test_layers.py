@@ -38,7 +38,17 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     "broker": (
         {"admin", "clock", "logs", "quotas", "settings", "tasks", "timer"},
         {"listener_settings", "token_keys"},
-        {"client_counts", "config", "error_counts", "flusher", "latency", "lifecycle", "retention_clock", "watchdog"},
+        {
+            "client_counts",
+            "config",
+            "error_counts",
+            "flusher",
+            "latency",
+            "lifecycle",
+            "reloads",
+            "retention_clock",
+            "watchdog",
+        },
         {"decision_log"},
         {"authorization", "handler"},
         {"data", "listeners"},
@@ -77,7 +87,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"membership"},
     ),
     "broker/data": (
-        {"partitions", "sessions"},
+        {"partitions", "peer_keys", "sessions"},
         {"acks", "feeds", "partition_counts", "progress", "throttles"},
         {"reading", "waiting"},
         {"fetch", "produce"},

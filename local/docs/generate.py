@@ -15,7 +15,7 @@ from pathlib import Path
 from local.docs import alerts, roles
 from local.docs.catalogue import BROKER, catalogue
 from local.docs.commands import command_pages
-from pylog.broker.listener_settings import LISTENER_SETTINGS
+from pylog.broker.listener_settings import INTERNAL_SETTINGS, LISTENER_SETTINGS
 from pylog.broker.settings import SETTINGS, Kind
 from pylog.faults import CATALOGUE
 from pylog.testing import BrokerProcess
@@ -39,6 +39,15 @@ _LISTENER_HEAD = """
 
 These stand in the section of each listener for clients in the broker's file (`listeners:`, such as `client:`). They are
 read at the start; files of certificates are read again when they change.
+
+| setting | type | default | what it does |
+|---|---|---|---|
+"""
+
+_INTERNAL_HEAD = """
+## Settings of the brokers' own listener
+
+These stand in the section `internal:` of the broker's file.
 
 | setting | type | default | what it does |
 |---|---|---|---|
@@ -74,11 +83,13 @@ def settings_page() -> str:
         f"| `{str(one.default).lower() if isinstance(one.default, bool) else one.default}` | {one.doc} |"
         for one in sorted(SETTINGS.values(), key=lambda one: one.name)
     ]
-    listener_rows = [
-        f"| `{one.name}` | {Kind(one.kind).name.lower()} | `{one.default}` | {one.doc} |"
-        for one in sorted(LISTENER_SETTINGS.values(), key=lambda one: one.name)
-    ]
-    return _SETTINGS_HEAD + "\n".join(rows) + "\n" + _LISTENER_HEAD + "\n".join(listener_rows) + "\n"
+    text = _SETTINGS_HEAD + "\n".join(rows) + "\n"
+    for head, settings in ((_LISTENER_HEAD, LISTENER_SETTINGS), (_INTERNAL_HEAD, INTERNAL_SETTINGS)):
+        text += head + "".join(
+            f"| `{one.name}` | {Kind(one.kind).name.lower()} | `{one.default}` | {one.doc} |\n"
+            for one in sorted(settings.values(), key=lambda one: one.name)
+        )
+    return text
 
 
 _COMMANDS = {"backup": "cluster backup"}

@@ -21,8 +21,9 @@ from pylog.broker.lifecycle import BrokerState, Lifecycle
 from pylog.broker.listeners import ListenerLimits, Listeners
 from pylog.broker.maintenance import Maintenance, MaintenanceConfig
 from pylog.broker.quotas import Quotas
+from pylog.broker.reloads import Reloads
 from pylog.broker.requests import Requests
-from pylog.broker.security import credential_source, open_door
+from pylog.broker.security import credential_source, open_door, peer_keys, peer_security
 from pylog.broker.settings import Value, broker_setting, typed
 from pylog.broker.status import Status
 from pylog.broker.tasks import Tasks
@@ -69,6 +70,8 @@ class Broker:
         self.metrics = metrics = Metrics()
         self._directory = directory
 
+        self._reloads = Reloads()
+        keys = peer_keys(config.cluster_secret, config, metrics, self._reloads)
         self._authorization = Authorization(settings, metrics, steady_ms)
         self.authorizer = self._authorization.authorizer
         self.partitions = partitions = Partitions(directory, broker_id, settings)
@@ -77,6 +80,7 @@ class Broker:
             directory,
             partitions,
             metrics,
+            keys,
             on_image=self._image_applied,
             on_leadership_lost=self._leadership_changed,
             on_failure=self._failed,
@@ -87,7 +91,7 @@ class Broker:
 
         self._data = data = DataPath(
             broker_id,
-            config.cluster_secret,
+            keys,
             settings,
             partitions,
             metrics,
@@ -108,17 +112,18 @@ class Broker:
 
         self._quotas = Quotas(metrics, steady_ms)
         self._requests = Requests(self, data.produce, data.fetch, self._quotas, metrics)
-        self._peer_requests = PeerRequests(config.cluster_secret, data.fetch, membership.answer)
+        self._peer_requests = PeerRequests(keys, data.fetch, membership.answer)
         membership.on_deposed = self._peer_requests.expire_connections
         limits = typed(ListenerLimits, settings)
         source = credential_source(lambda: partitions.image.scram_credentials, config.cluster_secret)
         self._doors = {
             name: open_door(
                 name,
-                listener.settings,
+                listener,
                 self._requests,
                 source,
                 metrics,
+                reloads=self._reloads,
                 max_frame_bytes=limits.socket_request_max_bytes,
             )
             for name, listener in config.clients.items()
@@ -128,7 +133,7 @@ class Broker:
             limits,
             metrics,
             clients={name: (door.handler, door.security) for name, door in self._doors.items()},
-            brokers=self._peer_requests,
+            brokers=(self._peer_requests, peer_security(config, keys)),
             client_delay_ms=self._quotas.connection_delay_ms,
         )
         self._maintenance = Maintenance(
@@ -168,8 +173,7 @@ class Broker:
         self._maintenance.start()
         self._data.replication.start()
         self.groups.start()
-        for door in self._doors.values():
-            door.start()
+        self._reloads.start()
         self._listeners.serve_clients()
         self.lifecycle.become(BrokerState.RUNNING)
         self._start_progress.cancel()
@@ -189,6 +193,7 @@ class Broker:
         self._listeners.close_internal()
         await self._data.replication.stop()
         await self.groups.stop()
+        await self._reloads.stop()
         for door in self._doors.values():
             await door.close()
         await self._requests.close()
@@ -201,6 +206,10 @@ class Broker:
         await asyncio.to_thread(self._directory.close)
         self._watchdog.stop()
         _logger.info("stopped broker=%d exit=%d", self.broker_id, self.exit_code)
+
+    def reload(self) -> None:
+        """Read certificates, revocation lists and the cluster's secrets again, if they have changed."""
+        self._reloads.trigger()
 
     # -- what handlers ask ---------------------------------------------------------------------------------------
 

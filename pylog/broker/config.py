@@ -58,6 +58,7 @@ class BrokerConfig:
     rack: str | None = None
     metrics_listen: tuple[str, int] | None = None
     cluster_secret: bytes = field(default=b"", repr=False)  # see `pylog.wire.internal.secrets_of`
+    cluster_secret_file: Path | None = None
     client_name: str = MAIN_LISTENER
     more_clients: Mapping[str, ListenerConfig] = field(default_factory=dict)
     settings: Mapping[str, Value] = field(default_factory=dict)

@@ -13,6 +13,10 @@ from pylog.security.principal import SecurityProtocol
 
 SECURITY_PROTOCOL = "security.protocol"
 _MECHANISMS = "sasl.enabled.mechanisms"
+_CRL = "ssl.crl.location"
+_KEY_STORE = "ssl.keystore.location"
+_TRUST_STORE = "ssl.truststore.location"
+ACCEPTED_PROTOCOLS = "accepted.protocols"
 _MAX_INT32 = 2**31 - 1
 _JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 _AUDIENCE = "sasl.oauthbearer.expected.audience"
@@ -41,6 +45,12 @@ LISTENER_SETTINGS: Mapping[str, Setting] = {
             Kind.STRING,
             "",
             "PEM file with the authorities that sign certificates of clients; read again when it changes.",
+        ),
+        Setting(
+            _CRL,
+            Kind.STRING,
+            "",
+            "PEM file with the revocation lists of these authorities; read again when it changes.",
         ),
         Setting(
             "ssl.client.auth",
@@ -130,6 +140,31 @@ LISTENER_SETTINGS: Mapping[str, Setting] = {
 """All there are; `docs/settings.md` lists them."""
 
 
+_PEER_PROTOCOLS = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)
+
+INTERNAL_SETTINGS: Mapping[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            SECURITY_PROTOCOL,
+            Kind.STRING,
+            "PLAINTEXT",
+            "How this broker calls other brokers; SSL shows a certificate in both directions.",
+            choices=_PEER_PROTOCOLS,
+        ),
+        Setting(
+            ACCEPTED_PROTOCOLS,
+            Kind.LIST,
+            "",
+            "Which connections of other brokers are accepted, on the same port; `security.protocol` alone if empty.",
+            choices=_PEER_PROTOCOLS,
+        ),
+        *(LISTENER_SETTINGS[name] for name in (_KEY_STORE, _TRUST_STORE, _CRL, "ssl.enabled.protocols")),
+    )
+}
+"""Those of the brokers' own listener."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
     """The values for one listener; each field is named after its setting."""
@@ -137,6 +172,7 @@ class ListenerSettings:
     security_protocol: str
     ssl_keystore_location: str
     ssl_truststore_location: str
+    ssl_crl_location: str
     ssl_client_auth: str
     ssl_enabled_protocols: str
     ssl_principal_mapping_rules: str
@@ -151,11 +187,17 @@ class ListenerSettings:
     sasl_oauthbearer_sub_claim_name: str
     sasl_oauthbearer_clock_skew_seconds: int
     login_timeout_ms: int
+    accepted_protocols: str = ""
 
     @property
     def protocol(self) -> SecurityProtocol:
         """Of the listener."""
         return SecurityProtocol(self.security_protocol)
+
+    @property
+    def accepted(self) -> frozenset[SecurityProtocol]:
+        """What other brokers may speak on the brokers' own listener."""
+        return frozenset(map(SecurityProtocol, (self.accepted_protocols or self.security_protocol).split(",")))
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
@@ -172,6 +214,11 @@ class ListenerSettings:
         """PEM file of the authorities of clients, if there is one."""
         return Path(self.ssl_truststore_location) if self.ssl_truststore_location else None
 
+    @property
+    def crl(self) -> Path | None:
+        """PEM file of revocation lists, if there is one."""
+        return Path(self.ssl_crl_location) if self.ssl_crl_location else None
+
 
 def default_listener_settings() -> ListenerSettings:
     """Return the settings of a listener of which the configuration says nothing."""
@@ -184,18 +231,44 @@ def parse_listener_settings(given: Mapping[str, object]) -> ListenerSettings:
     Raises:
         ConfigError: all wrong values of *given* at once, one a line; or settings that do not go together.
     """
-    values: dict[str, Value] = {name: setting.default for name, setting in LISTENER_SETTINGS.items()}
+    values = _parse(LISTENER_SETTINGS, given)
+    if faults := _contradictions(values, given.keys()):
+        raise ConfigError("\n".join(faults))
+    return typed(ListenerSettings, values | {ACCEPTED_PROTOCOLS: ""})
+
+
+def parse_internal_settings(given: Mapping[str, object]) -> ListenerSettings:
+    """Return the settings of the brokers' own listener.
+
+    Raises:
+        ConfigError: as of `parse_listener_settings`.
+    """
+    values = _parse(INTERNAL_SETTINGS, given)
+    protocol, accepted = str(values[SECURITY_PROTOCOL]), str(values[ACCEPTED_PROTOCOLS])
+    faults = []
+    if accepted and protocol not in accepted.split(","):
+        faults.append(f"{ACCEPTED_PROTOCOLS}={accepted}: must contain {protocol}, its own security.protocol")
+    if SecurityProtocol.SSL in (protocol, *accepted.split(",")):
+        faults += [f"{SecurityProtocol.SSL}: needs {name}" for name in (_KEY_STORE, _TRUST_STORE) if not values[name]]
+    else:
+        faults += [f"{name}: has no effect with {protocol}" for name in sorted(given) if name.startswith("ssl.")]
+    if faults:
+        raise ConfigError("\n".join(faults))
+    others = {name: setting.default for name, setting in LISTENER_SETTINGS.items()}
+    return typed(ListenerSettings, others | values | {"ssl.client.auth": "required"})
+
+
+def _parse(settings: Mapping[str, Setting], given: Mapping[str, object]) -> dict[str, Value]:
+    values: dict[str, Value] = {name: setting.default for name, setting in settings.items()}
     faults: list[str] = []
     for name, text in given.items():
         try:
-            values[name] = LISTENER_SETTINGS[name].parse(text)
+            values[name] = settings[name].parse(text)
         except ConfigError as error:
             faults.append(str(error))
-    if not faults:
-        faults = _contradictions(values, given.keys())
     if faults:
         raise ConfigError("\n".join(faults))
-    return typed(ListenerSettings, values)
+    return values
 
 
 def _contradictions(values: Mapping[str, Value], names: Set[str]) -> list[str]:
@@ -205,6 +278,8 @@ def _contradictions(values: Mapping[str, Value], names: Set[str]) -> list[str]:
         faults += [f"{name}: has no effect with {protocol}" for name in sorted(names) if name.startswith("ssl.")]
     elif not values["ssl.keystore.location"]:
         faults.append(f"{SECURITY_PROTOCOL}={protocol}: needs ssl.keystore.location")
+    if values[_CRL] and not values[_TRUST_STORE]:
+        faults.append(f"{_CRL}: needs {_TRUST_STORE}")
     if values["ssl.client.auth"] != "none" and not values["ssl.truststore.location"]:
         faults.append(f"ssl.client.auth={values['ssl.client.auth']}: needs ssl.truststore.location")
     if not protocol.has_sasl:

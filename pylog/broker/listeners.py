@@ -33,7 +33,7 @@ class Listeners:
         metrics: Metrics,
         *,
         clients: Mapping[str, tuple[FrameHandler, ListenerSecurity | None]],
-        brokers: FrameHandler,
+        brokers: tuple[FrameHandler, ListenerSecurity | None],
         client_delay_ms: Callable[[str], int],
     ) -> None:
         """Make them, not listening yet.
@@ -43,7 +43,7 @@ class Listeners:
             limits: of each listener.
             metrics: where open connections are counted.
             clients: by listener, what handles requests and how connections are protected.
-            brokers: handles what other brokers send.
+            brokers: the same for other brokers.
             client_delay_ms: see `Quotas.connection_delay_ms`.
         """
         self._config = config
@@ -53,7 +53,7 @@ class Listeners:
             name: self._listener(name, handler, client_delay_ms, security)
             for name, (handler, security) in clients.items()
         }
-        self._internal = self._listener(INTERNAL, brokers, lambda host: 0) if config.internal else None
+        self._internal = self._listener(INTERNAL, brokers[0], lambda host: 0, brokers[1]) if config.internal else None
         internal = [] if self._internal is None else [self._internal]
         ClientCounts([*self._clients.values(), *internal]).show(metrics)
 

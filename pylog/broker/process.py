@@ -49,6 +49,7 @@ async def serve(config: BrokerConfig) -> int:
     except PylogError as error:
         directory.close()
         return _cannot_run(error)
+    loop.add_signal_handler(signal.SIGHUP, broker.reload)
     measure_process(broker.metrics)
     try:
         starting = loop.create_task(broker.start())

@@ -1,6 +1,5 @@
 """The clients' listener as its settings say: its TLS, its logins, and the certificates that change while it runs."""
 
-import asyncio
 import logging
 import os
 import time
@@ -10,9 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pylog.broker.config import INTERNAL, BrokerConfig, ListenerConfig
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.listener_settings import ListenerSettings
 from pylog.broker.login import ExpiringSessions, LoginLimits, Logins
-from pylog.broker.tasks import Tasks
+from pylog.broker.reloads import Reloads
 from pylog.errors import ConfigError
 from pylog.metrics import Metrics
 from pylog.net.connection import FrameHandler
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-RELOAD_S = 60.0
-"""How often the files of certificates are looked at."""
+_PEERS = "brokers"
+"""Principal of connections of other brokers, in metrics."""
 
 Credentials = Callable[[], Mapping[str, Mapping[str, str]]]
 """Returns the credentials of all users by mechanism, as the image in force has them."""
@@ -98,50 +99,33 @@ class Door:
     handler: FrameHandler
     security: ListenerSecurity | None = None
     tls: "ServerTls | None" = None
-    _tasks: Tasks | None = None
-
-    def start(self) -> None:
-        """Begin to watch the certificate's files, on the running loop."""
-        if self.tls is not None:
-            self._tasks = Tasks()
-            self._tasks.spawn(self._watch(self.tls))
 
     async def close(self) -> None:
-        """End the logins that are under way, and the watch."""
-        if self._tasks is not None:
-            await self._tasks.stop()
+        """End the logins that are under way."""
         if isinstance(self.handler, Logins):
             await self.handler.close()
-
-    @staticmethod
-    async def _watch(tls: "ServerTls") -> None:
-        while True:
-            await asyncio.sleep(RELOAD_S)
-            try:
-                if await asyncio.to_thread(tls.reload):
-                    _logger.info("certificate reloaded file=%s expires_s=%d", tls.config.key_store, tls.expires_s)
-            except ConfigError as error:
-                _logger.error("certificate not reloaded, the one before stays in use reason=%s", error)
 
 
 def open_door(
     listener_name: str,
-    settings: ListenerSettings,
+    listener: ListenerConfig,
     requests: FrameHandler,
     source: CredentialSource,
     metrics: Metrics,
     *,
+    reloads: Reloads,
     max_frame_bytes: int,
 ) -> Door:
-    """Return what *settings* ask for.
+    """Return what the settings of *listener* ask for; *reloads* gets its certificates.
 
     Raises:
         ConfigError: a file of certificates is missing or wrong.
     """
+    settings = listener.settings
     protocol = settings.protocol
     if protocol is SecurityProtocol.PLAINTEXT:
         return Door(requests)
-    tls = _tls(listener_name, settings, metrics) if protocol.has_tls else None
+    tls = _tls(listener_name, listener, metrics, reloads) if protocol.has_tls else None
     handler: FrameHandler = requests
     if protocol.has_sasl:
         limits = LoginLimits(
@@ -171,21 +155,65 @@ def _security(settings: ListenerSettings, tls: "ServerTls | None") -> ListenerSe
     )
 
 
+def peer_keys(secret: bytes, config: BrokerConfig, metrics: Metrics, reloads: Reloads) -> PeerKeys:
+    """Return what this broker shows other brokers; *reloads* gets the files.
+
+    Raises:
+        ConfigError: a file of certificates is missing or wrong.
+    """
+    internal, tls, calls_by_tls = config.internal, None, False
+    if internal is not None and SecurityProtocol.SSL in internal.settings.accepted:
+        tls = _tls(INTERNAL, internal, metrics, reloads, is_mutual=True)
+        calls_by_tls = internal.settings.protocol is SecurityProtocol.SSL
+    keys = PeerKeys(secret, file=config.cluster_secret_file, tls=tls, calls_by_tls=calls_by_tls)
+    if config.cluster_secret_file is not None:
+        reloads.add(f"cluster secret of {config.cluster_secret_file}", keys.reload_secrets)
+    return keys
+
+
+def peer_security(config: BrokerConfig, keys: PeerKeys) -> ListenerSecurity | None:
+    """Return how connections of other brokers are protected; None if they are plain."""
+    if config.internal is None or keys.tls is None:
+        return None
+    settings = config.internal.settings
+    return ListenerSecurity(
+        protocol=SecurityProtocol.SSL,
+        tls=keys.tls,
+        login_timeout_s=settings.login_timeout_ms / 1000,
+        user_of=lambda certificate: _PEERS,  # the proof says which broker it is
+        accepts_plain=SecurityProtocol.PLAINTEXT in settings.accepted,
+    )
+
+
 def _no_certificates(certificate: bytes) -> str:
     raise AssertionError("a certificate came without TLS")
 
 
-def _tls(listener_name: str, settings: ListenerSettings, metrics: Metrics) -> "ServerTls":
+def _tls(
+    listener_name: str, listener: ListenerConfig, metrics: Metrics, reloads: Reloads, *, is_mutual: bool = False
+) -> "ServerTls":
     from pylog.net.tls import ServerTls, TlsConfig
 
+    settings = listener.settings
     tls = ServerTls(
         TlsConfig(
             key_store=settings.key_store,
             trust_store=settings.trust_store,
             client_auth=settings.ssl_client_auth,
             protocols=tuple(settings.ssl_enabled_protocols.split(",")),
+            crl=settings.crl,
+            names=(listener.advertised_host,),
+            is_mutual=is_mutual,
         )
     )
+    reloads.add(f"certificates of listener {listener_name}", tls.reload)
+    if settings.crl is not None:
+        metrics.gauge(
+            "pylog_revocation_list_expires_timestamp_seconds",
+            "When the revocation lists of a listener expire: from then on it lets nobody with a certificate in.",
+            read=lambda: tls.crl_expires_s,
+            listener=listener_name,
+        )
     metrics.gauge(
         "pylog_certificate_expires_timestamp_seconds",
         "When the certificate of a listener expires.",

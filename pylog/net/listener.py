@@ -37,6 +37,7 @@ class ListenerSecurity:
         login_timeout_s: how long a handshake may take, and then a login.
         max_login_frame_bytes: of a frame before the login.
         max_session_ms: longest session of a client with a certificate, 0 for no limit; it cannot be renewed.
+        accepts_plain: plain connections are accepted too, on the same port.
     """
 
     protocol: SecurityProtocol
@@ -45,6 +46,7 @@ class ListenerSecurity:
     login_timeout_s: float = 10.0
     max_login_frame_bytes: int = 524_288
     max_session_ms: int = 0
+    accepts_plain: bool = False
 
 
 class Listener:
@@ -94,7 +96,12 @@ class Listener:
         if security is not None and security.tls is not None:
             from pylog.net import tls  # brokers without TLS do not load what it needs
 
-            self._handshakes = tls.Handshakes(security.tls, self._handshaken, self._handshake_failed)
+            self._handshakes = tls.Handshakes(
+                security.tls,
+                self._handshaken,
+                self._handshake_failed,
+                self._plain_came if security.accepts_plain else None,
+            )
         self._unproven: dict[Connection, asyncio.TimerHandle] = {}
 
     def open(self, host: str, port: int) -> int:
@@ -197,7 +204,12 @@ class Listener:
 
         security = self._security
         assert security is not None
-        session = Session(client_host=normal_host(host), listener_name=self.name, security_protocol=security.protocol)
+        session = Session(
+            client_host=normal_host(host),
+            listener_name=self.name,
+            security_protocol=security.protocol,
+            binding=sock.binding,
+        )
         if not security.protocol.has_sasl:
             try:
                 principal = ANONYMOUS if certificate is None else Principal(USER, security.user_of(certificate))
@@ -214,6 +226,9 @@ class Listener:
                 expires_at_ns=now_ns + limit_ns if limit_ns and certificate is not None else NEVER_NS,
             )
         self._connect(TlsConnection, sock, session, peer)
+
+    def _plain_came(self, sock: socket.socket, host: str, peer: str) -> None:
+        self._connect(Connection, sock, Session(client_host=normal_host(host), listener_name=self.name), peer)
 
     def _handshake_failed(self, peer: str, reason: str) -> None:
         self._on_event("connection_refused", peer, reason)

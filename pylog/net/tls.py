@@ -8,17 +8,20 @@ so they are kept until they have gone.
 import asyncio
 import contextlib
 import hashlib
+import ipaddress
 import logging
+import math
 import os
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from pylog.errors import ConfigError
 from pylog.log.segment import FileSlice
@@ -36,6 +39,7 @@ CLIENT_HELLO = b"\x16"
 """First byte of a TLS connection, the type of a handshake record; a plain request begins with 0."""
 
 _CIPHERS_1_2 = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE+AESGCM:ECDHE+CHACHA20"
+_CRL_BEGIN = b"-----BEGIN X509 CRL-----"
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
@@ -45,13 +49,15 @@ class TlsSocket:
     Its methods raise BlockingIOError where a plain socket would, and an end without notice is an end.
 
     Attributes:
+        binding: see `ServerTls.binding`; of the certificate that the client was shown.
         reads_on: whether its connection is about to read again what is decrypted already.
     """
 
-    __slots__ = ("_pinned", "_sock", "reads_on")
+    __slots__ = ("_pinned", "_sock", "binding", "reads_on")
 
-    def __init__(self, sock: ssl.SSLSocket) -> None:
+    def __init__(self, sock: ssl.SSLSocket, binding: bytes = b"") -> None:
         self._sock = sock
+        self.binding = binding
         self.reads_on = False
         self._pinned: bytes | None = None
 
@@ -168,12 +174,18 @@ class TlsConfig:
         trust_store: PEM file with the authorities whose clients are let in; None only without client certificates.
         client_auth: whether clients show a certificate: none, requested or required.
         protocols: TLS versions that are spoken, of TLSv1.2 and TLSv1.3.
+        crl: PEM file with lists of revoked certificates, one of each authority that signs certificates of clients.
+        names: host names and addresses that the own certificate must have, since clients look for them in it.
+        is_mutual: whether connections to others are made too, with the same files.
     """
 
     key_store: Path
     trust_store: Path | None = None
     client_auth: str = "none"
     protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    crl: Path | None = None
+    names: tuple[str, ...] = ()
+    is_mutual: bool = False
 
 
 def server_context(config: TlsConfig, now_s: float) -> ssl.SSLContext:
@@ -195,11 +207,34 @@ def server_context(config: TlsConfig, now_s: float) -> ssl.SSLContext:
     if not_after <= now_s:
         raise ConfigError(f"ssl.keystore.location: the certificate in {config.key_store} has expired")
     context.verify_mode = _CLIENT_AUTH[config.client_auth]
-    if config.trust_store is not None:
-        _load(config.trust_store, "ssl.truststore.location", lambda path: context.load_verify_locations(path))
-    elif config.client_auth != "none":
+    _trust(context, config, now_s)
+    if config.trust_store is None and config.client_auth != "none":
         raise ConfigError(f"ssl.client.auth={config.client_auth}: needs ssl.truststore.location")
     return context
+
+
+def caller_context(config: TlsConfig, now_s: float) -> ssl.SSLContext:
+    """Return a new context for connections to others, which must have a certificate for the address that is called.
+
+    Raises:
+        ConfigError: as of `server_context`.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS_1_2)
+    _load(config.key_store, "ssl.keystore.location", lambda path: context.load_cert_chain(path))
+    _trust(context, config, now_s)
+    return context
+
+
+def _trust(context: ssl.SSLContext, config: TlsConfig, now_s: float) -> None:
+    if config.trust_store is not None:
+        _load(config.trust_store, "ssl.truststore.location", lambda path: context.load_verify_locations(path))
+    if config.crl is not None:
+        if crl_expiry_s(config.crl) <= now_s:
+            raise ConfigError(f"ssl.crl.location: a list in {config.crl} has expired; nobody would be let in")
+        _load(config.crl, "ssl.crl.location", lambda path: context.load_verify_locations(path))
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _load(path: Path, setting: str, load: Callable[[Path], None]) -> None:
@@ -219,7 +254,7 @@ def expiry_s(key_store: Path, now_s: float) -> float:
         ConfigError: there is none, or it is not valid yet.
     """
     try:
-        certificate = x509.load_pem_x509_certificates(key_store.read_bytes())[0]
+        certificate = _certificate(key_store)
     except (OSError, ValueError, IndexError) as error:
         raise ConfigError(f"ssl.keystore.location: {key_store}: {error}") from None
     if certificate.not_valid_before_utc.timestamp() > now_s:
@@ -227,13 +262,65 @@ def expiry_s(key_store: Path, now_s: float) -> float:
     return certificate.not_valid_after_utc.timestamp()
 
 
+def crl_expiry_s(crl: Path) -> float:
+    """Return when the first of the revocation lists in a PEM file expires, in seconds since 1970.
+
+    Raises:
+        ConfigError: there is none, or one names no such time.
+    """
+    try:
+        parts = crl.read_bytes().split(_CRL_BEGIN)[1:]
+        times = [x509.load_pem_x509_crl(_CRL_BEGIN + part).next_update_utc for part in parts]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"ssl.crl.location: {crl}: {error}") from None
+    if not times or None in times:
+        raise ConfigError(f"ssl.crl.location: {crl}: wanted revocation lists in PEM, each with its next update")
+    return min(time.timestamp() for time in times if time is not None)
+
+
+def check_names(key_store: Path, names: Iterable[str]) -> None:
+    """Check that the certificate in a PEM file is one for these host names and addresses.
+
+    Raises:
+        ConfigError: with those that it lacks.
+    """
+    try:
+        extension = _certificate(key_store).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        hosts = [name.lower() for name in extension.value.get_values_for_type(x509.DNSName)]
+        addresses = set(extension.value.get_values_for_type(x509.IPAddress))
+    except x509.ExtensionNotFound:
+        hosts, addresses = [], set()
+    if missing := [name for name in names if not _covers(hosts, addresses, name)]:
+        found = ", ".join([*hosts, *map(str, addresses)]) or "none"
+        raise ConfigError(
+            f"ssl.keystore.location: the certificate in {key_store} must name {', '.join(missing)}, "
+            f"which is advertised; its subject alternative names: {found}"
+        )
+
+
+def _covers(hosts: Iterable[str], addresses: Container[object], name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name) in addresses
+    except ValueError:
+        wildcard = "*." + name.lower().partition(".")[2]
+        return any(host in (name.lower(), wildcard) for host in hosts)
+
+
+def _certificate(key_store: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificates(key_store.read_bytes())[0]
+
+
 class ServerTls:
-    """The context that new connections of a listener use, made anew when its files change.
+    """The contexts that new connections of a listener use, made anew when its files change.
 
     Attributes:
         config: files and rules.
         context: for the next connection.
+        caller_context: for the next connection to another broker, if there are such.
+        binding: SHA-256 of the own certificate, by which a proof is bound to a connection (RFC 5929,
+            tls-server-end-point).
         expires_s: when its certificate expires, in seconds since 1970.
+        crl_expires_s: the same of the revocation lists; infinity without any.
     """
 
     def __init__(self, config: TlsConfig, *, now_s: Callable[[], float] = time.time) -> None:
@@ -245,8 +332,7 @@ class ServerTls:
         self.config = config
         self._now_s = now_s
         self._digest = self._files()
-        self.context = server_context(config, now_s())
-        self.expires_s = expiry_s(config.key_store, now_s())
+        self._make()
 
     def reload(self) -> bool:
         """Use the files' contents from the next connection on, if they changed; return whether they did.
@@ -257,14 +343,25 @@ class ServerTls:
         digest = self._files()
         if digest == self._digest:
             return False
-        context = server_context(self.config, self._now_s())
-        expires_s = expiry_s(self.config.key_store, self._now_s())
-        self.context, self.expires_s, self._digest = context, expires_s, digest
+        self._make()
+        self._digest = digest
         return True
+
+    def _make(self) -> None:
+        """Make everything from the files, and only then use it."""
+        config, now_s = self.config, self._now_s()
+        context = server_context(config, now_s)
+        caller = caller_context(config, now_s) if config.is_mutual else None
+        check_names(config.key_store, config.names)
+        expires_s = expiry_s(config.key_store, now_s)
+        crl_expires_s = math.inf if config.crl is None else crl_expiry_s(config.crl)
+        binding = hashlib.sha256(_certificate(config.key_store).public_bytes(Encoding.DER)).digest()
+        self.context, self.caller_context, self.binding = context, caller, binding
+        self.expires_s, self.crl_expires_s = expires_s, crl_expires_s
 
     def _files(self) -> bytes:
         digest = hashlib.sha256()
-        for path in (self.config.key_store, self.config.trust_store):
+        for path in (self.config.key_store, self.config.trust_store, self.config.crl):
             try:
                 digest.update(b"" if path is None else path.read_bytes())
             except OSError as error:
@@ -280,6 +377,7 @@ class Handshakes:
         tls: ServerTls,
         on_done: Callable[[TlsSocket, str, str, bytes | None], None],
         on_failed: Callable[[str, str], None],
+        on_plain: Callable[[socket.socket, str, str], None] | None = None,
     ) -> None:
         """Make it; both functions are called on the loop.
 
@@ -287,10 +385,12 @@ class Handshakes:
             tls: says which context to use.
             on_done: gets the socket, host, peer, and the client's certificate in DER.
             on_failed: gets the peer and the reason; not called when a client only went away.
+            on_plain: gets the socket, host and peer of a plain connection; such are refused without it.
         """
         self._tls = tls
         self._on_done = on_done
         self._on_failed = on_failed
+        self._on_plain = on_plain
         self._threads = ThreadPoolExecutor(HANDSHAKE_THREADS, "tls")
         self._pending: dict[_Handshake, asyncio.TimerHandle] = {}
 
@@ -321,6 +421,7 @@ class _Handshake:
         self._loop = asyncio.get_running_loop()
         self._is_in_thread = False
         self._is_over = False
+        self._binding = b""
 
     def wait_first_byte(self) -> None:
         self._loop.add_reader(self._fd, self._first_byte)
@@ -333,10 +434,15 @@ class _Handshake:
             first = b""
         if not first:
             self.fail("")  # so health checks of load balancers end
+        elif first != CLIENT_HELLO and self._owner._on_plain is not None:
+            self._end()
+            assert not isinstance(self._sock, ssl.SSLSocket)
+            self._owner._on_plain(self._sock, self._host, self._peer)
         elif first != CLIENT_HELLO:
             # Without an alert: Java's clients take one for the size of a frame of 350 MB.
             self.fail("plain client on a TLS listener; its security.protocol must be SSL or SASL_SSL")
         else:
+            self._binding = self._owner._tls.binding
             try:
                 self._sock = self._owner._tls.context.wrap_socket(
                     self._sock, server_side=True, do_handshake_on_connect=False
@@ -377,7 +483,7 @@ class _Handshake:
         self._end()
         assert isinstance(self._sock, ssl.SSLSocket)
         certificate = self._sock.getpeercert(binary_form=True)
-        self._owner._on_done(TlsSocket(self._sock), self._host, self._peer, certificate)
+        self._owner._on_done(TlsSocket(self._sock, self._binding), self._host, self._peer, certificate)
 
     def _end(self) -> None:
         self._is_over = True

@@ -77,6 +77,7 @@ class Session:
         listener_name: which listener accepted the connection.
         security_protocol: of that listener.
         authenticated_at_ns: when the principal was established, by the clock of `Connection.read_ns`.
+        binding: SHA-256 of the certificate that the client was shown, b"" without encryption.
         expires_at_ns: from when on the client must log in again, by the same clock; NEVER_NS without a limit.
     """
 
@@ -84,6 +85,7 @@ class Session:
     client_host: str
     listener_name: str
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    binding: bytes = b""
     authenticated_at_ns: int = 0
     expires_at_ns: int = NEVER_NS
 

@@ -22,7 +22,8 @@ fetch answers name no topic ids, and nobody asks it.
 Followers also send Kafka's own Fetch (API key 1, version 12) here, in Kafka's frames.
 
 A proof is HMAC-SHA256 over role, the caller's nonce and the callee's nonce, under the cluster secret: both sides show
-that they know it, neither can replay the other's.
+that they know it, neither can replay the other's.  Over TLS the SHA-256 of the callee's certificate follows the nonces
+(RFC 5929, tls-server-end-point): a proof that somebody between them passes on is worth nothing.
 """
 
 import hashlib
@@ -406,14 +407,14 @@ def secrets_of(text: bytes) -> tuple[bytes, ...]:
     return tuple(line for line in map(bytes.strip, text.splitlines()) if line) or (b"",)
 
 
-def caller_proof(secret: bytes, caller_nonce: bytes, callee_nonce: bytes) -> bytes:
+def caller_proof(secret: bytes, caller_nonce: bytes, callee_nonce: bytes, binding: bytes = b"") -> bytes:
     """Return what shows that the caller knows *secret*."""
-    return hmac.digest(secret, b"pylog caller" + caller_nonce + callee_nonce, hashlib.sha256)
+    return hmac.digest(secret, b"pylog caller" + caller_nonce + callee_nonce + binding, hashlib.sha256)
 
 
-def callee_proof(secret: bytes, caller_nonce: bytes, callee_nonce: bytes) -> bytes:
+def callee_proof(secret: bytes, caller_nonce: bytes, callee_nonce: bytes, binding: bytes = b"") -> bytes:
     """Return what shows that the callee knows *secret*."""
-    return hmac.digest(secret, b"pylog callee" + caller_nonce + callee_nonce, hashlib.sha256)
+    return hmac.digest(secret, b"pylog callee" + caller_nonce + callee_nonce + binding, hashlib.sha256)
 
 
 def is_same(proof: bytes, wanted: bytes) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.peers import PeerClient
 from pylog.cluster import znodes
 from pylog.errors import ErrorCode
@@ -80,7 +81,7 @@ def as_broker(broker: int, ask: Callable[[PeerClient], Coroutine[Any, Any, T]], 
     """Return what *ask* gets as a broker that knows the cluster's secret."""
 
     async def run() -> T:
-        client = PeerClient(broker, secret, lambda: 2)
+        client = PeerClient(broker, PeerKeys(secret), lambda: 2)
         try:
             return await ask(client)
         finally:

@@ -372,3 +372,33 @@ def test_a_listener_without_its_files_does_not_start(tmp_path: Path, content: by
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"server\.pem"):
         ServerTls(TlsConfig(key_store=path))
+
+
+def test_a_revoked_certificate_is_refused_from_the_reload_on(authority: Authority) -> None:
+    mallory, alice = (authority.issue(f"{name}.pem", (NameOID.COMMON_NAME, name)) for name in ("mallory", "alice"))
+    crl = authority.revoke()
+    tls = ServerTls(
+        TlsConfig(key_store=authority.server(), trust_store=authority.trusted, client_auth="required", crl=crl)
+    )
+
+    async def test(server: Server) -> None:
+        for file in (mallory, alice):
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # no rule is for these names
+                await server.ask(client_context(authority.trusted, file))
+        assert "revoked" not in " ".join(server.events)
+        authority.revoke(mallory)
+        assert tls.reload()
+        server.events.clear()
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await server.ask(client_context(authority.trusted, mallory))
+        assert "certificate revoked" in await server.event()
+
+    run(tls, test)
+
+
+def test_an_expired_revocation_list_is_refused_at_the_start(authority: Authority) -> None:
+    crl = authority.revoke(valid_to=-HOUR, file="late.pem")
+    with pytest.raises(ConfigError, match="has expired"):
+        ServerTls(TlsConfig(key_store=authority.server(), trust_store=authority.trusted, crl=crl))
+    with pytest.raises(ConfigError, match="wanted revocation lists in PEM"):
+        ServerTls(TlsConfig(key_store=authority.server(), trust_store=authority.trusted, crl=authority.trusted))

@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -47,11 +48,11 @@ class Authority:
         *names: tuple[ObjectIdentifier, str],
         valid_from: datetime.timedelta = -HOUR,
         valid_to: datetime.timedelta = DAY,
+        hosts: Sequence[str] = ("localhost", "127.0.0.1"),
     ) -> Path:
-        """Return a PEM file with a new key and its certificate, for loopback; *names* is the subject in its order."""
+        """Return a PEM file with a new key and its certificate for *hosts*; *names* is the subject in its order."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
-        hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         certificate = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([x509.NameAttribute(oid, value) for oid, value in names]))
@@ -60,7 +61,7 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now + valid_from)
             .not_valid_after(now + valid_to)
-            .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+            .add_extension(x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         path = self.directory / file
@@ -73,3 +74,27 @@ class Authority:
     def server(self, file: str = "server.pem") -> Path:
         """Return a PEM file for a server on loopback."""
         return self.issue(file, (NameOID.ORGANIZATION_NAME, "Org"), (NameOID.COMMON_NAME, "server"))
+
+    def revoke(self, *files: Path, valid_to: datetime.timedelta = DAY, file: str = "revoked.pem") -> Path:
+        """Return a PEM file with a list on which the certificates of *files* are revoked."""
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self._name)
+            .last_update(now - DAY)
+            .next_update(now + valid_to)
+        )
+        for one in files:
+            serial = x509.load_pem_x509_certificates(one.read_bytes())[0].serial_number
+            revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now - HOUR).build()
+            builder = builder.add_revoked_certificate(revoked)
+        path = self.directory / file
+        path.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        return path
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -14,6 +14,7 @@ from pylog.broker.control.images import Images
 from pylog.broker.control.link import ControllerLink
 from pylog.broker.control.producer_ids import ProducerIds
 from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.peers import PeerClient
 from pylog.broker.settings import check_topic_configs, typed
 from pylog.broker.tasks import Tasks
@@ -81,6 +82,7 @@ class Membership:
         directory: LogDirectory,
         partitions: Partitions,
         metrics: Metrics,
+        keys: PeerKeys,
         *,
         on_image: Callable[[list[Partition]], None],
         on_leadership_lost: Callable[[list[Partition]], None],
@@ -94,6 +96,7 @@ class Membership:
             directory: its data.
             partitions: its replicas.
             metrics: where it says whether this broker is the controller.
+            keys: by which brokers know each other.
             on_image: an image was applied; the argument lists the partitions that it changed.
             on_leadership_lost: the session ended, and these partitions are not led any more.
             on_failure: this broker cannot go on.
@@ -111,8 +114,7 @@ class Membership:
         self._loop = asyncio.get_running_loop()
         # One pulls images, which waits at the controller; the other asks for everything else.
         self._clients = [
-            PeerClient(config.broker_id, config.cluster_secret, partitions.format_version)
-            for _ in range(2 if config.internal else 0)
+            PeerClient(config.broker_id, keys, partitions.format_version) for _ in range(2 if config.internal else 0)
         ]
         puller = self._clients[0] if self._clients else None
         self.images = Images(config.broker_id, partitions, puller)
@@ -156,6 +158,7 @@ class Membership:
             *(directory.cluster_id, directory.was_clean, directory.is_same_boot),
             protocol=config.client.settings.security_protocol,
             name=config.client_name,
+            internal_protocol=(config.internal or config.client).settings.security_protocol,
             more={
                 name: (listener.settings.security_protocol, clients[name])
                 for name, listener in config.more_clients.items()

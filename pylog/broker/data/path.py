@@ -7,6 +7,7 @@ from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Moved, Partitions
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.data.reading import NearReplicas
 from pylog.broker.data.replication import Replication, ReplicationConfig
@@ -45,7 +46,7 @@ class DataPath:
     def __init__(
         self,
         broker_id: int,
-        secret: bytes,
+        keys: PeerKeys,
         settings: Mapping[str, Value],
         partitions: Partitions,
         metrics: Metrics,
@@ -57,7 +58,7 @@ class DataPath:
 
         Args:
             broker_id: of this broker.
-            secret: by which brokers know each other.
+            keys: by which brokers know each other.
             settings: of this broker.
             partitions: hosted here.
             metrics: where to count.
@@ -88,7 +89,7 @@ class DataPath:
             typed(ReplicationConfig, settings),
             metrics,
             now_ms=steady_ms,
-            secret=secret,
+            keys=keys,
             broker_epoch=broker_epoch,
             ask_isr=ask_isr,
             sync=self.flusher.sync,

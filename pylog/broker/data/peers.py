@@ -5,6 +5,7 @@ Nothing is answered before both sides have shown that they know the cluster secr
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,6 +14,7 @@ from typing import cast
 
 from pylog.broker.clock import steady_ms
 from pylog.broker.data.fetch import FetchHandler
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode, ProtocolError
 from pylog.model import NodeAddress
@@ -63,12 +65,12 @@ class PeerRequests:
     closed unread.
     """
 
-    def __init__(self, secret: bytes, fetch: FetchHandler, answer: Answerer) -> None:
+    def __init__(self, keys: PeerKeys, fetch: FetchHandler, answer: Answerer) -> None:
         """Make it; *answer* gets proven callers' requests and returns the response's body, or raises ApiError.
 
-        Of *secret*, as `internal.secrets_of` reads it, the first counts here.
+        The first secret of *keys* counts here.
         """
-        self._secret = internal.secrets_of(secret)[0]
+        self._keys = keys
         self._fetch = fetch
         self._answer = answer
         self._tasks = Tasks()
@@ -90,7 +92,7 @@ class PeerRequests:
             )
         request = internal.parse_request(frame)
         if request.key is InternalKey.HELLO:
-            return self._hello(caller, request)
+            return self._hello(caller, request, connection.session.binding)
         if request.key is InternalKey.PROVE:
             return self._prove(caller, request)
         if not caller.is_proven:
@@ -132,12 +134,13 @@ class PeerRequests:
         """End what is still being answered."""
         await self._tasks.stop()
 
-    def _hello(self, caller: _Caller, request: InternalRequest) -> list[Part]:
+    def _hello(self, caller: _Caller, request: InternalRequest, binding: bytes) -> list[Part]:
         caller.broker_id, caller_nonce = internal.parse_hello(request.body)
         caller.is_proven = False
         nonce = os.urandom(internal.NONCE_BYTES)
-        caller.wanted_proof = internal.caller_proof(self._secret, caller_nonce, nonce)
-        proof = internal.callee_proof(self._secret, caller_nonce, nonce)
+        secret = self._keys.secrets[0]
+        caller.wanted_proof = internal.caller_proof(secret, caller_nonce, nonce, binding)
+        proof = internal.callee_proof(secret, caller_nonce, nonce, binding)
         return [internal.encode_response(request.correlation_id, ErrorCode.NONE, nonce + proof)]
 
     def _prove(self, caller: _Caller, request: InternalRequest) -> list[Part]:
@@ -246,14 +249,14 @@ class _Answers(asyncio.Protocol):
 class PeerClient:
     """One connection to another broker; one call at a time."""
 
-    def __init__(self, broker_id: int, secret: bytes, format_version: Callable[[], int]) -> None:
+    def __init__(self, broker_id: int, keys: PeerKeys, format_version: Callable[[], int]) -> None:
         """Make it; *format_version* is what the cluster allows to be written now (rule 15).
 
-        Any of the lines of *secret* may be the other broker's.
+        Any secret of *keys* may be the other broker's.
         """
         self._format_version = format_version
         self._broker_id = broker_id
-        self._secrets = internal.secrets_of(secret)
+        self._keys = keys
         self._address: NodeAddress | None = None
         self._answers: _Answers | None = None
         self._correlation_id = 0
@@ -323,19 +326,27 @@ class PeerClient:
         self.close()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             loop = asyncio.get_running_loop()
-            _, self._answers = await loop.create_connection(_Answers, address.host, address.port)
+            context, binding = self._keys.context(), b""
+            if context is None:
+                _, self._answers = await loop.create_connection(_Answers, address.host, address.port)
+            else:
+                transport, self._answers = await loop.create_connection(
+                    _Answers, address.host, address.port, ssl=context, server_hostname=address.host
+                )
+                certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+                binding = hashlib.sha256(certificate).digest()
             self._address = address
             nonce = os.urandom(internal.NONCE_BYTES)
             _, answer = await self._exchange(InternalKey.HELLO, internal.encode_hello(self._broker_id, nonce))
             if len(answer) != internal.NONCE_BYTES + internal.PROOF_BYTES:
                 raise ProtocolError(f"answer of {len(answer)} bytes to HELLO")
             callee_nonce, proof = answer[: internal.NONCE_BYTES], answer[internal.NONCE_BYTES :]
-            for secret in self._secrets:
-                if internal.is_same(proof, internal.callee_proof(secret, nonce, callee_nonce)):
+            for secret in self._keys.secrets:
+                if internal.is_same(proof, internal.callee_proof(secret, nonce, callee_nonce, binding)):
                     break
             else:
                 raise ProtocolError("it does not know the cluster secret")
-            await self._exchange(InternalKey.PROVE, internal.caller_proof(secret, nonce, callee_nonce))
+            await self._exchange(InternalKey.PROVE, internal.caller_proof(secret, nonce, callee_nonce, binding))
 
     async def _exchange(self, key: InternalKey, body: bytes) -> tuple[ErrorCode, bytes]:
         self._correlation_id += 1

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from pylog.broker.clock import wall_ms
 from pylog.broker.data.partitions import Moved, Partition, Partitions
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.peers import PeerClient
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.tasks import Tasks
@@ -79,7 +80,7 @@ class Replication:
         metrics: Metrics,
         *,
         now_ms: Callable[[], int],
-        secret: bytes,
+        keys: PeerKeys,
         broker_epoch: Callable[[], int],
         ask_isr: AskIsr,
         sync: Callable[[Iterable[Log]], Awaitable[None]],
@@ -93,7 +94,7 @@ class Replication:
             config: sizes and times of fetches.
             metrics: where to count.
             now_ms: a steady clock.
-            secret: by which brokers know each other.
+            keys: by which brokers know each other.
             broker_epoch: epoch of our registration; -1 without one.
             ask_isr: brings changes to the controller and returns its answers, in order.
             sync: waits until logs with `flush.messages` or `flush.ms` are synced.
@@ -103,7 +104,7 @@ class Replication:
         self._partitions = partitions
         self._config = config
         self._now_ms = now_ms
-        self._secret = secret
+        self._keys = keys
         self._broker_epoch = broker_epoch
         self._ask_isr = ask_isr
         self._sync = sync
@@ -147,7 +148,7 @@ class Replication:
             fetcher = self._fetchers.get(broker_id)
             if fetcher is None:
                 fetcher = self._fetchers[broker_id] = _Fetcher(
-                    self, PeerClient(self._broker_id, self._secret, self._partitions.format_version)
+                    self, PeerClient(self._broker_id, self._keys, self._partitions.format_version)
                 )
                 self._tasks.spawn(fetcher.run())
             fetcher.assign(image.brokers[broker_id].internal, partitions)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pylog.broker.listener_settings import parse_listener_settings
+from pylog.broker.listener_settings import parse_internal_settings, parse_listener_settings
 from pylog.errors import ConfigError
 from pylog.security.principal import SecurityProtocol
 
@@ -54,4 +54,37 @@ def test_values_have_their_types() -> None:
 def test_what_does_not_go_together_is_refused_by_name(given: dict[str, str], fault: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_listener_settings(given)
+    assert fault in str(caught.value)
+
+
+MUTUAL = {"ssl.keystore.location": "/k", "ssl.truststore.location": "/t"}
+
+
+@pytest.mark.parametrize(
+    ("given", "calls_by", "accepted"),
+    [
+        ({}, "PLAINTEXT", {"PLAINTEXT"}),
+        ({**MUTUAL, "accepted.protocols": "PLAINTEXT,SSL"}, "PLAINTEXT", {"PLAINTEXT", "SSL"}),
+        ({**MUTUAL, "security.protocol": "SSL", "accepted.protocols": "PLAINTEXT,SSL"}, "SSL", {"PLAINTEXT", "SSL"}),
+        ({**MUTUAL, "security.protocol": "SSL"}, "SSL", {"SSL"}),
+    ],
+)
+def test_brokers_come_to_encryption_in_three_steps(given: dict[str, str], calls_by: str, accepted: set[str]) -> None:
+    settings = parse_internal_settings(given)
+    assert (settings.protocol, settings.accepted) == (calls_by, accepted)
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"security.protocol": "SASL_SSL"}, "one of PLAINTEXT, SSL"),
+        ({"security.protocol": "SSL"}, "needs ssl.keystore.location\nSSL: needs ssl.truststore.location"),
+        ({"accepted.protocols": "PLAINTEXT,SSL"}, "SSL: needs ssl.keystore.location"),
+        ({**MUTUAL, "accepted.protocols": "SSL"}, "must contain PLAINTEXT"),
+        (MUTUAL, "ssl.keystore.location: has no effect with PLAINTEXT"),
+    ],
+)
+def test_settings_of_the_brokers_own_listener_that_do_not_go_together(given: dict[str, str], fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_internal_settings(given)
     assert fault in str(caught.value)

@@ -14,6 +14,7 @@ from pylog.broker.control.images import Images
 from pylog.broker.data import replication
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.peers import PeerClient, PeerRequests
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import Value, parse_broker_settings, typed
@@ -21,6 +22,7 @@ from pylog.cluster.image import ClusterImage
 from pylog.errors import ApiError, ErrorCode
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
+from pylog.security.principal import Session
 from pylog.wire.api import parse_request_header
 from pylog.wire.fetch import (
     FetchPartition,
@@ -54,7 +56,7 @@ def fetch(partitions: Partitions, offset: int, *, epoch: int = 0) -> FetchResult
 
 
 def replication_of(
-    partitions: Partitions, settings: Mapping[str, Value], *, secret: bytes = b""
+    partitions: Partitions, settings: Mapping[str, Value], *, keys: PeerKeys | None = None
 ) -> replication.Replication:
     """Return broker 1's replication, whose logs want no sync."""
     unused: Any = None
@@ -68,7 +70,7 @@ def replication_of(
         typed(replication.ReplicationConfig, settings),
         Metrics(),
         now_ms=lambda: 0,
-        secret=secret,
+        keys=keys or PeerKeys(b""),
         broker_epoch=lambda: 7,
         ask_isr=unused,
         sync=sync,
@@ -234,10 +236,10 @@ def test_a_fetcher_stopped_while_it_connects_closes_the_connection(tmp_path: Pat
 
     async def run() -> None:
         closed = asyncio.Event()
-        requests = PeerRequests(secret, unused, unused)
+        requests = PeerRequests(PeerKeys(secret), unused, unused)
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            connection: Any = SimpleNamespace(state=None)
+            connection: Any = SimpleNamespace(state=None, session=Session(client_host="h", listener_name="internal"))
             with contextlib.suppress(asyncio.IncompleteReadError):
                 while True:
                     size = int.from_bytes(await reader.readexactly(4), "big")
@@ -248,8 +250,8 @@ def test_a_fetcher_stopped_while_it_connects_closes_the_connection(tmp_path: Pat
             closed.set()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        following = replication_of(partitions, parse_broker_settings({}), secret=secret)
-        fetcher = replication._Fetcher(following, PeerClient(1, secret, lambda: 1))
+        following = replication_of(partitions, parse_broker_settings({}), keys=PeerKeys(secret))
+        fetcher = replication._Fetcher(following, PeerClient(1, PeerKeys(secret), lambda: 1))
         found = list(partitions)
         fetcher.assign(NodeAddress(2, *server.sockets[0].getsockname()), {one.key: one for one in found})
         running = asyncio.create_task(fetcher.run())

@@ -12,6 +12,7 @@ import pytest
 
 from pylog.broker.data import replication as replication_module
 from pylog.broker.data.partitions import Moved, Partition, Partitions
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.replication import Replication, ReplicationConfig
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings, typed
@@ -89,7 +90,7 @@ def wishes(
         typed(ReplicationConfig, settings),
         Metrics(),
         now_ms=lambda: 1000,
-        secret=b"",
+        keys=PeerKeys(b""),
         broker_epoch=lambda: 11,
         ask_isr=ask_isr,
         sync=sync,
@@ -203,7 +204,7 @@ def test_partitions_to_which_nothing_happens_are_looked_at_a_few_at_a_time(
         typed(ReplicationConfig, settings),
         Metrics(),
         now_ms=lambda: 1000,
-        secret=b"",
+        keys=PeerKeys(b""),
         broker_epoch=lambda: 11,
         ask_isr=unused,
         sync=unused,  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import pytest
 
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.peers import PeerRequests, _Caller
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.handler import Caller
@@ -473,7 +474,7 @@ def beginning_of(
 ) -> tuple[ErrorCode, bytes]:
     """Return what a broker is answered that asks how a replica begins anew."""
     unused: Any = None
-    requests = PeerRequests(b"", leading.handler, unused)
+    requests = PeerRequests(PeerKeys(b""), leading.handler, unused)
     connection: Any = SimpleNamespace(state=_Caller(FOLLOWER, is_proven=is_proven))
     body = internal.encode_replica(topic_id, number, epoch)
     [answered] = requests.on_frame(connection, memoryview(internal.encode_request(InternalKey.BEGIN_ANEW, 1, body))[4:])
@@ -534,7 +535,7 @@ def asked_by(broker_id: int, key: InternalKey, body: bytes) -> tuple[ErrorCode, 
         return b""
 
     async def story() -> ErrorCode:
-        requests = PeerRequests(b"", Any, carry_out)  # type: ignore[arg-type]
+        requests = PeerRequests(PeerKeys(b""), Any, carry_out)  # type: ignore[arg-type]
         slot = SimpleNamespace(complete=lambda parts: None)
         connection: Any = SimpleNamespace(state=_Caller(broker_id, is_proven=True), open_slot=lambda: slot)
         frame = memoryview(internal.encode_request(key, 1, body))[4:]
@@ -565,7 +566,7 @@ class Peers:
     def __init__(self) -> None:
         self.answered: list[InternalKey] = []
         unused: Any = None
-        self.requests = PeerRequests(b"secret", unused, self._answer)
+        self.requests = PeerRequests(PeerKeys(b"secret"), unused, self._answer)
 
     async def _answer(self, request: internal.InternalRequest) -> bytes:
         self.answered.append(request.key)
@@ -574,7 +575,9 @@ class Peers:
     def connection(self) -> Any:
         """Return a connection of broker 3, after its proof."""
         found: Any = SimpleNamespace(
-            state=None, open_slot=lambda: SimpleNamespace(connection=found, complete=lambda parts: None)
+            state=None,
+            session=SimpleNamespace(binding=b""),
+            open_slot=lambda: SimpleNamespace(connection=found, complete=lambda parts: None),
         )
         nonce = bytes(internal.NONCE_BYTES)
         [hello] = self._send(found, InternalKey.HELLO, internal.encode_hello(3, nonce))

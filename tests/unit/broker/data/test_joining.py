@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.progress import FollowerFetches
 from pylog.broker.data.replication import Replication, ReplicationConfig
 from pylog.broker.data.throttles import Throttles
@@ -49,7 +50,7 @@ class Leading:
             typed(ReplicationConfig, settings),
             Metrics(),
             now_ms=lambda: 0,
-            secret=b"",
+            keys=PeerKeys(b""),
             broker_epoch=lambda: 10 + LEADER,
             ask_isr=_ask_nobody,
             sync=_sync_nothing,

@@ -9,9 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.peers import MAX_IMAGE_BYTES, PeerClient, PeerRequests, _Answers
 from pylog.errors import ApiError, ProtocolError
 from pylog.model import NodeAddress
+from pylog.security.principal import Session
 from pylog.wire.internal import InternalKey
 
 FRAME = (5).to_bytes(4, "big") + b"hello"
@@ -106,7 +108,7 @@ def test_a_broker_that_does_not_answer_in_time_is_said_to() -> None:
         address = NodeAddress(7, *server.sockets[0].getsockname())
         async with server:
             with pytest.raises(ApiError, match=r"broker 7 at .*: no answer in time$"):
-                await PeerClient(1, b"hush", lambda: 1).call(address, InternalKey.PULL_IMAGE, b"", 0.05)
+                await PeerClient(1, PeerKeys(b"hush"), lambda: 1).call(address, InternalKey.PULL_IMAGE, b"", 0.05)
 
     asyncio.run(story())
 
@@ -114,10 +116,10 @@ def test_a_broker_that_does_not_answer_in_time_is_said_to() -> None:
 def is_let_in(caller: bytes, callee: bytes) -> bool:
     """Say whether a broker with the file *caller* reaches one with the file *callee*."""
     unused: Any = None
-    requests = PeerRequests(callee, unused, unused)
+    requests = PeerRequests(PeerKeys(callee), unused, unused)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection: Any = SimpleNamespace(state=None)
+        connection: Any = SimpleNamespace(state=None, session=Session(client_host="h", listener_name="internal"))
         with contextlib.suppress(asyncio.IncompleteReadError, ProtocolError):
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
@@ -127,7 +129,7 @@ def is_let_in(caller: bytes, callee: bytes) -> bool:
 
     async def story() -> bool:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        client = PeerClient(1, caller, lambda: 1)
+        client = PeerClient(1, PeerKeys(caller), lambda: 1)
         async with server:
             try:
                 return await client.reach(NodeAddress(7, *server.sockets[0].getsockname()), 10)

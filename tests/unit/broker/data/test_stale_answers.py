@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.replication import Replication, ReplicationConfig
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings, typed
@@ -40,7 +41,7 @@ def replication(directory: Path) -> Replication:
         typed(ReplicationConfig, settings),
         Metrics(),
         now_ms=lambda: 0,
-        secret=b"",
+        keys=PeerKeys(b""),
         broker_epoch=lambda: 1,
         ask_isr=ask_isr,
         sync=sync,

@@ -10,6 +10,7 @@ import pytest
 
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.partitions import Partitions
+from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.replication import Replication, ReplicationConfig
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings, typed
@@ -168,7 +169,7 @@ def test_what_a_follower_took_is_charged_by_what_it_had_when_it_asked(tmp_path: 
         typed(ReplicationConfig, parse_broker_settings({})),
         Metrics(),
         now_ms=lambda: 0,
-        secret=b"",
+        keys=PeerKeys(b""),
         broker_epoch=lambda: 7,
         ask_isr=unused,
         sync=unused,
