@@ -64,7 +64,8 @@ Rows = dict[tuple[int, str], AlterConfigsResourceResponse]
 def handle_describe(cluster: Cluster, request: DescribeConfigsRequest, caller: Caller) -> Answer:
     """Say every setting of topics and of this broker, where it comes from and what it means."""
     results: list[DescribeConfigsResult] = []
-    for resource in request.resources:
+    # Each is described once, however often it is named.
+    for resource in {(one.resource_type, one.resource_name): one for one in request.resources}.values():
         row = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         results.append(row)
         try:
@@ -73,7 +74,7 @@ def handle_describe(cluster: Cluster, request: DescribeConfigsRequest, caller: C
         except ApiError as error:
             row.error_code, row.error_message = error.code, str(error)
             continue
-        wanted = resource.configuration_keys
+        wanted = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
         is_topic = resource.resource_type == ResourceType.TOPIC
         row.configs = [
             _describe_setting(one, request, cluster, is_topic=is_topic)

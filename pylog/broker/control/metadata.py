@@ -54,7 +54,9 @@ def handle_metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) 
             if caller.sees(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
     else:
-        topics = [_describe_requested(view, requested, missing, caller) for requested in request.topics]
+        # Each is described once, however often it is named: a name takes a few bytes, its description many thousand.
+        wanted = {(one.name, one.topic_id): one for one in request.topics}
+        topics = [_describe_requested(view, requested, missing, caller) for requested in wanted.values()]
     if request.include_topic_authorized_operations:
         for row in topics:
             if row.error_code == ErrorCode.NONE and row.name is not None:

@@ -250,7 +250,7 @@ def _subscribed_topics(group: Group) -> set[str]:
 def describe_groups(cluster: Cluster, request: DescribeGroupsRequest, caller: Caller) -> Answer:
     """Say what groups look like; one that is not known looks dead."""
     rows = []
-    for group_id in request.groups:
+    for group_id in dict.fromkeys(request.groups):  # each is described once
         row = DescribedGroup(group_id=group_id)
         rows.append(row)
         try:

@@ -38,6 +38,7 @@ from pylog.wire.api.configs import (
     AlterConfigsResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
@@ -608,6 +609,17 @@ def test_a_topic_is_hidden_by_its_id_too(desk: Desk) -> None:
     for user in (desk.user(), desk.user(topic(Operation.DESCRIBE))):
         [gone] = desk.answer(user, deletion, DeleteTopicsResponse).responses
         assert (gone.error_code, gone.name) == (TOPIC, None)
+
+
+def test_what_is_named_again_and_again_is_described_once(desk: Desk) -> None:
+    user = desk.user(topic(Operation.DESCRIBE), topic(Operation.DESCRIBE_CONFIGS))
+    metadata = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ("t", "none", "t")])
+    assert [row.name for row in desk.answer(user, metadata, MetadataResponse).topics] == ["t", "none"]
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=None)
+    configs = DescribeConfigsRequest(resources=[resource] * 3)
+    assert len(desk.answer(user, configs, DescribeConfigsResponse).results) == 1
+    groups = DescribeGroupsRequest(groups=["g", "g"])
+    assert len(desk.answer(user, groups, DescribeGroupsResponse).groups) == 1
 
 
 def test_a_topic_that_only_the_controller_knows_is_not_deleted_by_its_id(
