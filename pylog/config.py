@@ -207,10 +207,17 @@ def _open(path: Path) -> tuple["_Section", bytes]:
 
 
 def _read_cluster(reader: "_Section") -> "Connection":
-    """Read ``bootstrap``, ``timeout_s`` and ``properties``, which are librdkafka's."""
+    """Read ``bootstrap``, ``timeout_s``, ``properties``, which are librdkafka's, and ``security``."""
     from pylog.client.connection import Connection
 
     properties = reader.section("properties").plain() if reader.has("properties") else {}
+    if reader.has("security"):
+        from pylog.client.security import security_properties
+
+        try:
+            properties |= security_properties(reader.section("security").plain(), properties)
+        except ConfigError as error:
+            raise reader.fault("security", str(error)) from error
     return Connection(
         bootstrap=reader.text("bootstrap"), timeout_s=reader.integer("timeout_s", 1, 3600, 10), properties=properties
     )

@@ -1,7 +1,7 @@
 """What holds for every command: a file, then the environment, then flags, each stronger than the one before.
 
 file => bootstrap: string, zookeeper: string, format: string, timeout_s: number,     (YAML)
-        properties: {librdkafka name: value}
+        properties: {librdkafka name: value}, security: {key of pylog.client.security.SECURITY_KEYS: value}
 """
 
 import os
@@ -19,6 +19,7 @@ _WANTED: Mapping[str, type | tuple[type, ...]] = {
     "format": str,
     "timeout_s": (int, float),
     "properties": dict,
+    "security": dict,
 }
 _FORMATS = ("text", "wide", "json", "yaml")
 
@@ -79,7 +80,16 @@ def _parse(path: Path, text: str) -> Settings:
         if not isinstance(value, _WANTED[name]) or isinstance(value, bool):
             raise _wrong(where, f"{name}: {value!r}", f"{name} in the shape of the manual")
         _check_value(where, name, value)
-    return replace(Settings(), **(values | {"properties": _strings(values.get("properties", {}))}))
+    properties = _strings(values.get("properties", {}))
+    if block := values.pop("security", None):
+        from pylog.client.security import security_properties
+        from pylog.errors import ConfigError
+
+        try:
+            properties |= security_properties(_strings(block), properties)
+        except ConfigError as error:
+            raise _wrong(f"{path}:{lines['security']}", str(error), "the keys of the page on security") from error
+    return replace(Settings(), **(values | {"properties": properties}))
 
 
 def _from_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:

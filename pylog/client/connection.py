@@ -42,7 +42,7 @@ class Connection:
 
     bootstrap: str
     timeout_s: float = 10.0
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # a password may be among them
 
     def security(self) -> ClientSecurity:
         """Return how blocking connections of ours are encrypted and log in: by the same properties.

@@ -3,7 +3,9 @@
 The properties have librdkafka's names, so that one set of them serves all connections of a program.
 """
 
+import os
 import ssl
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,17 @@ from pylog.wire.api.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+
+SECURITY_KEYS: Mapping[str, str] = {
+    "protocol": "security.protocol",
+    "mechanism": "sasl.mechanism",
+    "user": "sasl.username",
+    "password_file": "sasl.password",
+    "ca_file": "ssl.ca.location",
+    "certificate_file": "ssl.certificate.location",
+    "key_file": "ssl.key.location",
+}
+"""What a block ``security:`` of a program's file may say, and librdkafka's property for it."""
 
 HANDSHAKE_VERSION = 1
 AUTHENTICATE_VERSION = 1  # the last before flexible encoding, and the first that tells the session's lifetime
@@ -90,6 +103,43 @@ class ClientSecurity:
         if not self.protocol.has_tls:
             return None
         return client_context(self.ca_location, self.certificate_location, self.key_location)
+
+
+def security_properties(block: Mapping[str, str], beside: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's properties for a block ``security:``; its password is read from its file.
+
+    Args:
+        block: keys of `SECURITY_KEYS`.
+        beside: the properties that stand beside the block.
+
+    Raises:
+        ConfigError: names the key; a password that everybody may read is refused too.
+    """
+    properties: dict[str, str] = {}
+    for key, text in block.items():
+        if key not in SECURITY_KEYS:
+            raise ConfigError(f"security.{key}: unknown key; must be one of {', '.join(SECURITY_KEYS)}")
+        name = SECURITY_KEYS[key]
+        if name in beside:
+            raise ConfigError(f"security.{key}: properties has {name} too")
+        properties[name] = _first_line(Path(text)) if key == "password_file" else text
+    ClientSecurity.from_properties({**beside, **properties}).context()
+    return properties
+
+
+def _first_line(path: Path) -> str:
+    try:
+        with path.open() as file:
+            if os.fstat(file.fileno()).st_mode & stat.S_IROTH:
+                raise ConfigError(f"security.password_file: {path} must not be readable by everybody: chmod o-r {path}")
+            password = file.readline().rstrip("\r\n")
+    except OSError as error:
+        raise ConfigError(f"security.password_file: {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"security.password_file: {path} must be UTF-8") from None
+    if not password:
+        raise ConfigError(f"security.password_file: {path}: its first line must be the password")
+    return password
 
 
 def client_context(

@@ -62,6 +62,21 @@ def test_the_first_listener_for_clients_is_the_main_one(tmp_path: Path) -> None:
     assert (config.client_name, config.client.port, config.more_clients) == ("secured", 9092, {})
 
 
+def test_a_programs_file_names_the_file_of_its_password(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("sesame\n")
+    password.chmod(0o640)
+    block = f"{{protocol: SASL_PLAINTEXT, mechanism: SCRAM-SHA-256, user: a, password_file: {password}}}"
+    path = tmp_path / "registry.yml"
+    path.write_text(f"version: 1\nlisten: 127.0.0.1:8081\nbootstrap: a:1\nsecurity: {block}\n")
+    cluster = load_registry_config(path).cluster
+    assert cluster.security().password == "sesame"
+    assert "sesame" not in repr(cluster)
+    path.write_text("version: 1\nlisten: 127.0.0.1:8081\nbootstrap: a:1\nsecurity: {protocol: SSH}\n")
+    with pytest.raises(ConfigError, match=r"registry\.yml:4: security: security\.protocol=SSH: must be one of"):
+        load_registry_config(path)
+
+
 def test_the_secret_is_in_no_representation(tmp_path: Path) -> None:
     assert "hush" not in repr(load_broker_config(write(tmp_path, GOOD)))
 

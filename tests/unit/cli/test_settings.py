@@ -40,6 +40,17 @@ def test_properties_become_what_librdkafka_reads(tmp_path: Path) -> None:
     }
 
 
+def test_the_password_of_a_profile_stands_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("sesame\n")
+    (tmp_path / "password").chmod(0o600)
+    block = f"{{protocol: SASL_PLAINTEXT, mechanism: SCRAM-SHA-256, user: a, password_file: {tmp_path}/password}}"
+    found = load_settings(written(tmp_path, f"bootstrap: a:1\nsecurity: {block}\n"))
+    assert found.properties["sasl.password"] == "sesame"
+    with pytest.raises(Failure) as caught:
+        load_settings(written(tmp_path, "bootstrap: a:1\nsecurity: {password: sesame}\n"))
+    assert "config.yml:2" in str(caught.value)
+
+
 def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     assert load_settings(written(tmp_path, "# nothing yet\n")) == Settings()
 
