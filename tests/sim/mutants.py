@@ -259,7 +259,7 @@ MUTANTS: Sequence[Mutant] = (
         "LogDirectory._open",
         "clean=is_new or (self.was_clean and key in self._unopened)",
         "clean=True",
-        seed=7,
+        seed=5,
     ),
     Mutant(
         "believe-a-torn-checkpoint",
@@ -380,7 +380,7 @@ MUTANTS: Sequence[Mutant] = (
         "begin_move",
         "origin = _without(state.replicas, before.adding if before else ())",
         "origin = state.replicas",
-        seed=2,
+        seed=9,
     ),
     Mutant(
         "come-back-in-the-same-epoch",
@@ -471,7 +471,7 @@ MUTANTS: Sequence[Mutant] = (
         "Group.member_fault",
         "if generation != self.generation:",
         "if generation > self.generation:",
-        seed=1,
+        seed=72,
         stage="lose-two-coordinators",
     ),
     Mutant(
@@ -727,7 +727,7 @@ MUTANTS: Sequence[Mutant] = (
         "_trust",
         "segment.skip_to(following.base_offset)",
         "",
-        seed=7,
+        seed=1,
     ),
     Mutant(
         "expire-above-the-high-watermark",
@@ -735,7 +735,7 @@ MUTANTS: Sequence[Mutant] = (
         "expired_segments",
         "segment.end_offset > high_watermark or ",
         "",
-        seed=2,
+        seed=6,
     ),
     Mutant(
         "lead-groups-that-cannot-be-read",
