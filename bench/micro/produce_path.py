@@ -28,7 +28,7 @@ from pylog.broker.requests import Requests
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.log.directory import LogDirectory
-from pylog.metrics import Metrics
+from pylog.metrics import Histogram, Metrics
 from pylog.model import NodeAddress
 from pylog.net.connection import Connection
 from pylog.security.acl import Entry, Operation, Pattern, PatternType, Permission, ResourceType
@@ -43,9 +43,17 @@ ROUNDS = 5
 TOPIC_ID = uuid.UUID(int=1)
 
 
+class _Ignored(list[Histogram]):
+    """Keeps nothing: a connection empties its list after each read."""
+
+    def append(self, histogram: Histogram) -> None:
+        pass
+
+
 class _NoConnection:
     peer = "bench"
     read_ns = 0
+    answered = _Ignored()
     session = Session(principal=Principal("User", "bench"), client_host="192.0.2.1", listener_name="client")
     rights = None
 

@@ -1,6 +1,8 @@
 """How long requests take, from the read that brought them to the answer that is handed to the socket.
 
-Every request is timed once, never every record: two looks at the clock and one observation cost about 0.3 microseconds.
+Every request is timed once, never every record.  Those that are answered at once are noted in `Connection.answered`:
+they share the looks at the clock with all requests of the same read.  Others cost two looks and one observation, about
+0.3 microseconds.
 
 A fetch that waits for records does so because its client asked for it.  Of such a fetch only the time beyond its
 `max_wait_ms` counts, so that a quiet topic does not look like a slow broker.

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pylog.errors import ProtocolError
 from pylog.log.segment import FileSlice, Segment
+from pylog.metrics import Histogram
 from pylog.net import connection as net
 from pylog.net.connection import Connection, Part, Slot
 from pylog.security.principal import Session
@@ -114,6 +115,28 @@ def test_a_reset_is_the_peer_that_went_away() -> None:
             await asyncio.sleep(0)
 
     assert run(test).reason == "peer closed"
+
+
+def test_requests_of_one_read_share_the_time_until_their_answers_are_sent() -> None:
+    writes, reads = Histogram(), Histogram()
+
+    async def test(client: socket.socket, echo: Echo, connection: Connection) -> None:
+        def answer(connection: Connection, frame: bytes) -> list[Part]:
+            connection.answered.append(reads if frame == b"read" else writes)
+            return [framed(frame)]
+
+        echo.answer = answer
+        loop = asyncio.get_running_loop()
+        for frames in ([b"a", b"b", b"c"], [b"d", b"read"]):
+            sent = b"".join(map(framed, frames))
+            await loop.sock_sendall(client, sent)
+            assert await read(client, len(sent)) == sent
+        assert connection.answered == []
+
+    run(test)
+    assert (sum(writes.counts), sum(reads.counts)) == (4, 1)
+    assert writes.sum_ns > reads.sum_ns > 0
+    assert max(writes.counts) >= 3, "three of them took as long as each other"
 
 
 def test_every_byte_alone_gives_the_same_answers() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from pylog.metrics import OTHER, Metrics, keep_largest, render
+from pylog.metrics import OTHER, Histogram, Metrics, keep_largest, observe_all, render
 
 
 def _lines(metrics: Metrics) -> list[str]:
@@ -29,6 +29,16 @@ def test_a_clock_that_went_back_counts_as_no_time() -> None:
     histogram.observe_ns(-5)
     assert "pylog_example_seconds_sum 0" in _lines(metrics)
     assert "pylog_example_seconds_count 1" in _lines(metrics)
+
+
+def test_many_at_once_are_counted_as_one_by_one() -> None:
+    a, b, c = Histogram(), Histogram(), Histogram()
+    observe_all([a, a, b, a], 5_000)
+    observe_all([b, b], 70)
+    for _ in range(3):
+        c.observe_ns(5_000)
+    assert (a.counts, a.sum_ns) == (c.counts, 15_000)
+    assert (sum(b.counts), b.sum_ns) == (3, 5_140)
 
 
 def test_a_table_is_asked_at_every_scrape_and_its_rows_come_and_go() -> None:

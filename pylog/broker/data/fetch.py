@@ -115,7 +115,7 @@ class FetchHandler:
         reading = self.reader.read(request, subject)
         if reading.found_bytes >= request.min_bytes or request.max_wait_ms <= 0 or reading.is_final:
             parts = self._reply(version, header.correlation_id, request, reading.results, session, meter)
-            self._latency.fetch.observe_ns(now_ns() - connection.read_ns)
+            connection.answered.append(self._latency.fetch)
             return parts
         offsets = {(part.topic, part.partition): part.fetch_offset for part in request.partitions}
         slot = connection.open_slot()
@@ -165,7 +165,7 @@ class FetchHandler:
             fetch = WaitingFetch(connection.open_slot(), version, correlation_id, request, feed, None, {})
             self.waiting.wait(fetch, request.max_wait_ms)
         else:
-            self._latency.follower_fetch.observe_ns(now_ns() - connection.read_ns)
+            connection.answered.append(self._latency.follower_fetch)
         return parts
 
     def _answer_feed(

@@ -38,6 +38,10 @@ _DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 _PRODUCE = int(ApiKey.PRODUCE)
 
 
+_BAD_TIMESTAMPS = "pylog_produce_bad_timestamps_total"
+_BAD_TIMESTAMPS_HELP = "Record batches refused for their time, by topic."
+
+
 class ProduceHandler:
     """Appends what producers send.
 
@@ -64,6 +68,7 @@ class ProduceHandler:
         self._records = metrics.counter("pylog_produce_records_total", "Records appended.")
         self._bytes = metrics.counter("pylog_produce_bytes_total", "Bytes of record batches appended.")
         self._metrics = metrics
+        metrics.declare(_BAD_TIMESTAMPS, "counter", _BAD_TIMESTAMPS_HELP)
         self._refused = metrics.counter("pylog_produce_refused_total", "Record batches answered with an error.")
 
     def handle(
@@ -98,7 +103,7 @@ class ProduceHandler:
                 if result.error and result.error is not _DUPLICATE:
                     # The producer waits for no reply, so closing is the only way to tell it (trap 6).
                     raise ProtocolError(f"{result.topic}-{result.partition}: {result.error.name}: {result.message}")
-            self._latency.produce[0].observe_ns(now_ns() - connection.read_ns)
+            connection.answered.append(self._latency.produce[0])
             return None
         if waits:
             self._answer_later(connection.open_slot(), header, request.timeout_ms, results, waits, throttle_ms)
@@ -106,7 +111,7 @@ class ProduceHandler:
         reply = encode_reply(version, header.correlation_id, results, throttle_ms)
         histogram = self._latency.produce.get(request.acks)
         if histogram is not None:  # other acks were refused
-            histogram.observe_ns(now_ns() - connection.read_ns)
+            connection.answered.append(histogram)
         return [reply]
 
     def _answer_later(
@@ -148,8 +153,7 @@ class ProduceHandler:
             return ProduceResult(topic, partition, ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
         if error.code is ErrorCode.INVALID_TIMESTAMP:
             # Somebody's clock is wrong, and whoever reads the topic wants to know whose records are missing.
-            name, doc = "pylog_produce_bad_timestamps_total", "Record batches refused for their time, by topic."
-            self._metrics.counter(name, doc, topic=topic).value += 1
+            self._metrics.counter(_BAD_TIMESTAMPS, _BAD_TIMESTAMPS_HELP, topic=topic).value += 1
         record_errors = error.record_errors if isinstance(error, InvalidRecords) else ()
         return RefusedBatch(topic, partition, error.code, message=str(error), record_errors=record_errors)
 

@@ -22,7 +22,7 @@ from pylog.errors import ErrorCode, ProtocolError
 from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
-from pylog.metrics import Metrics
+from pylog.metrics import Histogram, Metrics
 from pylog.model import NodeAddress
 from pylog.wire.api import parse_request_header
 from pylog.wire.api.partitions import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -112,9 +112,8 @@ class Wire:
 
 
 class _Connection:
-    read_ns = 0
-
     def __init__(self, wire: Wire) -> None:
+        self.answered: list[Histogram] = []
         self._wire = wire
 
     def open_slot(self) -> Any:

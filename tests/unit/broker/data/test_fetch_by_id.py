@@ -58,7 +58,7 @@ class Consumer:
         out = io.BytesIO()
         entity_writer(type(request))(out, request)
         frame = memoryview(struct.pack(">hhihB", 1, VERSION, 9, -1, 0) + out.getvalue())
-        connection: Any = SimpleNamespace(read_ns=0)
+        connection: Any = SimpleNamespace(answered=[], read_ns=0)
         parts = self.handler.handle(connection, parse_request_header(frame), frame)
         assert parts is not None
         whole = b"".join(one if isinstance(one, bytes) else bytes(one.size_bytes) for one in parts)

@@ -45,7 +45,7 @@ def fetch(partitions: Partitions, offset: int, *, epoch: int = 0) -> FetchResult
         part = FetchPartition("t", 0, epoch, offset, -1, 0, 1 << 20)
         asked = FetchRequest(CONSUMER, 0, 1, 1 << 20, 0, 0, -1, [part])
         frame = memoryview(encode_replica_request(1, CONSUMER, -1, asked))[4:]
-        connection: Any = SimpleNamespace(read_ns=0)
+        connection: Any = SimpleNamespace(answered=[], read_ns=0)
         parts = handler.handle(connection, parse_request_header(frame), frame)
         assert parts is not None
         whole = b"".join(one if isinstance(one, bytes) else bytes(one.size_bytes) for one in parts)

@@ -104,7 +104,7 @@ class Leading:
         part = FetchPartition("t", 0, epoch, offset, last_epoch, start, 1 << 20, raw)
         request = FetchRequest(FOLLOWER, 0, 1, 1 << 20, 0, 0, -1, [part])
         frame = memoryview(encode_replica_request(1, FOLLOWER, broker_epoch, request))[4:]
-        connection: Any = SimpleNamespace(read_ns=0)
+        connection: Any = SimpleNamespace(answered=[], read_ns=0)
         parts = self.handler.handle(connection, parse_request_header(frame), frame, FOLLOWER)
         assert parts is not None
         whole = b"".join(one if isinstance(one, bytes) else bytes(one.size_bytes) for one in parts)

@@ -32,7 +32,7 @@ class Producing(Leading):
         body = struct.pack(">hhiih", -1, acks, 1_000, 1, len(TOPIC)) + TOPIC + struct.pack(">i", len(batches))
         body += b"".join(struct.pack(">ii", 0, len(one)) + bytes(one) for one in batches)
         connection: Any = SimpleNamespace(
-            read_ns=0, open_slot=lambda: SimpleNamespace(read_ns=0, complete=self.replies.extend)
+            answered=[], open_slot=lambda: SimpleNamespace(read_ns=0, complete=self.replies.extend)
         )
         header: Any = SimpleNamespace(api_version=VERSION, correlation_id=1, body_offset=0)
         self.replies += self.produce.handle(connection, header, memoryview(bytearray(body))) or []  # type: ignore[arg-type]

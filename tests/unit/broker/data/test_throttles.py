@@ -64,7 +64,7 @@ class Pair:
                 self.partitions, Metrics(), max_bytes=8 << 20, now_ms=lambda: self.now_ms,
                 throttles=self.throttles,
             )  # fmt: skip
-            connection: Any = SimpleNamespace(read_ns=0)
+            connection: Any = SimpleNamespace(answered=[], read_ns=0)
             parts = handler.handle(connection, parse_request_header(frame), frame, FOLLOWER)
             assert parts is not None
             whole = b"".join(one if isinstance(one, bytes) else bytes(one.size_bytes) for one in parts)

@@ -48,7 +48,7 @@ def test_an_append_wakes_followers_and_a_high_watermark_wakes_consumers(tmp_path
         async def fetch(replica_id: int, offset: int) -> list[int]:
             """Ask, and return whose fetches were read because of it."""
             slot = SimpleNamespace(read_ns=0, complete=lambda parts: answered.append(replica_id))
-            connection: Any = SimpleNamespace(read_ns=0, open_slot=lambda: slot)
+            connection: Any = SimpleNamespace(answered=[], open_slot=lambda: slot)
             part = FetchPartition(*KEY, LEADER_EPOCH, offset, -1, 0, 1 << 20)
             asked = FetchRequest(replica_id, 500, 1, 1 << 20, 0, 0, -1, [part])
             frame = memoryview(encode_replica_request(1, replica_id, -1, asked))[4:]
