@@ -10,11 +10,13 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from pylog.broker.job_times import note_time, sync_times, time_job
 from pylog.errors import StorageError
 from pylog.faults import code_of
 from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.jobs import SyncJob
 from pylog.log.log import Log
+from pylog.metrics import Metrics
 from pylog.model import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -32,8 +34,11 @@ RETRY_MS = 100
 class Flusher:
     """Begins syncs when they are due, and tells when one has made records countable."""
 
-    def __init__(self, *, now_ms: Callable[[], int], synced: Callable[[TopicPartition], None]) -> None:
+    def __init__(
+        self, *, now_ms: Callable[[], int], synced: Callable[[TopicPartition], None], metrics: Metrics
+    ) -> None:
         """Make it; *synced* is told each partition whose synced end has moved."""
+        self._took = sync_times(metrics, "acknowledgement")
         self._now_ms = now_ms
         self._synced = synced
         self._loop = asyncio.get_running_loop()
@@ -108,13 +113,14 @@ class Flusher:
             # A future of its own, done only when the sync is finished, too: who waited for one that is done and not
             # finished would look again and again, and hold up the loop that would finish it.
             finished: asyncio.Future[None] = self._loop.create_future()
-            synced = self._loop.run_in_executor(self._threads, job.run)
-            synced.add_done_callback(lambda _: self._finish(log, job, finished))
+            synced = self._loop.run_in_executor(self._threads, time_job, job)
+            synced.add_done_callback(lambda done: self._finish(log, job, done, finished))
             self._running[log] = finished
         return True
 
-    def _finish(self, log: Log, job: SyncJob, finished: asyncio.Future[None]) -> None:
+    def _finish(self, log: Log, job: SyncJob, done: asyncio.Future[int], finished: asyncio.Future[None]) -> None:
         del self._running[log]
+        note_time(done, self._took)
         try:
             job.finish()
         except StorageError as error:

@@ -53,6 +53,9 @@ MIN_RENEWAL_NS = 1_000_000_000
 SLOW_STEPS_AT_ONCE = 2
 """Threads for steps that compute for milliseconds; they are not those that read cold bytes of logs."""
 
+LOGINS = ("pylog_logins_total", "counter", "Logins by listener, mechanism and result.")
+"""Name, kind and help of what counts them."""
+
 _HANDSHAKE_KEY = int(ApiKey.SASL_HANDSHAKE).to_bytes(2, "big")
 _AUTHENTICATE_KEY = int(ApiKey.SASL_AUTHENTICATE).to_bytes(2, "big")
 
@@ -356,8 +359,8 @@ def _end(slot: Slot, reply: list[Part]) -> None:
 
 
 def _counter(metrics: Metrics, listener: str, mechanism: str, result: str) -> Counter:
-    help = "Logins by listener, mechanism and result."
-    return metrics.counter("pylog_logins_total", help, listener=listener, mechanism=mechanism, result=result)
+    name, _, help = LOGINS
+    return metrics.counter(name, help, listener=listener, mechanism=mechanism, result=result)
 
 
 def _is_answered_well(header: RequestHeader, software: tuple[str, str]) -> bool:

@@ -5,6 +5,7 @@ Files are waited for in threads; only the decisions are made on the loop.
 
 import asyncio
 import logging
+import math
 import os
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 from pylog.broker.clock import steady_ms
 from pylog.broker.data.partitions import Partition, Partitions
 from pylog.broker.data.produce import ProduceHandler
+from pylog.broker.job_times import note_time, sync_times, time_job
 from pylog.broker.retention_clock import RetentionClock
 from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, CorruptRecords, StorageError
@@ -21,12 +23,12 @@ from pylog.faults import PART_FAILED, code_of
 from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.compaction import CompactionJob, plan
 from pylog.log.directory import LogDirectory
-from pylog.log.jobs import Job
+from pylog.log.jobs import Job, SyncJob
 from pylog.log.log import Log
 from pylog.log.replay import ReplayJob
 from pylog.log.retention import DeletedSegment
 from pylog.log.scrub import ScrubJob, checked_ms, due_segment
-from pylog.metrics import Metrics
+from pylog.metrics import Histogram, Metrics
 
 _logger = logging.getLogger(__name__)
 
@@ -81,7 +83,7 @@ class Maintenance:
         self._uncompactable: set[Log] = set()
         self._scrubbing: ScrubJob | None = None
         self._tasks = Tasks()
-        self._running: set[asyncio.Future[None]] = set()
+        self._running: set[asyncio.Future[Any]] = set()
         # One at a time: each computes, and all of them together would leave the loop little of the interpreter.
         self._replays: deque[ReplayJob] = deque()
         self._replaying: ReplayJob | None = None
@@ -92,11 +94,23 @@ class Maintenance:
         self._scrubbed_bytes = metrics.counter("pylog_scrubbed_bytes_total", "Bytes of closed segments read again.")
         self._damaged = metrics.counter("pylog_scrub_damaged_total", "Segments in which that found damage.")
         self._failed = metrics.counter("pylog_duties_failed_total", "Turns of upkeep that a bug ended.")
-        metrics.gauge(
+        self._took: dict[type, Histogram] = {
+            SyncJob: sync_times(metrics, "upkeep"),
+            CompactionJob: metrics.histogram("pylog_compaction_seconds", "How long a compaction of a log takes."),
+        }
+        # On the thread that makes the page: with thousands of partitions the directory takes milliseconds to read.
+        metrics.value(
             "pylog_stray_directories",
+            "gauge",
             "Directories set aside because the cluster does not know them; pylog log purge-stray deletes them.",
-            read=lambda: len(directory.strays()),
+            self._count_strays,
         )
+
+    def _count_strays(self) -> float:
+        try:
+            return len(self._directory.strays())
+        except OSError:
+            return math.nan  # a disk that fails must not take the other metrics with it
 
     def start(self) -> None:
         """Begin."""
@@ -195,16 +209,17 @@ class Maintenance:
             self._replaying = self._replays.popleft()
             self._start_job(self._replaying).add_done_callback(self._replayed)
 
-    def _replayed(self, _: "asyncio.Future[None]") -> None:
+    def _replayed(self, _: "asyncio.Future[int]") -> None:
         self._replaying = None
 
-    def _start_job(self, job: Job) -> "asyncio.Future[None]":
+    def _start_job(self, job: Job) -> "asyncio.Future[int]":
         """Run *job* in a thread, then finish it; whoever waits shields the future, or his end would be the job's."""
-        future = asyncio.get_running_loop().run_in_executor(None, job.run)
+        future = asyncio.get_running_loop().run_in_executor(None, time_job, job)
         self._running.add(future)
 
-        def finish(done: "asyncio.Future[None]") -> None:
+        def finish(done: "asyncio.Future[int]") -> None:
             self._running.discard(done)
+            note_time(done, self._took.get(type(job)))
             try:
                 job.finish()
             except StorageError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pylog.broker.config import INTERNAL, BrokerConfig, ListenerConfig
 from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.listener_settings import ListenerSettings
-from pylog.broker.login import ExpiringSessions, LoginLimits, Logins
+from pylog.broker.login import LOGINS, ExpiringSessions, LoginLimits, Logins
 from pylog.broker.reloads import Reloads
 from pylog.errors import ConfigError
 from pylog.metrics import Metrics
@@ -36,6 +36,11 @@ _logger = logging.getLogger(__name__)
 
 _PEERS = "brokers"
 """Principal of connections of other brokers, in metrics."""
+_CERTIFICATE = (
+    "pylog_certificate_expires_timestamp_seconds",
+    "gauge",
+    "When the certificate of a listener expires, since the Unix epoch.",
+)
 
 Credentials = Callable[[], Mapping[str, Mapping[str, str]]]
 """Returns the credentials of all users by mechanism, as the image in force has them."""
@@ -123,6 +128,9 @@ def open_door(
     """
     settings = listener.settings
     protocol = settings.protocol
+    # On the page of every broker: an alert on what is not there never fires.
+    metrics.declare(*LOGINS)
+    metrics.declare(*_CERTIFICATE)
     if protocol is SecurityProtocol.PLAINTEXT:
         return Door(requests)
     tls = _tls(listener_name, listener, metrics, reloads) if protocol.has_tls else None
@@ -214,10 +222,6 @@ def _tls(
             read=lambda: tls.crl_expires_s,
             listener=listener_name,
         )
-    metrics.gauge(
-        "pylog_certificate_expires_timestamp_seconds",
-        "When the certificate of a listener expires.",
-        read=lambda: tls.expires_s,
-        listener=listener_name,
-    )
+    name, _, help = _CERTIFICATE
+    metrics.gauge(name, help, read=lambda: tls.expires_s, listener=listener_name)
     return tls

@@ -234,6 +234,15 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "quota for the client that asks most.",
         verify="The delay on the dashboard is back below a tenth of a second.",
     ),
+    "PylogSyncSlow": Runbook(
+        what="broker BROKER takes over a second to sync a log that clients wait for",
+        look="On the host: `iostat -x 5`, `dmesg | tail`; the dashboard of hosts: which disks are busy?",
+        decide="All syncs are slow: the disk fails, or another program keeps it busy. Only some: many topics with "
+        "`flush.messages` share it.",
+        act="Move what else writes there. A disk that fails: `playbooks/replace_broker.yml`. Replicas on other hosts "
+        "keep acknowledged records without a sync: is `flush.messages` needed on that topic?",
+        verify="`histogram_quantile(0.99, rate(pylog_sync_seconds_bucket[5m]))` is some milliseconds.",
+    ),
     "PylogBrokerRestarts": Runbook(
         what="broker BROKER was started more than twice within an hour",
         look="`fab logs --host HOST --unit 'pylog-broker@*'`: the last lines before each start.",
@@ -257,6 +266,25 @@ RUNBOOKS: Mapping[str, Runbook] = {
         act="Shorten `retention.ms` or `retention.bytes` of the topic, add a broker (`playbooks/expand.yml`) and "
         "move partitions, or slow the producer down by a quota.",
         verify="The prediction on the dashboard is flat.",
+    ),
+    "PylogCertificateExpires": Runbook(
+        what="the certificate of listener LISTENER of broker BROKER expires soon, or has",
+        look="On the dashboard: when does it expire? `openssl x509 -enddate -noout -in FILE` on the host.",
+        decide="Once it has expired, clients refuse new connections; those that are open go on.",
+        act="Have the certificate renewed where yours come from, replace the files that the inventory names, and run "
+        "`playbooks/site.yml`. The broker reads the new files within a minute, without a restart.",
+        verify="`pylog_certificate_expires_timestamp_seconds` is the new date. The broker's journal: `certificate "
+        "reloaded`.",
+    ),
+    "PylogLoginsFail": Runbook(
+        what="logins by MECHANISM fail again and again at broker BROKER",
+        look="`fab logs --unit 'pylog-broker@*'`, the lines `login failed`: listener, peer, mechanism and reason.",
+        decide="One peer and one user: a program with an old password. Many users from one peer: somebody guesses. "
+        "All of them since a change: the credentials were not brought to the cluster, or a token's issuer is not "
+        "known.",
+        act="An old password: its owner sets the new one. Guessing: block the address. Each failure is answered "
+        "late, so a guess costs a second. `pylog user list` shows who may log in.",
+        verify='`rate(pylog_logins_total{result="failed"}[5m])` is 0.',
     ),
     "PylogProbeDown": Runbook(
         what="the probe on HOST does not answer",
@@ -294,6 +322,25 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "GROUP --topic TOPIC:PARTITION --to OFFSET --execute`.",
         verify="`pylog group describe GROUP` shows OK.",
     ),
+    "PylogGroupLagUnknown": Runbook(
+        what="the probe on HOST has not judged the groups for five minutes: what it says of lag is old",
+        look="`journalctl -u pylog-probe -n 50` for `groups_unknown`, which has the reason; `pylog cluster health`.",
+        decide="A partition of `__consumer_offsets` without a leader keeps the probe from reading, and its groups from "
+        "committing. A probe that is refused lacks a right: Read on that topic, Describe on the others.",
+        act="No leader: as for PylogPartitionsLeaderless. Refused: grant the right to the probe's user.",
+        verify="`pylog_group_lag_judged_timestamp_seconds` grows again.",
+    ),
+    "PylogGroupRebalances": Runbook(
+        what="group GROUP rebalances again and again, and reads little meanwhile",
+        look="`pylog group describe GROUP`: members, their hosts. `rate(pylog_rebalances_total[15m])` by cause.",
+        decide="`expired`: members are silent for longer than `session.timeout.ms`, because they hang, are paused or "
+        "cut off. `left` and `joined` in turn: they exceed `max.poll.interval.ms` with one batch, or their program "
+        "crashes and is started again. `rejoined`: they subscribe to other topics each time.",
+        act="Its owner lets a member take fewer records at a time (`max.poll.records`), lengthens "
+        "`max.poll.interval.ms`, or mends the program. Static members (`group.instance.id`) bear restarts without a "
+        "rebalance.",
+        verify="`increase(pylog_group_rebalances_total[15m])` of the group falls to 0, and its lag becomes smaller.",
+    ),
     "PylogZooKeeperServerDown": Runbook(
         what="ZooKeeper server SERVER does not serve",
         look="On its host: `systemctl status pylog-zookeeper`; `journalctl -u pylog-zookeeper -n 50`.",
@@ -303,9 +350,20 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "from the others.",
         verify="`fab status` shows it as follower or leader.",
     ),
+    "PylogZooKeeperQuorumLost": Runbook(
+        what="no majority of the ZooKeeper servers of DATACENTER serves",
+        look="`fab status`: which servers are silent? On their hosts: `systemctl status pylog-zookeeper`; "
+        "`journalctl -u pylog-zookeeper -n 50`; `df -h`.",
+        decide="Producers and consumers go on with the leaders that there are. A broker that fails now gets no "
+        "successor, and brokers that lose their session stop leading when the ensemble is back without them.",
+        act="Start the servers that are down: a majority is enough. Hosts that cannot reach each other: mend the "
+        "network first. Restart no broker meanwhile.",
+        verify="`fab status` shows a leader and followers; `pylog cluster health` ends with 0.",
+    ),
     "PylogZooKeeperSlow": Runbook(
         what="ZooKeeper server SERVER takes a tenth of a second for a request",
-        look="`pylog_zookeeper_p99_fsynctime`, `pylog_zookeeper_outstanding_requests`, "
+        look="The mean of a sync, `rate(pylog_zookeeper_sync_seconds_total[5m]) / "
+        "rate(pylog_zookeeper_syncs_total[5m])`; `pylog_zookeeper_outstanding_requests`, "
         "`pylog_zookeeper_num_alive_connections`.",
         decide="A slow sync: its disk is shared with a broker's log, or fails. Many connections: a client opens "
         "sessions without end.",

@@ -32,6 +32,23 @@ SKIP_ASSIGNMENT_FROM_VERSION = 9
 NEVER_MS = 2**63 - 1
 
 
+class Cause(Enum):
+    """Why a group rebalances."""
+
+    JOINED = "joined"
+    """A member came."""
+    REJOINED = "rejoined"
+    """A member asked for it: it reads other topics, or is the leader and wants to assign anew."""
+    LEFT = "left"
+    """A member said that it goes."""
+    EXPIRED = "expired"
+    """A member was silent for longer than its session."""
+    EXPELLED = "expelled"
+    """This broker ended the session of a member that holds what is no longer so."""
+    UNWRITTEN = "unwritten"
+    """The assignment could not be written to the log."""
+
+
 class State(Enum):
     """Where a group is; the values are what DescribeGroups shows."""
 
@@ -148,6 +165,7 @@ class Group:
         written_ms: wall clock when the record was written that the group was read from, -1 if it was not read.
         rebalance_deadline_ms: when the members that are not back, or did not fetch their assignments, are given up.
         wake_ms: before this, `expire` has nothing to do.
+        rebalances_for: why a rebalance began that nobody has counted yet.
 
     Invariant: every static instance names a member.
     """
@@ -165,6 +183,7 @@ class Group:
     pending: dict[str, int] = field(default_factory=dict)
     rebalance_deadline_ms: int = 0
     wake_ms: int = NEVER_MS
+    rebalances_for: Cause | None = None
     _initial_left_ms: int = 0
     _is_initial: bool = False
     _has_newcomer: bool = False
@@ -250,7 +269,7 @@ class Group:
             self.instances[member.instance_id] = member_id
         self.leader_id = self.leader_id or member_id
         self._has_newcomer = True
-        return self._prepare_rebalance(now_ms)
+        return self._prepare_rebalance(Cause.JOINED, now_ms)
 
     def _rejoin(self, member: Member, request: JoinGroupRequest, token: Token, now_ms: int) -> list[Action]:
         protocols = [(protocol.name, protocol.metadata) for protocol in request.protocols]
@@ -266,7 +285,7 @@ class Group:
         if self.state is State.STABLE and is_same and member.member_id != self.leader_id:
             return [*actions, Answer(token, self._join_response(member))]
         member.join_token = token
-        return actions + self._prepare_rebalance(now_ms)
+        return actions + self._prepare_rebalance(Cause.REJOINED, now_ms)
 
     def _replace_static(
         self, old: Member, request: JoinGroupRequest, joiner: Joiner, token: Token, now_ms: int
@@ -303,7 +322,7 @@ class Group:
             member.can_skip_assignment = joiner.version >= SKIP_ASSIGNMENT_FROM_VERSION
             member.replaced_id = old.member_id
             return [*actions, Persist(self.generation, member.member_id)]
-        return actions + self._prepare_rebalance(now_ms)
+        return actions + self._prepare_rebalance(Cause.JOINED, now_ms)
 
     def _replaced(self, member: Member, error: ErrorCode, now_ms: int) -> list[Action]:
         """Let a static member that took its own place go on in the running generation."""
@@ -320,7 +339,7 @@ class Group:
                 response.leader, response.members = member.replaced_id, []
         return [Answer(token, response)]
 
-    def _prepare_rebalance(self, now_ms: int) -> list[Action]:
+    def _prepare_rebalance(self, cause: Cause, now_ms: int) -> list[Action]:
         actions: list[Action] = []
         if self.state is State.PREPARING_REBALANCE:
             return self._maybe_complete(now_ms)
@@ -331,6 +350,7 @@ class Group:
                 self._touch(member, now_ms)
         was_empty = self.state is State.EMPTY
         self._become(State.PREPARING_REBALANCE)
+        self.rebalances_for = cause
         self._is_persisting = False
         timeout_ms = self._rebalance_timeout_ms()
         self._is_initial = was_empty and self.config.initial_rebalance_delay_ms > 0
@@ -448,7 +468,7 @@ class Group:
             return []
         self._is_persisting = False
         if error is not ErrorCode.NONE:
-            return self._prepare_rebalance(now_ms)
+            return self._prepare_rebalance(Cause.UNWRITTEN, now_ms)
         self._become(State.STABLE)
         actions: list[Action] = []
         for member in self.members.values():
@@ -491,13 +511,13 @@ class Group:
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID, []
-        return ErrorCode.NONE, self._remove([member], now_ms)
+        return ErrorCode.NONE, self._remove([member], Cause.LEFT, now_ms)
 
     def expire(self, now_ms: int) -> list[Action]:
         """Drop members whose session is over at *now_ms*, and end what has waited too long."""
         self.pending = {member_id: until_ms for member_id, until_ms in self.pending.items() if until_ms > now_ms}
         late = [one for one in self.members.values() if not one.is_waiting and one.session_deadline_ms <= now_ms]
-        actions = self._remove(late, now_ms) if late else []
+        actions = self._remove(late, Cause.EXPIRED, now_ms) if late else []
         if self._is_preparing:
             if self.rebalance_deadline_ms <= now_ms:
                 actions += self._time_is_up(now_ms)
@@ -505,7 +525,7 @@ class Group:
                 actions += self._maybe_complete(now_ms)
         elif self.rebalance_deadline_ms <= now_ms:
             silent = [one for one in self.members.values() if not one.has_synced]
-            actions += self._remove(silent, now_ms) if silent else []
+            actions += self._remove(silent, Cause.EXPIRED, now_ms) if silent else []
         self.wake_ms = self._next_deadline_ms()
         return actions
 
@@ -535,15 +555,15 @@ class Group:
         actions: list[Action] = []
         for member in expelled:
             actions += self._supersede(member, ErrorCode.UNKNOWN_MEMBER_ID)
-        return actions + self._remove(expelled, now_ms)
+        return actions + self._remove(expelled, Cause.EXPELLED, now_ms)
 
-    def _remove(self, members: Iterable[Member], now_ms: int) -> list[Action]:
+    def _remove(self, members: Iterable[Member], cause: Cause, now_ms: int) -> list[Action]:
         actions: list[Action] = []
         for member in members:
             actions += self._supersede(member)
             self._drop(member)
         if self.state in (State.STABLE, State.COMPLETING_REBALANCE):
-            return actions + self._prepare_rebalance(now_ms)
+            return actions + self._prepare_rebalance(cause, now_ms)
         if self._is_preparing:
             return actions + self._maybe_complete(now_ms)
         return actions

@@ -14,7 +14,7 @@ MAX_ANSWER_BYTES = 1 << 20
 """An answer has about 20 KB; whoever sends more is no ZooKeeper."""
 
 KEYS: Mapping[str, str] = {
-    "zk_avg_latency": "Average time to answer a request, in milliseconds.",
+    "zk_avg_latency": "Average time to answer a request since the start, in milliseconds.",
     "zk_max_latency": "Longest time to answer a request since the start, in milliseconds.",
     "zk_outstanding_requests": "Requests that wait.",
     "zk_num_alive_connections": "Open connections.",
@@ -26,13 +26,23 @@ KEYS: Mapping[str, str] = {
     "zk_max_file_descriptor_count": "File descriptors it may open.",
     "zk_synced_followers": "Followers in sync; shown by the leader.",
     "zk_pending_syncs": "Syncs that the leader waits for.",
-    "zk_p99_fsynctime": "99th percentile of the time to sync its log, in milliseconds.",
-    "zk_max_fsynctime": "Longest time to sync its log, in milliseconds.",
-    "zk_p99_election_time": "99th percentile of the time that elections took, in milliseconds.",
+    "zk_max_fsynctime": "Longest time to sync its log since the start, in milliseconds.",
+    "zk_max_election_time": "Longest time that an election took since the start, in milliseconds.",
     "zk_cnt_election_time": "Elections since the start.",
     "zk_throttled_ops": "Requests that were throttled.",
 }
 """What is shown of the several hundred values."""
+
+COUNTERS: Mapping[str, tuple[str, float, str]] = {
+    "zk_cnt_updatelatency": ("updates_total", 1, "Requests answered that change the tree."),
+    "zk_sum_updatelatency": ("update_seconds_total", 1e-3, "Time that they took."),
+    "zk_cnt_readlatency": ("reads_total", 1, "Requests answered that read."),
+    "zk_sum_readlatency": ("read_seconds_total", 1e-3, "Time that they took."),
+    "zk_cnt_fsynctime": ("syncs_total", 1, "Syncs of its log."),
+    "zk_sum_fsynctime": ("sync_seconds_total", 1e-3, "Time that they took."),
+}
+"""Name, unit and help of what only grows.  Averages and percentiles of ``mntr`` are since the start: those of a server
+that has run for months hardly move when it becomes slow, and the rates of these do."""
 
 _Row = tuple[str]
 Values = Mapping[str, str]
@@ -79,6 +89,12 @@ class ZooKeeperReader(threading.Thread):
         for key, help in KEYS.items():
             name = f"pylog_zookeeper_{key.removeprefix('zk_')}"
             metrics.table(name, "gauge", help, ("server",), lambda key=key: numbers(self._found, key))  # type: ignore[misc]
+        for key, (suffix, unit, help) in COUNTERS.items():
+
+            def read(key: str = key, unit: float = unit) -> dict[_Row, float]:
+                return {row: value * unit for row, value in numbers(self._found, key).items()}
+
+            metrics.table(f"pylog_zookeeper_{suffix}", "counter", help, ("server",), read)
 
     def run(self) -> None:
         """Ask until the end."""

@@ -5,12 +5,14 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from pylog.client.producer import Producer
+from pylog.probe.zookeeper import COUNTERS, KEYS
 from tests.cluster.conftest import Brokers, bootstrap, create
 from tests.programs.program import Program, scrape, wait_until
 from tests.servers.ports import free_ports
 from tests.servers.zookeeper import ZooKeeper
 
 TOPIC = "pageviews"
+LEADER_ONLY = {"zk_synced_followers", "zk_pending_syncs"}
 
 
 def _commit(addresses: str, group: str, offset: int) -> None:
@@ -51,6 +53,9 @@ def test_a_probe_tells_what_clients_feel(brokers: Brokers, zookeeper: ZooKeeper,
         assert page['pylog_zookeeper_up{server="127.0.0.1:1"}'] == 0
         assert page[f'pylog_zookeeper_znode_count{{server="{zookeeper.hosts}"}}'] > 0
         assert 'pylog_zookeeper_znode_count{server="127.0.0.1:1"}' not in page
+        names = {f"pylog_zookeeper_{key.removeprefix('zk_')}" for key in KEYS.keys() - LEADER_ONLY}
+        names |= {f"pylog_zookeeper_{name}" for name, _, _ in COUNTERS.values()}
+        assert {name for name in names if f'{name}{{server="{zookeeper.hosts}"}}' not in page} == set()
 
         # A broker that dies stops its canary for as long as nobody leads its partition, and no other's.
         [killed, *left] = brokers

@@ -36,6 +36,8 @@ def metrics_in(expr: str) -> set[str]:
         "timestamp",
         "changes",
         "and",
+        "or",
+        "max",
         "predict_linear",
         "scalar",
         "count",

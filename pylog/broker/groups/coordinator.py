@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.groups.rebalances import Rebalances
 from pylog.broker.groups.shard import GroupContext, Shard
 from pylog.broker.groups.topic import OffsetsTopic
 from pylog.broker.tasks import Tasks
@@ -103,7 +104,7 @@ class GroupCoordinator:
         self._max_metadata_bytes = config.offset_metadata_max_bytes
         commits = metrics.counter("pylog_offset_commits_total", "Offsets committed by groups.")
         self._context = GroupContext(
-            partitions, acknowledgements, now_ms, wall_ms, self._group_config, self._tasks, commits
+            partitions, acknowledgements, now_ms, wall_ms, self._group_config, self._tasks, commits, Rebalances(metrics)
         )
         self._shards: dict[int, Shard] = {}
         self._sweep_ms = 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Appended, Partitions
 from pylog.broker.groups.offsets import ShardOffsets
+from pylog.broker.groups.rebalances import Rebalances
 from pylog.broker.groups.shard_log import ShardLog
 from pylog.broker.tasks import Tasks
 from pylog.cluster.image import TopicImage
@@ -50,6 +51,7 @@ class GroupContext:
         config: bounds of groups.
         tasks: run what waits.
         commits: counts committed offsets.
+        rebalances: counts rebalances.
     """
 
     partitions: Partitions
@@ -59,6 +61,7 @@ class GroupContext:
     config: GroupConfig
     tasks: Tasks
     commits: Counter
+    rebalances: Rebalances
 
 
 class Shard:
@@ -183,6 +186,7 @@ class Shard:
     def carry_out(self, group: Group, actions: list[Action]) -> None:
         """Do what a group decided, and what follows from that."""
         context, todo = self._context, list(actions)
+        context.rebalances.note(group)
         while todo:
             action = todo.pop(0)
             if isinstance(action, Answer):
@@ -195,6 +199,7 @@ class Shard:
                     context.tasks.spawn(self._persist(group, action, appended))
                 else:
                     todo += group.persisted(action, appended, context.now_ms())
+                    context.rebalances.note(group)
 
     async def _persist(self, group: Group, action: Persist, appended: Appended) -> None:
         """Go on with *group* once every in-sync replica has it."""

@@ -13,6 +13,7 @@ import pytest
 
 from pylog.broker.flusher import Flusher
 from pylog.log.log import Log
+from pylog.metrics import Metrics
 from pylog.model import TopicPartition
 from tests.unit.log.batches import PARTITION, SMALL, append, open_log
 
@@ -49,7 +50,7 @@ def run(story: Callable[[Flusher, "asyncio.Queue[TopicPartition]"], Coroutine[No
 
     async def main() -> None:
         told: asyncio.Queue[TopicPartition] = asyncio.Queue()
-        flusher = Flusher(now_ms=lambda: now_ms, synced=told.put_nowait)
+        flusher = Flusher(now_ms=lambda: now_ms, synced=told.put_nowait, metrics=Metrics())
         async with asyncio.timeout(30):
             await story(flusher, told)
             await flusher.stop()
