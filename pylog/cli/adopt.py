@@ -10,6 +10,7 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of
 from pylog.cli.output import Column, emit, note, table
+from pylog.cli.progress import progress
 
 
 def adopt(
@@ -22,7 +23,8 @@ def adopt(
 
     if not data.is_dir():
         raise Failure(faults.FILE_MISSING, where=str(data))
-    topics = adoption.adopt(data, time.time_ns() // 1_000_000) if yes else adoption.find_topics(data)
+    with progress("adopting" if yes else "looking for topics"):
+        topics = adoption.adopt(data, time.time_ns() // 1_000_000) if yes else adoption.find_topics(data)
     rows = [
         {
             "topic": topic.name,

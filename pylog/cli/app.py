@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from pylog import __version__, faults
 from pylog.cli.failure import Exit, Failure, failure_of
+from pylog.cli.progress import switch_off
 from pylog.errors import PylogError
 
 if TYPE_CHECKING:
@@ -111,8 +112,13 @@ def _print_version(is_wanted: bool) -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(False, "--version", help="Print the release.", callback=_print_version, is_eager=True),
+    no_progress: bool = typer.Option(
+        False, "--no-progress", envvar="PYLOG_NO_PROGRESS", help="Show no bars; there are none without a terminal."
+    ),
 ) -> None:
     """A distributed log for activity and operational data."""
+    if no_progress:
+        switch_off()
 
 
 def run(arguments: "Sequence[str]") -> int:

@@ -21,6 +21,7 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, note, table
+from pylog.cli.progress import tracked
 from pylog.client.admin.configs import ConfigAdmin, Holder
 from pylog.client.admin.partitions import PartitionAdmin
 from pylog.errors import ApiError, ConfigError
@@ -54,7 +55,7 @@ def apply(
         if refusals:
             raise _refused(refusals)
         if not dry_run:
-            for change in verdict.changes:
+            for change in tracked(verdict.changes, "changing topics"):
                 _carry_out(admin, change, is_dry_run=False)
     rows = [_row(one) for change in verdict.changes for one in change.differences]
     data = {

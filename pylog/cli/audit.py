@@ -12,6 +12,7 @@ from pylog.cli.failure import Failure
 from pylog.cli.options import Bootstrap, Format, FormatOption, Properties, Timeout, connection, format_of, new_app
 from pylog.cli.options import settings as load_given
 from pylog.cli.output import emit, note
+from pylog.cli.progress import progress, tracked
 from pylog.cli.target import parse_duration_ms, parse_time_ms
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def lake(
     from_ms = now_ms - parse_duration_ms(since)
     from_ms -= from_ms % 3_600_000
     admin, reports = Admin(cluster), []
-    for topic in sorted(state.position.topic_ids):
+    for topic in tracked(sorted(state.position.topic_ids), "counting topics"):
         loaded = {one.partition: offset for one, offset in state.position.offsets.items() if one.topic == topic}
         try:
             # Asked before the files are read: what they hold is then at least as much.
@@ -156,14 +157,16 @@ def report(
     for one, cluster in zip(ledger, clusters, strict=True):
         if not load.is_kept(cluster):
             raise Failure(faults.COUNTS_UNKNOWN, "a cluster keeps no account", where=one, wanted="the topic _audit")
-    found = judging.judge(
-        load.load(clusters, from_ms, note), now_ms, window_ms, window_ms if lateness_ms is None else lateness_ms
-    )
+    with progress("reading what was counted"):
+        found = judging.judge(
+            load.load(clusters, from_ms, note), now_ms, window_ms, window_ms if lateness_ms is None else lateness_ms
+        )
     if to is not None:
         found = found.between(from_ms, to_ms)
     if topic:
         found = found.only(topic)
-    confirm(found, clusters)
+    with progress("asking the clusters about what is missing"):
+        confirm(found, clusters)
     if picture is not None:
         picture.mkdir(parents=True, exist_ok=True)
         for name in found.rows:

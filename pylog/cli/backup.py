@@ -15,6 +15,7 @@ from pylog import __version__, faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of
 from pylog.cli.output import Column, emit, note, table
+from pylog.cli.progress import progress
 from pylog.cli.store import connected_store
 from pylog.log.checkpoint import write_atomically
 from pylog.metrics import Metrics
@@ -49,7 +50,7 @@ def backup(
     if to is not None and into is not None:
         raise Failure(faults.OPTIONS_CONFLICT, "--to and --into exclude each other")
     now_ms = time.time_ns() // 1_000_000
-    with _store(config, data) as store:
+    with progress("reading the store"), _store(config, data) as store:
         text = encode_backup(read_nodes(store), now_ms, __version__)
     if into is not None:
         note(f"written to {rotate(into, text, now_ms, keep)}")
@@ -133,7 +134,7 @@ def restore(
     nodes = decode_backup(_read(file), str(file))
     found = [found_broker(_json(path), str(path)) for path in ends or ()]
     made = plan_restore(nodes, found, lost=lost or ())
-    with _store(config, data) as store:
+    with progress("writing the store"), _store(config, data) as store:
         if yes:
             replace_nodes(store, made.nodes)
     _show(made, is_written=yes, format=format)

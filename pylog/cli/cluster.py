@@ -24,6 +24,7 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, note, table
+from pylog.cli.progress import progress
 from pylog.client.admin.broker_socket import ask, socket_of
 from pylog.client.admin.cluster import Admin, ClusterView
 from pylog.client.admin.health import Problem, Wanted, judge, outages
@@ -214,15 +215,17 @@ class _Probe:
 def _wait_healthy(probe: _Probe, consecutive: int, deadline: float, interval_s: float) -> None:
     """Read until *consecutive* readings in a row are healthy, or one after the deadline is not."""
     streak, told = 0, ""
-    while True:
-        streak = streak + 1 if probe.read() else 0
-        if streak >= consecutive or (not streak and time.monotonic() >= deadline):
-            return
-        reason = f"{len(probe.problems)} problems, first: {probe.problems[0].detail}" if probe.problems else ""
-        if reason and reason != told:
-            note(f"waiting: {reason}")
-        told = reason
-        time.sleep(interval_s)
+    with progress("waiting for a healthy cluster") as bar:
+        while True:
+            streak = streak + 1 if probe.read() else 0
+            if streak >= consecutive or (not streak and time.monotonic() >= deadline):
+                return
+            reason = f"{len(probe.problems)} problems, first: {probe.problems[0].detail}" if probe.problems else ""
+            if reason and reason != told:
+                note(f"waiting: {reason}")
+            told = reason
+            bar.advance(0, f"waiting, {len(probe.problems)} problems" if reason else f"healthy {streak} times")
+            time.sleep(interval_s)
 
 
 def _show_health(format: Format, probe: _Probe) -> None:

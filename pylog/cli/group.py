@@ -22,6 +22,7 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, done, emit, note, table
+from pylog.cli.progress import progress as show_progress
 from pylog.cli.start import Start, StartKind, positions
 from pylog.cli.target import parse_duration_ms, parse_target
 from pylog.client.admin.groups import GroupAdmin, GroupView, Progress
@@ -126,9 +127,11 @@ def reset_offsets(
         wanted = named_partitions(admin, topic) if topic else sorted(committed)
         if not wanted:
             raise Failure(faults.GROUP_READ_NOTHING, where=group, next="name topics: --topic TOPIC")
-        new = _new_offsets(admin, wanted, target)
+        with show_progress("looking up offsets"):
+            new = _new_offsets(admin, wanted, target)
         if execute:
-            admin.commit(group, new)
+            with show_progress("moving the group"):
+                admin.commit(group, new)
     rows = [
         {"topic": one.topic, "partition": one.partition, "committed_offset": committed.get(one), "new_offset": offset}
         for one, offset in new.items()

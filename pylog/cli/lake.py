@@ -10,6 +10,7 @@ import typer
 
 from pylog.cli.options import FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, table
+from pylog.cli.progress import progress
 from pylog.ingest.lake import File, Lake
 from pylog.ingest.status import StatusFiles
 
@@ -125,14 +126,14 @@ def retry(
     from pylog.ingest.retry import RetryConfig
     from pylog.ingest.retry import retry as land_again
 
-    found = land_again(
-        RetryConfig(
-            lake=lake,
-            topic=topic,
-            bootstrap=bootstrap,
-            header_errors="replace" if replace_header_names else "strict",
-        )
+    config = RetryConfig(
+        lake=lake,
+        topic=topic,
+        bootstrap=bootstrap,
+        header_errors="replace" if replace_header_names else "strict",
     )
+    with progress("landing again"):
+        found = land_again(config)
     typer.echo(f"landed records={found.records} dead_letters={found.after} of={found.before} lake={lake}")
 
 

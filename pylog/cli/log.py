@@ -14,7 +14,7 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import Format, FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, note, table
-from pylog.cli.progress import progress
+from pylog.cli.progress import BYTES, progress, tracked
 from pylog.cli.segments import SegmentReport, base_offset, find_segments, read_batches, verify_partition
 from pylog.errors import PylogError
 from pylog.log.layout import STRAY_SUFFIX, renamed_in
@@ -89,7 +89,8 @@ def ends(
 
     if not directory.is_dir():
         raise Failure(faults.FILE_MISSING, where=str(directory), wanted="a data directory")
-    document = read_ends(directory).document()
+    with progress("reading the logs"):
+        document = read_ends(directory).document()
     rows = [{**one, "last_epoch": one["epochs"][-1][0] if one["epochs"] else None} for one in document["partitions"]]
     columns = [
         Column("topic"),
@@ -155,10 +156,18 @@ def _partition_row(path: Path, reports: list[SegmentReport]) -> dict[str, Any]:
 
 def _with_progress(path: Path, files: list[Path], *, check_records: bool) -> Iterator[SegmentReport]:
     """Verify the files; on a terminal, show on stderr how far it is."""
-    with progress(path.name, len(files)) as bar:
-        for report in verify_partition(files, check_records=check_records):
-            bar.advance(1)
+    sizes = [_file_bytes(file) for file in files]
+    with progress(path.name, sum(sizes), BYTES) as bar:
+        for report, size_bytes in zip(verify_partition(files, check_records=check_records), sizes, strict=True):
+            bar.advance(size_bytes)
             yield report
+
+
+def _file_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0  # verifying it says what is wrong
 
 
 def _decoded(header: BatchHeader, batch: bytes) -> list[Record] | str:
@@ -237,7 +246,7 @@ def purge_stray(
         strays = renamed_in(directory, STRAY_SUFFIX)
         rows = [{"directory": path.name, "size_bytes": _size_bytes(path)} for path in strays]
         if yes:
-            for path in strays:
+            for path in tracked(strays, "deleting"):
                 shutil.rmtree(path)
     except OSError as error:
         raise Failure(

@@ -10,6 +10,7 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of, new_app, told_to_the_user
 from pylog.cli.output import Column, emit, emit_rows, note, table
+from pylog.cli.progress import progress
 
 app = new_app("Run a mirror of another cluster; see how far it is; move groups over; send parked records on.")
 
@@ -51,7 +52,8 @@ def status(
     from pylog.mirror import move as moving
 
     loaded = load_mirror_config(config)
-    with told_to_the_user(loaded.source.connection.bootstrap):
+    doing = "waiting for the mirror" if wait else "asking both clusters"
+    with told_to_the_user(loaded.source.connection.bootstrap), progress(doing):
         missing = moving.wait_arrived(loaded, wait) if wait else {}
         found = moving.standings(loaded)
     rows = [
@@ -117,7 +119,8 @@ def move(
     leaves, enters = way.ends(loaded)
     with told_to_the_user(enters.connection.bootstrap):
         found = moving.plan_move_without_source(loaded, group) if source_lost else moving.plan_move(loaded, group, way)
-        proofs = proof.prove(loaded, found, way, wait) if prove else {}
+        with progress("comparing what is unread"):
+            proofs = proof.prove(loaded, found, way, wait) if prove else {}
         lost = sum(one.lost for one in proofs.values())
         if execute and not lost:
             moving.execute(loaded, group, found, way)

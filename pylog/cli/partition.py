@@ -21,6 +21,7 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, note, table
+from pylog.cli.progress import progress
 from pylog.cli.reassign import reassign
 from pylog.client.admin.cluster import PartitionView
 from pylog.client.admin.partitions import PartitionAdmin
@@ -58,7 +59,10 @@ def elect(
         admin = PartitionAdmin(connection(found))
         wanted = named_partitions(admin, topic) if topic else None
         results = admin.elect(wanted, is_unclean=unclean)
-        leaders = _leaders_after(admin, [one for one, error in results.items() if error is None], is_unclean=unclean)
+        with progress("waiting for the leaders"):
+            leaders = _leaders_after(
+                admin, [one for one, error in results.items() if error is None], is_unclean=unclean
+            )
     rows = [
         {
             "topic": one.topic,

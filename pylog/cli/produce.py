@@ -1,5 +1,7 @@
 """`pylog produce`: each line of stdin becomes a record."""
 
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from typing import Annotated, BinaryIO
@@ -22,7 +24,7 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import note
-from pylog.cli.progress import progress
+from pylog.cli.progress import BYTES, progress
 from pylog.client.producer import Producer
 
 app = new_app()
@@ -81,7 +83,8 @@ def produce(
             connection(found), acks=acks, compression=compression, delivery_timeout_ms=int(delivery_timeout * 1000)
         )
         count, refused = 0, None
-        with progress("producing") as bar:
+        size_bytes = _size_bytes(sys.stdin.buffer)
+        with progress("producing", size_bytes, BYTES) if size_bytes else progress("producing") as bar:
             for line in _lines(sys.stdin.buffer):
                 try:
                     record = read(line)
@@ -105,7 +108,7 @@ def produce(
                 )
                 producer.poll(0)
                 count += 1
-                bar.advance(1)
+                bar.advance(len(line) + 1 if size_bytes else 1)
             producer.flush()
     if producer.first_error is not None:
         note(f"{count - producer.failed_count} of {count} records were produced to {topic}")
@@ -144,6 +147,15 @@ def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, byte
         return None, line
     key, found, value = line.partition(separator)
     return (key, value) if found else (None, line)
+
+
+def _size_bytes(stream: BinaryIO) -> int:
+    """Return the size of the file that *stream* reads, 0 if it is none."""
+    try:
+        status = os.fstat(stream.fileno())
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:

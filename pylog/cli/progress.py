@@ -1,16 +1,29 @@
-"""How far a long command is: a bar on stderr, only where somebody looks at it."""
+"""How far a long command is: a bar on stderr with rate and time left, only where somebody looks at it.
+
+A command that is done within a second shows nothing and pays nothing: rich is imported when the bar first shows, on a
+thread of its own.
+"""
 
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
+PATIENCE_S = 1.0
+"""A bar shows only after this: for what is quicker it would only flash."""
+
+BYTES = "bytes"
+"""The unit whose numbers are shown as kB, MB and so on."""
 
 _DRAW_S = 0.1
+_is_off = False
+
+_Item = TypeVar("_Item")
 
 
 class Bar(Protocol):
@@ -20,41 +33,116 @@ class Bar(Protocol):
         """Go on by *count*; *text* replaces what stands before the bar."""
 
 
+def switch_off() -> None:
+    """Show no bar in this process, as ``pylog --no-progress`` asks."""
+    global _is_off  # of the process, like the terminal
+    _is_off = True
+
+
 class _NoBar:
     def advance(self, count: int, text: str = "") -> None:
         pass
 
 
-class _RichBar:
-    def __init__(self, progress: "Progress", task: "TaskID") -> None:
-        self._progress = progress
-        self._task = task
-        self._new = 0
+class _LateBar:
+    """Shows itself when its patience is over."""
+
+    def __init__(self, text: str, total: int | None, unit: str) -> None:
+        self._text, self._total, self._unit = text, total, unit
+        self._done = 0
         self._drawn_s = 0.0
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._progress: Progress | None = None
+        self._timer = threading.Timer(PATIENCE_S, self._show)
+        self._timer.daemon = True
+        self._timer.start()
 
     def advance(self, count: int, text: str = "") -> None:
-        self._new += count
+        self._done += count
+        self._text = text or self._text
         now_s = time.monotonic()
         # Telling rich of each of a million records would cost more than reading them.
         if text or now_s > self._drawn_s + _DRAW_S:
             self._drawn_s = now_s
-            self._progress.update(self._task, advance=self._new, description=text or None)
-            self._new = 0
+            self._draw()
+
+    def close(self) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._is_over = True
+            if self._progress is not None:
+                self._progress.stop()
+
+    def _show(self) -> None:
+        bar = _new_bar(self._unit)
+        with self._lock:
+            if self._is_over:
+                return
+            bar.add_task(self._text, total=self._total, completed=self._done)
+            bar.start()
+            self._progress = bar
+
+    def _draw(self) -> None:
+        if self._progress is not None:
+            for task in self._progress.task_ids:
+                self._progress.update(task, completed=self._done, description=self._text)
+
+
+def _new_bar(unit: str) -> "Progress":
+    from rich.console import Console
+    from rich.filesize import decimal
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    def number(value: float) -> str:
+        return decimal(int(value)) if unit == BYTES else f"{value:,.0f}"
+
+    class Count(ProgressColumn):
+        def render(self, task: Any) -> Text:  # noqa: ANN401  # rich's task
+            if task.total is None:
+                return Text(number(task.completed) if task.completed else "")
+            return Text(f"{number(task.completed)}/{number(task.total)}")
+
+    class Rate(ProgressColumn):
+        def render(self, task: Any) -> Text:  # noqa: ANN401
+            return Text(f"{number(task.speed)}/s" if task.speed else "")
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        Count(),
+        Rate(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
 
 
 @contextmanager
-def progress(text: str, total: int | None = None) -> Iterator[Bar]:
-    """Show a bar while the context lasts.
+def progress(text: str, total: int | None = None, unit: str = "") -> Iterator[Bar]:
+    """Show a bar while the context lasts, if that is longer than `PATIENCE_S` and stderr is a terminal.
 
     Args:
         text: what is being done.
         total: what 100 % is; None if nobody knows.
+        unit: `BYTES` for sizes.
     """
-    if not sys.stderr.isatty():
+    if _is_off or not sys.stderr.isatty():
         yield _NoBar()
         return
-    from rich.console import Console
-    from rich.progress import Progress
+    bar = _LateBar(text, total, unit)
+    try:
+        yield bar
+    finally:
+        bar.close()
 
-    with Progress(console=Console(stderr=True), transient=True) as shown:
-        yield _RichBar(shown, shown.add_task(text, total=total))
+
+def tracked(items: Sequence[_Item], text: str) -> Iterator[_Item]:
+    """Yield *items*, showing how many were dealt with."""
+    with progress(text, len(items)) as bar:
+        for item in items:
+            yield item
+            bar.advance(1)

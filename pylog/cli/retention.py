@@ -13,6 +13,7 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import Format, FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, note, table
+from pylog.cli.progress import tracked
 from pylog.client.admin.broker_socket import RUN_DIR, ask
 from pylog.errors import PylogError, Unreachable
 from pylog.log import offline
@@ -89,7 +90,7 @@ def retention(
     instances += [Instance(path / "admin.sock", path) for path in data or ()]
     if all:
         instances, outcomes = _instances_of_host()
-    outcomes += [_apply(instance, dry_run=dry_run) for instance in instances]
+    outcomes += [_apply(instance, dry_run=dry_run) for instance in tracked(instances, "applying retention")]
     if not dry_run:
         _tell_syslog(outcomes)
         if metrics_file is not None:

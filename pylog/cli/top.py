@@ -1,4 +1,4 @@
-"""`pylog top`: throughput and lag as they are."""
+"""`pylog top`: throughput, hot partitions and lag as they are, and how they have been."""
 
 import sys
 import time
@@ -22,7 +22,8 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, table
-from pylog.cli.rates import Look, group_rates, topic_rates
+from pylog.cli.progress import progress
+from pylog.cli.rates import LagAges, Look, Trends, group_rates, hot_partitions, sparkline, topic_rates
 from pylog.client.admin.groups import GroupAdmin
 from pylog.model import TopicPartition
 
@@ -32,7 +33,24 @@ if TYPE_CHECKING:
 app = new_app()
 
 _TOPICS = (Column("topic"), Column("partitions"), Column("written_a_second"))
-_GROUPS = (Column("group"), Column("lag"), Column("read_a_second"), Column("lag_a_second"))
+_PARTITIONS = (
+    Column("topic"),
+    Column("partition"),
+    Column("leader"),
+    Column("written_a_second"),
+    Column("times_mean"),
+)
+_GROUPS = (
+    Column("group"),
+    Column("lag"),
+    Column("lag_seconds"),
+    Column("read_a_second"),
+    Column("lag_a_second"),
+)
+_TREND_WIDTH = 30
+_MOST_PARTITIONS = 10
+"""Hot partitions shown; with more of them none is hot."""
+
 _MAX_GROUPS = 1000
 """Each costs a request a look."""
 
@@ -50,7 +68,11 @@ def top(
     property: Properties = None,
     format: FormatOption = None,
 ) -> None:
-    """Watch records written a second by topic, and lag by group, until Ctrl-C; wide: internal topics too."""
+    """Watch records written by topic and partition, and lag by group, until Ctrl-C; wide: internal topics too.
+
+    times_mean of a partition is its rate over the mean of its topic's partitions. lag_seconds is the age of the oldest
+    record that a group has not read; of what was there before the first look, only the time since then.
+    """
     found, wanted = settings(bootstrap, timeout, property), format_of(format)
     if not once and (wanted in (Format.JSON, Format.YAML) or not sys.stdout.isatty()):
         raise Failure(
@@ -64,48 +86,83 @@ def top(
     is_internal = internal or wanted is Format.WIDE
     with told_to_the_user(found.bootstrap):
         admin = GroupAdmin(connection(found))
-        before = _look(admin, is_internal=is_internal)
+        watch = _Watch(rows, _look(admin, is_internal=is_internal))
         if once:
-            time.sleep(interval)
-            data = _data(before, _look(admin, is_internal=is_internal), rows)
+            with progress("looking twice"):
+                time.sleep(interval)
+                data = watch.take(_look(admin, is_internal=is_internal))
             emit(wanted, data, lambda _: _text(data))
         else:
-            _watch(admin, before, interval, rows, is_internal=is_internal)
+            _show(admin, watch, interval, is_internal=is_internal)
 
 
 def _look(admin: GroupAdmin, *, is_internal: bool) -> Look:
-    led = [
-        TopicPartition(name, one.partition)
+    leaders = {
+        TopicPartition(name, one.partition): one.leader
         for name, topic in admin.cluster().topics.items()
         if is_internal or not name.startswith("__")
         for one in topic.partitions
         if one.has_leader
-    ]
+    }
     committed = {one.group_id: admin.committed(one.group_id) for one in admin.groups()[:_MAX_GROUPS]}
     # Last, so that no commit seems to be ahead of its log.
-    return Look(time.monotonic(), admin.ends(led), committed)
+    return Look(time.monotonic(), admin.ends(list(leaders)), committed, leaders)
 
 
-def _data(before: Look, after: Look, rows: int) -> dict[str, Any]:
-    topics, groups = topic_rates(before, after), group_rates(before, after)
-    return {
-        "seconds": round(after.at_s - before.at_s, 2),
-        "written_a_second": round(sum(one.written_a_second for one in topics), 1),
-        "lag": sum(one.lag for one in groups),
-        "topics": [
-            {"topic": one.topic, "partitions": one.partition_count, "written_a_second": round(one.written_a_second, 1)}
-            for one in topics[:rows]
-        ],
-        "groups": [
-            {
-                "group": one.group,
-                "lag": one.lag,
-                "read_a_second": round(one.read_a_second, 1),
-                "lag_a_second": round(one.lag_a_second, 1),
-            }
-            for one in groups[:rows]
-        ],
-    }
+class _Watch:
+    """What the looks so far add up to."""
+
+    def __init__(self, rows: int, first: Look) -> None:
+        self._rows = rows
+        self._before = first
+        self._ages = LagAges()
+        self._ages.note(first)
+        self.written, self.lags, self.totals = Trends(), Trends(), Trends()
+
+    def take(self, look: Look) -> dict[str, Any]:
+        """Return what moved since the look before."""
+        topics, groups = topic_rates(self._before, look), group_rates(self._before, look)
+        seconds = round(look.at_s - self._before.at_s, 2)
+        hot = hot_partitions(self._before, look)[: min(self._rows, _MOST_PARTITIONS)]
+        self._ages.note(look)
+        self._before = look
+        written, lag = sum(one.written_a_second for one in topics), sum(one.lag for one in groups)
+        self.written.note({one.topic: one.written_a_second for one in topics})
+        self.lags.note({one.group: one.lag for one in groups})
+        self.totals.note({"written": written, "lag": lag})
+        return {
+            "seconds": seconds,
+            "written_a_second": round(written, 1),
+            "lag": lag,
+            "topics": [
+                {
+                    "topic": one.topic,
+                    "partitions": one.partition_count,
+                    "written_a_second": round(one.written_a_second, 1),
+                }
+                for one in topics[: self._rows]
+            ],
+            "hot_partitions": [
+                {
+                    "topic": one.partition.topic,
+                    "partition": one.partition.partition,
+                    "leader": one.leader,
+                    "written_a_second": round(one.written_a_second, 1),
+                    "times_mean": round(one.factor, 1),
+                }
+                for one in hot
+            ],
+            "groups": [
+                {
+                    "group": one.group,
+                    "lag": one.lag,
+                    "lag_seconds": round(self._ages.seconds(look, one.group), 1),
+                    "read_a_second": round(one.read_a_second, 1),
+                    "lag_a_second": round(one.lag_a_second, 1),
+                }
+                for one in groups[: self._rows]
+            ],
+        }
 
 
 def _text(data: Mapping[str, Any]) -> str:
@@ -113,42 +170,55 @@ def _text(data: Mapping[str, Any]) -> str:
         f"written  {data['written_a_second']:,.1f} a second\nlag      {data['lag']:,}\n\n"
         + table(data["topics"], _TOPICS, False)
         + "\n"
+        + table(data["hot_partitions"], _PARTITIONS, False)
+        + "\n"
         + table(data["groups"], _GROUPS, False)
     )
 
 
-def _watch(admin: GroupAdmin, before: Look, interval: float, rows: int, *, is_internal: bool) -> None:
+def _show(admin: GroupAdmin, watch: _Watch, interval: float, *, is_internal: bool) -> None:
     from rich.live import Live
 
     try:
         with Live(auto_refresh=False, screen=True) as live:
             while True:
                 time.sleep(interval)
-                after = _look(admin, is_internal=is_internal)
-                live.update(_screen(_data(before, after, rows)), refresh=True)
-                before = after
+                data = watch.take(_look(admin, is_internal=is_internal))
+                live.update(_screen(data, watch), refresh=True)
     except KeyboardInterrupt:
         pass  # the way to stop watching
 
 
-def _screen(data: Mapping[str, Any]) -> "RenderableType":
+def _screen(data: Mapping[str, Any], watch: _Watch) -> "RenderableType":
     from rich.console import Group
 
+    written, lag = (sparkline(watch.totals.of(name), _TREND_WIDTH) for name in ("written", "lag"))
     return Group(
-        f"pylog top   {data['written_a_second']:,.1f} records a second   lag {data['lag']:,}   Ctrl-C ends",
-        _table(data["topics"], _TOPICS),
-        _table(data["groups"], _GROUPS),
+        f"pylog top   {data['written_a_second']:,.1f} records a second {written}   lag {data['lag']:,} {lag}   "
+        "Ctrl-C ends",
+        _table(data["topics"], _TOPICS, watch.written),
+        _table(data["hot_partitions"], _PARTITIONS),
+        _table(data["groups"], _GROUPS, watch.lags),
     )
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> "RenderableType":
+def _table(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], trends: Trends | None = None
+) -> "RenderableType":
     from rich.table import Table
+    from rich.text import Text
 
     shown = Table(expand=True)
     for column in columns:
         shown.add_column(column.name.replace("_", " "), justify="left" if column is columns[0] else "right")
+    if trends is not None:
+        shown.add_column("trend")
     for row in rows:
-        shown.add_row(
-            *(f"{row[c.name]:,}" if isinstance(row[c.name], int | float) else str(row[c.name]) for c in columns)
-        )
+        # As text: a name with brackets in it is no markup.
+        cells = [
+            Text(f"{row[c.name]:,}" if isinstance(row[c.name], int | float) else str(row[c.name])) for c in columns
+        ]
+        if trends is not None:
+            cells.append(Text(sparkline(trends.of(str(row[columns[0].name])), _TREND_WIDTH)))
+        shown.add_row(*cells)
     return shown

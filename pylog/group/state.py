@@ -44,7 +44,7 @@ class Cause(Enum):
     EXPIRED = "expired"
     """A member was silent for longer than its session."""
     EXPELLED = "expelled"
-    """This broker ended the session of a member that holds what is no longer so."""
+    """This broker ended the sessions of members that read a topic that was deleted."""
     UNWRITTEN = "unwritten"
     """The assignment could not be written to the log."""
 
