@@ -7,6 +7,7 @@ A page is made in two steps.  `Metrics.sample` takes the values, on the thread t
 text of the samples on any thread, so that a broker's event loop is not held up by the formatting of a large page.
 """
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,9 @@ _SLOTS = 64  # of one histogram: a bit length up to 63 is nearly three centuries
 
 FIRST_BOUND_BITS, LAST_BOUND_BITS = 16, 33
 """The bounds that are shown, as powers of two of a nanosecond: 66 microseconds to 8.6 seconds."""
+
+MAX_LABEL_CHARS = 100
+"""Of a label that strangers choose: a group's id may have 8,000 characters."""
 
 OTHER = "other"
 """Label of everything beyond the label values that are told apart."""
@@ -254,6 +258,17 @@ def keep_largest(table: Mapping[tuple[str, str], float], most: int) -> dict[tupl
     rest = (OTHER, OTHER)
     kept[rest] = kept.get(rest, 0) + sum(value for _, value in ranked[most:])
     return kept
+
+
+def bounded_label(text: str) -> str:
+    """Return *text* as a label that is no longer than `MAX_LABEL_CHARS`; different texts stay different.
+
+    A page with the same labels twice is none, so what is cut off is replaced by its checksum.
+    """
+    if len(text) <= MAX_LABEL_CHARS:
+        return text
+    mark = f"~{zlib.crc32(text.encode(errors='surrogatepass')):08x}"
+    return text[: MAX_LABEL_CHARS - len(mark)] + mark
 
 
 def escape(text: str) -> str:

@@ -4,8 +4,9 @@ Fed with what coordinators write to `__consumer_offsets` and with samples of the
 `pylog.probe.reader` brings both.
 """
 
+import itertools
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pylog.client.admin.lag import PATIENCE_MS, WINDOW_COMMITS, Commit, Status, evaluate
@@ -14,6 +15,10 @@ from pylog.probe.ends import EndHistory
 
 MAX_ROWS = 5_000
 """Pairs of group and topic that are shown, those that are furthest behind first."""
+
+MAX_FOLLOWED = 100_000
+"""Pairs of group and partition that are remembered, about 1 KB each.  A program that makes a new group at each start
+would take all memory otherwise."""
 
 Row = tuple[str, str]
 _STATUS_VALUES = {status: float(place) for place, status in enumerate(Status)}
@@ -41,6 +46,7 @@ class LagReport:
         members: by group.
         unknown: partitions with a committed offset whose end is not known.
         left_out: pairs of group and topic beyond `MAX_ROWS`.
+        passed_over: commits of pairs of group and partition beyond `MAX_FOLLOWED`.
     """
 
     records: Mapping[Row, float] = field(default_factory=dict)
@@ -49,6 +55,7 @@ class LagReport:
     members: Mapping[tuple[str], float] = field(default_factory=dict)
     unknown: int = 0
     left_out: int = 0
+    passed_over: int = 0
 
 
 class GroupLags:
@@ -58,24 +65,34 @@ class GroupLags:
         self._committed: dict[str, dict[TopicPartition, _Committed]] = defaultdict(dict)
         self._members: dict[str, int] = {}
         self._ends: dict[TopicPartition, EndHistory] = {}
+        self._followed = 0
+        self._passed_over = 0
 
     def note_commit(self, group: str, partition: TopicPartition, at_ms: int, offset: Offset) -> None:
         """A group committed *offset* at *at_ms*, ms since the Unix epoch by the coordinator's clock."""
-        found = self._committed[group].setdefault(partition, _Committed())
+        found = self._committed.get(group, {}).get(partition)
+        if found is None:
+            if self._followed >= MAX_FOLLOWED:
+                self._passed_over += 1
+                return
+            self._followed += 1
+            found = self._committed[group][partition] = _Committed()
         found.commits.append((at_ms, offset))
         del found.commits[:-WINDOW_COMMITS]
 
     def forget_commit(self, group: str, partition: TopicPartition) -> None:
         """The committed offset was deleted or has expired."""
-        self._committed[group].pop(partition, None)
-        if not self._committed[group]:
-            del self._committed[group]
+        committed = self._committed.get(group)
+        if committed is not None and committed.pop(partition, None) is not None:
+            self._followed -= 1
+            if not committed:
+                del self._committed[group]
 
     def note_members(self, group: str, count: int | None) -> None:
         """The group has *count* members; None: there is no such group any more."""
         if count is None:
             self._members.pop(group, None)
-        else:
+        elif group in self._members or len(self._members) < MAX_FOLLOWED:
             self._members[group] = count
 
     def partitions(self) -> set[TopicPartition]:
@@ -112,10 +129,17 @@ class GroupLags:
             {row: records[row] for row in kept},
             {row: seconds[row] for row in kept},
             {row: _STATUS_VALUES[max(statuses[row], key=_STATUS_VALUES.__getitem__)] for row in kept},
-            {(group,): float(count) for group, count in list(self._members.items())[:MAX_ROWS]},
+            self._shown_members(kept),
             unknown,
             len(records) - len(kept),
+            self._passed_over,
         )
+
+    def _shown_members(self, rows: Iterable[Row]) -> dict[tuple[str], float]:
+        """Return the members of the groups of *rows*, then of others."""
+        names = [group for group, _ in rows if group in self._members]
+        names += itertools.islice(self._members, MAX_ROWS)
+        return {(group,): float(self._members[group]) for group in itertools.islice(dict.fromkeys(names), MAX_ROWS)}
 
 
 def _judge(committed: _Committed, ends: EndHistory, now_ms: int) -> Status:

@@ -6,7 +6,7 @@ group would cost a request for each, and would not tell when it committed.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pylog.client.admin.cluster import Admin
 from pylog.client.commits import OFFSETS_TOPIC
@@ -17,7 +17,7 @@ from pylog.daemon.stop import Stop
 from pylog.errors import ApiError, ErrorCode, ProtocolError, PylogError
 from pylog.group.records import OffsetKey, decode_group, decode_key, decode_offset
 from pylog.group.state import GroupConfig
-from pylog.metrics import Metrics
+from pylog.metrics import Metrics, bounded_label
 from pylog.model import TopicPartition
 from pylog.probe.lag import GroupLags, LagReport
 
@@ -110,15 +110,23 @@ class LagReader(threading.Thread):
 def show_report(metrics: Metrics, report: Callable[[], LagReport]) -> None:
     """Show the latest *report* in *metrics*."""
     columns = ("group", "topic")
+
+    def labelled(rows: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
+        return {(bounded_label(row[0]), *row[1:]): value for row, value in rows.items()}
+
     metrics.table(
-        "pylog_group_lag_records", "gauge", "Records that a group has not read.", columns, lambda: report().records
+        "pylog_group_lag_records",
+        "gauge",
+        "Records that a group has not read.",
+        columns,
+        lambda: labelled(report().records),
     )
     metrics.table(
         "pylog_group_lag_seconds",
         "gauge",
         "Age of the oldest record that a group has not read; 0 where it has read everything.",
         columns,
-        lambda: report().seconds,
+        lambda: labelled(report().seconds),
     )
     metrics.table(
         "pylog_group_status",
@@ -126,9 +134,15 @@ def show_report(metrics: Metrics, report: Callable[[], LagReport]) -> None:
         "Whether a group keeps up, of its worst partition: 0 OK, 1 WARN (the lag does not become smaller), 2 STALL "
         "(commits the same offset), 3 STOP (commits no longer).",
         columns,
-        lambda: report().status,
+        lambda: labelled(report().status),
     )
-    metrics.table("pylog_group_members", "gauge", "Members of a group.", ("group",), lambda: report().members)
+    help = "Members of a group."
+    metrics.table("pylog_group_members", "gauge", help, ("group",), lambda: labelled(report().members))
+    metrics.gauge(
+        "pylog_group_lag_passed_over",
+        "Commits that were not looked at because there are too many pairs of group and partition.",
+        read=lambda: report().passed_over,
+    )
     metrics.gauge(
         "pylog_group_lag_unknown_partitions",
         "Partitions with a committed offset whose end is not known: they have no leader, or are gone.",

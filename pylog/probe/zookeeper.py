@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Mapping, Sequence
 
 from pylog.daemon.stop import Stop
@@ -49,14 +50,19 @@ Values = Mapping[str, str]
 
 
 def ask(server: str, timeout_s: float = TIMEOUT_S) -> dict[str, str]:
-    """Return what *server*, ``host:port``, answers; empty when it is silent."""
+    """Return what *server*, ``host:port``, answers within *timeout_s*; empty when it does not."""
+    deadline_s = time.monotonic() + timeout_s
     host, _, port = server.rpartition(":")
     answer = bytearray()
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as connection:
-            connection.settimeout(timeout_s)
             connection.sendall(b"mntr")
-            while len(answer) < MAX_ANSWER_BYTES and (part := connection.recv(65536)):
+            while len(answer) < MAX_ANSWER_BYTES:
+                # For the whole answer: one that comes byte by byte would hold up the other servers for hours.
+                connection.settimeout(max(0.001, deadline_s - time.monotonic()))
+                part = connection.recv(65536)
+                if not part:
+                    break
                 answer += part
     except OSError:
         return {}

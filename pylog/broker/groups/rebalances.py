@@ -3,13 +3,10 @@
 from collections.abc import Mapping
 
 from pylog.group.state import Cause, Group
-from pylog.metrics import Metrics
+from pylog.metrics import Metrics, bounded_label
 
 MAX_GROUPS = 200
 """Groups that are told apart, those that rebalanced last: a group that does it all the time is always among them."""
-
-MAX_LABEL_CHARS = 64
-"""Of a group's id; the rest is cut off."""
 
 
 class Rebalances:
@@ -35,7 +32,7 @@ class Rebalances:
             return
         group.rebalances_for = None
         self._by_cause[cause].value += 1
-        row = (group.group_id[:MAX_LABEL_CHARS],)
+        row = (bounded_label(group.group_id),)
         # Taken out and put in again: the first of a dict is the one that was put in longest ago.
         self._by_group[row] = self._by_group.pop(row, 0) + 1
         if len(self._by_group) > MAX_GROUPS:

@@ -47,6 +47,18 @@ def test_names_that_change_at_each_connection_do_not_grow_the_page() -> None:
     assert f'software="other",version="other"}} {MAX_SOFTWARE * 9}' in lines[-1]
 
 
+def test_a_client_that_changes_its_name_at_each_request_has_one_row() -> None:
+    listener = _listener()
+    metrics = _shown(listener)
+    connection = _connect(listener)
+    for number in range(1_000):
+        connection.software = (f"client-{number}", "1")
+        connection.requests += 1
+        assert metrics.render().count("pylog_client_connections{") == 1
+    assert 'pylog_client_connections{software="client-999",version="1"} 1' in metrics.render()
+    assert 'pylog_principal_requests_total{listener="client",principal="a"} 1001' in metrics.render()
+
+
 def test_requests_of_closed_connections_stay_counted() -> None:
     listener = _listener()
     metrics = _shown(listener)

@@ -1,6 +1,12 @@
+import subprocess
+
+import pytest
+
+from pylog.metrics import Metrics
 from pylog.model import TopicPartition
 from pylog.probe import lag
 from pylog.probe.lag import GroupLags
+from pylog.probe.reader import show_report
 
 FIRST, SECOND = TopicPartition("pageviews", 0), TopicPartition("pageviews", 1)
 ROW = ("readers", "pageviews")
@@ -99,3 +105,51 @@ def test_of_too_many_groups_those_furthest_behind_are_shown() -> None:
     assert report.left_out == 7
     assert ("group-0", "pageviews") in report.records
     assert (f"group-{lag.MAX_ROWS + 6}", "pageviews") not in report.records
+
+
+def test_a_million_groups_take_bounded_memory_and_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag, "MAX_FOLLOWED", 100)
+    lags = GroupLags()
+    for number in range(1_000):
+        lags.note_commit(f"g{number}", FIRST, 0, 0)
+        lags.note_members(f"g{number}", 1)
+    lags.note_commit("g5", FIRST, 1, 7)  # one that is followed goes on
+    lags.note_ends(10, {FIRST: 10})
+    report = lags.report(20)
+    assert len(report.records) == len(report.members) == 100
+    assert report.records["g5", FIRST.topic] == 3
+    assert report.passed_over == 900
+    lags.forget_commit("g5", FIRST)
+    lags.forget_commit("g5", FIRST)
+    lags.note_commit("late", FIRST, 30, 9)  # there is room again, for one
+    lags.note_commit("later", FIRST, 30, 9)
+    assert "late" in {group for group, _ in lags.report(40).records}
+    assert lags.report(40).passed_over == 901
+
+
+def test_members_are_shown_of_the_groups_whose_lag_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag, "MAX_ROWS", 2)
+    lags = GroupLags()
+    for name in ("a", "b", "c"):
+        lags.note_members(name, 3)
+    lags.note_commit("c", FIRST, 0, 0)
+    lags.note_ends(10, {FIRST: 10})
+    assert set(lags.report(20).members) == {("c",), ("a",)}
+
+
+def test_ids_of_thousands_of_characters_and_odd_bytes_make_a_page_that_prometheus_reads() -> None:
+    lags = GroupLags()
+    names = ["x" * 8_000 + end for end in ("1", "2")] + ['"\\\n\r\t\x00\u2028\U0001f600']
+    for name in names:
+        lags.note_commit(name, FIRST, 0, 0)
+        lags.note_members(name, 1)
+    lags.note_ends(10, {FIRST: 10})
+    metrics, report = Metrics(), lags.report(20)
+    show_report(metrics, lambda: report)
+    page = metrics.render()
+    assert max(map(len, page.split("\n"))) < 300
+    rows = [line for line in page.split("\n") if line.startswith("pylog_group_lag_records{")]
+    assert len(set(rows)) == len(names)
+    done = subprocess.run(["promtool", "check", "metrics"], input=page.encode(), capture_output=True, check=False)
+    assert b"error while" not in done.stderr, done.stderr
+    assert done.returncode in (0, 3), done.stderr  # 3: it has advice on names

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pylog.broker.groups.rebalances import MAX_GROUPS, MAX_LABEL_CHARS, Rebalances
+from pylog.broker.groups.rebalances import MAX_GROUPS, Rebalances
 from pylog.errors import ErrorCode
 from pylog.group.state import Cause, Group, GroupConfig
-from pylog.metrics import Metrics
+from pylog.metrics import MAX_LABEL_CHARS, Metrics
 from tests.unit.group.members import SESSION_MS, Table, group_of
 
 
