@@ -88,7 +88,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     ),
     "broker/data": (
         {"partitions", "peer_keys", "sessions"},
-        {"acks", "feeds", "partition_counts", "progress", "throttles"},
+        {"acks", "feeds", "partition_counts", "progress", "throttles", "topic_bytes"},
         {"reading", "waiting"},
         {"fetch", "produce"},
         {"handlers"},

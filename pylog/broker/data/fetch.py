@@ -13,6 +13,7 @@ from pylog.broker.data.progress import FollowerFetches
 from pylog.broker.data.reading import NearReplicas, Reader
 from pylog.broker.data.sessions import FINAL_EPOCH, FetchSession, FetchSessions
 from pylog.broker.data.throttles import Throttles
+from pylog.broker.data.topic_bytes import TopicBytes
 from pylog.broker.data.waiting import WaitingFetch, WaitingFetches
 from pylog.broker.error_counts import ErrorCounts
 from pylog.broker.latency import Latency, now_ns
@@ -65,6 +66,8 @@ class FetchHandler:
         self._errors = ErrorCounts(metrics)
         self._sessions = FetchSessions(lambda: 1 + secrets.randbelow(MAX_SESSION_ID))
         self._bytes = metrics.counter("pylog_fetch_bytes_total", "Bytes of record batches sent to consumers.")
+        help = "Bytes of record batches sent to consumers, by topic."
+        self._topic_bytes = TopicBytes("pylog_topic_fetch_bytes_total", help, partitions, metrics).counts
         self._fetches = metrics.counter("pylog_fetch_requests_total", "Fetch requests answered.")
         metrics.gauge("pylog_fetch_sessions", "Incremental fetch sessions.", read=lambda: len(self._sessions))
         metrics.gauge("pylog_fetch_delayed", "Fetches waiting for data.", read=lambda: len(self.waiting))
@@ -210,8 +213,11 @@ class FetchHandler:
             session.alive.answered_ms = self._now_ms()
         if session is not None:
             results, session_id = session.news(results), session.session_id
+        is_consumer = request.replica_id < 0
         for result in results:
-            self._bytes.value += result.records_bytes
+            if is_consumer and result.records_bytes:
+                self._bytes.value += result.records_bytes
+                self._topic_bytes[result.topic] += result.records_bytes
             if result.error is not _NONE:
                 self._errors.note(_FETCH, result.error)
         if meter is not None:

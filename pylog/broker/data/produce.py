@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Appended, Partitions
+from pylog.broker.data.topic_bytes import TopicBytes
 from pylog.broker.error_counts import ErrorCounts
 from pylog.broker.handler import topic_denied
 from pylog.broker.latency import Latency, now_ns
@@ -67,6 +68,8 @@ class ProduceHandler:
         self._batches = metrics.counter("pylog_produce_batches_total", "Record batches appended.")
         self._records = metrics.counter("pylog_produce_records_total", "Records appended.")
         self._bytes = metrics.counter("pylog_produce_bytes_total", "Bytes of record batches appended.")
+        help = "Bytes of record batches that producers appended here, by topic."
+        self._topic_bytes = TopicBytes("pylog_topic_produce_bytes_total", help, partitions, metrics).counts
         self._metrics = metrics
         metrics.declare(_BAD_TIMESTAMPS, "counter", _BAD_TIMESTAMPS_HELP)
         self._refused = metrics.counter("pylog_produce_refused_total", "Record batches answered with an error.")
@@ -197,7 +200,9 @@ class ProduceHandler:
         if not result.is_duplicate:
             self._batches.value += 1
             self._records.value += header.record_count
-            self._bytes.value += len(batch)
+            stored_bytes = len(batch)  # as it is after the intake
+            self._bytes.value += stored_bytes
+            self._topic_bytes[topic] += stored_bytes
         if wait is not None:
             other = waits.get(partition.key)  # named twice in one request, and one batch may be a duplicate
             waits[partition.key] = wait if other is None else max(other, wait, key=_last_offset)
