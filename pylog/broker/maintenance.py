@@ -88,6 +88,8 @@ class Maintenance:
         self._replays: deque[ReplayJob] = deque()
         self._replaying: ReplayJob | None = None
         self._disk_used = metrics.gauge("pylog_disk_used_ratio", "Share of the data disk in use, 0 to 1.")
+        help = "Bytes in use on the data disk, whoever uses them; pylog_topic_log_bytes says what of it are logs."
+        self._disk_used_bytes = metrics.gauge("pylog_disk_used_bytes", help)
         self._disk_alarm = metrics.gauge("pylog_disk_alarm", "1 above log.disk.alarm.percent: act before writes stop.")
         self._deleted_bytes = metrics.counter("pylog_retention_deleted_bytes_total", "Bytes retention deleted.")
         self._compactions = metrics.counter("pylog_compactions_total", "Passes of compaction over a log.")
@@ -236,6 +238,7 @@ class Maintenance:
         used_blocks = found.f_blocks - found.f_bfree
         used = used_blocks / max(used_blocks + found.f_bavail, 1)
         self._disk_used.value = used
+        self._disk_used_bytes.value = used_blocks * found.f_frsize
         alarm = self._config.log_disk_alarm_percent / 100
         if (used >= alarm) != self._disk_alarm.value:
             self._disk_alarm.value = used >= alarm

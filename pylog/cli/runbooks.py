@@ -115,14 +115,16 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "much.",
         decide="Is that broker down (then PylogBrokerDown comes too), recovering its log, on the move (`pylog "
         "partition reassign --status`), "
-        "or alive and too slow: disk, network, a throttle?",
-        act="Down: as for PylogBrokerDown. Recovering or moving: wait. Too slow: end what loads the host, or "
-        "bound the producers by a quota.",
+        "or alive and too slow: disk, network? `pylog_replication_throttled_partitions` above 0 while nothing is on "
+        "the move: a throttle was left behind, and who fell out never catches up.",
+        act="Down: as for PylogBrokerDown. Recovering or moving: wait. A throttle: `pylog partition reassign "
+        "--status --unthrottle`. Too slow: end what loads the host, or bound the producers by a quota.",
         verify="`pylog cluster health --wait 600`.",
     ),
     "PylogDiskFilling": Runbook(
         what="the data disk of broker BROKER is filled above log.disk.alarm.percent",
-        look="On the host: `df -h`; `du -sh DIR/*` in the broker's data directory for the largest topics.",
+        look="`pylog_disk_used_bytes` beside `sum by (broker) (pylog_topic_log_bytes)`: the rest is not pylog's. On "
+        "the host: `df -h`; `du -sh DIR/*` in the broker's data directory for the largest topics.",
         decide="Does one topic grow faster than planned, or all? How many hours are left, at the rate of `pylog "
         "top`?",
         act="Shorten the largest topic's retention: `pylog topic alter TOPIC --set retention.ms=86400000`. Or "
@@ -132,9 +134,11 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogDiskFull": Runbook(
         what="broker BROKER refuses writes: its data disk is 95 % full",
-        look="On the host: `df -h`; `du -sh DIR/*` in the broker's data directory.",
-        decide="Which topic may lose its oldest records? What is deleted is gone for its consumers: `pylog group "
-        "list` shows who lags.",
+        look="`pylog_disk_used_bytes` beside `sum by (broker) (pylog_topic_log_bytes)`. On the host: `df -h`; `du "
+        "-sh DIR/* | sort -h | tail` in the broker's data directory.",
+        decide="Are most of the bytes those of topics? If not, something that is not pylog's lies on the disk, and du "
+        "names it: move it away, and no record is lost. Otherwise, which topic may lose its oldest records? What is "
+        "deleted is gone for its consumers: `pylog group list` shows who lags.",
         act="`pylog config alter topic TOPIC --set retention.ms=3600000`, then on the host `pylog retention`. Do "
         "not delete segment files by hand.",
         verify="Producers go on by themselves; `df -h`; `pylog cluster health`. Set the retention back: `pylog "
@@ -142,7 +146,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogProduceRefused": Runbook(
         what="broker BROKER refuses records again and again",
-        look="The clients' own errors; `fab logs --host HOST --unit pylog-broker@BROKER`, lines with `refused`.",
+        look='`rate(pylog_errors_total{api="produce"}[5m])` by error; clients\' own errors; `fab logs --host HOST '
+        "--unit pylog-broker@BROKER`, lines with `refused`.",
         decide="Too few in sync (then PylogPartitionsUnderReplicated), a full disk (PylogDiskFull), records "
         "larger than `max.message.bytes`, or "
         "batches that are damaged by what sends them.",

@@ -74,6 +74,11 @@ class DataPath:
         self.flusher = Flusher(now_ms=steady_ms, synced=partitions.synced, metrics=metrics)
         partitions.on_unsynced = self.flusher.unsynced
         self._throttles = Throttles(broker_id, settings, partitions, steady_ms)
+        metrics.gauge(
+            "pylog_replication_throttled_partitions",
+            "Hosted partitions that the topics' settings of replication throttles name; after a move there is none.",
+            read=lambda: self._throttles.listed_count,
+        )
         self.fetch = FetchHandler(
             partitions,
             metrics,

@@ -42,6 +42,9 @@ class Throttles:
 
     Each answer is kept to a second's worth, and to a batch: else a low rate would hold in the mean of minutes only.
     Nobody is throttled for whom others wait: a replica in sync, or about to be.
+
+    Attributes:
+        listed_count: partitions hosted here that one of the lists names.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Throttles:
         self._follower = TokenBucket(config.follower_replication_throttled_rate, now_ms())
         self._sent: frozenset[Key] = frozenset()
         self._fetched: frozenset[Key] = frozenset()
+        self.listed_count = 0
         self._fetching = 1
 
     def image_applied(self) -> None:
@@ -71,6 +75,7 @@ class Throttles:
                 throttle.set_rate(rate)
         self._sent = self._listed(_LEADER_REPLICAS)
         self._fetched = self._listed(_FOLLOWER_REPLICAS)
+        self.listed_count = len(self._sent | self._fetched)
         followed = (self._partitions.get(*key) for key in self._fetched)
         self._fetching = sum(one is not None and one.leading is None and self._counts(one) for one in followed) or 1
 
