@@ -35,8 +35,8 @@ _CHUNK = 50
 _PAGE = """\
 # What a scrape costs
 
-A broker with {topics:,} topics of {partitions} partitions, scraped {rounds} times by its admin socket, nothing else
-going on, {day}, load average {load:.1f}. Every scrape: [{csv_name}](../results/{csv_name}).
+A broker with {topics:,} topics of {partitions} partitions, scraped {rounds} times by its admin socket while no
+client is connected, {day}, load average {load:.1f}. Every scrape: [{csv_name}](../results/{csv_name}).
 
 | | median | worst |
 |---|--:|--:|
