@@ -26,7 +26,7 @@ FOREIGN = ("up", "node_", "haproxy_", "pylog_threshold")
 
 def metrics_in(expr: str) -> set[str]:
     """Return the names of the metrics that *expr* reads."""
-    bare = re.sub(r"\{[^}]*\}|by \([^)]*\)|\[\w+\]", "", expr)
+    bare = re.sub(r"\{[^}]*\}|by \([^)]*\)|\[\w+\]|offset \w+", "", expr)
     words = {
         "sum",
         "rate",
@@ -37,6 +37,8 @@ def metrics_in(expr: str) -> set[str]:
         "changes",
         "and",
         "or",
+        "unless",
+        "offset",
         "max",
         "predict_linear",
         "scalar",
