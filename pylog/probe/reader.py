@@ -7,6 +7,7 @@ group would cost a request for each, and would not tell when it committed.
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pylog.client.admin.cluster import Admin
 from pylog.client.commits import OFFSETS_TOPIC
@@ -111,7 +112,7 @@ def show_report(metrics: Metrics, report: Callable[[], LagReport]) -> None:
     """Show the latest *report* in *metrics*."""
     columns = ("group", "topic")
 
-    def labelled(rows: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
+    def labelled(rows: Mapping[Any, float]) -> dict[tuple[str, ...], float]:
         return {(bounded_label(row[0]), *row[1:]): value for row, value in rows.items()}
 
     metrics.table(
