@@ -17,7 +17,7 @@ def test_what_producers_append_is_counted_once(tmp_path: Path) -> None:
     async def story() -> None:
         producing = Producing(tmp_path)
         batch = encode_batch([Record(0, 1, None, b"v")])
-        producing.send(bytearray(batch), acks=1)
+        producing.send(bytes(batch), acks=1)
         producing.send(b"no batch", acks=1)
         assert producing.produce._topic_bytes == {"t": len(batch)}
         assert producing.produce._bytes.value == len(batch)
