@@ -17,6 +17,7 @@ from kio.serial import entity_reader, entity_writer
 from pylog.broker.data import reading
 from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.errors import ErrorCode
+from pylog.security.principal import Session
 from pylog.wire.api import parse_request_header
 from tests.unit.broker.data.test_identity import HERE, UNHEARD, Leading
 
@@ -58,7 +59,8 @@ class Consumer:
         out = io.BytesIO()
         entity_writer(type(request))(out, request)
         frame = memoryview(struct.pack(">hhihB", 1, VERSION, 9, -1, 0) + out.getvalue())
-        connection: Any = SimpleNamespace(answered=[], read_ns=0)
+        session = Session(client_host="h", listener_name="client")
+        connection: Any = SimpleNamespace(answered=[], read_ns=0, session=session)
         parts = self.handler.handle(connection, parse_request_header(frame), frame)
         assert parts is not None
         whole = b"".join(one if isinstance(one, bytes) else bytes(one.size_bytes) for one in parts)
