@@ -322,8 +322,11 @@ def test_the_broker_reads_the_secured_configuration_that_the_role_writes(tmp_pat
         broker_config_effective={"super.users": "User:pylog-admin"},
     )  # fmt: skip
     path = tmp_path / "broker-7.yml"
-    path.write_text(text.replace("/etc/pylog/tls.pem", str(path)))
-    assert load_broker_config(path).client.settings.protocol.name == "SASL_SSL"
+    path.write_text(text.replace("/etc/pylog/tls.pem", str(path)).replace("/etc/pylog/ca.pem", str(path)))
+    config = load_broker_config(path)
+    assert config.client.settings.protocol.name == "SASL_SSL"
+    assert config.internal is not None
+    assert config.internal.settings.protocol.name == "SSL"
     assert "ssl.keystore.location: /etc/pylog/tls.pem" in text
 
 
