@@ -516,8 +516,8 @@ _ANSWERS: Mapping[ErrorCode, tuple[str, str]] = {
         "Look at the other errors of the request.",
     ),
     ErrorCode.KAFKA_STORAGE_ERROR: (
-        "The leader's disk refused to read or write.",
-        "`pylog cluster health`, then the broker's journal.",
+        "The leader's disk refused to read or write, or is full.",
+        "`pylog cluster health`, then the broker's journal. Full: `pylog explain PylogDiskFull`.",
     ),
     ErrorCode.LOG_DIR_NOT_FOUND: ("The broker has no such data directory.", "`pylog config describe broker ID`"),
     ErrorCode.SASL_AUTHENTICATION_FAILED: (

@@ -12,6 +12,7 @@ from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, table
 from pylog.cli.runbooks import RUNBOOKS, Runbook
+from pylog.errors import ErrorCode, fault_number
 from pylog.faults import CATALOGUE, Fault
 
 app = new_app()
@@ -25,7 +26,8 @@ def explain(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CODE|ALERT]", help="A code as PYLOG-1003 or 1003, or an alert as PylogBrokerDown; else all codes."
+            metavar="[CODE|ALERT]",
+            help="PYLOG-1003, 1003, NOT_CONTROLLER, or an alert as PylogBrokerDown; all codes without.",
         ),
     ] = None,
     format: FormatOption = None,
@@ -67,7 +69,8 @@ def _runbook(name: str, runbook: Runbook) -> str:
 
 
 def _fault(text: str) -> Fault:
-    digits = text.upper().removeprefix("PYLOG-")
+    code = ErrorCode.__members__.get(text.upper())  # as clients and metrics name errors of the protocol
+    digits = text.upper().removeprefix("PYLOG-") if code is None else str(fault_number(code))
     found = CATALOGUE.get(int(digits)) if digits.isascii() and digits.isdecimal() and len(digits) <= 4 else None
     if found is None:
         near = difflib.get_close_matches(text, RUNBOOKS, n=1)

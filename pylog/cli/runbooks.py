@@ -30,7 +30,7 @@ class Runbook:
 _GONE = "The alert ends within two scrapes."
 
 
-def _down(what: str, unit: str, harm: str, act: str) -> Runbook:
+def _down(what: str, unit: str, harm: str, act: str, verify: str = _GONE) -> Runbook:
     return Runbook(
         what=f"{what} on HOST does not answer",
         look=f"`fab status`; `fab logs --host HOST --unit '{unit}'`. If the host itself is silent: its console.",
@@ -38,7 +38,7 @@ def _down(what: str, unit: str, harm: str, act: str) -> Runbook:
         f"the journal; "
         "one that runs is cut off: firewall, address, or a port that another program holds.",
         act=act,
-        verify=f"`fab status` has no row that is unwell. {_GONE}",
+        verify=f"`fab status` has no row that is unwell. {verify}",
     )
 
 
@@ -54,14 +54,17 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogBrokerDown": _down(
         "a broker", "pylog-broker@*",
-        "Others lead meanwhile and nothing that was acknowledged is lost; with a second broker away partitions "
-        "may refuse writes. "
+        "Others lead meanwhile and nothing that was acknowledged is lost. `pylog_partitions_at_min_isr` counts the "
+        "partitions that refuse acks=all once a second broker is away. "
         "A broker that says `recovering` reads its log: wait.",
-        "systemd starts a process that ended. A configuration that is wrong: `pylog config check "
-        "/etc/pylog/broker-ID.yml`. A release that "
-        "cannot run: check the previous one out and `ansible-playbook -i inventories/NAME "
-        "playbooks/rolling_upgrade.yml`. "
-        "A host or disk that is lost: `playbooks/replace_broker.yml` or `playbooks/replace_disk.yml`.",
+        "Restart no other broker meanwhile. systemd starts a process that ended. Unit `failed`: `pylog config check "
+        "/etc/pylog/broker-ID.yml`, mend what it names, then on the host `systemctl reset-failed pylog-broker@ID` and "
+        "`systemctl start pylog-broker@ID`. Killed for want of memory (`journalctl -k -g oom`): find what took it. A "
+        "release that cannot run: check the previous one out and `ansible-playbook -i inventories/NAME "
+        "playbooks/rolling_upgrade.yml`. A host that is lost: `ansible-playbook -i inventories/NAME "
+        "playbooks/replace_broker.yml -e replace_host=HOST`. A disk: `playbooks/replace_disk.yml`.",
+        "The alert ends before the replicas are in sync again: `pylog cluster health --broker ID --leading --elect "
+        "--wait 600`.",
     ),
     "PylogLoadBalancerDown": _down(
         "the load balancer", "pylog-load-balancer",
@@ -115,34 +118,40 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "much.",
         decide="Is that broker down (then PylogBrokerDown comes too), recovering its log, on the move (`pylog "
         "partition reassign --status`), "
-        "or alive and too slow: disk, network? `pylog_replication_throttled_partitions` above 0 while nothing is on "
-        "the move: a throttle was left behind, and who fell out never catches up.",
-        act="Down: as for PylogBrokerDown. Recovering or moving: wait. A throttle: `pylog partition reassign "
-        "--status --unthrottle`. Too slow: end what loads the host, or bound the producers by a quota.",
-        verify="`pylog cluster health --wait 600`.",
+        "or alive and too slow: disk, network? The broker of the alert is the leader; another one is missing. "
+        "`pylog_replication_throttled_partitions` above 0 while nothing is on the move: a throttle was left behind. A "
+        "follower that fell out never catches up if the throttle is below the rate of the producers.",
+        act="Down: as for PylogBrokerDown. Recovering or moving: wait. A throttle that was left: `pylog partition "
+        "reassign --status` shows no move, then `pylog partition reassign --status --unthrottle`. Too slow: end what "
+        "loads the host, or bound the producers by a quota.",
+        verify="`pylog cluster health --wait 600`. A broker that was away leads nothing: `pylog partition elect`.",
     ),
     "PylogDiskFilling": Runbook(
         what="the data disk of broker BROKER is filled above log.disk.alarm.percent",
         look="`pylog_disk_used_bytes` beside `sum by (broker) (pylog_topic_log_bytes)`: the rest is not pylog's. On "
         "the host: `df -h`; `du -sh DIR/*` in the broker's data directory for the largest topics.",
-        decide="Does one topic grow faster than planned, or all? How many hours are left, at the rate of `pylog "
-        "top`?",
-        act="Shorten the largest topic's retention: `pylog topic alter TOPIC --set retention.ms=86400000`. Or "
-        "more disk space: "
-        "`playbooks/expand.yml` with new hosts.",
+        decide="Not pylog's: as for PylogDiskFull. Does one topic grow faster than planned, or all? How many hours are "
+        "left, at the rate of `pylog top`?",
+        act="Not pylog's: move it to another disk, and delete no record. Logs: shorten the largest topic's retention, "
+        "`pylog topic alter TOPIC --set retention.ms=86400000`; or more disk space: `playbooks/expand.yml` with new "
+        "hosts.",
         verify="`pylog retention` on the host deletes at once what cron would within the hour; then `df -h`.",
     ),
     "PylogDiskFull": Runbook(
         what="broker BROKER refuses writes: its data disk is 95 % full",
-        look="`pylog_disk_used_bytes` beside `sum by (broker) (pylog_topic_log_bytes)`. On the host: `df -h`; `du "
-        "-sh DIR/* | sort -h | tail` in the broker's data directory.",
-        decide="Are most of the bytes those of topics? If not, something that is not pylog's lies on the disk, and du "
-        "names it: move it away, and no record is lost. Otherwise, which topic may lose its oldest records? What is "
-        "deleted is gone for its consumers: `pylog group list` shows who lags.",
-        act="`pylog config alter topic TOPIC --set retention.ms=3600000`, then on the host `pylog retention`. Do "
-        "not delete segment files by hand.",
-        verify="Producers go on by themselves; `df -h`; `pylog cluster health`. Set the retention back: `pylog "
-        "config alter topic TOPIC --delete retention.ms`.",
+        look="`pylog_disk_used_bytes` beside `sum by (broker) (pylog_topic_log_bytes)`. On the host, with `data_dir` "
+        "of `/etc/pylog/broker-ID.yml` as DIR: `findmnt -T DIR` names the file system; `du -xah MOUNT | sort -h | "
+        "tail`; `lsof +L1` shows deleted files that a process still holds.",
+        decide="Are most of the bytes those of topics? If not, something that is not pylog's lies on the disk: find "
+        "it, and no record is lost. If they are: which topic may lose its oldest records? What is deleted is gone for "
+        "its consumers: `pylog group list` shows who lags. Followers on the broker still write, so the disk can "
+        "fill up to the last byte; the broker then leaves the in-sync replicas.",
+        act="Not pylog's: move the file to another disk, and delete no record. If it is not found soon, and `pylog "
+        "cluster impact --broker ID` shows that others can lead: `systemctl stop pylog-broker@ID`. Logs: `pylog topic "
+        "alter TOPIC --set retention.ms=3600000`, then on the host `pylog retention`. Do not delete segment files by "
+        "hand.",
+        verify="Producers go on by themselves; `df -h`; `pylog cluster health`. If you shortened a retention, set it "
+        "back: `pylog config alter topic TOPIC --delete retention.ms`.",
     ),
     "PylogProduceRefused": Runbook(
         what="broker BROKER refuses records again and again",
@@ -206,9 +215,10 @@ RUNBOOKS: Mapping[str, Runbook] = {
     "PylogNoMargin": Runbook(
         what="broker BROKER leads partitions of which no further replica may fall out",
         look="`pylog cluster health`; which brokers are away or behind?",
-        decide="A restart in progress is over in minutes. Else a broker is down, or its disk is too slow to keep up.",
-        act="Bring the broker back. Postpone rolls and reassignments: the next replica that falls out stops "
-        "acks=all.",
+        decide="A restart in progress is over in minutes. Otherwise a broker is down, its disk is too slow to keep up, "
+        "or a throttle holds it back: `pylog_replication_throttled_partitions`, see PylogPartitionsUnderReplicated.",
+        act="Bring the broker back if it is down. Postpone rolls and reassignments: the next replica that falls out "
+        "stops acks=all.",
         verify="`pylog cluster health` shows every replica in sync.",
     ),
     "PylogPartitionsLeaderless": Runbook(

@@ -76,7 +76,7 @@ class DataPath:
         self._throttles = Throttles(broker_id, settings, partitions, steady_ms)
         metrics.gauge(
             "pylog_replication_throttled_partitions",
-            "Hosted partitions that the topics' settings of replication throttles name; after a move there is none.",
+            "Hosted partitions under a replication throttle; above 0 without a move, one was left behind.",
             read=lambda: self._throttles.listed_count,
         )
         self.fetch = FetchHandler(

@@ -118,7 +118,10 @@ class Replication:
         self._tasks = Tasks()
         self._bytes = metrics.counter("pylog_replica_bytes_total", "Bytes of record batches fetched from leaders.")
         self._truncations = metrics.counter("pylog_replica_truncations_total", "Times a follower cut its log.")
-        self._isr_changes = metrics.counter("pylog_isr_changes_total", "Changes of in-sync replicas that were made.")
+        self._isr_changes = metrics.counter(
+            "pylog_isr_changes_total",
+            "Changes of in-sync replicas that this leader asked for; the death of a broker is none.",
+        )
 
     def start(self) -> None:
         """Begin to watch the in-sync replicas."""

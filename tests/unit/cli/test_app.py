@@ -119,6 +119,13 @@ def test_each_kind_of_error_has_its_exit_code() -> None:
     assert failure_of(ConfigError("a.yml:3: unknown key")).exit_code is Exit.FAILED
 
 
+def test_an_error_of_the_protocol_is_explained_by_the_name_that_clients_and_metrics_print(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["explain", "kafka_storage_error"]) == 0
+    assert capsys.readouterr().out.startswith("PYLOG-1056: ")
+
+
 def test_an_alert_is_explained_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "pylogbrokerdown"]) == 0
     said = capsys.readouterr().out
