@@ -220,8 +220,8 @@ class CompactionJob:
     def _compacted(self, segment: Segment, position: int, header: BatchHeader) -> bytes | memoryview | None:
         """Return what stays of one batch; None if nothing does."""
         whole = segment.read_batch(position, header.size_bytes)
-        if header.is_control:
-            return whole
+        if header.is_control or header.last_offset >= self._mapped_offset:
+            return whole  # what is not mapped waits: a tombstone must not go before what it deletes
         is_last = (
             self._last_offsets.get(header.producer_id) == header.last_offset or header.last_offset == self._final_offset
         )

@@ -289,6 +289,27 @@ def test_memory_for_keys_is_bounded_and_the_rest_waits(tmp_path: Path, monkeypat
     assert table(records(log)) == table([Record(0, 0, key, value) for key, value in numbered(60, keys=15)])
 
 
+def test_a_tombstone_that_no_pass_has_mapped_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removed by a pass that does not know its key yet, it would leave the deleted value behind."""
+    monkeypatch.setattr(compaction, "MAX_KEY_COUNT", 10)
+    log = open_log(tmp_path, replace(COMPACT, segment_bytes=1 << 20))
+    put_each(log, [(b"gone", b"1"), *numbered(22, keys=22), (b"gone", None), (b"last", b"2")])
+    close_segment(log)
+    held, now_ms, passes = table(records(log)), 5_000, 0
+    while compact(log, now_ms):
+        assert table(records(log)) == held
+        headers = [header for _, header in iter_batches(read_all(log)) if header.base_offset >= log.compacted_offset]
+        assert not any(header.attributes & DELETE_HORIZON for header in headers)
+        now_ms += COMPACT.delete_retention_ms + 1
+        passes += 1
+    assert passes > 2
+    put_each(log, [(b"last", b"3")])
+    close_segment(log)
+    compact(log, now_ms)
+    assert table(records(log)) == {**held, b"last": b"3"}
+    assert b"gone" not in [one.key for one in records(log)]
+
+
 class Killed(Exception):
     """The process ends here."""
 
