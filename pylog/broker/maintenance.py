@@ -21,6 +21,7 @@ from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, CorruptRecords, StorageError
 from pylog.faults import PART_FAILED, code_of
 from pylog.log.batch_file import OutOfDescriptors
+from pylog.log.checkpoint import RETENTION_CLOCK
 from pylog.log.compaction import CompactionJob, plan
 from pylog.log.directory import LogDirectory
 from pylog.log.jobs import Job, SyncJob
@@ -78,7 +79,7 @@ class Maintenance:
         self._config = config
         self._compact_interval_s = compact_interval_s
         self._now_ms = now_ms
-        self._clock = RetentionClock(now_ms)
+        self._clock = RetentionClock(directory.path / RETENTION_CLOCK, now_ms)
         self._is_retention_ours = is_retention_ours
         self._uncompactable: set[Log] = set()
         self._scrubbing: ScrubJob | None = None
@@ -128,6 +129,7 @@ class Maintenance:
         if self._is_retention_ours:
             duties.append((RETENTION_S, self._retain))
         self._look_at_disk()
+        self._directory.jobs.append(self._clock.checkpoint_job())
         for interval_s, duty in duties:
             self._tasks.spawn(self._repeat(duty, lambda interval_s=interval_s: interval_s))  # type: ignore[misc]
         self._tasks.spawn(self._repeat(self._compact, self._compact_interval_s))
@@ -151,7 +153,8 @@ class Maintenance:
         freed = 0
         now_ms = self._clock.now_ms()
         if self._clock.jumped_ms:
-            _logger.warning("the clock was set ahead by_ms=%d retention does not follow yet", self._clock.jumped_ms)
+            message = "the clock is ahead by_ms=%d retention does not follow yet: it was set, or this broker was away"
+            _logger.warning(message, self._clock.jumped_ms)
         for partition in list(self._partitions):
             log = partition.log
             if log is None or partition.is_offline:
@@ -259,6 +262,7 @@ class Maintenance:
             if job is not None:
                 await asyncio.shield(self._start_job(job))
         self._directory.jobs.append(self._directory.checkpoint_job())
+        await asyncio.shield(self._start_job(self._clock.checkpoint_job()))
 
     async def _scrub(self) -> None:
         """Read the closed segment again that was checked longest ago, if it is due."""

@@ -1,7 +1,8 @@
 """One data directory: the logs of one broker on one disk, and the files that speak for all of them.
 
 data_dir => .lock meta.properties retention.json recovery-point-offset-checkpoint replication-offset-checkpoint
-            log-start-offset-checkpoint cleaner-offset-checkpoint [.kafka_cleanshutdown] [.pylog_boot_id] partition*
+            log-start-offset-checkpoint cleaner-offset-checkpoint retention-clock-checkpoint
+            [.kafka_cleanshutdown] [.pylog_boot_id] partition*
 partition => <topic>-<partition>/  |  <topic>-<partition>.<32 hex digits>-{delete,stray}/
 
 Absence never deletes (rule 2): a directory is removed only by `delete`, and only if its topic id is the one named.

@@ -10,6 +10,7 @@ from pylog.model import TopicPartition
 from pylog.wire.records import Record, decode_records, encode_batch, iter_batches
 from tests.sim import clients, groups, touch
 from tests.sim.clients import Client, Unanswered
+from tests.sim.faults import DAY_MS
 from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, PATIENCE_S, TOPIC, Stage
 from tests.sim.world import Violation
 
@@ -83,6 +84,22 @@ async def return_after_a_tombstone_is_gone(stage: Stage) -> None:
     found = await _table(stage, FOLLOWER)
     if b"deleted" in found or b"kept" not in found:
         raise Violation("deleted keys stay deleted", f"a replica that was away leads with {sorted(found)}")
+    await stage.settle()
+
+
+async def come_up_with_the_clock_ahead(stage: Stage) -> None:
+    """A follower's host comes up with its clock a day ahead, and the topic keeps records for an hour."""
+    await stage.set_config(TOPIC, "retention.ms", "3600000")
+    await stage.write(10)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    stage.kill(FOLLOWER)
+    stage.host(FOLLOWER).skew_ms = DAY_MS
+    stage.start(FOLLOWER)
+    await stage.until(lambda: FOLLOWER in _isr(stage), "the follower is in sync again")
+    await asyncio.sleep(10)
+    log = stage.log(FOLLOWER)
+    if log is None or log.log_start_offset > 0:
+        raise Violation("retention deletes what its settings allow", f"the follower's clock emptied its log: {log}")
     await stage.settle()
 
 

@@ -720,6 +720,14 @@ MUTANTS: Sequence[Mutant] = (
         "",
         story="return-after-a-groups-tombstones-are-gone",
     ),
+    Mutant(
+        "believe-the-wall-clock-at-the-start",
+        "broker/retention_clock.py",
+        "RetentionClock.__init__",
+        "self._wall_ms() if noted_ms is None else noted_ms",
+        "self._wall_ms()",
+        story="come-up-with-the-clock-ahead",
+    ),
     # -- logs that are cut, emptied and compacted ----------------------------------------------------------------------
     Mutant(
         "end-an-emptied-segment-where-it-begins",
