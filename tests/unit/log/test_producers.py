@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.log import producers as producers_of_log
 from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.compaction import plan
 from pylog.log.jobs import DESCRIPTOR_ATTEMPTS
@@ -514,6 +515,21 @@ def test_the_number_of_producers_is_bounded(tmp_path: Path) -> None:
         producers.note(header, producer_id, timestamp=producer_id)
     assert len(producers) == MAX_PRODUCER_COUNT // 2 + 1
     assert producers.check(header) is not None, "the newest stay"
+
+
+@pytest.mark.parametrize(("newer", "is_known"), [(5, True), (6, False)])
+def test_a_producer_is_known_behind_half_as_many_as_the_partition_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newer: int, is_known: bool
+) -> None:
+    monkeypatch.setattr(producers_of_log, "MAX_PRODUCER_COUNT", 10)
+    producers = Producers(tmp_path)
+    header = parse_header(batch(producer_id=0, producer_epoch=0, base_sequence=0))
+    others = list(range(1, 11))
+    for offset, producer_id in enumerate([*others[newer:], 0, *others[:newer]]):
+        header.producer_id = producer_id
+        producers.note(header, offset, timestamp=1_000)
+    header.producer_id = 0
+    assert (producers.check(header) is not None) == is_known
 
 
 def test_at_the_limit_those_that_were_silent_longest_go_also_where_no_time_is_known(tmp_path: Path) -> None:
