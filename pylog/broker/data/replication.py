@@ -7,7 +7,7 @@ their CRC was checked; where the logs differ, the follower cuts its own by leade
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from uuid import UUID
@@ -220,18 +220,24 @@ class Replication:
         """Epoch of our registration."""
         return self._broker_epoch()
 
-    async def prepare_cuts(self, answers: Iterable[_Answered]) -> None:
+    async def prepare_cuts(self, answers: Iterable[_Answered], beginnings: Mapping[Key, Beginning]) -> None:
         """Have one checkpoint say that the logs are about to be cut, before `take` cuts them one by one.
 
         If the disk refuses it, each truncation writes its own, or fails.
+
+        Args:
+            answers: of the leader.
+            beginnings: what it answered to what `replica_to_begin` returned.
         """
         lowered: list[tuple[Log, int]] = []
         for partition, asked, result in answers:
             log = self._log_of(partition, asked)
-            if log is not None and result.diverging is not None:
-                count = log.lower_recovery_point(_meeting_offset(log, *result.diverging))
-                if count is not None:
-                    lowered.append((log, count))
+            if log is None or self._is_of_another_topic(partition, result):
+                continue
+            offset = _cut_offset(partition, log, result, beginnings.get(partition.key))
+            count = None if offset is None else log.lower_recovery_point(offset)
+            if count is not None:
+                lowered.append((log, count))
         if lowered and await self._partitions.checkpoint():
             for log, count in lowered:
                 log.note_checkpoint(count)
@@ -630,15 +636,15 @@ class _Fetcher:
     async def _take(self, results: list[FetchResult[memoryview]]) -> None:
         drastic: list[_Answered] = []
         for result in results:
-            if result.diverging is not None or result.error is not _NONE or result.removed_tombstone >= 0:
+            if _may_cut(result):
                 key = (result.topic, result.partition)
                 partition, asked = self._at_request.get(key), self._feed.get(key)
                 if partition is not None and asked is not None:
                     drastic.append((partition, asked, result))
         beginnings: dict[Key, Beginning] = {}
         if drastic:
-            await self._owner.prepare_cuts(drastic)
             beginnings = await self._ask_beginnings(drastic)
+            await self._owner.prepare_cuts(drastic, beginnings)
         unwritten: dict[Key, Partition] = {}
         for result in results:
             key = (result.topic, result.partition)
@@ -662,8 +668,9 @@ class _Fetcher:
                 rest_s = self._rests_s.get(key, FIRST_REST_S)
                 self._resting[key] = asyncio.get_running_loop().time() + rest_s
                 self._rests_s[key] = min(2 * rest_s, BACKOFF_S)
-            if result.diverging is not None:
-                # A broker that comes back may have a tail to cut in every partition; the loop has other work between.
+            if _may_cut(result):
+                # A broker that comes back may have a tail to cut in every partition, or to begin each of them anew,
+                # which syncs files; the loop has other work between.
                 await asyncio.sleep(0)
         if unwritten:
             self._unwritten |= unwritten
@@ -677,6 +684,22 @@ def _meeting_offset(log: Log, leaders_epoch: int, leaders_end: int) -> Offset:
     if own_epoch < 0:
         own_end = log.log_start_offset
     return truncation_offset(leaders_epoch, leaders_end, own_epoch, own_end, log.log_end_offset)
+
+
+def _may_cut(result: FetchResult[memoryview]) -> bool:
+    """Whether a follower may have to cut its log after a leader's answer."""
+    return result.diverging is not None or result.error is not _NONE or result.removed_tombstone >= 0
+
+
+def _cut_offset(
+    partition: Partition, log: Log, result: FetchResult[memoryview], beginning: Beginning | None
+) -> Offset | None:
+    """Return where `Replication.take` is about to cut the log, or begins it anew; None if it does neither."""
+    if _begins_anew(partition, log, result):
+        if beginning is None:
+            return None if result.topic_id else result.log_start_offset
+        return beginning.log_start_offset
+    return None if result.diverging is None else _meeting_offset(log, *result.diverging)
 
 
 def _begins_anew(partition: Partition, log: Log, result: FetchResult[memoryview]) -> bool:
