@@ -87,7 +87,8 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"membership"},
     ),
     "broker/data": (
-        {"partitions", "peer_keys", "sessions"},
+        {"peer_keys", "search_places", "sessions"},
+        {"partitions"},
         {"acks", "feeds", "partition_counts", "progress", "throttles", "topic_bytes"},
         {"reading", "waiting"},
         {"fetch", "produce"},

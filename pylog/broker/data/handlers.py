@@ -15,9 +15,10 @@ from pylog.broker.data.reading import check_leader_epoch
 from pylog.broker.handler import Answer, Caller, Handler
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, StorageError
 from pylog.log.log import Log
-from pylog.log.search import first_not_older
+from pylog.log.search import Allowance, first_not_older
 from pylog.model import INTERNAL_TOPICS, Key, Offset
 from pylog.security.acl import CLUSTER_NAME, Operation, ResourceType
+from pylog.security.principal import Session
 from pylog.wire.api import ApiKey
 from pylog.wire.api.cluster import (
     DescribeLogDirsPartition,
@@ -100,7 +101,7 @@ def list_offsets(cluster: Cluster, request: ListOffsetsRequest, caller: Caller) 
             for topic in request.topics
         ]
     )
-    return _search_all(cluster.partitions, response, searches) if searches else response
+    return _search_all(cluster.partitions, response, searches, caller.session) if searches else response
 
 
 class _Search(NamedTuple):
@@ -112,24 +113,23 @@ class _Search(NamedTuple):
 
 
 async def _search_all(
-    partitions: Partitions, response: ListOffsetsResponse, searches: Mapping[Key, _Search]
+    partitions: Partitions, response: ListOffsetsResponse, searches: Mapping[Key, _Search], session: Session
 ) -> ListOffsetsResponse:
     """Search one partition after the other, in a thread: batches have to be unpacked, and a client asks for many."""
-    async with partitions.searching:
-        for (topic, number), (row, log, timestamp) in searches.items():
-            try:
+    for (topic, number), (row, log, timestamp) in searches.items():
+        try:
+            # For each anew: a request may name thousands, and others wait.
+            async with partitions.searching.hold(session):
                 found = await _search(log, timestamp)
-                if (
-                    found is not None and found[1] < log.high_watermark
-                ):  # else not everywhere yet, so not to be seen yet
-                    row.timestamp, row.offset = found
-            except (ApiError, StorageError) as error:
-                row.leader_epoch = -1
-                if isinstance(error, ApiError):
-                    row.error_code = error.code
-                else:
-                    _logger.error("search failed partition=%s-%d reason=%s", topic, number, error)
-                    row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            if found is not None and found[1] < log.high_watermark:  # else not everywhere yet, so not to be seen yet
+                row.timestamp, row.offset = found
+        except (ApiError, StorageError) as error:
+            row.leader_epoch = -1
+            if isinstance(error, ApiError):
+                row.error_code = error.code
+            else:
+                _logger.error("search failed partition=%s-%d reason=%s", topic, number, error)
+                row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return response
 
 
@@ -137,15 +137,15 @@ async def _search(log: Log, timestamp: int) -> tuple[int, Offset] | None:
     """Return (timestamp, offset) of the first record of *log* not older than *timestamp*, or None.
 
     Raises:
-        ApiError: the log was cut, or the batch in question does not decode.
+        ApiError: the log was cut, the batch in question does not decode, or the search had too much to unpack.
         StorageError: the log cannot be read, and is offline now.
     """
-    offset = log.log_start_offset
+    offset, allowance = log.log_start_offset, Allowance()
     while (part := log.part_not_older(timestamp, offset)) is not None:
         next_offset = part.segment.next_offset
         part.acquire()
         try:
-            found = await asyncio.to_thread(first_not_older, part, timestamp, log.log_start_offset)
+            found = await asyncio.to_thread(first_not_older, part, timestamp, log.log_start_offset, allowance)
         except (StorageError, CorruptRecords) as error:
             if not part.is_current():
                 raise _cut_meanwhile() from error

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from pylog.broker.clock import steady_ms, wall_ms
+from pylog.broker.data.search_places import SearchPlaces
 from pylog.broker.settings import Effective, Value, broker_settings, log_config, topic_setting, typed
 from pylog.cluster.formats import OLDEST_LEVEL, TOPIC_ID_LEVEL
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
@@ -83,9 +84,6 @@ class Moved(Enum):
 
 # Looked up for every batch: a member of an enum costs twice the name of a module.
 _END, _HIGH_WATERMARK = Moved.END, Moved.HIGH_WATERMARK
-SEARCHES_AT_ONCE = 2
-"""Requests that search records by time in threads; others wait for their turn."""
-
 _NONE = ErrorCode.NONE
 
 Listener: TypeAlias = Callable[[Key, Moved], None]
@@ -182,8 +180,8 @@ class Partitions:
         self._by_key: dict[Key, Partition] = {}
         self._cleaned: set[UUID] = set()
         self._removed: set[tuple[UUID, int]] = set()
-        self.searching = asyncio.Semaphore(SEARCHES_AT_ONCE)
-        """Held by a request that searches records in a thread."""
+        self.searching = SearchPlaces()
+        """Held by whoever searches records in a thread."""
         self._is_clean = False  # what lies on disk has not been compared with an image yet
         self.registered_epoch: Callable[[], int] = lambda: -1
         """Epoch of this broker's registration, -1 without one; an image made before it says nothing of who leads."""

@@ -15,15 +15,16 @@ from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.handlers import list_offsets
 from pylog.broker.data.partitions import Appended, Moved, Partitions
 from pylog.broker.data.reading import check_leader_epoch
+from pylog.broker.data.search_places import SEARCHES_AT_ONCE, SearchPlaces
 from pylog.broker.handler import Caller
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode
 from pylog.log.directory import LogDirectory
-from pylog.log.search import first_not_older
+from pylog.log.search import Allowance, first_not_older
 from pylog.log.segment import FileSlice
 from pylog.model import NodeAddress
-from pylog.security.principal import Session
+from pylog.security.principal import ANONYMOUS, USER, Principal, Session
 from pylog.wire import records
 from pylog.wire.api.offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -291,3 +292,64 @@ def test_a_search_in_a_log_that_is_cut_meanwhile_is_asked_for_again(
     monkeypatch.setattr(handlers, "first_not_older", cutting)
     assert ask(partitions, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert log.offline is None
+
+
+@pytest.mark.parametrize(
+    ("allowance", "code"),
+    [
+        (Allowance(), ErrorCode.NONE),
+        (Allowance(record_count=12), ErrorCode.NONE),
+        (Allowance(record_count=11), ErrorCode.REQUEST_TIMED_OUT),
+        (Allowance(record_count=3), ErrorCode.REQUEST_TIMED_OUT),
+        (Allowance(unpacked_bytes=1), ErrorCode.REQUEST_TIMED_OUT),
+    ],
+    ids=["unspent", "just enough", "one record too many", "within a batch", "bytes"],
+)
+def test_a_search_through_batches_that_name_later_times_than_they_have_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowance: Allowance, code: ErrorCode
+) -> None:
+    partitions = caught_up(tmp_path)
+    found = partitions.get("t", 0)
+    assert found is not None
+    log = found.log
+    assert log is not None
+    for _ in range(2):
+        lie = [Record(number, 1, None, b"x", []) for number in range(6)]
+        encoded = records.encode_batch(lie, compression_type="zstd", max_timestamp=500)
+        batch = memoryview(bytearray(encoded))
+        log.append_as_leader(batch, records.check_batch(batch), 1, 500)
+    log.high_watermark = log.log_end_offset
+    monkeypatch.setattr(handlers, "Allowance", lambda: allowance)
+    assert ask(partitions, 400) == (code, -1)
+    assert log.offline is None
+
+
+def test_a_client_searches_at_one_place_and_leaves_the_other_to_others() -> None:
+    def session(host: str, principal: Principal = ANONYMOUS) -> Session:
+        return Session(principal=principal, client_host=host, listener_name="client")
+
+    ann = Principal(USER, "ann")
+
+    async def story() -> None:
+        places, held, leave = SearchPlaces(), list[str](), asyncio.Event()
+
+        async def search(who: str, by: Session) -> None:
+            async with places.hold(by):
+                held.append(who)
+                await leave.wait()
+
+        clients = [
+            ("ann", session("h1", ann)), ("ann again", session("h2", ann)),
+            ("h3", session("h3")), ("h3 again", session("h3")), ("h4", session("h4")),
+        ]  # fmt: skip
+        searches = [asyncio.ensure_future(search(*one)) for one in clients]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert held == ["ann", "h3"]
+        assert len(held) == SEARCHES_AT_ONCE
+        leave.set()
+        await asyncio.gather(*searches)
+        assert sorted(held) == sorted(name for name, _ in clients)
+        assert not places._turns, "nobody is remembered"
+
+    asyncio.run(story())
