@@ -44,7 +44,7 @@ def test_a_leader_of_the_deleted_topic_says_nothing_of_who_is_in_sync_in_the_nex
 @pytest.mark.parametrize("is_waiting", [False, True])
 def test_a_partition_that_could_not_be_opened_is_offline_unless_it_opens_by_itself(*, is_waiting: bool) -> None:
     class Hosted(list[Partition]):
-        _directory = SimpleNamespace(is_waiting=lambda key: is_waiting)
+        _directory = SimpleNamespace(waiting=lambda: (KEY,) if is_waiting else ())
 
     partition = Partition(KEY, None, PRESENT, fault="Too many open files")
     found: Any = SimpleNamespace(broker=SimpleNamespace(partitions=Hosted([partition])))
