@@ -12,7 +12,7 @@ MAX_STRING_BYTES = 32767
 """The longest string the protocol has, also where its length is a varint."""
 
 MAX_ELEMENTS = 1 << 16
-"""Strings, byte fields and structs that one request may hold in arrays.  A few bytes on the wire become a hundred in
+"""Numbers, strings, byte fields and structs that one request may hold in arrays.  A few bytes on the wire become a hundred in
 memory, and tens of microseconds of the event loop where each has to be refused by name: a frame of 100 MB must not be
 taken at its word.  A cluster has fewer partitions than this."""
 

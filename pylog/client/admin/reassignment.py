@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from pylog.client.connection import Connection
 from pylog.client.raw import METADATA_VERSION, RawClient, RawConfig, raise_for
@@ -17,6 +18,9 @@ from pylog.wire.api.partitions import (
     ReassignablePartition,
     ReassignableTopic,
 )
+
+MAX_MOVES_OF_REQUEST = 4_096
+"""A broker takes 65,536 elements in one request: topic, partition and each replica are one, so a move may name 14."""
 
 _VERSION = 0
 
@@ -45,20 +49,28 @@ def reassign(
     cluster: Connection, wanted: Mapping[TopicPartition, Sequence[int] | None]
 ) -> dict[TopicPartition, ApiError | None]:
     """Begin to move partitions; return for each why it was refused, or None."""
+    results: dict[TopicPartition, ApiError | None] = {}
+    moves = iter(wanted.items())
+    with _client(cluster) as client:
+        while part := list(islice(moves, MAX_MOVES_OF_REQUEST)):
+            request = _request(part, int(cluster.timeout_s * 1000))
+            answer = AlterPartitionReassignmentsResponse.decode(_VERSION, client.ask(request, _VERSION))
+            raise_for(answer.error_code, answer.error_message or "reassignment")
+            for topic in answer.responses:
+                for one in topic.partitions:
+                    results[TopicPartition(topic.name, one.partition_index)] = _error(one.error_code, one.error_message)
+    return results
+
+
+def _request(
+    moves: Iterable[tuple[TopicPartition, Sequence[int] | None]], timeout_ms: int
+) -> AlterPartitionReassignmentsRequest:
     rows: dict[str, list[ReassignablePartition]] = {}
-    for (topic, partition), replicas in wanted.items():
+    for (topic, partition), replicas in moves:
         row = ReassignablePartition(partition_index=partition, replicas=None if replicas is None else list(replicas))
         rows.setdefault(topic, []).append(row)
     topics = [ReassignableTopic(name=name, partitions=partitions) for name, partitions in rows.items()]
-    request = AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=int(cluster.timeout_s * 1000))
-    with _client(cluster) as client:
-        answer = AlterPartitionReassignmentsResponse.decode(_VERSION, client.ask(request, _VERSION))
-    raise_for(answer.error_code, answer.error_message or "reassignment")
-    return {
-        TopicPartition(topic.name, one.partition_index): _error(one.error_code, one.error_message)
-        for topic in answer.responses
-        for one in topic.partitions
-    }
+    return AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms)
 
 
 def list_reassignments(

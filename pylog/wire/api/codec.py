@@ -228,6 +228,7 @@ class _NumberArray:
         if count < 0:
             return None
         cursor.check_count(count, self._size)
+        cursor.claim(count)
         return list(Struct(f">{count}{self._format}").unpack(cursor.take(count * self._size)))
 
 

@@ -10,11 +10,17 @@ from hypothesis import strategies as st
 from pylog.errors import ProtocolError
 from pylog.wire.api.configs import DescribeConfigsRequest
 from pylog.wire.api.message import Message, Request
-from pylog.wire.api.metadata import MetadataRequest
+from pylog.wire.api.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from pylog.wire.api.producers import DescribeProducersRequest
 from pylog.wire.api.table import KNOWN
 from pylog.wire.api.topics import CreateTopicsRequest, DeleteTopicsRequest
 from pylog.wire.api.versions import ApiVersionsRequest, ApiVersionsResponse
-from pylog.wire.primitives import MAX_ELEMENTS
+from pylog.wire.primitives import MAX_ELEMENTS, write_unsigned_varint
 from tests.unit.wire.api.catalogue import BRIEF, case_id, cases, message_classes, sample
 
 CLASSES = message_classes()
@@ -29,6 +35,12 @@ def decodes(cls: type[Message], version: int, body: bytes) -> bool:
             raise AssertionError(f"long message: {error}") from error
         return False
     return True
+
+
+def compact(number: int) -> bytes:
+    out = bytearray()
+    write_unsigned_varint(out, number)
+    return bytes(out)
 
 
 @st.composite
@@ -115,8 +127,7 @@ def test_claims_are_refused_before_anything_is_made(cls: type[Request], version:
 def test_a_message_of_too_many_small_elements_is_refused() -> None:
     # Two bytes on the wire, over a hundred in memory: this frame is honest, and still too much.
     count = MAX_ELEMENTS + 1
-    varint = bytes([(count + 1) & 0x7F | 0x80, (count + 1) >> 7 & 0x7F | 0x80, (count + 1) >> 14])
-    body = varint + b"\x01\x00" * count + b"\x00\x00\x00"
+    body = compact(count + 1) + b"\x01\x00" * count + b"\x00\x00\x00"
     with pytest.raises(ProtocolError, match="too many elements"):
         MetadataRequest.decode(9, memoryview(body))
 
@@ -128,6 +139,25 @@ def test_elements_are_counted_over_all_arrays_of_a_message() -> None:
     body = struct.pack(">i", 2) + resource * 2 + b"\x00"
     with pytest.raises(ProtocolError, match="too many elements"):
         DescribeConfigsRequest.decode(1, memoryview(body))
+
+
+def test_numbers_in_arrays_are_elements() -> None:
+    def body(count: int) -> bytes:
+        return b"\x02\x02t" + compact(count + 1) + bytes(4 * count) + b"\0\0"
+
+    [topic] = DescribeProducersRequest.decode(0, memoryview(body(MAX_ELEMENTS - 1))).topics
+    assert len(topic.partition_indexes) == MAX_ELEMENTS - 1
+    with pytest.raises(ProtocolError, match="too many elements"):
+        DescribeProducersRequest.decode(0, memoryview(body(MAX_ELEMENTS)))
+
+
+def test_an_answer_about_as_many_partitions_as_a_cluster_has_is_read() -> None:
+    numbers = [1, 2, 3]
+    partition = MetadataResponsePartition(partition_index=0, leader_id=1, replica_nodes=numbers, isr_nodes=numbers)
+    topic = MetadataResponseTopic(name="t", partitions=[partition] * MAX_ELEMENTS)
+    answer = MetadataResponse(brokers=[], topics=[topic])
+    [topic] = MetadataResponse.decode(9, memoryview(answer.encode(9))).topics
+    assert len(topic.partitions) == MAX_ELEMENTS
 
 
 def test_unknown_tags_are_skipped_and_a_known_one_must_fit() -> None:
