@@ -36,6 +36,7 @@ from pylog.wire.primitives import (
     MAX_STRING_BYTES,
     check_count,
     claim_elements,
+    claim_tags,
     read_tags,
     read_unsigned_varint,
     skip_tags,
@@ -228,7 +229,7 @@ def _parse(frame: memoryview, version: int, at: int) -> FetchRequest:
     if version >= 11:
         request.rack_id, at = reader.string(at)
     if reader.is_flexible:
-        tags, at = read_tags(frame, at)
+        tags, at = reader.tags(at)
         if len(epoch := tags.get(_BROKER_EPOCH_TAG, b"")) == _INT64.size:
             (request.broker_epoch,) = _INT64.unpack(epoch)
         if version >= _REPLICA_STATE_VERSION and _REPLICA_STATE_TAG in tags:
@@ -348,7 +349,7 @@ def _parse_topic(reader: "_Reader", version: int, at: int, out: list[FetchPartit
         out.append(FetchPartition(topic, partition, leader_epoch, offset, last_epoch, log_start, size))
     if not reader.is_flexible:
         return at
-    named_id, at = _read_topic_id(frame, at)
+    named_id, at = _read_topic_id(reader, at)
     topic_id = topic_id or named_id
     if topic_id:
         for part in out[len(out) - count :]:
@@ -356,11 +357,11 @@ def _parse_topic(reader: "_Reader", version: int, at: int, out: list[FetchPartit
     return at
 
 
-def _read_topic_id(frame: memoryview, at: int) -> tuple[bytes, int]:
+def _read_topic_id(reader: "_Reader", at: int) -> tuple[bytes, int]:
     """Return the id among a topic's tags, empty if there is none, and where the tags end."""
-    if frame[at] == 0:
+    if reader.frame[at] == 0:
         return b"", at + 1
-    tags, at = read_tags(frame, at)
+    tags, at = reader.tags(at)
     topic_id = bytes(tags.get(_TOPIC_ID_TAG, b""))
     if topic_id and len(topic_id) != _TOPIC_ID_BYTES:
         raise ProtocolError(f"a topic id of {len(topic_id)} bytes")
@@ -426,7 +427,16 @@ class _Reader:
         return str(take(self.frame, at, length), "utf-8"), at + length
 
     def end_of_structure(self, at: int) -> int:
-        return skip_tags(self.frame, at) if self.is_flexible else at
+        if not self.is_flexible:
+            return at
+        if self.frame[at] == 0:
+            return at + 1
+        self._elements_left = claim_tags(self.frame, at, self._elements_left)
+        return skip_tags(self.frame, at)
+
+    def tags(self, at: int) -> tuple[dict[int, memoryview], int]:
+        self._elements_left = claim_tags(self.frame, at, self._elements_left)
+        return read_tags(self.frame, at)
 
 
 def encode_response(
@@ -645,7 +655,7 @@ def parse_replica_response(frame: memoryview, correlation_id: int) -> tuple[list
             rows, at = reader.count(at)
             for _ in range(rows):
                 at = _parse_replica_row(reader, topic, at, results)
-            topic_id, at = _read_topic_id(frame, at)
+            topic_id, at = _read_topic_id(reader, at)
             if topic_id:
                 for result in results[len(results) - rows :]:
                     result.topic_id = topic_id
@@ -661,7 +671,7 @@ def _parse_replica_row(reader: _Reader, topic: str, at: int, results: list[Fetch
         raise ProtocolError("aborted transactions in a leader's answer; pylog has no transactions")
     size, at = read_unsigned_varint(frame, at + _ROW_V12.size)
     records = take(frame, at, max(size - 1, 0))
-    tags, at = read_tags(frame, at + len(records))
+    tags, at = reader.tags(at + len(records))
     result: FetchResult[memoryview] = FetchResult(
         topic,
         partition,

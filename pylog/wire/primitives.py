@@ -12,9 +12,16 @@ MAX_STRING_BYTES = 32767
 """The longest string the protocol has, also where its length is a varint."""
 
 MAX_ELEMENTS = 1 << 16
-"""Numbers, strings, byte fields and structs that one request may hold in arrays.  A few bytes on the wire become a hundred in
-memory, and tens of microseconds of the event loop where each has to be refused by name: a frame of 100 MB must not be
-taken at its word.  A cluster has fewer partitions than this."""
+"""Numbers, strings, byte fields and structs that one request may hold in arrays.  A few bytes on the wire become a
+hundred in memory, and tens of microseconds of the event loop where each has to be refused by name: a frame of 100 MB
+must not be taken at its word.  A cluster has fewer partitions than this."""
+
+MAX_TAGS = 64
+"""Tagged fields in one section.  No message has more than a few; a client may send some that are newer than this
+broker, and each costs a microsecond of the event loop, also before the login."""
+
+_LEAST_TAG_BYTES = 2
+"""Tag and size."""
 
 
 def read_unsigned_varint(view: memoryview | bytes, position: int) -> tuple[int, int]:
@@ -86,16 +93,34 @@ def claim_elements(count: int, elements_left: int) -> int:
     return elements_left - count
 
 
+def claim_tags(view: memoryview, position: int, elements_left: int) -> int:
+    """Return how many more elements a message may hold after the tagged fields at *position*.
+
+    The first one comes with its structure; every further one is an element.
+
+    Raises:
+        ProtocolError: not even these.
+    """
+    # The first byte is the count, or above 127: the count is refused, or written in more bytes than it needs.
+    return claim_elements(max(view[position] - 1, 0), elements_left)
+
+
 def skip_tags(view: memoryview, position: int) -> int:
-    """Return the position after the tagged fields at *position*, none of which is read."""
+    """Return the position after the tagged fields at *position*, none of which is kept."""
     # Nearly every structure has none: one zero byte.
-    return position + 1 if view[position] == 0 else read_tags(view, position)[1]
+    if view[position] == 0:
+        return position + 1
+    count, position = _count_tags(view, position)
+    for _ in range(count):
+        _, position = read_unsigned_varint(view, position)
+        size, position = read_unsigned_varint(view, position)
+        position += len(take(view, position, size))
+    return position
 
 
 def read_tags(view: memoryview, position: int) -> tuple[dict[int, memoryview], int]:
     """Return (content by tag, position after the tagged fields at *position*)."""
-    count, position = read_unsigned_varint(view, position)
-    check_count(count, len(view) - position)
+    count, position = _count_tags(view, position)
     tags: dict[int, memoryview] = {}
     for _ in range(count):
         tag, position = read_unsigned_varint(view, position)
@@ -103,3 +128,16 @@ def read_tags(view: memoryview, position: int) -> tuple[dict[int, memoryview], i
         tags[tag] = take(view, position, size)
         position += size
     return tags, position
+
+
+def check_tag_count(count: int) -> None:
+    """Refuse more tagged fields than a section may have."""
+    if count > MAX_TAGS:
+        raise ProtocolError(f"{count} tagged fields in one section; {MAX_TAGS} are allowed")
+
+
+def _count_tags(view: memoryview, position: int) -> tuple[int, int]:
+    count, position = read_unsigned_varint(view, position)
+    check_count(count, len(view) - position, _LEAST_TAG_BYTES)
+    check_tag_count(count)
+    return count, position

@@ -24,6 +24,7 @@ from pylog.wire.primitives import (
     MAX_STRING_BYTES,
     check_count,
     claim_elements,
+    claim_tags,
     read_unsigned_varint,
     skip_tags,
     take,
@@ -301,7 +302,9 @@ def _parse_flexible(frame: memoryview, at: int) -> ProduceRequest:
             else:
                 parts.append((topic, partition, take(frame, at, size - 1)))
                 at += size - 1
+            left = claim_tags(frame, at, left)
             at = skip_tags(frame, at)
+        left = claim_tags(frame, at, left)
         at = skip_tags(frame, at)
     at = skip_tags(frame, at)
     if at != end:

@@ -29,6 +29,7 @@ from pylog.wire.api.schema import Versions, Width
 from pylog.wire.primitives import (
     MAX_ELEMENTS,
     MAX_STRING_BYTES,
+    check_tag_count,
     claim_elements,
     read_unsigned_varint,
     write_unsigned_varint,
@@ -304,6 +305,8 @@ class _TaggedFields:
         if not count:
             return
         cursor.check_count(count, 2)  # the smallest tagged field is tag and size
+        check_tag_count(count)
+        cursor.claim(count - 1)  # the first one comes with its struct
         for _ in range(count):
             tag, size = cursor.varint(), cursor.varint()
             end = cursor.position + size

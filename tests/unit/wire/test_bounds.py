@@ -1,13 +1,14 @@
 """What one request or batch may claim: bounded by its bytes, and in all by what the event loop can bear."""
 
 import struct
+from collections.abc import Callable
 
 import pytest
 from crc32c import crc32c
 
 from pylog.errors import InvalidRecords, ProtocolError
 from pylog.wire import compression, fetch, produce, records
-from pylog.wire.primitives import MAX_ELEMENTS, MAX_STRING_BYTES, write_unsigned_varint
+from pylog.wire.primitives import MAX_ELEMENTS, MAX_STRING_BYTES, MAX_TAGS, write_unsigned_varint
 
 
 def compact(number: int) -> bytes:
@@ -51,6 +52,66 @@ def test_a_fetch_has_as_many_elements_as_any_other(version: int) -> None:
     assert len(request.partitions) == MOST
     with pytest.raises(ProtocolError, match="too many elements"):
         fetch.parse_request(memoryview(bytearray(fetch_body(version, MOST + 1))), version, 0)
+
+
+def tagged(count: int) -> bytes:
+    """Return a section of *count* tagged fields without content."""
+    return compact(count) + b"".join(compact(5000 + number) + b"\0" for number in range(count))
+
+
+def tagged_produce(of_partition: bytes, of_topic: bytes, of_request: bytes, count: int = 1) -> bytes:
+    """Return a produce request with these tagged fields; its topic has *count* partitions."""
+    head = b"\0" + struct.pack(">hi", 1, 9) + b"\x02\x02t" + compact(count + 1)
+    return head + (struct.pack(">iB", 0, 0) + of_partition) * count + of_topic + of_request
+
+
+def tagged_fetch(of_partition: bytes, of_topic: bytes, of_request: bytes, count: int = 1) -> bytes:
+    """Return a fetch with these tagged fields; its topic has *count* partitions."""
+    head = struct.pack(">iiiibii", -1, 0, 1, 1, 0, 0, -1) + b"\x02\x02t" + compact(count + 1)
+    rows = (struct.pack(">iiqiqi", 0, -1, 0, -1, -1, 1) + of_partition) * count
+    return head + rows + of_topic + b"\x01\x01" + of_request
+
+
+@pytest.mark.parametrize(
+    ("parse", "body", "version"),
+    [(produce.parse_request, tagged_produce, 9), (fetch.parse_request, tagged_fetch, 12)],
+)
+@pytest.mark.parametrize("place", range(3))
+def test_no_section_has_more_than_64_tagged_fields(
+    parse: Callable[[memoryview, int, int], object], body: Callable[..., bytes], version: int, place: int
+) -> None:
+    sections = [b"\0", b"\0", b"\0"]
+    sections[place] = tagged(MAX_TAGS)
+    parse(memoryview(bytearray(body(*sections))), version, 0)
+    sections[place] = tagged(MAX_TAGS + 1)
+    with pytest.raises(ProtocolError, match="65 tagged fields"):
+        parse(memoryview(bytearray(body(*sections))), version, 0)
+
+
+@pytest.mark.parametrize(
+    ("parse", "body", "version"),
+    [(produce.parse_request, tagged_produce, 9), (fetch.parse_request, tagged_fetch, 12)],
+)
+def test_all_tagged_fields_of_a_partition_but_one_are_elements(
+    parse: Callable[[memoryview, int, int], object], body: Callable[..., bytes], version: int
+) -> None:
+    parse(memoryview(bytearray(body(tagged(1), tagged(1), b"\0", MOST))), version, 0)
+    most = MOST // MAX_TAGS
+    parse(memoryview(bytearray(body(tagged(MAX_TAGS), b"\0", b"\0", most))), version, 0)
+    with pytest.raises(ProtocolError, match="too many elements"):
+        parse(memoryview(bytearray(body(tagged(MAX_TAGS), b"\0", b"\0", most + 1))), version, 0)
+
+
+def test_the_tagged_fields_of_topics_in_a_fetch_are_counted_together() -> None:
+    head = struct.pack(">iiiibii", -1, 0, 1, 1, 0, 0, -1)
+    count = MAX_ELEMENTS // MAX_TAGS
+    for topics, is_refused in ((count, False), (count + 1, True)):
+        body = head + compact(topics + 1) + (b"\x02t\x01" + tagged(MAX_TAGS)) * topics + b"\x01\x01\0"
+        if is_refused:
+            with pytest.raises(ProtocolError, match="too many elements"):
+                fetch.parse_request(memoryview(body), 12, 0)
+        else:
+            assert fetch.parse_request(memoryview(body), 12, 0).partitions == []
 
 
 def test_a_name_in_a_fetch_has_as_many_bytes_as_any_other() -> None:

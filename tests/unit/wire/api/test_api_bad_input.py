@@ -20,7 +20,7 @@ from pylog.wire.api.producers import DescribeProducersRequest
 from pylog.wire.api.table import KNOWN
 from pylog.wire.api.topics import CreateTopicsRequest, DeleteTopicsRequest
 from pylog.wire.api.versions import ApiVersionsRequest, ApiVersionsResponse
-from pylog.wire.primitives import MAX_ELEMENTS, write_unsigned_varint
+from pylog.wire.primitives import MAX_ELEMENTS, MAX_TAGS, write_unsigned_varint
 from tests.unit.wire.api.catalogue import BRIEF, case_id, cases, message_classes, sample
 
 CLASSES = message_classes()
@@ -158,6 +158,24 @@ def test_an_answer_about_as_many_partitions_as_a_cluster_has_is_read() -> None:
     answer = MetadataResponse(brokers=[], topics=[topic])
     [topic] = MetadataResponse.decode(9, memoryview(answer.encode(9))).topics
     assert len(topic.partitions) == MAX_ELEMENTS
+
+
+def test_a_section_has_64_tagged_fields_at_most() -> None:
+    request = ApiVersionsRequest(client_software_name="client", client_software_version="1")
+    body = request.encode(3)[:-1]
+    assert ApiVersionsRequest.decode(3, memoryview(body + compact(MAX_TAGS) + b"\x09\x00" * MAX_TAGS)) == request
+    with pytest.raises(ProtocolError, match="65 tagged fields"):
+        ApiVersionsRequest.decode(3, memoryview(body + compact(MAX_TAGS + 1) + b"\x09\x00" * (MAX_TAGS + 1)))
+
+
+def test_all_tagged_fields_of_a_section_but_one_are_elements() -> None:
+    def body(count: int, tags: int) -> bytes:
+        return compact(count + 1) + (b"\x02t" + compact(tags) + b"\x09\x00" * tags) * count + b"\0\0\0\0"
+
+    assert len(MetadataRequest.decode(9, memoryview(body(MAX_ELEMENTS, 1))).topics or ()) == MAX_ELEMENTS
+    assert decodes(MetadataRequest, 9, body(MAX_ELEMENTS // MAX_TAGS, MAX_TAGS))
+    with pytest.raises(ProtocolError, match="too many elements"):
+        MetadataRequest.decode(9, memoryview(body(MAX_ELEMENTS // MAX_TAGS + 1, MAX_TAGS)))
 
 
 def test_unknown_tags_are_skipped_and_a_known_one_must_fit() -> None:

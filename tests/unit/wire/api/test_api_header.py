@@ -14,6 +14,7 @@ from kio.static.primitive import i16, i32
 from pylog.errors import ProtocolError
 from pylog.wire.api.header import RequestHeader, encode_response_header, parse_request_header
 from pylog.wire.api.table import KNOWN, ApiKey
+from pylog.wire.primitives import MAX_TAGS
 from tests.unit.wire.api.catalogue import BRIEF
 
 INT16 = st.integers(-(1 << 15), (1 << 15) - 1)
@@ -56,6 +57,13 @@ def test_headers_that_kio_writes_are_read(
 def test_unknown_tagged_fields_are_skipped() -> None:
     tags = b"\x02" + b"\x00\x03abc" + b"\x81\x01\x00"
     assert parse_request_header(encoded(3, 12, b"me", tags + b"body")).body_offset == 12 + len(tags)
+
+
+def test_a_header_has_64_tagged_fields_at_most() -> None:
+    tags = bytes([MAX_TAGS]) + b"\x09\x00" * MAX_TAGS
+    assert parse_request_header(encoded(3, 12, b"me", tags)).body_offset == 12 + len(tags)
+    with pytest.raises(ProtocolError, match="65 tagged fields"):
+        parse_request_header(encoded(3, 12, b"me", bytes([MAX_TAGS + 1]) + b"\x09\x00" * (MAX_TAGS + 1)))
 
 
 def test_a_client_without_a_name_has_none() -> None:
