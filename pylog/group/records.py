@@ -3,7 +3,8 @@
 key   => version: int16, rest          0 and 1: a committed offset; 2: a group
 value => version: int16, rest          null: it is no more
 
-From format level 3 on a committed offset has a header, which Kafka ignores: `TOPIC_ID_HEADER` with the topic's id.
+From format level 3 on both have a header, which Kafka ignores.  A committed offset has `TOPIC_ID_HEADER` with the id of
+its topic; a group has `TOPIC_IDS_HEADER`: (name length: int16, name, topic id: 16 bytes)*, sorted by name.
 
 Source: Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value message definitions; versions as Kafka 3.9 writes them.
 """
@@ -11,7 +12,7 @@ Source: Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value message definit
 import functools
 import struct
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
@@ -30,6 +31,9 @@ GROUP_VALUE_VERSION = 3
 
 TOPIC_ID_HEADER = "pylog.topic_id"
 """Name of the header with the id, 16 bytes, of the topic that an offset was committed for."""
+
+TOPIC_IDS_HEADER = "pylog.topic_ids"
+"""Name of the header with the ids of the topics that a group's members read, as its coordinator knew them."""
 
 TOPIC_ID_BYTES = 16
 
@@ -162,8 +166,14 @@ def encode_offset(
     return Record(0, now_ms, raw_key, value)
 
 
-def encode_group(group: Group, now_ms: int) -> Record:
-    """Return the record that describes *group* and its members."""
+def encode_group(group: Group, now_ms: int, topic_ids: Mapping[str, uuid.UUID] | None = None) -> Record:
+    """Return the record that describes *group* and its members.
+
+    Args:
+        group: to write down.
+        now_ms: the record's time.
+        topic_ids: of the topics that its members read, by name; None in formats below level 3.
+    """
     value = _GroupValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
@@ -184,7 +194,10 @@ def encode_group(group: Group, now_ms: int) -> Record:
             for member in group.members.values()
         ],
     )
-    return Record(0, now_ms, _group_key(group.group_id), _encode(GROUP_VALUE_VERSION, value))
+    headers: list[tuple[str, bytes | None]] = []
+    if topic_ids is not None:
+        headers.append((TOPIC_IDS_HEADER, _encode_topic_ids(topic_ids)))
+    return Record(0, now_ms, _group_key(group.group_id), _encode(GROUP_VALUE_VERSION, value), headers)
 
 
 def encode_group_end(group_id: str, now_ms: int) -> Record:
@@ -230,11 +243,19 @@ def decode_offset(raw: bytes, headers: Iterable[tuple[str, bytes | None]] = ()) 
     return CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, topic_id)
 
 
-def decode_group(group_id: str, raw: bytes, config: GroupConfig) -> Group:
+def decode_group(
+    group_id: str, raw: bytes, config: GroupConfig, headers: Iterable[tuple[str, bytes | None]] = ()
+) -> Group:
     """Return what `encode_group` wrote; the caller restores it.
 
+    Args:
+        group_id: of the record's key.
+        raw: the record's value.
+        config: bounds of the group.
+        headers: the record's headers.
+
     Raises:
-        ProtocolError: the value contradicts itself or is of a version that is not known.
+        ProtocolError: the value contradicts itself or is of a version that is not known, or the topic ids are none.
     """
     version, body = _split(raw)
     if not 0 <= version <= GROUP_VALUE_VERSION:
@@ -245,6 +266,9 @@ def decode_group(group_id: str, raw: bytes, config: GroupConfig) -> Group:
     group.protocol_type = value.protocol_type or None
     group.protocol = value.protocol
     group.leader_id = value.leader
+    for name, content in headers:
+        if name == TOPIC_IDS_HEADER:
+            group.topic_ids = _decode_topic_ids(content or b"")
     for row in value.members:
         group.members[row.member_id] = Member(
             row.member_id,
@@ -257,6 +281,27 @@ def decode_group(group_id: str, raw: bytes, config: GroupConfig) -> Group:
             assignment=row.assignment,
         )
     return group
+
+
+def _encode_topic_ids(topic_ids: Mapping[str, uuid.UUID]) -> bytes:
+    out = bytearray()
+    for name, topic_id in sorted(topic_ids.items()):
+        encoded = name.encode()
+        out += _LENGTH.pack(len(encoded)) + encoded + topic_id.bytes
+    return bytes(out)
+
+
+def _decode_topic_ids(raw: bytes) -> dict[str, uuid.UUID]:
+    found, position = {}, 0
+    try:
+        while position < len(raw):
+            start = position + _LENGTH.size
+            end = start + max(_LENGTH.unpack_from(raw, position)[0], 0)
+            position = end + TOPIC_ID_BYTES
+            found[raw[start:end].decode()] = uuid.UUID(bytes=raw[end:position])
+    except (struct.error, ValueError) as error:
+        raise ProtocolError(f"topic ids of {len(raw)} bytes beside a group: {error}") from error
+    return found
 
 
 def _group_key(group_id: str) -> bytes:

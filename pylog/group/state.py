@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from pylog.errors import ErrorCode
 from pylog.group.subscription import is_same_subscription
@@ -163,6 +164,8 @@ class Group:
         pending: ids handed out whose owners have not joined with them yet, and until when they may.
         leader_id: the member that assigns.
         written_ms: wall clock when the record was written that the group was read from, -1 if it was not read.
+        topic_ids: of the topics that members read, by name, as the coordinator that wrote that record knew them; None
+            if the group was not read, or the record has none.
         rebalance_deadline_ms: when the members that are not back, or did not fetch their assignments, are given up.
         wake_ms: before this, `expire` has nothing to do.
         rebalances_for: why a rebalance began that nobody has counted yet.
@@ -175,6 +178,7 @@ class Group:
     state: State = State.EMPTY
     generation: int = 0
     written_ms: int = -1
+    topic_ids: Mapping[str, UUID] | None = None
     protocol_type: str | None = None
     protocol: str | None = None
     leader_id: str | None = None

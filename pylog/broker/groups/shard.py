@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Appended, Partitions
@@ -15,6 +16,7 @@ from pylog.broker.groups.offsets import ShardOffsets
 from pylog.broker.groups.rebalances import Rebalances
 from pylog.broker.groups.shard_log import ShardLog
 from pylog.broker.tasks import Tasks
+from pylog.cluster.formats import TOPIC_ID_LEVEL
 from pylog.cluster.image import TopicImage
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, ProtocolError, PylogError, StorageError
 from pylog.faults import DISK_FAILED, LOG_DAMAGED, code_of
@@ -28,7 +30,7 @@ from pylog.log.segment import FileSlice
 from pylog.metrics import Counter
 from pylog.model import Key, Offset
 from pylog.wire import records
-from pylog.wire.records import BatchHeader
+from pylog.wire.records import BatchHeader, Record
 
 _logger = logging.getLogger(__name__)
 
@@ -132,19 +134,20 @@ class Shard:
         offset, end = log.log_start_offset, log.log_end_offset
         self._end_offset = end
         self.offsets.by_group.clear()
-        raw_groups: dict[str, bytes] = {}
+        rows: dict[str, Record] = {}
         while offset < end:
             part = log.read(offset, LOAD_BYTES, upper_bound_offset=end, min_one_batch=True)
             if part is None:
                 break
             part.acquire()
             try:
-                offset = await asyncio.to_thread(_read_slice, part, offset, raw_groups, self.offsets.by_group)
+                offset = await asyncio.to_thread(_read_slice, part, offset, rows, self.offsets.by_group)
             finally:
                 part.release()
         config = self._context.config
         self._read = {
-            group_id: group_records.decode_group(group_id, raw, config) for group_id, raw in raw_groups.items()
+            group_id: group_records.decode_group(group_id, row.value or b"", config, row.headers)
+            for group_id, row in rows.items()
         }
 
     def finish_loading(self) -> bool:
@@ -194,12 +197,24 @@ class Shard:
                     action.token.set_result(action.response)
             else:
                 assert isinstance(action, Persist)
-                appended = self.log.append([group_records.encode_group(group, context.wall_ms())])
+                appended = self.log.append(
+                    [group_records.encode_group(group, context.wall_ms(), self._topic_ids(group))]
+                )
                 if isinstance(appended, Appended):
                     context.tasks.spawn(self._persist(group, action, appended))
                 else:
                     todo += group.persisted(action, appended, context.now_ms())
                     context.rebalances.note(group)
+
+    def _topic_ids(self, group: Group) -> dict[str, UUID] | None:
+        """Return the ids of the topics that the members of *group* read, as the image in force has them (rule 15)."""
+        image = self._context.partitions.image
+        if image.level < TOPIC_ID_LEVEL:
+            return None
+        names: set[str] = set()
+        for metadata in {member.metadata(group.protocol) for member in group.members.values()}:
+            names |= subscribed_topics(metadata) or frozenset()
+        return {name: image.topics[name].topic_id for name in names if name in image.topics}
 
     async def _persist(self, group: Group, action: Persist, appended: Appended) -> None:
         """Go on with *group* once every in-sync replica has it."""
@@ -267,8 +282,7 @@ class Shard:
             names = set()
             for member in group.members.values():
                 for name in subscribed_topics(member.metadata(group.protocol)) or ():
-                    topic = topics.get(name)
-                    if topic is None or topic.created_ms > group.written_ms >= 0:
+                    if _is_another(topics.get(name), name, group):
                         names.add(name)
             if group.members:
                 self._expel_readers(group, names, orphaned.get(group.group_id, set()))
@@ -297,6 +311,18 @@ class Shard:
         self._context.commits.value += count
 
 
+def _is_another(topic: TopicImage | None, name: str, group: Group) -> bool:
+    """Whether *topic* may not be the one that members of *group*, as it was read from the log, read by *name*.
+
+    The coordinator that wrote the group down may have heard of no deletion, and of no creation either.
+    """
+    if topic is None:
+        return True
+    if group.topic_ids is not None:
+        return group.topic_ids.get(name) != topic.topic_id
+    return topic.created_ms > group.written_ms >= 0
+
+
 def _code_of(error: PylogError | OSError) -> str:
     if isinstance(error, CorruptRecords | ProtocolError):
         return LOG_DAMAGED.code
@@ -304,7 +330,7 @@ def _code_of(error: PylogError | OSError) -> str:
 
 
 def _read_slice(
-    part: FileSlice, offset: int, raw_groups: dict[str, bytes], offsets: dict[str, dict[Key, CommittedOffset]]
+    part: FileSlice, offset: int, rows: dict[str, Record], offsets: dict[str, dict[Key, CommittedOffset]]
 ) -> int:
     """Take in the records of *part* and return the offset after its last whole batch; for a thread.
 
@@ -317,7 +343,7 @@ def _read_slice(
     for position, header in records.iter_batches(data):
         records.check_stored_batch(data, position)
         try:
-            _take_in(data, position, header, raw_groups, offsets)
+            _take_in(data, position, header, rows, offsets)
         except (ApiError, ProtocolError) as error:
             message = f"the batch at offset {header.base_offset} is whole and does not decode: {error}"
             raise ProtocolError(message) from error
@@ -329,7 +355,7 @@ def _take_in(
     data: memoryview,
     position: int,
     header: BatchHeader,
-    raw_groups: dict[str, bytes],
+    rows: dict[str, Record],
     offsets: dict[str, dict[Key, CommittedOffset]],
 ) -> None:
     for row in records.decode_records(data, header, position):
@@ -342,7 +368,7 @@ def _take_in(
                 committed[key.topic, key.partition] = group_records.decode_offset(row.value, row.headers)
         elif key is not None:
             if row.value is None:
-                raw_groups.pop(key, None)
+                rows.pop(key, None)
                 offsets.pop(key, None)
             else:
-                raw_groups[key] = row.value
+                rows[key] = row

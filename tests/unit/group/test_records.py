@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pylog.errors import ProtocolError
 from pylog.group.records import (
     TOPIC_ID_HEADER,
+    TOPIC_IDS_HEADER,
     CommittedOffset,
     OffsetKey,
     decode_group,
@@ -130,6 +131,25 @@ def test_groups_round_trip() -> None:
     found.restore(0)
     assert (found.generation, found.leader_id, found.instances) == (group.generation, "m1", {"a": "m1"})
     assert [_told(member) for member in found.members.values()] == [_told(one) for one in group.members.values()]
+
+
+@pytest.mark.parametrize("topic_ids", [None, {}, {"u": UUID(int=7), "t": UUID(int=6)}], ids=["level 2", "none", "two"])
+def test_the_ids_of_a_groups_topics_travel_in_a_header(topic_ids: dict[str, UUID] | None) -> None:
+    group = group_of(10_000).group
+    record = encode_group(group, 9, topic_ids)
+    assert record.value is not None
+    assert (record.key, record.value) == (encode_group(group, 9).key, encode_group(group, 9).value)
+    assert [name for name, _ in record.headers] == ([] if topic_ids is None else [TOPIC_IDS_HEADER])
+    found = decode_group("g", record.value, group.config, [("traced", b"1"), *record.headers])
+    assert found.topic_ids == topic_ids
+
+
+@pytest.mark.parametrize(
+    "content", [b"\0", b"\0\1t", b"\0\1t" + bytes(15), b"\0\1\xff" + bytes(16), b"\xff\xff" + bytes(15)]
+)
+def test_false_topic_ids_of_a_group_are_refused(content: bytes) -> None:
+    with pytest.raises(ProtocolError, match="topic ids of"):
+        decode_group("golden", KAFKA_GROUP_VALUE, GroupConfig(), [(TOPIC_IDS_HEADER, content)])
 
 
 def test_an_empty_group_round_trips() -> None:

@@ -19,10 +19,16 @@ FORMER, NEXT = UUID(int=6), UUID(int=7)
 
 
 async def reading(
-    directory: Path, metadata: bytes, protocol_type: str = "consumer", instance_id: str | None = None
+    directory: Path,
+    metadata: bytes,
+    protocol_type: str = "consumer",
+    instance_id: str | None = None,
+    topic_id: UUID | None = FORMER,
+    level: int = 3,
 ) -> tuple[Coordinating, Membership]:
     """Return a coordinator, and the only member of a group that it keeps, in a stable generation."""
     coordinating = Coordinating(directory)
+    coordinating.read_id, coordinating.level = topic_id, level
     await coordinating.apply(1, 1, (1,), min_isr=1)
     membership = Membership("g", "range", SESSION_MS, SESSION_MS, protocol_type, instance_id=instance_id)
     joining = asyncio.ensure_future(coordinating.groups.join(membership.join(metadata), "client", "host", 0))
@@ -122,8 +128,9 @@ def test_a_group_whose_subscriptions_cannot_be_read_is_judged_by_its_offsets(tmp
         (FORMER, 0, ErrorCode.NONE),
         (None, 0, ErrorCode.UNKNOWN_MEMBER_ID),
         (NEXT, 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        (NEXT, -1, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
-    ids=["still there", "deleted", "made again"],
+    ids=["still there", "deleted", "made again", "made again by a host whose clock is behind"],
 )
 def test_the_next_coordinator_expels_whom_the_former_one_did_not(
     tmp_path: Path, topic_id: UUID | None, created_ms: int, expected: ErrorCode
@@ -134,5 +141,33 @@ def test_the_next_coordinator_expels_whom_the_former_one_did_not(
         coordinating.read_id, coordinating.read_created_ms = topic_id, created_ms
         await coordinating.apply(1, 3, (1,), min_isr=1)
         assert fault(coordinating, membership) is expected
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("created_ms", "expected"), [(1, ErrorCode.UNKNOWN_MEMBER_ID), (-1, ErrorCode.NONE)],
+    ids=["made again after it", "clocks say before it"],
+)  # fmt: skip
+def test_a_group_that_was_written_before_the_cluster_was_finalized_is_judged_by_time(
+    tmp_path: Path, created_ms: int, expected: ErrorCode
+) -> None:
+    async def story() -> None:
+        coordinating, membership = await reading(tmp_path, subscription("t"), level=2)
+        await coordinating.apply(2, 2, (1, 2))
+        coordinating.read_id, coordinating.read_created_ms, coordinating.level = NEXT, created_ms, 3
+        await coordinating.apply(1, 3, (1,), min_isr=1)
+        assert fault(coordinating, membership) is expected
+
+    asyncio.run(story())
+
+
+def test_readers_of_a_topic_that_the_former_coordinator_did_not_know_are_expelled(tmp_path: Path) -> None:
+    async def story() -> None:
+        coordinating, membership = await reading(tmp_path, subscription("t"), topic_id=None)
+        await coordinating.apply(2, 2, (1, 2))
+        coordinating.read_id = NEXT  # perhaps not the first that was made of this name
+        await coordinating.apply(1, 3, (1,), min_isr=1)
+        assert fault(coordinating, membership) is ErrorCode.UNKNOWN_MEMBER_ID
 
     asyncio.run(story())
