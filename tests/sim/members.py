@@ -36,6 +36,30 @@ async def commit_late_to_the_coordinator_that_comes_next(stage: Stage) -> None:
     await _commit_late(stage, member)
 
 
+async def rebalance_at_a_coordinator_that_has_not_heard(stage: Stage) -> None:
+    """As before, but the group rebalances before its coordinator dies: its record is younger than the new topic."""
+    member = await _read_everything(stage)
+    victim = await member.coordinator.find()
+    broker = stage.host(victim).broker
+    assert broker is not None
+    broker.membership.images.offer = lambda image: None  # type: ignore[method-assign]  # as in a pull that hangs
+    await stage.delete()
+    await stage.create()
+    others = {LEADER, FOLLOWER, CONTROLLER} - {victim}
+    await stage.until(lambda: stage.has_incarnation(*others), "two brokers know the new topic")
+    before = member.membership.generation
+    while member.membership.generation in (-1, before):
+        try:
+            await member.join()
+        except Unanswered:
+            member.coordinator.forget()
+        await member.client.pause()
+    stage.kill(victim)
+    stage.start(victim)
+    await stage.until(lambda: stage.has_incarnation(1, 2, 3), "all brokers know the new topic")
+    await _commit_late(stage, member)
+
+
 async def _read_everything(stage: Stage) -> groups.Member:
     """Return the only member of a group, which has read a log of ten records and committed nothing."""
     await stage.write(POSITION, "before")

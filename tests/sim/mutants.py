@@ -466,6 +466,14 @@ MUTANTS: Sequence[Mutant] = (
         story="commit-late-to-the-coordinator-that-comes-next",
     ),
     Mutant(
+        "judge-the-readers-of-a-topic-by-time",
+        "broker/groups/shard.py",
+        "_is_another",
+        "if group.topic_ids is not None:",
+        "if False:",
+        story="rebalance-at-a-coordinator-that-has-not-heard",
+    ),
+    Mutant(
         "commit-under-a-stale-generation",
         "group/state.py",
         "Group.member_fault",

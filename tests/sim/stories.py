@@ -399,6 +399,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         tails.return_with_a_tail_below_the_leaders_start,
         members.commit_late_into_a_topic_made_again,
         members.commit_late_to_the_coordinator_that_comes_next,
+        members.rebalance_at_a_coordinator_that_has_not_heard,
         tails.lose_power_where_a_cut_ended_a_segment,
         beginnings.repeat_a_trimmed_batch_at_a_replica_that_began_anew,
         beginnings.repeat_a_trimmed_batch_after_a_move,
