@@ -2,7 +2,7 @@
 
 A connection goes through these stages, each named after what it waits for.  Anything else ends the connection.
 
-    VERSIONS   ApiVersions (once, unless it was refused), or a handshake
+    VERSIONS   ApiVersions (once, unless it was refused, and refused a few times at most), or a handshake
     HANDSHAKE  a handshake, which chooses the mechanism
     TOKENS     SaslAuthenticate, until the exchange is over
     RAW        the same after a handshake of version 0: messages without header
@@ -50,6 +50,10 @@ _logger = logging.getLogger(__name__)
 MIN_RENEWAL_NS = 1_000_000_000
 """A client that logs in again earlier than this is refused, as with Kafka: it could do nothing else for ever."""
 
+MAX_VERSIONS_REFUSALS = 5
+"""Of one connection before its login.  A client whose version is not served asks once more, with the version that the
+answer names; one that repeats what was refused could go on until the login times out."""
+
 SLOW_STEPS_AT_ONCE = 2
 """Threads for steps that compute for milliseconds; they are not those that read cold bytes of logs."""
 
@@ -80,6 +84,7 @@ class _Login:
         exchange: under way, or None.
         is_busy: a step runs in a thread.
         before: the principal that logs in again, or None at the first login.
+        versions_refusals: how many ApiVersions requests were refused.
     """
 
     stage: Stage = Stage.VERSIONS
@@ -87,6 +92,7 @@ class _Login:
     exchange: Exchange | None = None
     is_busy: bool = False
     before: Principal | None = None
+    versions_refusals: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,10 +187,14 @@ class Logins:
             return self._refuse_in_place(header, body, SaslAuthenticateRequest)
         if header.api_key != ApiKey.API_VERSIONS or login.stage is not Stage.VERSIONS:
             raise ProtocolError(f"request {header.api_key} before the login")
+        if login.versions_refusals >= MAX_VERSIONS_REFUSALS:
+            raise ProtocolError(f"ApiVersions was refused {MAX_VERSIONS_REFUSALS} times before the login")
         reply = answer_api_versions(header, body)
         connection.software = client_software(header, body)
         if _is_answered_well(header, connection.software):
             login.stage = Stage.HANDSHAKE
+        else:
+            login.versions_refusals += 1
         return _framed(reply)
 
     def _handshake(

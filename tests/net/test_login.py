@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pylog.broker.login import LoginLimits, Logins
+from pylog.broker.login import MAX_VERSIONS_REFUSALS, LoginLimits, Logins
 from pylog.errors import ErrorCode
 from pylog.metrics import Metrics
 from pylog.net.connection import Connection, Part
@@ -246,6 +246,25 @@ def test_api_versions_that_was_refused_may_be_repeated() -> None:
         assert (await client.ask(bad_name, 3)).error_code == ErrorCode.INVALID_REQUEST
         assert (await client.ask(ApiVersionsRequest(), 0)).error_code == ErrorCode.NONE
         assert (await client.login()).error_code == ErrorCode.NONE
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        request_frame(ApiVersionsRequest(client_software_name="", client_software_version=""), 3),
+        struct.pack(">hhih", 18, 99, 7, -1) + b"\0",
+    ],
+    ids=["empty-name", "unknown-version"],
+)
+def test_api_versions_is_refused_a_few_times_and_then_ends_the_connection(refused: bytes) -> None:
+    async def test(client: Client) -> None:
+        for _ in range(MAX_VERSIONS_REFUSALS):
+            await client.send(refused)
+            assert await client.receive() is not None
+        await client.send(refused)
+        assert await client.receive() is None
 
     run(test)
 
