@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pylog.errors import ApiError, ErrorCode
 from pylog.log.segment import FileSlice
-from pylog.model import Key
+from pylog.model import MAX_TOPIC_NAME_LENGTH, Key
 from pylog.security.principal import ANONYMOUS, Principal
 from pylog.wire.fetch import FIRST_VERSION_BY_ID, FetchPartition, FetchRequest, FetchResult, session_key
 
@@ -26,7 +26,7 @@ MAX_PARTITIONS = 5_000
 """Of one session; about 1.5 MB.  A client with more sends full requests."""
 
 MAX_PARTITIONS_IN_ALL = 100_000
-"""Of all sessions; about 30 MB, whatever clients ask for."""
+"""Of all sessions; about 30 MB, and four times as much if each names another topic with the longest name."""
 
 MIN_IDLE_MS = 120_000
 """How long a session must have been idle before another client may have its place."""
@@ -123,16 +123,27 @@ class FetchSessions:
             message = f"request {request.session_epoch} of fetch session {request.session_id}, not {session.next_epoch}"
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
         session.next_epoch = session.next_epoch + 1 if session.next_epoch < _MAX_EPOCH else 1
-        session.change(request.partitions, request.forgotten)
-        if len(session.partitions) > MAX_PARTITIONS:
+        if reason := self._change(session, request, now_ms):
             del self._sessions[session.session_id]
-            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"more than {MAX_PARTITIONS} partitions")
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, reason)
         request.partitions = list(session.partitions.values())
         return session
 
+    def _change(self, session: FetchSession, request: FetchRequest, now_ms: int) -> str:
+        """Take in what *request* says of the list; return why the session must end, or nothing."""
+        if _has_long_name(request):
+            return f"topic name of more than {MAX_TOPIC_NAME_LENGTH} characters"
+        before = len(session.partitions)
+        session.change(request.partitions, request.forgotten)
+        if len(session.partitions) > MAX_PARTITIONS:
+            return f"more than {MAX_PARTITIONS} partitions"
+        if len(session.partitions) > before and not self._make_room(0, 0, now_ms):
+            return f"more than {MAX_PARTITIONS_IN_ALL} partitions in all sessions"
+        return ""
+
     def _begin(self, request: FetchRequest, now_ms: int, principal: Principal) -> FetchSession | None:
         count = len(request.partitions)
-        if not 0 < count <= MAX_PARTITIONS:
+        if not 0 < count <= MAX_PARTITIONS or _has_long_name(request):
             return None
         if principal != ANONYMOUS:  # which may be all clients that there are
             own = [one for one in self._sessions.values() if one.principal == principal]
@@ -140,11 +151,8 @@ class FetchSessions:
                 if now_ms - own[0].used_ms < MIN_IDLE_MS:
                     return None
                 del self._sessions[own[0].session_id]
-        while self._is_full(count):
-            oldest = next(iter(self._sessions.values()), None)
-            if oldest is None or now_ms - oldest.used_ms < MIN_IDLE_MS:
-                return None
-            del self._sessions[oldest.session_id]
+        if not self._make_room(1, count, now_ms):
+            return None
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
@@ -153,7 +161,20 @@ class FetchSessions:
         session.change(request.partitions, ())
         return session
 
-    def _is_full(self, count: int) -> bool:
-        if len(self._sessions) >= MAX_SESSIONS:
+    def _make_room(self, sessions: int, partitions: int, now_ms: int) -> bool:
+        """Return whether so many more fit beside those that are there; idle sessions are dropped for them."""
+        while self._is_full(sessions, partitions):
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_ms - oldest.used_ms < MIN_IDLE_MS:
+                return False
+            del self._sessions[oldest.session_id]
+        return True
+
+    def _is_full(self, sessions: int, partitions: int) -> bool:
+        if len(self._sessions) + sessions > MAX_SESSIONS:
             return True
-        return count + sum(len(one.partitions) for one in self._sessions.values()) > MAX_PARTITIONS_IN_ALL
+        return partitions + sum(len(one.partitions) for one in self._sessions.values()) > MAX_PARTITIONS_IN_ALL
+
+
+def _has_long_name(request: FetchRequest) -> bool:
+    return any(len(part.topic) > MAX_TOPIC_NAME_LENGTH for part in request.partitions)

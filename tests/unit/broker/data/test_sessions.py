@@ -148,6 +148,43 @@ def test_memory_is_limited_in_one_session_and_in_all(monkeypatch: pytest.MonkeyP
     assert len(found) == 0
 
 
+def test_a_session_that_grows_beyond_the_memory_of_all_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_PARTITIONS_IN_ALL", 6)
+    found = counting()
+    begin(found, 3)
+    begin(found, 2)
+    assert found.apply(request(7, 1, [part(8)]), 0) is not None, "six in all"
+    assert found.apply(request(7, 2, [part(9)], [("t", 8)]), 0) is not None, "still six"
+    with pytest.raises(ApiError) as caught:
+        found.apply(request(8, 1, [part(9)]), 0)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(found) == 1
+    assert found.apply(request(7, 3), 0) is not None, "which is another's"
+
+
+def test_a_session_that_grows_takes_the_place_of_idle_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_PARTITIONS_IN_ALL", 6)
+    found = counting()
+    begin(found, 3)
+    begin(found, 3)
+    found.apply(request(7, 1), 100_000)
+    assert found.apply(request(7, 2, [part(8)]), 120_000) is not None
+    assert len(found) == 1
+
+
+def test_no_session_has_names_that_are_too_long_for_topics() -> None:
+    def named(length: int) -> FetchPartition:
+        return FetchPartition("x" * length, 0, -1, 0, -1, -1, 1)
+
+    found = counting()
+    assert found.apply(request(0, 0, [part(0), named(250)]), 0) is None
+    assert found.apply(request(0, 0, [part(0), named(249)]), 0) is not None
+    with pytest.raises(ApiError) as caught:
+        found.apply(request(7, 1, [named(250)]), 0)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(found) == 0
+
+
 def test_epochs_begin_again_after_the_last() -> None:
     found = counting()
     begin(found).next_epoch = 2**31 - 1
