@@ -52,6 +52,8 @@ class Reloads:
                     _logger.info("reloaded what=%s", what)
             except ConfigError as error:
                 _logger.error("not reloaded, the one before stays in use what=%s reason=%s", what, error)
+            except Exception as error:  # a file that nobody thought of must not cost the broker
+                _logger.exception("not reloaded, the one before stays in use what=%s reason=%r", what, error)
 
     async def _run(self) -> None:
         while True:

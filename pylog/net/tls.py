@@ -192,8 +192,7 @@ def server_context(config: TlsConfig, now_s: float) -> ssl.SSLContext:
     """Return a new context from the files of *config*; a context in use is never changed.
 
     Raises:
-        ConfigError: a file is missing or is not what it should be, key and certificate do not fit, or it is not the
-            time of the certificate.
+        ConfigError: a file is missing or is not what it should be, or key and certificate do not fit.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2 if "TLSv1.2" in config.protocols else ssl.TLSVersion.TLSv1_3
@@ -203,9 +202,6 @@ def server_context(config: TlsConfig, now_s: float) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0
     _load(config.key_store, "ssl.keystore.location", lambda path: context.load_cert_chain(path))
-    not_after = expiry_s(config.key_store, now_s)
-    if not_after <= now_s:
-        raise ConfigError(f"ssl.keystore.location: the certificate in {config.key_store} has expired")
     context.verify_mode = _CLIENT_AUTH[config.client_auth]
     _trust(context, config, now_s)
     if config.trust_store is None and config.client_auth != "none":
@@ -247,19 +243,64 @@ def _load(path: Path, setting: str, load: Callable[[Path], None]) -> None:
         raise ConfigError(f"{setting}: {path}: {error.strerror}") from None
 
 
-def expiry_s(key_store: Path, now_s: float) -> float:
-    """Return when the certificate in a PEM file expires, in seconds since 1970.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCertificate:
+    """What is looked at in the certificate of a key store; see `own_certificate`.
+
+    Attributes:
+        key_store: the file that it is in.
+        hosts: host names that it is for, in lower case.
+        addresses: IP addresses that it is for.
+        valid_from_s: when it becomes valid, in seconds since 1970.
+        expires_s: when it expires, in seconds since 1970.
+        digest: SHA-256 of it in DER.
+    """
+
+    key_store: Path
+    hosts: tuple[str, ...]
+    addresses: tuple[object, ...]
+    valid_from_s: float
+    expires_s: float
+    digest: bytes
+
+
+def own_certificate(key_store: Path) -> OwnCertificate:
+    """Return the first certificate in a PEM file.
+
+    All that can be wrong in it is met here: the parser looks at a part of a certificate only when asked for it.
 
     Raises:
-        ConfigError: there is none, or it is not valid yet.
+        ConfigError: there is none, or it has a form that it may not have.
     """
     try:
-        certificate = _certificate(key_store)
-    except (OSError, ValueError, IndexError) as error:
+        certificate = x509.load_pem_x509_certificates(key_store.read_bytes())[0]
+        try:
+            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            names = x509.SubjectAlternativeName([])
+        return OwnCertificate(
+            key_store=key_store,
+            hosts=tuple(name.lower() for name in names.get_values_for_type(x509.DNSName)),
+            addresses=tuple(names.get_values_for_type(x509.IPAddress)),
+            valid_from_s=certificate.not_valid_before_utc.timestamp(),
+            expires_s=certificate.not_valid_after_utc.timestamp(),
+            digest=hashlib.sha256(certificate.public_bytes(Encoding.DER)).digest(),
+        )
+    except (OSError, ValueError, IndexError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
         raise ConfigError(f"ssl.keystore.location: {key_store}: {error}") from None
-    if certificate.not_valid_before_utc.timestamp() > now_s:
-        raise ConfigError(f"ssl.keystore.location: the certificate in {key_store} is not valid yet")
-    return certificate.not_valid_after_utc.timestamp()
+
+
+def check_time(certificate: OwnCertificate, now_s: float) -> None:
+    """Check that *certificate* is valid at *now_s*, in seconds since 1970.
+
+    Raises:
+        ConfigError: it is not valid yet, or has expired.
+    """
+    where = f"ssl.keystore.location: the certificate in {certificate.key_store}"
+    if certificate.valid_from_s > now_s:
+        raise ConfigError(f"{where} is not valid yet")
+    if certificate.expires_s <= now_s:
+        raise ConfigError(f"{where} has expired")
 
 
 def crl_expiry_s(crl: Path) -> float:
@@ -278,22 +319,17 @@ def crl_expiry_s(crl: Path) -> float:
     return min(time.timestamp() for time in times if time is not None)
 
 
-def check_names(key_store: Path, names: Iterable[str]) -> None:
-    """Check that the certificate in a PEM file is one for these host names and addresses.
+def check_names(certificate: OwnCertificate, names: Iterable[str]) -> None:
+    """Check that *certificate* is for these host names and addresses.
 
     Raises:
         ConfigError: with those that it lacks.
     """
-    try:
-        extension = _certificate(key_store).extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        hosts = [name.lower() for name in extension.value.get_values_for_type(x509.DNSName)]
-        addresses = set(extension.value.get_values_for_type(x509.IPAddress))
-    except x509.ExtensionNotFound:
-        hosts, addresses = [], set()
+    hosts, addresses = certificate.hosts, certificate.addresses
     if missing := [name for name in names if not _covers(hosts, addresses, name)]:
         found = ", ".join([*hosts, *map(str, addresses)]) or "none"
         raise ConfigError(
-            f"ssl.keystore.location: the certificate in {key_store} must name {', '.join(missing)}, "
+            f"ssl.keystore.location: the certificate in {certificate.key_store} must name {', '.join(missing)}, "
             f"which is advertised; its subject alternative names: {found}"
         )
 
@@ -304,10 +340,6 @@ def _covers(hosts: Iterable[str], addresses: Container[object], name: str) -> bo
     except ValueError:
         wildcard = "*." + name.lower().partition(".")[2]
         return any(host in (name.lower(), wildcard) for host in hosts)
-
-
-def _certificate(key_store: Path) -> x509.Certificate:
-    return x509.load_pem_x509_certificates(key_store.read_bytes())[0]
 
 
 class ServerTls:
@@ -327,12 +359,12 @@ class ServerTls:
         """Read the files.
 
         Raises:
-            ConfigError: see `server_context`.
+            ConfigError: as of `server_context`, or the certificate is not valid now or lacks a name.
         """
         self.config = config
         self._now_s = now_s
         self._digest = self._files()
-        self._make()
+        self._make(self._digest)
 
     def reload(self) -> bool:
         """Use the files' contents from the next connection on, if they changed; return whether they did.
@@ -343,21 +375,27 @@ class ServerTls:
         digest = self._files()
         if digest == self._digest:
             return False
-        self._make()
+        self._make(digest)
         self._digest = digest
         return True
 
-    def _make(self) -> None:
-        """Make everything from the files, and only then use it."""
+    def _make(self, digest: bytes) -> None:
+        """Make everything from the files, which have *digest*, and only then use it."""
         config, now_s = self.config, self._now_s()
         context = server_context(config, now_s)
         caller = caller_context(config, now_s) if config.is_mutual else None
-        check_names(config.key_store, config.names)
-        expires_s = expiry_s(config.key_store, now_s)
+        certificate = own_certificate(config.key_store)
+        check_time(certificate, now_s)
+        check_names(certificate, config.names)
         crl_expires_s = math.inf if config.crl is None else crl_expiry_s(config.crl)
-        binding = hashlib.sha256(_certificate(config.key_store).public_bytes(Encoding.DER)).digest()
-        self.context, self.caller_context, self.binding = context, caller, binding
-        self.expires_s, self.crl_expires_s = expires_s, crl_expires_s
+        # OpenSSL reads the files itself: a change in between would give the context one certificate and the proof of
+        # brokers another one.
+        if self._files() != digest:
+            raise ConfigError(
+                f"ssl.keystore.location: {config.key_store}, or a file beside it, changed while it was read"
+            )
+        self.context, self.caller_context, self.binding = context, caller, certificate.digest
+        self.expires_s, self.crl_expires_s = certificate.expires_s, crl_expires_s
 
     def _files(self) -> bytes:
         digest = hashlib.sha256()

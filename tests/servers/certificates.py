@@ -49,8 +49,12 @@ class Authority:
         valid_from: datetime.timedelta = -HOUR,
         valid_to: datetime.timedelta = DAY,
         hosts: Sequence[str] = ("localhost", "127.0.0.1"),
+        names_as: x509.ExtensionType | None = None,
     ) -> Path:
-        """Return a PEM file with a new key and its certificate for *hosts*; *names* is the subject in its order."""
+        """Return a PEM file with a new key and its certificate for *hosts*; *names* is the subject in its order.
+
+        With *names_as* that stands where the hosts would be.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
         certificate = (
@@ -61,7 +65,7 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now + valid_from)
             .not_valid_after(now + valid_to)
-            .add_extension(x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False)
+            .add_extension(names_as or x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         path = self.directory / file
