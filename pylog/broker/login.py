@@ -6,7 +6,7 @@ A connection goes through these stages, each named after what it waits for.  Any
     HANDSHAKE  a handshake, which chooses the mechanism
     TOKENS     SaslAuthenticate, until the exchange is over
     RAW        the same after a handshake of version 0: messages without header
-    DONE       requests; a handshake begins the next login, if the session has an end
+    DONE       requests; a handshake begins the next login, if the session has an end, at which the connection ends
     FAILED     nothing: the answer is held back for a while, then the connection is closed
 
 Before the login a frame is small, and a client that fails is answered late.  Neither costs the loop more than a timer.
@@ -153,8 +153,6 @@ class Logins:
             key = frame[:2]
             if key == _HANDSHAKE_KEY:
                 return self._renew(connection, login, frame)
-            if connection.read_ns >= connection.session.expires_at_ns:
-                raise ProtocolError("session expired, and the client did not log in again")
             if key != _AUTHENTICATE_KEY:
                 return self._requests.on_frame(connection, frame)
         return self._on_login_frame(connection, login, frame)
@@ -234,8 +232,6 @@ class Logins:
         session = connection.session
         age_ns = connection.read_ns - session.authenticated_at_ns
         if session.expires_at_ns == NEVER_NS or age_ns < MIN_RENEWAL_NS:
-            if connection.read_ns >= session.expires_at_ns:
-                raise ProtocolError("session expired less than a second after the login")
             return self._refuse_in_place(header, body, SaslHandshakeRequest)
         login.before = session.principal
         return self._handshake(connection, login, header, body)
@@ -308,12 +304,13 @@ class Logins:
         if limits_ms and lifetime_ms <= 0:
             raise LoginFailed(f"credential of user {user!r} has expired")
         at_ns = now_ns()
-        connection.session = replace(
+        session = replace(
             connection.session,
             principal=principal,
             authenticated_at_ns=at_ns,
             expires_at_ns=at_ns + lifetime_ms * 1_000_000 if lifetime_ms else NEVER_NS,
         )
+        connection.begin_session(session)
         connection.allow_frames(self._limits.max_frame_bytes)
         login.stage, login.exchange = Stage.DONE, None
         self._succeeded[login.mechanism].value += 1
@@ -340,27 +337,6 @@ class Logins:
         delay_ms = self._limits.failure_delay_ms
         connection.mute(delay_ms + 1)
         asyncio.get_running_loop().call_later(delay_ms / 1000, _end, slot, reply)
-
-
-class ExpiringSessions:
-    """The `FrameHandler` of a listener whose clients prove themselves by certificates, and not for ever.
-
-    Such a client cannot log in again: its connection ends with the session, and it makes another one.
-    """
-
-    def __init__(self, requests: FrameHandler) -> None:
-        """Make it; *requests* handles the frames."""
-        self._requests = requests
-
-    def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
-        """Handle one frame; see `FrameHandler`."""
-        if connection.read_ns >= connection.session.expires_at_ns:
-            raise ProtocolError("session of a certificate expired")
-        return self._requests.on_frame(connection, frame)
-
-    def on_closed(self, connection: Connection) -> None:
-        """Forget what the connection waited for."""
-        self._requests.on_closed(connection)
 
 
 def _end(slot: Slot, reply: list[Part]) -> None:

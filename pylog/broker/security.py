@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pylog.broker.config import INTERNAL, BrokerConfig, ListenerConfig
 from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.listener_settings import ListenerSettings
-from pylog.broker.login import LOGINS, ExpiringSessions, LoginLimits, Logins
+from pylog.broker.login import LOGINS, LoginLimits, Logins
 from pylog.broker.reloads import Reloads
 from pylog.errors import ConfigError
 from pylog.metrics import Metrics
@@ -142,8 +142,6 @@ def open_door(
             max_reauth_ms=settings.connections_max_reauth_ms,
         )
         handler = Logins(listener_name, requests, mechanisms_of(settings, source), limits, metrics)
-    elif settings.connections_max_reauth_ms:
-        handler = ExpiringSessions(requests)
     return Door(handler, _security(settings, tls), tls)
 
 

@@ -21,7 +21,7 @@ from pylog.log.segment import FileSlice
 from pylog.metrics import Histogram, observe_all
 from pylog.net import cold
 from pylog.security.authorizer import Subject
-from pylog.security.principal import Session
+from pylog.security.principal import NEVER_NS, Session
 
 _logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Connection:
     Attributes:
         answered: the histogram of each request that was answered at once in this wake-up.  They share one look at the
             clock when their answers are with the socket.
-        session: who is at the other end, and by which listener it came; a login replaces it.
+        session: who is at the other end, and by which listener it came; see `begin_session`.
         peer: address for log lines.
         state: whatever the handler keeps for this connection.
         rights: what decides for the client, and the session that it was looked up for.
@@ -104,8 +104,8 @@ class Connection:
 
     __slots__ = (
         "_big", "_big_have", "_big_size", "_buffer", "_fd", "_handler", "_is_behind", "_is_paused", "_is_reading_ahead",
-        "_is_writing", "_loop", "_max_frame_bytes", "_muted", "_on_close", "_out", "_out_bytes", "_raw", "_slots",
-        "_sock", "_tail", "_was_read_in", "answered", "is_closed", "peer", "read_ns", "requests", "rights",
+        "_is_writing", "_loop", "_max_frame_bytes", "_muted", "_on_close", "_out", "_out_bytes", "_raw", "_session_end",
+        "_slots", "_sock", "_tail", "_was_read_in", "answered", "is_closed", "peer", "read_ns", "requests", "rights",
         "session", "software", "state",
     )  # fmt: skip
 
@@ -148,7 +148,8 @@ class Connection:
         self.read_ns = 0
         self.requests = 0
         self.software = ("", "")
-        self.session = session
+        self._session_end: asyncio.TimerHandle | None = None
+        self.begin_session(session)
         self.peer = peer
         self.state: object = None
         self.rights: tuple[Session, Subject] | None = None
@@ -159,6 +160,20 @@ class Connection:
         slot = Slot(self)
         self._slots.append(slot)
         return slot
+
+    def begin_session(self, session: Session) -> None:
+        """Replace the session; the connection is closed when this one expires, unless another one begins before.
+
+        By a timer: a look at the clock for each frame would let a client go on that sent its frames before the end, let
+        a fetch that waits be answered after it, and keep a connection open that sends nothing.
+        """
+        if self._session_end is not None:
+            self._session_end.cancel()
+            self._session_end = None
+        self.session = session
+        if session.expires_at_ns != NEVER_NS:
+            left_s = (session.expires_at_ns - _now_ns()) / 1e9
+            self._session_end = self._loop.call_later(max(left_s, 0.0), self.close, "session expired")
 
     def allow_frames(self, max_bytes: int) -> None:
         """Take frames of up to *max_bytes* from now on."""
@@ -187,6 +202,8 @@ class Connection:
         self.is_closed = True
         if self._muted is not None:
             self._muted.cancel()
+        if self._session_end is not None:
+            self._session_end.cancel()
         self._loop.remove_reader(self._fd)
         if self._is_writing:
             self._loop.remove_writer(self._fd)

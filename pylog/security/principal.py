@@ -78,7 +78,8 @@ class Session:
         security_protocol: of that listener.
         authenticated_at_ns: when the principal was established, by the clock of `Connection.read_ns`.
         binding: SHA-256 of the certificate that the client was shown, b"" without encryption.
-        expires_at_ns: from when on the client must log in again, by the same clock; NEVER_NS without a limit.
+        expires_at_ns: when the connection ends unless the client has logged in again, by the same clock; NEVER_NS
+            without a limit.
     """
 
     principal: Principal = ANONYMOUS

@@ -12,7 +12,7 @@ import pytest
 from pylog.broker.login import MAX_VERSIONS_REFUSALS, LoginLimits, Logins
 from pylog.errors import ErrorCode
 from pylog.metrics import Metrics
-from pylog.net.connection import Connection, Part
+from pylog.net.connection import MAX_REQUESTS_IN_FLIGHT, Connection, Part
 from pylog.net.listener import Listener, ListenerSecurity
 from pylog.security.exchange import INVALID_CREDENTIALS, LoginFailed, Step
 from pylog.security.plain import PlainServer
@@ -425,11 +425,12 @@ def test_half_of_the_connections_are_kept_for_those_who_have_logged_in() -> None
 def aged(client: Client, seconds: float) -> None:
     """Let the session have begun earlier."""
     session, age_ns = client.connection.session, int(seconds * 1e9)
-    client.connection.session = replace(
+    began = replace(
         session,
         authenticated_at_ns=session.authenticated_at_ns - age_ns,
         expires_at_ns=session.expires_at_ns - age_ns,
     )
+    client.connection.begin_session(began)
 
 
 REAUTH = replace(LIMITS, max_reauth_ms=60_000)
@@ -446,20 +447,54 @@ def test_a_session_with_an_end_says_so_and_is_renewed() -> None:
     run(test, REAUTH)
 
 
-def test_after_its_end_the_next_request_closes_the_connection_but_a_handshake_renews() -> None:
-    async def expired(client: Client) -> None:
+def test_a_connection_that_sends_nothing_is_closed_when_its_session_expires() -> None:
+    async def test(client: Client) -> None:
         await client.login()
         aged(client, 61)
-        assert await client.echo() is None
+        assert await client.receive() is None
+        assert client.events == ["session expired"]
 
-    async def late(client: Client) -> None:
+    run(test, REAUTH)
+
+
+def test_a_fetch_that_waits_gets_no_answer_after_the_end_of_the_session() -> None:
+    async def test(client: Client) -> None:
+        await client.login()
+        slot = client.connection.open_slot()
+        aged(client, 61)
+        asyncio.get_running_loop().call_later(0, lambda: slot.complete([b"\0\0\0\3abc"]))
+        assert await client.receive() is None
+
+    run(test, REAUTH)
+
+
+def test_frames_that_came_before_the_end_of_the_session_are_not_handled_after_it() -> None:
+    async def test(client: Client) -> None:
+        await client.login()
+        connection = client.connection
+        slots = [connection.open_slot() for _ in range(MAX_REQUESTS_IN_FLIGHT + 1)]
+        frame = request_frame(MetadataRequest(topics=[]), 1)
+        client.writer.write((struct.pack(">i", len(frame)) + frame) * 100)
+        handled = connection.requests
+        while connection.requests == handled:
+            await asyncio.sleep(0)
+        aged(client, 61)
+        for slot in slots:
+            asyncio.get_running_loop().call_later(0, slot.complete, [])
+        assert await client.receive() is None
+        assert connection.requests == handled + 1, "the others waited for the answers in flight"
+
+    run(test, REAUTH)
+
+
+def test_the_end_of_the_former_session_closes_nothing_after_a_renewal() -> None:
+    async def test(client: Client) -> None:
         await client.login()
         aged(client, 61)
-        assert (await client.login()).error_code == ErrorCode.NONE
+        aged(client, -61)  # before the loop came to the former end
         assert await client.echo() == b"User:alice"
 
-    run(expired, REAUTH)
-    run(late, REAUTH)
+    run(test, REAUTH)
 
 
 def test_another_user_or_mechanism_cannot_take_the_session_over() -> None:

@@ -48,7 +48,7 @@ class Handler:
 class Server:
     """A listener with SSL on loopback."""
 
-    def __init__(self, tls: ServerTls, *, login_timeout_s: float = 20.0) -> None:
+    def __init__(self, tls: ServerTls, *, login_timeout_s: float = 20.0, max_session_ms: int = 0) -> None:
         self.tls = tls
         self.handler = Handler()
         self.events: list[str] = []
@@ -63,6 +63,7 @@ class Server:
                 tls=tls,
                 user_of=partial(user_of, rules=RULES),
                 login_timeout_s=login_timeout_s,
+                max_session_ms=max_session_ms,
             ),
         )
         self.port = self.listener.open("127.0.0.1", 0)
@@ -92,11 +93,17 @@ async def receive(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(size)
 
 
-def run(tls: ServerTls, test: Callable[[Server], Awaitable[None]], *, login_timeout_s: float = 20.0) -> None:
+def run(
+    tls: ServerTls,
+    test: Callable[[Server], Awaitable[None]],
+    *,
+    login_timeout_s: float = 20.0,
+    max_session_ms: int = 0,
+) -> None:
     """Run *test* with a listener that uses *tls*."""
 
     async def body() -> None:
-        server = Server(tls, login_timeout_s=login_timeout_s)
+        server = Server(tls, login_timeout_s=login_timeout_s, max_session_ms=max_session_ms)
         try:
             await asyncio.wait_for(test(server), 30)
         finally:
@@ -288,6 +295,18 @@ def test_a_wrong_certificate_does_not_come_in(authority: Authority, tmp_path: Pa
         assert reason in await server.event()
 
     run(with_clients(authority, "required"), test)
+
+
+def test_a_session_of_a_certificate_ends_on_a_connection_that_sends_nothing(authority: Authority) -> None:
+    context = client_context(authority.trusted, authority.issue("alice.pem", *ALICE))
+
+    async def test(server: Server) -> None:
+        reader, writer = await server.connect(context)
+        assert await reader.read() == b""
+        assert await server.event() == "session expired"
+        writer.close()
+
+    run(with_clients(authority, "required"), test, max_session_ms=100)
 
 
 def test_a_server_of_another_authority_is_refused_by_our_client(tls: ServerTls, tmp_path: Path) -> None:
