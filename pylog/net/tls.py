@@ -194,14 +194,10 @@ def server_context(config: TlsConfig, now_s: float) -> ssl.SSLContext:
     Raises:
         ConfigError: a file is missing or is not what it should be, or key and certificate do not fit.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2 if "TLSv1.2" in config.protocols else ssl.TLSVersion.TLSv1_3
-    context.maximum_version = ssl.TLSVersion.TLSv1_3 if "TLSv1.3" in config.protocols else ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(_CIPHERS_1_2)
+    context = _context(ssl.PROTOCOL_TLS_SERVER, config)
     # A ticket from before lets its holder in without a look at the certificate, whatever the rules have become since.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0
-    _load(config.key_store, "ssl.keystore.location", lambda path: context.load_cert_chain(path))
     context.verify_mode = _CLIENT_AUTH[config.client_auth]
     _trust(context, config, now_s)
     if config.trust_store is None and config.client_auth != "none":
@@ -215,11 +211,17 @@ def caller_context(config: TlsConfig, now_s: float) -> ssl.SSLContext:
     Raises:
         ConfigError: as of `server_context`.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, config)
+    _trust(context, config, now_s)
+    return context
+
+
+def _context(side: "ssl._SSLMethod", config: TlsConfig) -> ssl.SSLContext:
+    context = ssl.SSLContext(side)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2 if "TLSv1.2" in config.protocols else ssl.TLSVersion.TLSv1_3
+    context.maximum_version = ssl.TLSVersion.TLSv1_3 if "TLSv1.3" in config.protocols else ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS_1_2)
     _load(config.key_store, "ssl.keystore.location", lambda path: context.load_cert_chain(path))
-    _trust(context, config, now_s)
     return context
 
 

@@ -43,11 +43,13 @@ class _Caller:
 
     Attributes:
         number: orders connections by when their proofs came.
+        secret: that its proof is made with.
         proven_ms: when the broker was told that its proof is right.
     """
 
     broker_id: int = -1
     number: int = 0
+    secret: bytes = b""
     wanted_proof: bytes = b""
     is_proven: bool = False
     proven_ms: int = 0
@@ -68,7 +70,7 @@ class PeerRequests:
     def __init__(self, keys: PeerKeys, fetch: FetchHandler, answer: Answerer) -> None:
         """Make it; *answer* gets proven callers' requests and returns the response's body, or raises ApiError.
 
-        The first secret of *keys* counts here.
+        The first secret of *keys* counts here for a proof, and each of them for a connection whose proof came before.
         """
         self._keys = keys
         self._fetch = fetch
@@ -84,6 +86,9 @@ class PeerRequests:
             connection.state = _Caller()
         caller = connection.state
         assert isinstance(caller, _Caller)
+        if caller.is_proven and caller.secret not in self._keys.secrets:
+            # Else whoever learned the former secret would stay for as long as its connection does.
+            raise ProtocolError("the caller has proved a cluster secret that is not valid any more")
         if frame[:2] == _FETCH_KEY:
             if not caller.is_proven:
                 raise ProtocolError("a fetch before the proof")
@@ -138,7 +143,7 @@ class PeerRequests:
         caller.broker_id, caller_nonce = internal.parse_hello(request.body)
         caller.is_proven = False
         nonce = os.urandom(internal.NONCE_BYTES)
-        secret = self._keys.secrets[0]
+        secret = caller.secret = self._keys.secrets[0]
         caller.wanted_proof = internal.caller_proof(secret, caller_nonce, nonce, binding)
         proof = internal.callee_proof(secret, caller_nonce, nonce, binding)
         return [internal.encode_response(request.correlation_id, ErrorCode.NONE, nonce + proof)]
@@ -259,6 +264,7 @@ class PeerClient:
         self._keys = keys
         self._address: NodeAddress | None = None
         self._answers: _Answers | None = None
+        self._secret = b""  # that the other broker has proved
         self._correlation_id = 0
         self._lock = asyncio.Lock()
 
@@ -304,7 +310,8 @@ class PeerClient:
         async with self._lock:
             try:
                 async with asyncio.timeout(timeout_s):
-                    if address != self._address or self._answers is None:
+                    is_outdated = self._secret not in self._keys.secrets
+                    if address != self._address or self._answers is None or is_outdated:
                         await self._connect(address)
                     yield
             except (OSError, TimeoutError, EOFError, ProtocolError) as fault:
@@ -343,6 +350,7 @@ class PeerClient:
             callee_nonce, proof = answer[: internal.NONCE_BYTES], answer[internal.NONCE_BYTES :]
             for secret in self._keys.secrets:
                 if internal.is_same(proof, internal.callee_proof(secret, nonce, callee_nonce, binding)):
+                    self._secret = secret
                     break
             else:
                 raise ProtocolError("it does not know the cluster secret")

@@ -219,3 +219,12 @@ def test_a_wildcard_stands_for_one_label(authority: Authority) -> None:
     for wrong in ("example.internal", "a.log1.example.internal"):
         with pytest.raises(ConfigError, match="must name"):
             check_names(own_certificate(file), [wrong])
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_calls_use_the_versions_of_tls_that_the_listener_speaks(authority: Authority, version: str) -> None:
+    tls = ServerTls(replace(config_of(authority, "a.pem"), protocols=(version,)))
+    wanted = ssl.TLSVersion.TLSv1_2 if version == "TLSv1.2" else ssl.TLSVersion.TLSv1_3
+    for context in (tls.context, tls.caller_context):
+        assert context is not None
+        assert (context.minimum_version, context.maximum_version) == (wanted, wanted)

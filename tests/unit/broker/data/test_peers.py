@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +15,8 @@ from pylog.broker.data.peers import MAX_IMAGE_BYTES, PeerClient, PeerRequests, _
 from pylog.errors import ApiError, ProtocolError
 from pylog.model import NodeAddress
 from pylog.security.principal import Session
-from pylog.wire.internal import InternalKey
+from pylog.wire import internal
+from pylog.wire.internal import InternalKey, encode_hello
 
 FRAME = (5).to_bytes(4, "big") + b"hello"
 
@@ -113,10 +115,11 @@ def test_a_broker_that_does_not_answer_in_time_is_said_to() -> None:
     asyncio.run(story())
 
 
-def is_let_in(caller: bytes, callee: bytes) -> bool:
-    """Say whether a broker with the file *caller* reaches one with the file *callee*."""
+@contextlib.asynccontextmanager
+async def serving(keys: PeerKeys) -> AsyncIterator[NodeAddress]:
+    """Listen for brokers as one with *keys*."""
     unused: Any = None
-    requests = PeerRequests(PeerKeys(callee), unused, unused)
+    requests = PeerRequests(keys, unused, unused)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection: Any = SimpleNamespace(state=None, session=Session(client_host="h", listener_name="internal"))
@@ -127,12 +130,19 @@ def is_let_in(caller: bytes, callee: bytes) -> bool:
                 writer.writelines(cast(list[bytes], parts))
         writer.close()
 
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield NodeAddress(7, *server.sockets[0].getsockname())
+
+
+def is_let_in(caller: bytes, callee: bytes) -> bool:
+    """Say whether a broker with the file *caller* reaches one with the file *callee*."""
+
     async def story() -> bool:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
         client = PeerClient(1, PeerKeys(caller), lambda: 1)
-        async with server:
+        async with serving(PeerKeys(callee)) as address:
             try:
-                return await client.reach(NodeAddress(7, *server.sockets[0].getsockname()), 10)
+                return await client.reach(address, 10)
             except ApiError as error:
                 if "it does not know the cluster secret" in str(error):
                     return False
@@ -158,3 +168,79 @@ def test_f5_who_knows_only_the_former_secret_is_let_in_no_more() -> None:
     assert not is_let_in(b"old", b"new")
     assert not is_let_in(b"new", b"old\nnew\n")
     assert not is_let_in(b"", b"new")
+
+
+def keys_of(file: Path, content: bytes) -> PeerKeys:
+    file.write_bytes(content)
+    return PeerKeys(content, file=file)
+
+
+def change(keys: PeerKeys, file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    assert keys.reload_secrets()
+
+
+def request(key: InternalKey, body: bytes) -> memoryview:
+    return memoryview(internal.encode_request(key, 1, body))[4:]
+
+
+def prove(requests: PeerRequests, connection: Any, secret: bytes) -> None:
+    """Show broker 1's knowledge of *secret* on *connection*."""
+    nonce = b"n" * internal.NONCE_BYTES
+    [hello] = cast(list[bytes], requests.on_frame(connection, request(InternalKey.HELLO, encode_hello(1, nonce))))
+    callee_nonce = internal.parse_response(hello[4:], 1)[1][: internal.NONCE_BYTES]
+    requests.on_frame(connection, request(InternalKey.PROVE, internal.caller_proof(secret, nonce, callee_nonce)))
+
+
+FETCH = memoryview(b"\0\1" + b"\0" * 20)
+
+
+@pytest.mark.parametrize("frame", [request(InternalKey.TAKE_IDS, internal.encode_broker_id(1)), FETCH])
+def test_f5_a_connection_ends_with_the_secret_that_opened_it(tmp_path: Path, frame: memoryview) -> None:
+    heard: list[InternalKey] = []
+
+    async def answer(request: internal.InternalRequest) -> bytes:
+        heard.append(request.key)
+        return b""
+
+    async def story() -> None:
+        unused: Any = None
+        keys = keys_of(tmp_path / "secret", PHASES[0])
+        requests = PeerRequests(keys, unused, answer)
+        slot = SimpleNamespace(complete=lambda parts: None)
+        session = Session(client_host="h", listener_name="internal")
+        connection: Any = SimpleNamespace(state=None, session=session, open_slot=lambda: slot)
+        prove(requests, connection, b"old")
+        for number, content in enumerate(PHASES[1:3]):
+            change(keys, tmp_path / "secret", content)
+            requests.on_frame(connection, request(InternalKey.TAKE_IDS, internal.encode_broker_id(1)))
+            await asyncio.sleep(0)
+            assert len(heard) == number + 1, "no pause in the middle of the change"
+        change(keys, tmp_path / "secret", PHASES[3])
+        with pytest.raises(ProtocolError, match="not valid any more"):
+            requests.on_frame(connection, frame)
+        await requests.close()
+
+    asyncio.run(story())
+
+
+def test_f5_a_caller_leaves_a_broker_that_proved_a_secret_which_it_does_not_know_any_more(tmp_path: Path) -> None:
+    async def story() -> None:
+        caller = keys_of(tmp_path / "caller", PHASES[1])
+        callee = keys_of(tmp_path / "callee", PHASES[0])
+        client = PeerClient(1, caller, lambda: 1)
+        async with serving(callee) as address:
+            try:
+                assert await client.reach(address, 10)
+                change(callee, tmp_path / "callee", PHASES[2])
+                change(caller, tmp_path / "caller", PHASES[2])
+                assert not await client.reach(address, 10), "the connection of before"
+                change(caller, tmp_path / "caller", PHASES[3])
+                assert await client.reach(address, 10), "a new one"
+                change(caller, tmp_path / "caller", b"other")
+                with pytest.raises(ApiError, match="it does not know the cluster secret"):
+                    await client.reach(address, 10)
+            finally:
+                client.close()
+
+    asyncio.run(story())
