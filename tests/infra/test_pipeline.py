@@ -71,7 +71,8 @@ def test_schemas_of_the_live_datacenter_come_to_the_offline_one_with_their_ids(
             assert time.monotonic() < deadline_s, f"{subject} did not come to {name} within {DEADLINE_S} s"
             time.sleep(1)
         assert (found["id"], found["schema"]) == (registered["id"], '"string"')
-        refused = registry(runner, variables, name, f"/subjects/{subject}/versions", {"schema": '"long"'})
+        # Under a new name: a schema that does not fit its subject is refused for that, wherever it is sent.
+        refused = registry(runner, variables, name, f"/subjects/{subject}-new/versions", {"schema": '"long"'})
         assert refused["error_code"] == 42205, "while it follows, clients change nothing in it"
 
 
