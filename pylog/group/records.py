@@ -4,7 +4,7 @@ key   => version: int16, rest          0 and 1: a committed offset; 2: a group
 value => version: int16, rest          null: it is no more
 
 From format level 3 on both have a header, which Kafka ignores.  A committed offset has `TOPIC_ID_HEADER` with the id of
-its topic; a group has `TOPIC_IDS_HEADER`: (name length: int16, name, topic id: 16 bytes)*, sorted by name.
+its topic; a group has the ids of the topics that its members read; see `pylog.wire.internal_topics`.
 
 Source: Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value message definitions; versions as Kafka 3.9 writes them.
 """
@@ -20,6 +20,7 @@ from pylog.errors import ProtocolError
 from pylog.group.state import Group, GroupConfig, Member
 from pylog.wire.api import codec
 from pylog.wire.api.schema import Int32, Int64, Versions
+from pylog.wire.internal_topics import TOPIC_ID_BYTES, encode_versioned, find_topic_ids, split_version, topic_ids_header
 from pylog.wire.records import Record
 
 TOPIC = "__consumer_offsets"
@@ -32,15 +33,9 @@ GROUP_VALUE_VERSION = 3
 TOPIC_ID_HEADER = "pylog.topic_id"
 """Name of the header with the id, 16 bytes, of the topic that an offset was committed for."""
 
-TOPIC_IDS_HEADER = "pylog.topic_ids"
-"""Name of the header with the ids of the topics that a group's members read, as its coordinator knew them."""
-
-TOPIC_ID_BYTES = 16
-
 MAX_MEMBERS = 1 << 18
 """Members one stored group may claim."""
 
-_VERSION = struct.Struct(">h")
 _LENGTH = struct.Struct(">h")
 _VERSION_AND_LENGTH = struct.Struct(">hh")
 _PARTITION = struct.Struct(">i")
@@ -196,8 +191,8 @@ def encode_group(group: Group, now_ms: int, topic_ids: Mapping[str, uuid.UUID] |
     )
     headers: list[tuple[str, bytes | None]] = []
     if topic_ids is not None:
-        headers.append((TOPIC_IDS_HEADER, _encode_topic_ids(topic_ids)))
-    return Record(0, now_ms, _group_key(group.group_id), _encode(GROUP_VALUE_VERSION, value), headers)
+        headers.append(topic_ids_header(topic_ids))
+    return Record(0, now_ms, _group_key(group.group_id), encode_versioned(GROUP_VALUE_VERSION, value), headers)
 
 
 def encode_group_end(group_id: str, now_ms: int) -> Record:
@@ -211,7 +206,7 @@ def decode_key(raw: bytes) -> OffsetKey | str | None:
     Raises:
         ProtocolError: the key contradicts itself.
     """
-    version, body = _split(raw)
+    version, body = split_version(raw)
     if version in (0, OFFSET_KEY_VERSION):
         key = codec.decode(_OffsetKey, 1, False, body, MAX_MEMBERS)
         return OffsetKey(key.group, key.topic, key.partition)
@@ -230,7 +225,7 @@ def decode_offset(raw: bytes, headers: Iterable[tuple[str, bytes | None]] = ()) 
     Raises:
         ProtocolError: the value contradicts itself or is of a version that is not known, or the topic id is none.
     """
-    version, body = _split(raw)
+    version, body = split_version(raw)
     if not 0 <= version <= OFFSET_VALUE_VERSION:
         raise ProtocolError(f"committed offset of version {version}")
     value = codec.decode(_OffsetValue, version, False, body, MAX_MEMBERS)
@@ -257,7 +252,7 @@ def decode_group(
     Raises:
         ProtocolError: the value contradicts itself or is of a version that is not known, or the topic ids are none.
     """
-    version, body = _split(raw)
+    version, body = split_version(raw)
     if not 0 <= version <= GROUP_VALUE_VERSION:
         raise ProtocolError(f"group {group_id} of version {version}")
     value = codec.decode(_GroupValue, version, False, body, MAX_MEMBERS)
@@ -266,9 +261,7 @@ def decode_group(
     group.protocol_type = value.protocol_type or None
     group.protocol = value.protocol
     group.leader_id = value.leader
-    for name, content in headers:
-        if name == TOPIC_IDS_HEADER:
-            group.topic_ids = _decode_topic_ids(content or b"")
+    group.topic_ids = find_topic_ids(headers)
     for row in value.members:
         group.members[row.member_id] = Member(
             row.member_id,
@@ -283,38 +276,5 @@ def decode_group(
     return group
 
 
-def _encode_topic_ids(topic_ids: Mapping[str, uuid.UUID]) -> bytes:
-    out = bytearray()
-    for name, topic_id in sorted(topic_ids.items()):
-        encoded = name.encode()
-        out += _LENGTH.pack(len(encoded)) + encoded + topic_id.bytes
-    return bytes(out)
-
-
-def _decode_topic_ids(raw: bytes) -> dict[str, uuid.UUID]:
-    found, position = {}, 0
-    try:
-        while position < len(raw):
-            start = position + _LENGTH.size
-            end = start + max(_LENGTH.unpack_from(raw, position)[0], 0)
-            position = end + TOPIC_ID_BYTES
-            found[raw[start:end].decode()] = uuid.UUID(bytes=raw[end:position])
-    except (struct.error, ValueError) as error:
-        raise ProtocolError(f"topic ids of {len(raw)} bytes beside a group: {error}") from error
-    return found
-
-
 def _group_key(group_id: str) -> bytes:
-    return _encode(GROUP_KEY_VERSION, _GroupKey(group=group_id), 0)
-
-
-def _encode(version: int, message: object, layout: int | None = None) -> bytes:
-    out = bytearray(_VERSION.pack(version))
-    codec.encode(message, version if layout is None else layout, False, out)
-    return bytes(out)
-
-
-def _split(raw: bytes) -> tuple[int, memoryview]:
-    if len(raw) < 2:
-        raise ProtocolError(f"{len(raw)} bytes where a version must be")
-    return _VERSION.unpack_from(raw)[0], memoryview(raw)[2:]
+    return encode_versioned(GROUP_KEY_VERSION, _GroupKey(group=group_id), layout=0)

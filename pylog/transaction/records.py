@@ -3,17 +3,15 @@
 key   => version: int16 = 0, transactional_id: string
 value => version: int16 = 1, rest          null: the id is deleted
 
-The ids of the topics stand in a record header, which Kafka ignores: `TOPIC_IDS_HEADER`.
+The ids of the topics of an open transaction stand in a record header; see `pylog.wire.internal_topics`.
 
 Source: Kafka's TransactionLogKey and TransactionLogValue message definitions; version 1 as Kafka 4.3 writes it.
 """
 
-import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated
-from uuid import UUID
 
 from pylog.errors import ProtocolError
 from pylog.transaction.state import (
@@ -25,6 +23,7 @@ from pylog.transaction.state import (
 )
 from pylog.wire.api import codec
 from pylog.wire.api.schema import Int8, Int16, Int32, Int64, Versions
+from pylog.wire.internal_topics import encode_versioned, find_topic_ids, split_version, topic_ids_header
 from pylog.wire.records import Record
 
 TOPIC = "__transaction_state"
@@ -32,17 +31,11 @@ TOPIC = "__transaction_state"
 KEY_VERSION = 0
 VALUE_VERSION = 1
 
-TOPIC_IDS_HEADER = "pylog.topic_ids"
-"""Name of the header with name (int16 length, UTF-8) and id (16 bytes) of each topic of an open transaction."""
-
 PER_EPOCH_VERSION = 2
 """Kafka's `transaction.version` of a client for which each transaction has an epoch of its own."""
 
 MAX_ELEMENTS = 1 << 20
 """Topics or partitions of one transaction that a record may claim."""
-
-_VERSION = struct.Struct(">h")
-_LENGTH = struct.Struct(">h")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,7 +65,7 @@ class _Value:
 
 def encode_transaction(transactional_id: str, metadata: TransactionMetadata | None, now_ms: int) -> Record:
     """Return the record that says *metadata* of an id, or with None that the id is deleted."""
-    key = _encode(KEY_VERSION, _Key(transactional_id=transactional_id), is_flexible=False)
+    key = encode_versioned(KEY_VERSION, _Key(transactional_id=transactional_id))
     if metadata is None:
         return Record(0, now_ms, key, None)
     by_topic: dict[str, list[int]] = {}
@@ -95,8 +88,8 @@ def encode_transaction(transactional_id: str, metadata: TransactionMetadata | No
     )
     headers: list[tuple[str, bytes | None]] = []
     if metadata.topic_ids:
-        headers.append((TOPIC_IDS_HEADER, _encode_topic_ids(metadata.topic_ids)))
-    return Record(0, now_ms, key, _encode(VALUE_VERSION, value, is_flexible=True), headers)
+        headers.append(topic_ids_header(metadata.topic_ids))
+    return Record(0, now_ms, key, encode_versioned(VALUE_VERSION, value, is_flexible=True), headers)
 
 
 def decode_key(raw: bytes) -> str | None:
@@ -105,7 +98,7 @@ def decode_key(raw: bytes) -> str | None:
     Raises:
         ProtocolError: the key contradicts itself.
     """
-    version, body = _split(raw)
+    version, body = split_version(raw)
     if version != KEY_VERSION:
         return None
     return str(codec.decode(_Key, 0, False, body, MAX_ELEMENTS).transactional_id)
@@ -121,7 +114,7 @@ def decode_transaction(raw: bytes, headers: Iterable[tuple[str, bytes | None]] =
     Raises:
         ProtocolError: the value contradicts itself or is of a version or state that is not known.
     """
-    version, body = _split(raw)
+    version, body = split_version(raw)
     if not 0 <= version <= VALUE_VERSION:
         raise ProtocolError(f"transaction of version {version}")
     value = codec.decode(_Value, version, version >= 1, body, MAX_ELEMENTS)
@@ -144,51 +137,8 @@ def decode_transaction(raw: bytes, headers: Iterable[tuple[str, bytes | None]] =
         partitions=frozenset((row.topic, number) for row in topics for number in row.partition_ids)
         if has_partitions
         else frozenset(),
-        topic_ids=_topic_ids(headers) if has_partitions else MappingProxyType({}),
+        topic_ids=MappingProxyType(find_topic_ids(headers) or {}) if has_partitions else MappingProxyType({}),
         start_ms=value.transaction_start_timestamp_ms if has_partitions else NO_TIME,
         update_ms=value.transaction_last_update_timestamp_ms,
         is_per_epoch=value.client_transaction_version >= PER_EPOCH_VERSION,
     )
-
-
-def _encode_topic_ids(topic_ids: Mapping[str, UUID]) -> bytes:
-    out = bytearray()
-    for name, topic_id in sorted(topic_ids.items()):
-        encoded = name.encode()
-        out += _LENGTH.pack(len(encoded)) + encoded + topic_id.bytes
-    return bytes(out)
-
-
-def _topic_ids(headers: Iterable[tuple[str, bytes | None]]) -> Mapping[str, UUID]:
-    found: dict[str, UUID] = {}
-    for name, content in headers:
-        if name == TOPIC_IDS_HEADER:
-            found = _decode_topic_ids(content or b"")
-    return MappingProxyType(found)
-
-
-def _decode_topic_ids(content: bytes) -> dict[str, UUID]:
-    found: dict[str, UUID] = {}
-    position = 0
-    try:
-        while position < len(content):
-            [length] = _LENGTH.unpack_from(content, position)
-            start = position + _LENGTH.size
-            position = start + length + 16
-            name = content[start : start + length].decode()
-            found[name] = UUID(bytes=content[start + length : position])
-    except (struct.error, ValueError) as error:
-        raise ProtocolError(f"topic ids beside a transaction: {error}") from None
-    return found
-
-
-def _encode(version: int, message: object, *, is_flexible: bool) -> bytes:
-    out = bytearray(_VERSION.pack(version))
-    codec.encode(message, version, is_flexible, out)
-    return bytes(out)
-
-
-def _split(raw: bytes) -> tuple[int, memoryview]:
-    if len(raw) < _VERSION.size:
-        raise ProtocolError(f"{len(raw)} bytes where a version must be")
-    return _VERSION.unpack_from(raw)[0], memoryview(raw)[_VERSION.size :]

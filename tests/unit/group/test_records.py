@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from pylog.errors import ProtocolError
 from pylog.group.records import (
     TOPIC_ID_HEADER,
-    TOPIC_IDS_HEADER,
     CommittedOffset,
     OffsetKey,
     decode_group,
@@ -21,6 +20,7 @@ from pylog.group.records import (
     partition_for,
 )
 from pylog.group.state import Group, GroupConfig, Member, State
+from pylog.wire.internal_topics import TOPIC_IDS_HEADER
 from tests.unit.group.members import group_of
 
 KAFKA_OFFSET_KEY = bytes.fromhex("00010006676f6c64656e00017400000000")

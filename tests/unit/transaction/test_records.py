@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from pylog.errors import ProtocolError
 from pylog.transaction.records import (
-    TOPIC_IDS_HEADER,
     decode_key,
     decode_transaction,
     encode_transaction,
 )
 from pylog.transaction.state import MAX_EPOCH, NO_TIME, TransactionMetadata, TransactionState
+from pylog.wire.internal_topics import TOPIC_IDS_HEADER
 
 OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 INT64 = st.integers(-1, 2**63 - 1)
