@@ -490,23 +490,27 @@ class Log:
             StorageError: the file is damaged.
             CorruptRecords: the batch in question does not decode.
         """
-        offset = self.log_start_offset
-        while (part := self.part_not_older(timestamp, offset)) is not None:
+        for part in self.parts_not_older(timestamp):
             with self._going_offline():
                 found = search.first_not_older(part, timestamp, self.log_start_offset)
             if found is not None:
                 return found
-            offset = part.segment.next_offset
         return None
 
-    def part_not_older(self, timestamp: int, from_offset: Offset) -> FileSlice | None:
-        """Return a part of one segment to look through for a record of *timestamp* or later; see `search`.
+    def parts_not_older(self, timestamp: int) -> Iterator[FileSlice]:
+        """Yield parts of segments to look through for a record of *timestamp* or later, in order; see `search`.
 
         Raises:
             StorageError: the file is damaged.
         """
-        with self._going_offline():
-            return self._segments.part_not_older(timestamp, from_offset)
+        offset = self.log_start_offset
+        while True:
+            with self._going_offline():
+                part = self._segments.part_not_older(timestamp, offset)
+            if part is None:
+                return
+            offset = part.segment.next_offset
+            yield part
 
     @property
     def max_timestamp(self) -> int:

@@ -140,9 +140,8 @@ async def _search(log: Log, timestamp: int) -> tuple[int, Offset] | None:
         ApiError: the log was cut, the batch in question does not decode, or the search had too much to unpack.
         StorageError: the log cannot be read, and is offline now.
     """
-    offset, allowance = log.log_start_offset, Allowance()
-    while (part := log.part_not_older(timestamp, offset)) is not None:
-        next_offset = part.segment.next_offset
+    allowance = Allowance()
+    for part in log.parts_not_older(timestamp):
         part.acquire()
         try:
             found = await asyncio.to_thread(first_not_older, part, timestamp, log.log_start_offset, allowance)
@@ -158,7 +157,6 @@ async def _search(log: Log, timestamp: int) -> tuple[int, Offset] | None:
             raise _cut_meanwhile()
         if found is not None:
             return found
-        offset = next_offset
     return None
 
 

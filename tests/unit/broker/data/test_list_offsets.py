@@ -116,13 +116,7 @@ def test_trap_11_older_clients_are_told_an_error_that_they_know(tmp_path: Path) 
 
 
 def test_a_search_in_a_damaged_log_is_answered(tmp_path: Path) -> None:
-    partitions = follower(tmp_path)
-    apply(partitions, image(2, leader=1, leader_epoch=1))
-    found = partitions.get("t", 0)
-    assert found is not None
-    assert found.leading is not None
-    found.leading.fetched(2, 8, 1, 1, now_ms=0)
-    partitions.advance(found)
+    partitions = caught_up(tmp_path)
     [segment] = (tmp_path / "t-0").glob("*.log")
     segment.write_bytes(b"x" * segment.stat().st_size)
     assert ask(partitions, 0)[0] == ErrorCode.KAFKA_STORAGE_ERROR
