@@ -27,6 +27,9 @@ CALM_SHARE = 0.2
 APART_SHARE = 0.4
 """How often at the end two brokers do not reach each other, and not one is dead."""
 
+RETURNING_SHARE = 0.95
+"""Runs in which a partition that has moved may be given back at once."""
+
 DAY_MS = 86_400_000
 
 ALONE_S = 2.9
@@ -92,7 +95,7 @@ class Faults:
             # One broker, which nothing can be cut from.
             alone = (self._kill, self._cut_power, self._pause, self._terminate, self._turn_clock, self._fill_disk)
             kinds = [(1, fault) for fault in (*alone, self._fail_syncs, self._fail_reads, self._starve)]
-        if chance.random() < 0.7:
+        if chance.random() < RETURNING_SHARE:
             self._checks.on_moved = self._plots.bring_back
         rest_s = chance.choice(RESTS_S)
         # Each run likes some kinds and knows nothing of others: that reaches further than a bit of everything.
@@ -191,6 +194,9 @@ class Faults:
 
     def _separable(self) -> list[tuple[Host, Host]]:
         """Return the pairs that need not reach each other: both have a session, the controller and one more."""
+        if self._checks.is_growing:
+            # No partition is added while another moves, and no move ends to a replica that cannot reach its leader.
+            return []
         hosts, controller = list(self._cluster.hosts.values()), self._plots.controller()
         is_well = all(self._cluster.is_registered(host) and not host.damaged for host in hosts)
         if controller is None or not is_well:

@@ -277,7 +277,7 @@ class Plots:
         hosts = self._cluster.hosts
         gone = [hosts[one] for one in move.removing if hosts[one].process is not None]
         is_possible = not self.is_over and not self._is_damaged() and controller is not None and state.leader in hosts
-        if not is_possible or not gone or chance.random() < 0.25:
+        if not is_possible or not gone or chance.random() < 0.1:
             return
         assert controller is not None
         back, leader = chance.choice(gone), hosts[state.leader]

@@ -10,12 +10,13 @@ import pytest
 
 from pylog.broker.data.partitions import Partition
 from pylog.cluster.image import PartitionImage
+from pylog.cluster.znodes import CONTROLLER, encode_controller
 from pylog.errors import ErrorCode
 from pylog.model import TopicPartition
 from pylog.replica.leader import Leader
 from pylog.wire.records import Record, encode_batch, patch
 from tests.sim.checks import Checks
-from tests.sim.faults import _has_offline_log
+from tests.sim.faults import Faults, _has_offline_log
 from tests.sim.world import Violation
 
 KEY = TopicPartition("t", 0)
@@ -50,6 +51,28 @@ def test_a_partition_that_could_not_be_opened_is_offline_unless_it_opens_by_itse
     found: Any = SimpleNamespace(broker=SimpleNamespace(partitions=Hosted([partition])))
     assert _has_offline_log(found) == (not is_waiting)
     assert not _has_offline_log(SimpleNamespace(broker=None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_growing", [False, True])
+def test_two_brokers_meet_again_where_a_partition_can_only_be_added_behind_a_move(*, is_growing: bool) -> None:
+    hosts: Any = {one: SimpleNamespace(broker_id=one, name=f"broker-{one}", damaged=set()) for one in (1, 2, 3)}
+    healed: list[tuple[str, str]] = []
+    controller = SimpleNamespace(data=encode_controller(3, now_ms=0))
+    cluster: Any = SimpleNamespace(
+        hosts=hosts,
+        is_registered=lambda host: True,
+        tree=SimpleNamespace(nodes={CONTROLLER: controller}),
+        disks=SimpleNamespace(full=set()),
+        network=SimpleNamespace(uncut=lambda *pair: healed.append(pair)),
+        world=SimpleNamespace(note=lambda *what: None),
+        on_tree=lambda watch: None,
+    )
+    checks = Checks(cluster)
+    checks.is_growing = is_growing
+    faults = Faults(cluster, checks, None, is_flushing=False)
+    faults._apart = (hosts[1], hosts[2])
+    faults.let_back_if_needed()
+    assert healed == ([("broker-1", "broker-2"), ("broker-2", "broker-1")] if is_growing else [])
 
 
 @pytest.mark.parametrize("error", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR])
