@@ -272,7 +272,7 @@ REASONS: Mapping[str, str] = {
     "T30": "fuzzing of an hour does not belong on a cluster: make fuzz",
     "T31": "needs a client that lies in its bytes: tests/net and tests/cluster/test_bad_input.py",
     "T32": "as T31; tests/net",
-    "T34": "there is no authentication yet",
+    "T34": "wrong logins end connections and disturb no host: tests/net/test_login.py",
     "T37": "tests/programs kills registries while they write",
     "T38": "tests/programs drops a record on its way and reads the report",
 }

@@ -30,4 +30,4 @@ def test_the_cluster_stands(code: str) -> None:
 def test_what_is_no_drill_says_why() -> None:
     done = fab("drill", "--name=T34")
     assert done.returncode == 2
-    assert "no authentication yet" in done.stderr
+    assert "tests/net/test_login.py" in done.stderr
