@@ -25,6 +25,7 @@ CLIENT_LEVELS = (
     {"mirror", "registry", "ship", "ingest"},
     {"ops"},
     {"probe"},
+    {"console"},
 )
 # The same inside a part: files and folders of one level do not know each other, a folder's files do.
 ROOMS: dict[str, tuple[set[str], ...]] = {
@@ -34,6 +35,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"admin"},
         {"avro", "consumer", "producer"},
         {"commits", "paper"},
+        {"rows"},
     ),
     "broker": (
         {"admin", "clock", "logs", "quotas", "settings", "tasks", "timer"},

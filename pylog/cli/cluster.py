@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -29,8 +29,9 @@ from pylog.client.admin.broker_socket import ask, socket_of
 from pylog.client.admin.cluster import Admin, ClusterView
 from pylog.client.admin.health import Problem, Wanted, judge, outages
 from pylog.client.admin.partitions import PartitionAdmin
+from pylog.client.rows import broker_row, health_data
 from pylog.errors import ApiError, PylogError, Unreachable
-from pylog.model import NodeAddress, TopicPartition
+from pylog.model import TopicPartition
 
 app = new_app("Is the cluster healthy, and what is it made of?")
 app.command(epilog="Example: pylog cluster finalize --broker 1")(finalize)
@@ -94,7 +95,7 @@ def info(
     with told_to_the_user(found.bootstrap):
         view = Admin(connection(found)).cluster()
     partitions = [p for topic in view.topics.values() for p in topic.partitions]
-    rows = [_broker_row(b, view) for b in view.brokers]
+    rows = [broker_row(b, view) for b in view.brokers]
     data = {
         "cluster_id": view.cluster_id,
         "controller_id": view.controller_id,
@@ -229,34 +230,12 @@ def _wait_healthy(probe: _Probe, consecutive: int, deadline: float, interval_s: 
 
 
 def _show_health(format: Format, probe: _Probe) -> None:
-    problems = [{"kind": p.kind, "subject": p.subject, "detail": p.detail} for p in probe.problems]
-    view = probe.view
-    partitions = sum(len(topic.partitions) for topic in view.topics.values())
-    data: dict[str, Any] = {
-        "healthy": not problems,
-        "cluster_id": view.cluster_id,
-        "controller_id": view.controller_id,
-        "brokers": [b.node_id for b in view.brokers],
-        "topic_count": len(view.topics),
-        "partition_count": partitions,
-        "problems": problems,
-    }
+    data = health_data(probe.view, probe.problems)
+    problems = data["problems"]
     state = "healthy" if not problems else f"unhealthy, {len(problems)} problems"
     summary = (
-        f"{state}: {len(view.brokers)} brokers, controller {view.controller_id}, "
-        f"{len(view.topics)} topics, {partitions} partitions\n"
+        f"{state}: {len(data['brokers'])} brokers, controller {data['controller_id']}, "
+        f"{data['topic_count']} topics, {data['partition_count']} partitions\n"
     )
     columns = [Column("kind"), Column("subject"), Column("detail")]
     emit(format, data, lambda is_wide: summary + ("\n" + table(problems, columns, is_wide) if problems else ""))
-
-
-def _broker_row(broker: NodeAddress, view: ClusterView) -> dict[str, Any]:
-    partitions = [p for topic in view.topics.values() for p in topic.partitions]
-    return {
-        "id": broker.node_id,
-        "host": broker.host,
-        "port": broker.port,
-        "controller": broker.node_id == view.controller_id,
-        "leads": sum(p.leader == broker.node_id for p in partitions),
-        "replicas": sum(broker.node_id in p.replicas for p in partitions),
-    }

@@ -25,9 +25,9 @@ from pylog.cli.output import Column, done, emit, note, table
 from pylog.cli.progress import progress as show_progress
 from pylog.cli.start import Start, StartKind, positions
 from pylog.cli.target import parse_duration_ms, parse_target
-from pylog.client.admin.groups import GroupAdmin, GroupView, Progress
-from pylog.client.admin.lag import Status, worst
-from pylog.client.commits import CommitHistory, Verdict
+from pylog.client.admin.groups import GroupAdmin, GroupView
+from pylog.client.commits import CommitHistory
+from pylog.client.rows import group_data
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import Offset, TopicPartition
 
@@ -77,20 +77,8 @@ def describe(
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r} does not exist")
         now_ms = time.time_ns() // 1_000_000
         verdicts = CommitHistory(connection(found)).verdicts(group, progress, now_ms, int(window * 1000))
-    rows = _progress_rows(view, progress, verdicts, now_ms)
-    lags = [one.lag for one in progress.values() if one.lag is not None]
-    at = view.coordinator
-    data = {
-        "group": group,
-        "state": view.state,
-        "assignor": view.assignor or None,
-        "coordinator": at and at.node_id,
-        "lag": sum(lags) if lags else None,
-        "status": _text(worst(one.status for one in verdicts.values())),
-        "members": _member_rows(view),
-        "partitions": rows,
-    }
-    emit(format_of(format), data, lambda is_wide: _group_text(data, rows, is_wide))
+    data = group_data(view, progress, verdicts, now_ms)
+    emit(format_of(format), data, lambda is_wide: _group_text(data, is_wide))
 
 
 @app.command("reset-offsets", epilog="Example: pylog group reset-offsets readers --topic clicks --by 2h --execute")
@@ -161,52 +149,7 @@ def delete(
     done(format_of(format), {"group": group, "deleted": True}, f"deleted group {group}")
 
 
-def _text(status: Status | None) -> str | None:
-    return status and status.value
-
-
-def _progress_rows(
-    view: GroupView,
-    progress: Mapping[TopicPartition, Progress],
-    verdicts: Mapping[TopicPartition, Verdict],
-    now_ms: int,
-) -> list[dict[str, Any]]:
-    owners = {partition: member for member in view.members for partition in member.partitions}
-    rows = []
-    for one, found in progress.items():
-        owner, verdict = owners.get(one), verdicts.get(one)
-        at_ms = verdict.committed_at_ms if verdict else None
-        rows.append(
-            {
-                "topic": one.topic,
-                "partition": one.partition,
-                "committed_offset": found.committed,
-                "end_offset": found.held and found.held.end,
-                "lag": found.lag,
-                "status": verdict.status.value if verdict else None,
-                "silent_s": at_ms and max(0, now_ms - at_ms) // 1000,
-                "client": owner and owner.client_id,
-                "host": owner and owner.host,
-                "member": owner and owner.member_id,
-            }
-        )
-    return rows
-
-
-def _member_rows(view: GroupView) -> list[dict[str, Any]]:
-    return [
-        {
-            "member": one.member_id,
-            "instance": one.instance_id,
-            "client": one.client_id,
-            "host": one.host,
-            "partition_count": len(one.partitions),
-        }
-        for one in view.members
-    ]
-
-
-def _group_text(data: Mapping[str, Any], rows: list[dict[str, Any]], is_wide: bool) -> str:
+def _group_text(data: Mapping[str, Any], is_wide: bool) -> str:
     heads = {
         "state": data["state"],
         "assignor": data["assignor"],
@@ -228,7 +171,7 @@ def _group_text(data: Mapping[str, Any], rows: list[dict[str, Any]], is_wide: bo
         Column("host", is_wide=True),
         Column("member", is_wide=True),
     ]
-    text += "\n" + table(rows, columns, is_wide)
+    text += "\n" + table(data["partitions"], columns, is_wide)
     if is_wide:
         members = [Column("member"), Column("instance"), Column("client"), Column("host"), Column("partition_count")]
         text += "\n" + table(data["members"], members, is_wide)

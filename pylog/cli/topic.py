@@ -1,7 +1,7 @@
 """`pylog topic`: list, create, describe, alter, delete."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,9 +22,10 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, done, emit, table
-from pylog.client.admin.cluster import Admin, ConfigValue, OffsetRange, TopicView
+from pylog.client.admin.cluster import Admin, ConfigValue
 from pylog.client.admin.configs import ConfigAdmin, Holder
 from pylog.client.admin.partitions import PartitionAdmin
+from pylog.client.rows import topic_data, topic_row
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import TopicPartition
 
@@ -43,7 +44,7 @@ def list_topics(
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
         topics = Admin(connection(found)).cluster().topics
-    rows = [_topic_row(topic) for topic in topics.values()]
+    rows = [topic_row(topic) for topic in topics.values()]
     columns = [
         Column("name"),
         Column("partitions"),
@@ -102,13 +103,7 @@ def describe(
         led = [TopicPartition(name, p.partition) for p in topic.partitions if p.has_leader]
         offsets = admin.offsets(led)
         config = admin.topic_config(name)
-    rows = [_partition_row(topic, index, offsets) for index in range(len(topic.partitions))]
-    data = {
-        "name": name,
-        "partitions": rows,
-        "config": {n: v.value for n, v in sorted(config.items())},
-        "own_config": sorted(n for n, v in config.items() if v.is_own),
-    }
+    data = topic_data(topic, offsets, config)
     columns = [
         Column("partition"),
         Column("leader"),
@@ -118,7 +113,11 @@ def describe(
         Column("end_offset"),
         Column("count"),
     ]
-    emit(format_of(format), data, lambda is_wide: table(rows, columns, is_wide) + _config_text(config, is_wide))
+    emit(
+        format_of(format),
+        data,
+        lambda is_wide: table(data["partitions"], columns, is_wide) + _config_text(config, is_wide),
+    )
 
 
 @app.command(epilog="Example: pylog topic alter clicks --partitions 12 --set retention.ms=86400000")
@@ -181,30 +180,6 @@ def delete(
     with told_to_the_user(found.bootstrap):
         Admin(connection(found)).delete_topic(name)
     done(format_of(format), {"topic": name, "deleted": True}, f"deleted topic {name}")
-
-
-def _topic_row(topic: TopicView) -> dict[str, Any]:
-    return {
-        "name": topic.name,
-        "partitions": len(topic.partitions),
-        "replication_factor": topic.replication_factor,
-        "without_leader": sum(not p.has_leader for p in topic.partitions),
-        "not_in_sync": sum(not p.is_in_sync for p in topic.partitions),
-    }
-
-
-def _partition_row(topic: TopicView, index: int, offsets: Mapping[TopicPartition, OffsetRange]) -> dict[str, Any]:
-    partition = topic.partitions[index]
-    held = offsets.get(TopicPartition(topic.name, partition.partition))
-    return {
-        "partition": partition.partition,
-        "leader": partition.leader if partition.has_leader else None,
-        "replicas": list(partition.replicas),
-        "isr": list(partition.isr),
-        "start_offset": held and held.start,
-        "end_offset": held and held.end,
-        "count": held and held.count,
-    }
 
 
 def _config_text(config: Mapping[str, ConfigValue], is_wide: bool) -> str:

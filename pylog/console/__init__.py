@@ -1,0 +1,1 @@
+"""The console: a cluster in a browser."""
