@@ -32,7 +32,7 @@ from pylog.ingest.fetch import epoch_ends, names_of, positions_of_present
 from pylog.ingest.lake import COMMITS_KEPT_S, Kind, Lake, State
 from pylog.ingest.landing import WINDOW_MS, Landed, Landing, report
 from pylog.ingest.plan import Load, Position, PositionError, Range
-from pylog.ingest.spark import DEFAULT_MASTER, context, error_of
+from pylog.ingest.spark import DEFAULT_MASTER, context, error_of, wait_for_executors
 from pylog.ingest.status import Status, StatusFiles, Stop, metrics_of, replace_text
 from pylog.model import Offset, TopicPartition
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -139,7 +139,10 @@ class Loader:
     @cached_property
     def _spark(self) -> SparkContext:
         # At the first record: a timer finds nothing new most of the time, and starting Spark costs it seconds.
-        return context(self._config.master)
+        spark = context(self._config.master)
+        if self._config.parallelism is None:
+            wait_for_executors(spark)
+        return spark
 
     @cached_property
     def _event_times(self) -> dict[str, EventTime]:
@@ -293,8 +296,8 @@ class Loader:
             window_ms=WINDOW_MS, fail_on_data_loss=config.fail_on_data_loss, topic_ids=load.latest.topic_ids,
             accepted=accepted, event_times=self._event_times, believed_ms=_believed_ms(config, int(time.time() * 1000)),
         )  # fmt: skip
-        shares = self._shares(load)
         try:
+            shares = self._shares(load)
             landed = self._spark.parallelize(shares, len(shares)).map(_task(how)).collect() if shares else []
         except (Py4JError, PySparkException) as error:
             raise error_of(str(error)) from error

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import time
 from pydoc import locate
 
 from pyspark import SparkConf, SparkContext
@@ -14,6 +15,12 @@ DEFAULT_MASTER = "local[2]"
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 # Set by `spark-submit` for the program that it starts.
+
+_QUIET_S = 1.0
+# Executors of a cluster register within some tenths of a second of each other.
+_PATIENCE_S = 30.0
+# As long as Spark itself waits for executors where it knows how many there will be.
+_LOOK_S = 0.1
 
 _OURS = re.compile(r"^(pylog\.[\w.]+): (.+)$", re.MULTILINE)
 # The last line of a traceback of ours, which Spark quotes in the middle of its own.
@@ -43,6 +50,39 @@ def session(master: str | None, name: str = "pylog-ingest") -> SparkSession:
     )
 
 
+class Arrivals:
+    """Decides when the executors of a cluster are there: only that no more come tells how many there are.
+
+    Args:
+        now_s: when the wait begins, in seconds.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._began_s = self._changed_s = now_s
+        self._count = 0
+
+    def is_over(self, count: int, now_s: float) -> bool:
+        """Note how many executors are there; return whether the wait is over."""
+        if count != self._count:
+            self._count, self._changed_s = count, now_s
+        if count:
+            return now_s - self._changed_s >= _QUIET_S
+        return now_s - self._began_s >= _PATIENCE_S
+
+
+def wait_for_executors(spark: SparkContext) -> None:
+    """Return once a cluster's executors are there; before, Spark says that it runs two tasks at once.
+
+    There is nothing to wait for where tasks run in this process, or where executors come only when tasks want them.
+    """
+    if str(spark.master).startswith("local") or spark.getConf().get("spark.dynamicAllocation.enabled") == "true":
+        return
+    arrivals = Arrivals(time.monotonic())
+    # Spark counts the driver as well.
+    while not arrivals.is_over(spark._jsc.sc().getExecutorMemoryStatus().size() - 1, time.monotonic()):
+        time.sleep(_LOOK_S)
+
+
 def _conf(master: str | None, name: str) -> SparkConf:
     # Tasks must run this interpreter, where pylog is installed, and not whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -62,7 +102,12 @@ def _conf(master: str | None, name: str) -> SparkConf:
 def cause_of(message: str) -> str:
     """Return our own error that Spark's *message* quotes, or its first line."""
     ours = _OURS.findall(message)
-    return ours[-1][1] if ours else message.strip().splitlines()[0]
+    if ours:
+        return str(ours[-1][1])
+    lines = message.strip().splitlines()
+    # Py4J begins with the name of the method that it called, which says nothing to a user.
+    called = len(lines) > 1 and lines[0].startswith("An error occurred while calling ")
+    return lines[1].removeprefix(": ") if called else lines[0]
 
 
 def error_of(message: str) -> PylogError:

@@ -144,3 +144,8 @@ def test_our_own_error_is_found_in_sparks_message() -> None:
 
 def test_sparks_own_error_is_cut_to_its_first_line() -> None:
     assert cause_of("[STREAM_FAILED] out of memory\n\tat java...") == "[STREAM_FAILED] out of memory"
+
+
+def test_of_an_error_of_spark_the_reason_is_kept_and_not_the_method_that_was_called() -> None:
+    said = "An error occurred while calling o2.sc.\n: java.lang.IllegalStateException: SparkContext is stopped\n\tat a"
+    assert cause_of(said) == "java.lang.IllegalStateException: SparkContext is stopped"
