@@ -16,6 +16,9 @@ from tests.sim.world import Violation
 
 _Answer = TypeVar("_Answer")
 
+HANG_S = 2.0
+"""How long images hang: a leader asks for a change of its in-sync set, and gets it, in a tenth of that."""
+
 
 async def repeat_a_trimmed_batch_at_a_replica_that_began_anew(stage: Stage) -> None:
     """A producer's batch is deleted while a replica is away; it leads next, and the batch is sent again."""
@@ -62,6 +65,25 @@ async def repeat_a_trimmed_batch_after_a_move(stage: Stage) -> None:
     await producer.send(0, wanted=3)
     await clients.move_once(stage.client, CONTROLLER, KEY, [FOLLOWER, CONTROLLER, LEADER])
     await stage.until(lambda: len(_isr(stage)) == len(stage.cluster.hosts), "all have it")
+    await stage.settle()
+
+
+async def come_back_before_hearing_of_having_left(stage: Stage) -> None:
+    """A replica is taken away and given back while its images hang: it goes on fetching, and then deletes its log."""
+    stage.checks.expect_any_replica_count()
+    await stage.write(5)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    stage.cluster.network.hang(stage.host(CONTROLLER).name, stage.host(FOLLOWER).name, HANG_S)
+    await clients.move_once(stage.client, CONTROLLER, KEY, [LEADER, CONTROLLER])
+
+    def is_forgotten() -> bool:
+        partition = stage.partition(LEADER)
+        return partition is not None and partition.leading is not None and not partition.leading.is_replica(FOLLOWER)
+
+    await stage.until(is_forgotten, "the leader has heard that it left")
+    await clients.move_once(stage.client, CONTROLLER, KEY, [LEADER, CONTROLLER, FOLLOWER])
+    await asyncio.sleep(HANG_S + 1)
+    await stage.write(3, "after")
     await stage.settle()
 
 

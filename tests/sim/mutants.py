@@ -345,8 +345,7 @@ MUTANTS: Sequence[Mutant] = (
         "Controller.plan_isr",
         "elif state.partition_epoch != wanted.partition_epoch:",
         "elif state.partition_epoch < wanted.partition_epoch:",
-        seed=95,
-        stage="delay-a-wish",
+        story="hear-a-wish-after-a-follower-has-left",
     ),
     Mutant(
         "shut-everybody-out-after-a-full-disk",
@@ -388,7 +387,7 @@ MUTANTS: Sequence[Mutant] = (
         "begin_move",
         "if _without(replicas, state.replicas):",
         "if not replicas:",
-        seed=73,
+        story="come-back-before-hearing-of-having-left",
     ),
     # -- producers and groups ----------------------------------------------------------------------------------------
     Mutant(
@@ -421,7 +420,7 @@ MUTANTS: Sequence[Mutant] = (
         "Log._append_stored",
         "self.producers.note(header, header.base_offset, now_ms)",
         "self.producers.note(header, header.base_offset, header.max_timestamp)",
-        seed=2,
+        seed=11,
     ),
     Mutant(
         "commit-offsets-on-one-replica",
@@ -759,7 +758,7 @@ MUTANTS: Sequence[Mutant] = (
         "Shard.load",
         "if isinstance(error, OSError):",
         "if error is None:",
-        seed=302,
+        story="lead-groups-that-cannot-be-read",
     ),
     Mutant(
         "never-open-a-log-that-found-no-descriptor",
@@ -793,7 +792,7 @@ MUTANTS: Sequence[Mutant] = (
         "start = self.log_start_offset\n"
         "self.truncate_fully_and_start_at(header.base_offset, self.producers.encode(header.base_offset))\n"
         "self.log_start_offset = start",
-        seed=6,
+        seed=116,
     ),
     Mutant(
         "number-the-records-of-a-repacked-batch-anew",

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from pylog.errors import ErrorCode
 from pylog.group.records import TOPIC as GROUPS_TOPIC
-from pylog.model import TopicPartition
+from pylog.model import NO_LEADER, TopicPartition
 from pylog.wire.api.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -116,6 +116,36 @@ async def come_and_go_without_zookeeper(stage: Stage) -> None:
     if found != 3:
         raise Violation("groups do without ZooKeeper", f"3 was committed, {found} is told")
     stage.cluster.ensemble.is_up = True
+    await stage.settle()
+
+
+async def lead_groups_that_cannot_be_read(stage: Stage) -> None:
+    """The next coordinator cannot read the groups' records from its disk: another replica has to lead."""
+    await stage.write(5)
+    client = Client(stage.world, "group", stage.client._brokers)
+    await commit(stage, client, 1)
+    await stage.until(stage.checks.is_settled, "the commit is everywhere")
+    leader, disks = stage.checks.states[GROUPS_KEY].leader, stage.cluster.disks
+    heirs: list[int] = []
+
+    def fail_the_next_read() -> None:
+        heir = stage.checks.states[GROUPS_KEY].leader
+        if heir not in (leader, NO_LEADER) and not heirs:
+            heirs.append(heir)
+            disks.unreadable[stage.host(heir).name] = 1
+
+    stage.world.watches.append(fail_the_next_read)
+    stage.kill(leader)
+    await stage.until(lambda: bool(heirs), "another leads")
+    (heir,) = heirs
+    await stage.until(lambda: not disks.unreadable[stage.host(heir).name], "it has read its log")
+    stage.start(leader)
+    await commit(stage, client, 2)
+    coordinator = groups.Coordinator(client, GROUP)
+    found = await groups.fetch_one(client, stage.checks, GROUP, KEY, await coordinator.find())
+    if found != 2:
+        raise Violation("committed offsets", f"2 was committed, {found} is told")
+    stage.kill(heir)  # as an operator does who got the disk replaced
     await stage.settle()
 
 

@@ -204,3 +204,30 @@ def _check_start(stage: Stage, broker_id: int, wanted: int) -> None:
     if start < wanted:
         detail = f"broker {broker_id} begins at {start}, a deletion of all before {wanted} was answered"
         raise Violation("deleted records stay deleted", detail)
+
+
+async def begin_inside_a_batch_on_a_full_disk(stage: Stage) -> None:
+    """A replica begins anew where a deletion cut into a batch, and has no room for that batch; it is killed then."""
+    await stage.write(1, batch_size=10)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    stage.kill(FOLLOWER)
+    await stage.write(1, "more", batch_size=10)
+    await stage.delete_records(15)
+    disks, name = stage.cluster.disks, stage.host(FOLLOWER).name
+
+    def fill() -> None:
+        log = stage.log(FOLLOWER)
+        if log is not None and log.log_start_offset == log.log_end_offset == 15:
+            disks.full.add(name)
+
+    stage.world.watches.append(fill)
+    stage.start(FOLLOWER)
+    await stage.until(lambda: name in disks.full, "the replica has begun anew")
+    stage.world.watches.remove(fill)
+    await asyncio.sleep(3.0)
+    stage.kill(FOLLOWER)
+    stage.start(FOLLOWER)
+    await asyncio.sleep(3.0)
+    disks.full.discard(name)
+    await stage.write(3, "after")
+    await stage.settle()

@@ -36,6 +36,36 @@ async def hear_a_wish_after_its_repetition_was_refused(stage: Stage) -> None:
     await stage.settle()
 
 
+async def hear_a_wish_after_a_follower_has_left(stage: Stage) -> None:
+    """A wish hangs; a follower whose log fails leaves meanwhile, and the leader writes alone; then the wish comes.
+
+    The controller's news end the wish for the leader, so nothing comes on a newer connection.
+    """
+    await stage.set_config(KEY.topic, "min.insync.replicas", "1")
+    await stage.write(3)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    network = stage.cluster.network
+    with stage.cutting(LEADER, FOLLOWER):
+        await stage.write(1, "without")
+        await stage.until(lambda: FOLLOWER not in stage.checks.states[KEY].isr, "the follower is out")
+        await asyncio.sleep(0.1)  # all have heard of it, and ask for the next image
+        hung_s = stage.world.now_s
+        network.hang(stage.host(LEADER).name, stage.host(CONTROLLER).name, HANG_S)
+    await stage.until(lambda: _has_wished(stage), "the leader wishes to take the follower in")
+    with stage.cutting(LEADER, FOLLOWER):
+        log = stage.log(CONTROLLER)
+        assert log is not None
+        log.go_offline("a sector that cannot be read")
+        await stage.until(lambda: stage.checks.states[KEY].isr == (LEADER,), "the leader is alone in sync")
+        await stage.until(lambda: not _has_wished(stage), "the leader has heard of it")
+        await stage.write(3, "alone", seconds=2.0)
+        await asyncio.sleep(max(hung_s + HANG_S + 0.5 - stage.world.now_s, 0))
+        if stage.checks.states[KEY].isr != (LEADER,):
+            raise Violation("a refused wish is not granted", f"nobody wished for {stage.checks.states[KEY]}")
+    stage.kill(CONTROLLER)  # as an operator does who got the disk replaced
+    await stage.settle()
+
+
 async def take_in_nobody_whose_disk_is_full(stage: Stage) -> None:
     """Both followers' disks are full: the leader is alone in sync, and its high watermark stands still."""
     await stage.write(3)
