@@ -105,10 +105,16 @@ class ShardOffsets:
         Returns:
             NONE or why not; or, while replicas still lack them, what to await for that.
         """
-        now_ms, has_ids = self._wall_ms(), self._image().level >= TOPIC_ID_LEVEL
+        image, now_ms = self._image(), self._wall_ms()
+        has_ids = image.level >= TOPIC_ID_LEVEL
         rows = []
         for key, committed in offsets.items():
-            committed.commit_timestamp, committed.topic_id = now_ms, self._topic_id(key[0])
+            topic = image.topics.get(key[0])
+            committed.topic_id = None if topic is None else topic.topic_id
+            # Without an id an offset counts for a topic that is not younger. The topic that we know is not, also where
+            # its creation was timed by another clock, or by ours before it was set back.
+            created_ms = 0 if has_ids or topic is None else topic.created_ms
+            committed.commit_timestamp = max(now_ms, created_ms)
             rows.append(
                 group_records.encode_offset(OffsetKey(group_id, *key), committed, now_ms, with_topic_id=has_ids)
             )

@@ -414,6 +414,24 @@ def test_an_offset_without_topic_id_is_kept_if_it_was_committed_after_the_topic_
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(("next_id", "next_ms", "offset"), [(6, 86_400_000, 9), (7, 86_400_001, -1)])
+def test_an_offset_without_topic_id_is_kept_if_its_coordinator_s_clock_was_set_back(
+    tmp_path: Path, next_id: int, next_ms: int, offset: int
+) -> None:
+    async def story() -> None:
+        coordinating = Coordinating(tmp_path)
+        coordinating.level = 2
+        coordinating.read_created_ms = 86_400_000  # a day later than the time that the coordinator has
+        await coordinating.apply(1, 0, (1,), 1)
+        assert coordinating.groups.commit("g", {COMMITTED: CommittedOffset(9)}) is ErrorCode.NONE
+        await coordinating.apply(2, 1, (1, 2))
+        coordinating.read_id, coordinating.read_created_ms = UUID(int=next_id), next_ms
+        await coordinating.apply(1, 2, (1,), 1)
+        assert coordinating.offset() == offset
+
+    asyncio.run(story())
+
+
 def test_a_dropped_offset_is_dropped_by_the_next_coordinator_too_if_its_deletion_was_refused(tmp_path: Path) -> None:
     async def story() -> None:
         coordinating = Coordinating(tmp_path)
