@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-CLIENT_COLUMNS = ("client", "sent", "acked", "failed", "lost", "duplicates", "longest_pause_ms", "p99_ms")
+CLIENT_COLUMNS = ("client", "mb_per_s", "sent", "acked", "failed", "lost", "duplicates", "longest_pause_ms", "p99_ms")
 SCALARS = (str, int, float)
 
 
@@ -32,7 +32,8 @@ def rows_of(numbers: Mapping[str, Any]) -> Iterator[tuple[str, list[Mapping[str,
 def table(deeds: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a table with a line for each deed, or for each of its clients."""
     columns = list(dict.fromkeys(key for deed in deeds for key, value in deed.items() if isinstance(value, SCALARS)))
-    of_clients = CLIENT_COLUMNS if any("clients" in deed for deed in deeds) else ()
+    clients = [client for deed in deeds for client in deed.get("clients", ())]
+    of_clients = [key for key in CLIENT_COLUMNS if any(key in client for client in clients)]
     lines = [_line([*columns, *of_clients]), "|" + "---|" * (len(columns) + len(of_clients))]
     for deed in deeds:
         left = [deed.get(key, "") for key in columns]

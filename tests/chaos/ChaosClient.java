@@ -28,7 +28,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Apache Kafka's own producer, or a member of a group, until SIGTERM; writes the history that history.py describes.
  *
- * <p>produce NAME BOOTSTRAP FILE RATE TIMEOUT_S TOPIC:PARTITIONS:KEYS...
+ * <p>produce NAME BOOTSTRAP FILE RATE TIMEOUT_S TOPIC:PARTITIONS:KEYS:BYTES...
  *
  * <p>read MEMBER GROUP BOOTSTRAP FILE TOPIC...
  */
@@ -40,6 +40,7 @@ public final class ChaosClient {
   private static volatile boolean ended = false;
   private static volatile boolean isWritten = false;
   private final BufferedWriter file;
+  private final Map<String, Integer> valueBytes = new HashMap<>();
 
   private ChaosClient(Path path) throws IOException {
     file = Files.newBufferedWriter(path, StandardCharsets.UTF_8);
@@ -99,6 +100,7 @@ public final class ChaosClient {
     List<TopicPartition> partitions = new ArrayList<>();
     for (String spec : Arrays.copyOfRange(arguments, 5, arguments.length)) {
       String[] parts = spec.split(":");
+      valueBytes.put(parts[0], Integer.parseInt(parts[3]));
       for (int number = 0; number < Integer.parseInt(parts[1]); number++) {
         partitions.add(new TopicPartition(parts[0], number));
       }
@@ -138,10 +140,21 @@ public final class ChaosClient {
     }
   }
 
+  private static byte[] value(String told, int size) {
+    byte[] value = told.getBytes(StandardCharsets.UTF_8);
+    if (value.length + 1 >= size) {
+      return value;
+    }
+    byte[] filled = Arrays.copyOf(value, size);
+    Arrays.fill(filled, value.length, size, (byte) 'x');
+    filled[value.length] = ' ';
+    return filled;
+  }
+
   private void send(
       KafkaProducer<byte[], byte[]> producer, TopicPartition partition, String name, int number, AtomicInteger waiting) {
     long sentMs = nowMs();
-    byte[] value = (name + " " + number).getBytes(StandardCharsets.UTF_8);
+    byte[] value = value(name + " " + number, valueBytes.get(partition.topic()));
     waiting.incrementAndGet();
     producer.send(
         new ProducerRecord<>(partition.topic(), partition.partition(), null, value),

@@ -11,7 +11,8 @@ A line is one event, its fields are separated by tabs, its first field says what
     commit => "c" time_ms topic partition offset                              (answered without an error)
 
 Times are CLOCK_MONOTONIC in milliseconds, which all processes of one machine share and no fault steps.  A record's
-value is "producer number"; a producer counts its records up in each partition.
+value is "producer number", and filled up behind another space where it shall be longer; a producer counts its records
+up in each partition.
 """
 
 import time
@@ -114,14 +115,16 @@ def whole_lines(path: Path) -> Iterator[str]:
         yield from (line for line in lines if line.endswith("\n"))
 
 
-def value_of(producer: str, number: int) -> bytes:
-    """Return a record's value."""
-    return f"{producer} {number}".encode()
+def value_of(producer: str, number: int, size_bytes: int = 0) -> bytes:
+    """Return a record's value, filled up to *size_bytes* if it would be shorter."""
+    value = f"{producer} {number}".encode()
+    return value if len(value) + 1 >= size_bytes else (value + b" ").ljust(size_bytes, b"x")
 
 
 def parse_value(value: bytes | None) -> tuple[str, int]:
     """Return producer and number of a record's value; a value that is none of ours is told as it is, number -1."""
-    producer, _, number = (value or b"").decode(errors="replace").partition(" ")
+    producer, _, rest = (value or b"").decode(errors="replace").partition(" ")
+    number = rest.partition(" ")[0]
     return (producer, int(number)) if number.isdecimal() else (repr(value), -1)
 
 

@@ -35,17 +35,18 @@ _CHANGE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of the run; *keys* is 0 where records have none."""
+    """A topic of the run; *keys* is 0 where records have none, *value_bytes* where values are no longer than needed."""
 
     name: str
     partitions: int
     keys: int = 0
     configs: tuple[tuple[str, str], ...] = ()
+    value_bytes: int = 0
 
     @property
     def spec(self) -> str:
         """How a producer is told of it."""
-        return f"{self.name}:{self.partitions}:{self.keys}"
+        return f"{self.name}:{self.partitions}:{self.keys}:{self.value_bytes}"
 
 
 class NotSettled(Exception):

@@ -1,6 +1,6 @@
 """A librdkafka producer as a process: idempotent, acks=all, at an even rate, until SIGTERM; writes its history.
 
-    python -m tests.chaos.producer NAME BOOTSTRAP FILE RATE TIMEOUT_S TOPIC:PARTITIONS[:KEYS]...
+    python -m tests.chaos.producer NAME BOOTSTRAP FILE RATE TIMEOUT_S TOPIC:PARTITIONS[:KEYS[:BYTES]]...
 
 It ends with 0 once the outcome of every record is known.
 """
@@ -32,14 +32,15 @@ class Load:
     """Counts records up in each partition and writes down what becomes of them."""
 
     def __init__(
-        self, name: str, bootstrap: str, file: Path, timeout_s: int, topics: dict[str, tuple[int, int]]
+        self, name: str, bootstrap: str, file: Path, timeout_s: int, topics: dict[str, tuple[int, int, int]]
     ) -> None:
         self._file = file.open("w", buffering=1 << 16)
         self._name = name
         self._settings = {**_SETTINGS, "bootstrap.servers": bootstrap, "message.timeout.ms": 1000 * timeout_s}
         self._incarnation = 0
-        self._partitions = [(topic, number) for topic, (count, _) in topics.items() for number in range(count)]
-        self._keys = {topic: keys for topic, (_, keys) in topics.items()}
+        self._partitions = [(topic, number) for topic, (count, _, _) in topics.items() for number in range(count)]
+        self._keys = {topic: keys for topic, (_, keys, _) in topics.items()}
+        self._bytes = {topic: size_bytes for topic, (_, _, size_bytes) in topics.items()}
         self._next: dict[tuple[str, int], int] = {}
         self._waiting = dict.fromkeys(self._partitions, 0)
         self._open()
@@ -74,8 +75,9 @@ class Load:
 
         keys = self._keys[topic]
         key = f"{number % keys}" if keys else None
+        value = value_of(name, number, self._bytes[topic])
         try:
-            self._producer.produce(topic, value_of(name, number), key, partition=index, on_delivery=delivered)
+            self._producer.produce(topic, value, key, partition=index, on_delivery=delivered)
         except BufferError:
             return
         except KafkaException as error:
@@ -97,10 +99,10 @@ class Load:
         return left
 
 
-def topics_of(words: list[str]) -> dict[str, tuple[int, int]]:
-    """Return partitions and keys by topic, from TOPIC:PARTITIONS[:KEYS]."""
-    rows = [word.split(":") for word in words]
-    return {row[0]: (int(row[1]), int(row[2]) if len(row) > 2 else 0) for row in rows}
+def topics_of(words: list[str]) -> dict[str, tuple[int, int, int]]:
+    """Return partitions, keys and bytes of a value by topic, from TOPIC:PARTITIONS[:KEYS[:BYTES]]; 0 if left out."""
+    rows = [[*word.split(":"), "0", "0"] for word in words]
+    return {row[0]: (int(row[1]), int(row[2]), int(row[3])) for row in rows}
 
 
 def main() -> int:
