@@ -120,8 +120,7 @@ MUTANTS: Sequence[Mutant] = (
         "Leader.common_end_offset",
         "for member in self._maximal_isr():",
         "for member in self.isr:",
-        seed=697,
-        stage="delay-a-wish",
+        story="write-while-a-wish-is-granted-and-not-answered",
     ),
     Mutant(
         "unknown-progress-is-no-obstacle",

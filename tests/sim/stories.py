@@ -397,6 +397,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         touch.lose_the_way_to_the_controller,
         touch.lead_groups_that_cannot_be_read,
         wishes.hear_a_wish_after_its_repetition_was_refused,
+        wishes.write_while_a_wish_is_granted_and_not_answered,
         wishes.hear_a_wish_after_a_follower_has_left,
         wishes.take_in_nobody_whose_disk_is_full,
         tails.return_with_a_tail_below_the_leaders_start,

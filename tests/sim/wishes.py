@@ -8,6 +8,9 @@ from pylog.wire.records import Record, encode_batch
 from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, Stage
 from tests.sim.world import Violation
 
+ANSWER_S = 3.0
+"""How long answers hang; a leader asks again before that, on another connection."""
+
 HANG_S = 6.0
 """Longer than a wish is waited for, asked for again, refused, and not wished any more."""
 
@@ -33,6 +36,26 @@ async def hear_a_wish_after_its_repetition_was_refused(stage: Stage) -> None:
         stage.kill(LEADER)
         stage.kill(CONTROLLER)
         await asyncio.sleep(1.0)
+    await stage.settle()
+
+
+async def write_while_a_wish_is_granted_and_not_answered(stage: Stage) -> None:
+    """A leader that is alone in sync takes a follower in, hears no answer, and writes what the follower lacks."""
+    await stage.set_config(KEY.topic, "min.insync.replicas", "1")
+    await stage.write(3)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    log = stage.log(CONTROLLER)
+    assert log is not None
+    log.go_offline("a sector that cannot be read")
+    with stage.cutting(LEADER, FOLLOWER):
+        await stage.write(1, "without")
+        await stage.until(lambda: stage.checks.states[KEY].isr == (LEADER,), "the leader is alone in sync")
+        await asyncio.sleep(0.1)  # it has heard of it
+        stage.cluster.network.hang(stage.host(CONTROLLER).name, stage.host(LEADER).name, ANSWER_S)
+    await stage.until(lambda: FOLLOWER in stage.checks.states[KEY].isr, "the follower is in sync")
+    with stage.cutting(LEADER, FOLLOWER):
+        await stage.write(1, "later")
+    stage.kill(CONTROLLER)  # as an operator does who got the disk replaced
     await stage.settle()
 
 
