@@ -25,6 +25,12 @@ from pylog.broker.settings import parse_broker_settings
 from pylog.errors import ConfigError
 from pylog.model import MAIN_LISTENER
 from pylog.security.principal import SecurityProtocol
+from pylog.store.zookeeper_security import (
+    PLAIN,
+    ZOOKEEPER_SETTINGS,
+    ZooKeeperSecurity,
+    parse_zookeeper_security,
+)
 
 if TYPE_CHECKING:
     from pylog.audit.counter import CounterConfig
@@ -76,6 +82,7 @@ def load_registry_config(path: Path) -> "RegistryConfig":
         topic=reader.text("topic", "_schemas"),
         replication_factor=reader.integer("replication_factor", 1, 100, 3),
         zookeeper=zookeeper,
+        zookeeper_security=_read_zookeeper_security(reader),
         session_timeout_ms=reader.integer("session_timeout_ms", 1000, 600_000, 6000),
         level=Level(level),
         follow=follow,
@@ -330,11 +337,28 @@ def _read_store(reader: "_Section") -> StoreConfig:
         store = StoreConfig(kind=kind)
     elif kind == "zookeeper":
         timeout = reader.integer("session_timeout_ms", 1000, 600_000) if reader.has("session_timeout_ms") else 6000
-        store = StoreConfig(kind=kind, hosts=reader.text("hosts"), session_timeout_ms=timeout)
+        given = {name: reader.text(name) for name in ZOOKEEPER_SETTINGS if reader.has(name)}
+        try:
+            security = parse_zookeeper_security(given)
+        except ConfigError as error:
+            raise reader.fault(next(iter(given), "kind"), str(error)) from error
+        hosts = reader.text("hosts")
+        store = StoreConfig(kind=kind, hosts=hosts, session_timeout_ms=timeout, security=security)
     else:
         raise reader.fault("kind", f"{kind}: wanted zookeeper or embedded")
     reader.finish()
     return store
+
+
+def _read_zookeeper_security(reader: "_Section") -> ZooKeeperSecurity:
+    """Read the block of a program that is no broker."""
+    name = "zookeeper_security"
+    if not reader.has(name):
+        return PLAIN
+    try:
+        return parse_zookeeper_security(reader.section(name).plain())
+    except ConfigError as error:
+        raise reader.fault(name, str(error)) from error
 
 
 def _advertised(host: str) -> str:

@@ -153,6 +153,15 @@ HOST_BROKERS_SILENT = Fault(
     Exit.UNREACHABLE,
 )
 
+STORE_REFUSES = Fault(
+    106,
+    "the cluster store refuses our identity",
+    "The nodes in ZooKeeper have ACLs, and the identity of this program (zookeeper.auth.user, or its certificate) is "
+    "not in them or lacks a right.",
+    "Give the program the identity of the brokers: --config with a broker's file. If the tree is closed to the brokers "
+    "too, run `pylog zk secure` or `pylog zk open` with an identity that is in the ACLs.",
+)
+
 UNHEALTHY = Fault(
     200,
     "the cluster is not as wanted",

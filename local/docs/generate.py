@@ -18,6 +18,7 @@ from local.docs.commands import command_pages
 from pylog.broker.listener_settings import INTERNAL_SETTINGS, LISTENER_SETTINGS
 from pylog.broker.settings import SETTINGS, Kind
 from pylog.faults import CATALOGUE
+from pylog.store.zookeeper_security import ZOOKEEPER_SETTINGS
 from pylog.testing import BrokerProcess
 
 PAGES = Path(__file__).resolve().parents[2] / "docs"
@@ -51,6 +52,16 @@ These stand in the section `internal:` of the broker's file.
 
 | setting | type | default | what it does |
 |---|---|---|---|
+"""
+
+_ZOOKEEPER_HEAD = """
+## Settings for ZooKeeper
+
+These stand in the section `store:` of the broker's file, beside `hosts`, and in a block `zookeeper_security:` of the
+registry's file and of `ConsumerConnector`. They are read at the start. See [security](security.md#zookeeper).
+
+| setting | default | what it does |
+|---|---|---|
 """
 
 _METRICS_HEAD = """\
@@ -89,7 +100,13 @@ def settings_page() -> str:
             f"| `{one.name}` | {Kind(one.kind).name.lower()} | `{one.default}` | {one.doc} |\n"
             for one in sorted(settings.values(), key=lambda one: one.name)
         )
-    return text
+    return (
+        text
+        + _ZOOKEEPER_HEAD
+        + "".join(
+            f"| `{name}` | `{default}` | {doc} |\n" for name, (default, doc) in sorted(ZOOKEEPER_SETTINGS.items())
+        )
+    )
 
 
 _COMMANDS = {"backup": "cluster backup"}

@@ -8,6 +8,7 @@ from pylog.broker.listener_settings import ListenerSettings, default_listener_se
 from pylog.broker.settings import Value
 from pylog.cluster.znodes import registered_name
 from pylog.model import MAIN_LISTENER
+from pylog.store.zookeeper_security import PLAIN, ZooKeeperSecurity
 
 STANDALONE_ID = 0
 """Id of every standalone broker: there is never a second one beside it."""
@@ -37,6 +38,7 @@ class StoreConfig:
     kind: str
     hosts: str = ""
     session_timeout_ms: int = 6000
+    security: ZooKeeperSecurity = PLAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """`pylog cluster backup` and `pylog cluster restore`: the metadata of a cluster as a file, and back."""
 
 import json
+import os
 import re
 import sys
 import time
@@ -98,11 +99,15 @@ def write_metrics(path: Path, now_ms: int) -> None:
     write_atomically(path, metrics.render(), durable=False)
 
 
+def _private(path: str, flags: int) -> int:
+    """Open a file that nobody else could read even for a moment."""
+    return os.open(path, flags, 0o600)
+
+
 def _write(to: Path, text: str) -> None:
     try:
         # It may hold credentials, and an older backup is never replaced by one that may be worse.
-        with to.open("x") as file:
-            to.chmod(0o600)
+        with open(to, "x", opener=_private) as file:
             file.write(text + "\n")
     except OSError as error:
         raise Failure(

@@ -3,15 +3,14 @@
 The properties have librdkafka's names, so that one set of them serves all connections of a program.
 """
 
-import os
 import ssl
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pylog.errors import ApiError, ConfigError, ErrorCode
 from pylog.security.exchange import LoginFailed
+from pylog.security.password_file import read_password
 from pylog.security.principal import SecurityProtocol
 from pylog.security.scram import SCRAM_MECHANISMS, ScramClient
 from pylog.wire.api.message import Request
@@ -122,24 +121,9 @@ def security_properties(block: Mapping[str, str], beside: Mapping[str, str]) -> 
         name = SECURITY_KEYS[key]
         if name in beside:
             raise ConfigError(f"security.{key}: properties has {name} too")
-        properties[name] = _first_line(Path(text)) if key == "password_file" else text
+        properties[name] = read_password(Path(text), "security.password_file") if key == "password_file" else text
     ClientSecurity.from_properties({**beside, **properties}).context()
     return properties
-
-
-def _first_line(path: Path) -> str:
-    try:
-        with path.open() as file:
-            if os.fstat(file.fileno()).st_mode & stat.S_IROTH:
-                raise ConfigError(f"security.password_file: {path} must not be readable by everybody: chmod o-r {path}")
-            password = file.readline().rstrip("\r\n")
-    except OSError as error:
-        raise ConfigError(f"security.password_file: {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"security.password_file: {path} must be UTF-8") from None
-    if not password:
-        raise ConfigError(f"security.password_file: {path}: its first line must be the password")
-    return password
 
 
 def client_context(

@@ -20,6 +20,7 @@ from pylog.registry.service import Service
 from pylog.registry.state import Registry
 from pylog.store.base import Store
 from pylog.store.zookeeper import ZooKeeperStore
+from pylog.store.zookeeper_security import PLAIN, ZooKeeperSecurity
 
 _RETRY_S = 2.0
 _LOOK_S = 1.0
@@ -36,6 +37,7 @@ class RegistryConfig:
         topic: of one partition, compacted.
         replication_factor: of the topic when it is made.
         zookeeper: ``host:port,host:port/path`` for the election; None for an instance that is alone.
+        zookeeper_security: encryption and identity of that session.
         session_timeout_ms: after which a silent primary is replaced.
         level: compatibility wanted where nothing else is set.
         follow: instances of another registry whose schemas come here; empty for a registry of its own.
@@ -47,6 +49,7 @@ class RegistryConfig:
     topic: str = "_schemas"
     replication_factor: int = 3
     zookeeper: str | None = None
+    zookeeper_security: ZooKeeperSecurity = PLAIN
     session_timeout_ms: int = 6_000
     level: Level = field(default=Level.BACKWARD)
     follow: tuple[str, ...] = ()
@@ -66,7 +69,9 @@ def run(config: RegistryConfig, stop: Stop, notices: Notices) -> None:
     replica.start()
     store: Store | None = None
     if config.zookeeper is not None:
-        store = ZooKeeperStore(config.zookeeper, session_timeout_ms=config.session_timeout_ms)
+        store = ZooKeeperStore(
+            config.zookeeper, session_timeout_ms=config.session_timeout_ms, security=config.zookeeper_security
+        )
     metrics = Metrics()
     measure_process(metrics)
     follows = ", ".join(config.follow) or None

@@ -98,10 +98,18 @@ def distinguished_name(der: bytes) -> str:
         LoginFailed: the certificate cannot be read.
     """
     try:
-        subject = x509.load_der_x509_certificate(der).subject
+        return subject_of(x509.load_der_x509_certificate(der))
     except (ValueError, TypeError) as error:
         raise LoginFailed(f"certificate cannot be read: {error}") from None
-    return ",".join("+".join(map(_attribute, part)) for part in reversed(subject.rdns))
+
+
+def subject_of(certificate: x509.Certificate) -> str:
+    """Return the subject of *certificate*, as `distinguished_name` does.
+
+    Raises:
+        ValueError, TypeError: the subject cannot be read.
+    """
+    return ",".join("+".join(map(_attribute, part)) for part in reversed(certificate.subject.rdns))
 
 
 def _attribute(attribute: x509.NameAttribute[str | bytes]) -> str:

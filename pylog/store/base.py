@@ -142,6 +142,12 @@ class NotEmpty(StoreError):
     """The node to delete still has children."""
 
 
+class NotAllowed(StoreError):
+    """The store refuses this to our identity: an operator has to give a right back, or to correct the identity."""
+
+    fault = 106
+
+
 class NoChildrenForEphemerals(StoreError):
     """The parent of the node to create is ephemeral."""
 

@@ -1,9 +1,11 @@
-"""A store in a ZooKeeper ensemble; the only module that knows kazoo."""
+"""A store in a ZooKeeper ensemble; with `zookeeper_handler` the only module of the store that knows kazoo."""
 
+import contextlib
 import logging
 import struct
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +15,8 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import read_buffer, read_string, stat_struct
-from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import EventType, KeeperState, WatchedEvent, ZnodeStat
+from kazoo.security import ACL, Id
 
 from pylog.store.base import (
     BadVersion,
@@ -24,6 +27,7 @@ from pylog.store.base import (
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
+    NotAllowed,
     NotConnected,
     NotEmpty,
     Operation,
@@ -39,6 +43,9 @@ from pylog.store.base import (
     WatchEvent,
     check_path,
 )
+from pylog.store.node_rights import Identity, NodeRights, Right, Rights
+from pylog.store.zookeeper_handler import ConnectionHandler
+from pylog.store.zookeeper_security import PLAIN, ZooKeeperSecurity
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +55,12 @@ starting may accept one and never answer, so a single entry would use up the who
 
 MAX_READS = 500
 """Reads in one request of `get_many`: few enough for the server to answer other sessions in between."""
+
+RESTART_S = 2.0
+"""Pause before a client is replaced that kazoo has given up, as it does when ZooKeeper refuses our identity."""
+
+SHORT_CONNECTION_S = 1.0
+"""A connection that the server ends before that is followed by a pause: kazoo would try 30 in a second."""
 
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -75,6 +88,13 @@ _ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
     (KazooTimeoutError, NotConnected),
 )
 
+_REFUSALS = (
+    kazoo_errors.NoAuthError,
+    kazoo_errors.AuthFailedError,
+    kazoo_errors.InvalidACLError,
+    kazoo_errors.SessionClosedRequireSaslError,
+)
+
 # What kazoo puts in a failed multi's answer for the operations before and after the one that failed.
 _NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 
@@ -91,20 +111,32 @@ class ZooKeeperStore(Store):
     NotConnected instead of waiting: an ensemble may be away for hours, and the caller's thread has other work.
     """
 
-    def __init__(self, hosts: str, *, session_timeout_ms: int = 6_000) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        session_timeout_ms: int = 6_000,
+        security: ZooKeeperSecurity = PLAIN,
+        makes_root: bool = True,
+    ) -> None:
         """Take the ensemble, connect later.
 
         Args:
-            hosts: ``host:port,host:port/path``; all nodes are then below *path*, which is made if missing.
+            hosts: ``host:port,host:port/path``; all nodes are then below *path*.
             session_timeout_ms: silence after which the servers end the session; they bound it to 2-20 of their ticks.
+            security: encryption, identity, and the rights of nodes that are made.
+            makes_root: whether *path* is made if it is missing.
         """
         self._hosts = hosts
+        self._security = security
+        self._makes_root = makes_root
         self._session_timeout_ms = session_timeout_ms
         self._listeners: list[SessionListener] = []
         self._client: KazooClient | None = None
         self._state = SessionState.LOST
         self._session_id = 0
-        self._is_closed = False
+        self._closing = threading.Event()
+        self._connected_s = 0.0
         self._unaccepted_losses = 0
         # Held while a request is handed to kazoo: none slips in between the end of a session and the next.
         self._lock = threading.Lock()
@@ -122,19 +154,23 @@ class ZooKeeperStore(Store):
     def connect(self, timeout_s: float = 15.0) -> None:
         """Open the session; raise NotConnected if there is none within *timeout_s*."""
         servers, slash, chroot = self._hosts.partition("/")
-        if slash:
+        if slash and self._makes_root:
             self._make_chroot(servers, f"/{chroot}", timeout_s)
-        client = self._new_client(self._hosts)
-        client.add_listener(self._state_changed)
-        self._client = client
-        self._start(client, timeout_s)
+        client = self._new_session()
+        try:
+            self._start(client, timeout_s)
+        except NotConnected:
+            with self._lock:
+                self._client = None
+            raise
 
     def close(self) -> None:
         """End the session now; without a connection it ends by its time-out."""
-        self._is_closed = True
+        self._closing.set()
         self._listeners.clear()
-        client, self._client = self._client, None
-        self._state, self._session_id = SessionState.LOST, 0
+        with self._lock:
+            client, self._client = self._client, None
+            self._state, self._session_id = SessionState.LOST, 0
         if client is not None:
             _stop(client)
 
@@ -179,17 +215,45 @@ class ZooKeeperStore(Store):
 
     def multis(self, groups: Sequence[Sequence[Operation]]) -> list[list[Result]]:
         """Do each all or nothing, pipelined."""
-        sent = [(group, self._send(partial(_commit, operations=group)) if group else None) for group in groups]
+        sent = [(group, self._send(partial(self._commit, operations=group)) if group else None) for group in groups]
         results: list[list[Result]] = []
         failure: StoreError | None = None
         for group, answer in sent:
             try:
-                results.append([] if answer is None else _results(group, self._await("", answer)))
+                results.append([] if answer is None else self._results(group, self._await("", answer)))
             except StoreError as error:
                 failure = failure or error
         if failure is not None:
             raise failure
         return results
+
+    def rights_many(self, paths: Iterable[str]) -> list[Rights | None]:
+        """Return what each node's ACL says, None where there is no node.
+
+        Raises:
+            NotAllowed: we may not see it.
+        """
+        found: list[Rights | None] = []
+        for part in _parts(paths):
+            answers = [self._send(partial(_get_acl, path=check_path(path))) for path in part]
+            for path, answer in zip(part, answers, strict=True):
+                try:
+                    found.append(_rights(self._await(path, answer)[0]))
+                except NoNode:
+                    found.append(None)
+        return found
+
+    def set_rights(self, wanted: Mapping[str, Rights]) -> None:
+        """Replace the ACL of each path; a node that is gone is passed over.
+
+        Raises:
+            NotAllowed: we lack the right ADMIN on a node; those before it are done.
+        """
+        for part in _parts(wanted):
+            answers = [self._send(partial(_set_acl, path=check_path(path), rights=wanted[path])) for path in part]
+            for path, answer in zip(part, answers, strict=True):
+                with contextlib.suppress(NoNode):
+                    self._await(path, answer)
 
     def _ask(self, path: str, request: Callable[[KazooClient], Any]) -> Any:  # noqa: ANN401  (kazoo has no types)
         return self._await(path, self._send(request))
@@ -203,7 +267,7 @@ class ZooKeeperStore(Store):
             # A server that is silent for that long has lost the session or will: the answer would be too late.
             return answer.get(timeout=self._session_timeout_ms / 1000)
         except (KazooException, KazooTimeoutError) as error:
-            raise _translate(error, path) from error
+            raise self._translate(error, path) from error
 
     def _read_many(self, paths: Iterable[str], opcode: int) -> list[Any]:
         """Return what each path has, None where there is no node."""
@@ -214,7 +278,7 @@ class ZooKeeperStore(Store):
             results = self._ask("", partial(_MultiRead.send, paths=part, opcode=opcode))
             for path, result in zip(part, results, strict=True):
                 if isinstance(result, Exception) and not isinstance(result, kazoo_errors.NoNodeError):
-                    raise _translate(result, path)
+                    raise self._translate(result, path)
                 answers.append(None if isinstance(result, Exception) else result)
         return answers
 
@@ -225,47 +289,115 @@ class ZooKeeperStore(Store):
             raise NotConnected(message="the session is suspended")
         return self._client
 
-    def _state_changed(self, state: str) -> None:
+    def _state_changed(self, client: KazooClient, state: str) -> None:
         """Called in kazoo's connection thread."""
-        client = self._client
-        if self._is_closed or client is None:
+        is_current = client is self._client
+        if self._closing.is_set() or not is_current:
             return
         now = _STATES[state]
         with self._lock:
             if now is SessionState.CONNECTED:
                 self._session_id = client.client_id[0]
+                self._connected_s = time.monotonic()
             elif now is SessionState.LOST:
                 self._session_id = 0
                 self._unaccepted_losses += 1
             self._state = now
         for listener in list(self._listeners):
             listener(now)
+        if now is SessionState.SUSPENDED and time.monotonic() - self._connected_s < SHORT_CONNECTION_S:
+            self._closing.wait(SHORT_CONNECTION_S)
+        if now is SessionState.LOST and client._state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED):
+            # kazoo's loop has ended and never begins again by itself.
+            log.error("zookeeper_session_given_up identity=%s retry_s=%g", self._security, RESTART_S)
+            threading.Thread(target=self._replace, args=(client,), name="zookeeper-restart", daemon=True).start()
+
+    def _replace(self, former: KazooClient) -> None:
+        """Begin anew with another client after a pause; the servers may accept our identity by then."""
+        self._closing.wait(RESTART_S)
+        with self._lock:
+            is_current = self._client is former
+        if not is_current:
+            return  # closed, or connected anew by its owner
+        _stop(former)
+        client = self._new_session()
+        client.start_async()
+        if self._closing.is_set():
+            _stop(client)
+
+    def _new_session(self) -> KazooClient:
+        client = self._new_client(self._hosts)
+        client.add_listener(partial(self._state_changed, client))
+        with self._lock:
+            self._client = client
+        return client
 
     def _new_client(self, hosts: str) -> KazooClient:
         servers, slash, chroot = hosts.partition("/")
         repeats = -(-MIN_HOST_ENTRIES // (servers.count(",") + 1))
+        timeout_s = self._session_timeout_ms / 1000
+        security = self._security
         return KazooClient(
             hosts=",".join([servers] * repeats) + slash + chroot,
-            timeout=self._session_timeout_ms / 1000,
+            timeout=timeout_s,
             # By default the pauses between attempts grow to an hour.
             connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0},
+            handler=ConnectionHandler(security, timeout_s / MIN_HOST_ENTRIES),
+            auth_data=[("digest", _Secret(f"{security.user}:{security.password}"))] if security.user else None,
         )
 
     def _start(self, client: KazooClient, timeout_s: float) -> None:
         try:
             client.start(timeout=timeout_s)
         except KazooTimeoutError as error:
-            raise NotConnected(message=f"no session with {self._hosts} within {timeout_s:g} s") from error
+            reason = client.handler.failure
+            if client._state == KeeperState.AUTH_FAILED:
+                reason = f"ZooKeeper refuses the identity {self._security}"
+            message = f"no session with {self._hosts} within {timeout_s:g} s"
+            raise NotConnected(message=f"{message}: {reason}" if reason else message) from error
 
     def _make_chroot(self, servers: str, chroot: str, timeout_s: float) -> None:
         client = self._new_client(servers)
         self._start(client, timeout_s)
+        rights = self._security.rights
         try:
-            client.ensure_path(chroot)
+            client.ensure_path(chroot, None if rights is None else _acl(rights.of("/")))
         except KazooException as error:
-            raise _translate(error, chroot) from error
+            raise self._translate(error, chroot) from error
         finally:
             _stop(client)
+
+    def _commit(self, client: KazooClient, *, operations: Sequence[Operation]) -> Any:  # noqa: ANN401
+        return _transaction(client, operations, self._security.rights).commit_async()
+
+    def _results(self, operations: Sequence[Operation], answers: Sequence[Any]) -> list[Result]:
+        for index, (operation, answer) in enumerate(zip(operations, answers, strict=True)):
+            if isinstance(answer, Exception) and not isinstance(answer, _NOT_THE_CAUSE):
+                raise self._translate(answer, operation.path, index)
+        return [_result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
+
+    def _translate(self, error: Exception, path: str, operation_index: int | None = None) -> StoreError:
+        if isinstance(error, _REFUSALS):
+            return NotAllowed(
+                path,
+                operation_index,
+                f"{path or 'the session'}: {type(error).__name__}: ZooKeeper refuses this to {self._security}; "
+                "check the settings zookeeper.auth.*, zookeeper.ssl.* and zookeeper.acl.* of this program, "
+                "or repair the tree by `pylog zk secure`",
+            )
+        for theirs, ours in _ERRORS:
+            if isinstance(error, theirs):
+                return ours(path, operation_index, f"{path} {error}".strip())
+        return StoreError(path, operation_index, f"{path} {type(error).__name__} {error}".strip())
+
+
+class _Secret(str):
+    """A text that kazoo sends and does not show where it logs requests."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +476,7 @@ def _stat(stat: ZnodeStat) -> Stat:
     return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.ctime)
 
 
-def _transaction(client: KazooClient, operations: Sequence[Operation]) -> Any:  # noqa: ANN401  (kazoo has no types)
+def _transaction(client: KazooClient, operations: Sequence[Operation], rights: NodeRights | None) -> Any:  # noqa: ANN401  (kazoo has no types)
     transaction = client.transaction()
     for operation in operations:
         check_path(operation.path)
@@ -352,23 +484,13 @@ def _transaction(client: KazooClient, operations: Sequence[Operation]) -> Any:  
             case Check(path, version):
                 transaction.check(path, version)
             case Create(path, data, ephemeral, sequence):
-                transaction.create(path, data, ephemeral=ephemeral, sequence=sequence)
+                acl = None if rights is None else _acl(rights.of(path))
+                transaction.create(path, data, acl=acl, ephemeral=ephemeral, sequence=sequence)
             case Set(path, data, version):
                 transaction.set_data(path, data, version)
             case Delete(path, version):
                 transaction.delete(path, version)
     return transaction
-
-
-def _commit(client: KazooClient, *, operations: Sequence[Operation]) -> Any:  # noqa: ANN401  (kazoo has no types)
-    return _transaction(client, operations).commit_async()
-
-
-def _results(operations: Sequence[Operation], answers: Sequence[Any]) -> list[Result]:
-    for index, (operation, answer) in enumerate(zip(operations, answers, strict=True)):
-        if isinstance(answer, Exception) and not isinstance(answer, _NOT_THE_CAUSE):
-            raise _translate(answer, operation.path, index)
-    return [_result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
 
 
 def _result(operation: Operation, result: Any) -> Result:  # noqa: ANN401  (kazoo has no types)
@@ -381,11 +503,31 @@ def _result(operation: Operation, result: Any) -> Result:  # noqa: ANN401  (kazo
     return None
 
 
-def _translate(error: Exception, path: str, operation_index: int | None = None) -> StoreError:
-    for theirs, ours in _ERRORS:
-        if isinstance(error, theirs):
-            return ours(path, operation_index, f"{path} {error}".strip())
-    return StoreError(path, operation_index, f"{path} {type(error).__name__} {error}".strip())
+def _parts(paths: Iterable[str]) -> Iterator[list[str]]:
+    left = list(paths)
+    for first in range(0, len(left), MAX_READS):
+        yield left[first : first + MAX_READS]
+
+
+def _get_acl(client: KazooClient, *, path: str) -> Any:  # noqa: ANN401  (kazoo has no types)
+    return client.get_acls_async(path)
+
+
+def _set_acl(client: KazooClient, *, path: str, rights: Rights) -> Any:  # noqa: ANN401  (kazoo has no types)
+    return client.set_acls_async(path, _acl(rights))
+
+
+def _acl(rights: Rights) -> list[ACL]:
+    return [ACL(int(right), Id(identity.scheme, identity.id)) for identity, right in rights.items()]
+
+
+def _rights(acl: Iterable[ACL]) -> dict[Identity, Right]:
+    """Return what *acl* gives; several entries of one identity add up."""
+    found: dict[Identity, Right] = {}
+    for perms, (scheme, name) in acl:
+        identity = Identity(scheme, name)
+        found[identity] = found.get(identity, Right(0)) | Right(perms & Right.ALL)
+    return found
 
 
 def _stop(client: KazooClient) -> None:

@@ -24,7 +24,8 @@ ORDER = (
 ELSEWHERE = {
     "needs more than one broker": ("cluster health", "cluster impact", "partition reassign"),
     "needs a cluster, its hosts or ZooKeeper": (
-        "cluster adopt", "cluster backup", "cluster finalize", "cluster restore", "zk show", "retention",
+        "cluster adopt", "cluster backup", "cluster finalize", "cluster restore", "zk identity", "zk open", "zk secure",
+        "zk show", "retention",
         "config check", "user apply", "user delete", "user list", "user set",
     ),
     "needs an authorizer": ("acl add", "acl list", "acl remove"),

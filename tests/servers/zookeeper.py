@@ -20,11 +20,14 @@ from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
+from tests.servers.certificates import Authority
 from tests.servers.ports import free_ports
 
 _JAR = Path("/usr/share/java/zookeeper.jar")
 # The package's jar names its other jars, but no backend for its log.
 _CLASSPATH = f"{_JAR}:/usr/share/java/slf4j-log4j12.jar:/usr/share/java/log4j-1.2.jar"
+# The jars of Netty that the package's jar does not name; without them each connection by TLS is dropped.
+_NETTY = ("netty-codec", "netty-resolver", "netty-transport-native-unix-common")
 _SERVER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _CLI_MAIN = "org.apache.zookeeper.ZooKeeperMain"
 _JVM = ("-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
@@ -48,7 +51,8 @@ def java_command(main_class: str, *args: str, jvm: Sequence[str] = ()) -> list[s
         raise RuntimeError(
             "tests need a real ZooKeeper: apt-get install --no-install-recommends zookeeper default-jre-headless"
         )
-    return ["java", *_JVM, *jvm, "-cp", _CLASSPATH, main_class, *args]
+    jars = ":".join([_CLASSPATH, *(f"/usr/share/java/{name}.jar" for name in _NETTY)])
+    return ["java", *_JVM, *jvm, "-cp", jars, main_class, *args]
 
 
 def _shell_command(hosts: str) -> list[str]:
@@ -197,13 +201,25 @@ class ZooKeeper:
         tick_ms: the servers' clock; sessions last 2 to 20 ticks, whatever a client asks for.
         heap_mb: of each server.
         host: where clients reach them.
+        authority: opens a second port, by TLS alone; it signs the server's certificate and those of clients.
+        more: further lines of the configuration.
     """
 
     def __init__(
-        self, directory: Path, *, servers: int = 1, tick_ms: int = 500, heap_mb: int = 96, host: str = "127.0.0.1"
+        self,
+        directory: Path,
+        *,
+        servers: int = 1,
+        tick_ms: int = 500,
+        heap_mb: int = 96,
+        host: str = "127.0.0.1",
+        authority: Authority | None = None,
+        more: Sequence[str] = (),
     ) -> None:
+        assert authority is None or servers == 1, "a port by TLS is for a single server"
         self._host = host
         ports = free_ports(3 * servers)
+        self._secure_port = free_ports(1)[0]
         client_ports, peer_ports = ports[:servers], ports[servers:]
         settings = [
             f"tickTime={tick_ms}",
@@ -213,7 +229,19 @@ class ZooKeeper:
             "admin.enableServer=false",
             "4lw.commands.whitelist=srvr,ruok,mntr,cons,wchp,dump",
             "standaloneEnabled=true",
+            *more,
         ]
+        if authority is not None:
+            settings += [
+                f"secureClientPort={self._secure_port}",
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+                f"ssl.keyStore.location={authority.server()}",
+                "ssl.keyStore.type=PEM",
+                f"ssl.trustStore.location={authority.trusted}",
+                "ssl.trustStore.type=PEM",
+                "ssl.enabledProtocols=TLSv1.2,TLSv1.3",
+                "ssl.clientAuth=need",
+            ]
         self.members = [
             f"server.{1 + index}=127.0.0.1:{peer_ports[2 * index]}:{peer_ports[2 * index + 1]}"
             for index in range(servers)
@@ -231,6 +259,11 @@ class ZooKeeper:
     def hosts(self) -> str:
         """Connect string with every server."""
         return ",".join(f"{self._host}:{server.port}" for server in self.servers)
+
+    @property
+    def secure_hosts(self) -> str:
+        """Connect string of the port by TLS."""
+        return f"{self._host}:{self._secure_port}"
 
     def start(self) -> None:
         """Start all servers and wait until each serves."""

@@ -26,7 +26,7 @@ from pylog.cluster.znodes import BrokerRegistration
 from pylog.errors import ApiError, ErrorCode, ProtocolError, PylogError
 from pylog.model import NodeAddress
 from pylog.security.authorizer import AclNews
-from pylog.store.base import NodeExists, NotConnected, SessionLost, SessionState, Store, StoreError, Watch
+from pylog.store.base import NodeExists, NotAllowed, NotConnected, SessionLost, SessionState, Store, StoreError, Watch
 from pylog.store.tree import ClusterTree, Deposed
 
 _logger = logging.getLogger(__name__)
@@ -315,12 +315,16 @@ class ClusterAgent:
         except Deposed as error:
             _logger.warning("deposed broker=%d reason=%s", self._broker_id, error)
             self._step_down(None)
-            self._tree.resign()
+            try:
+                self._tree.resign()
+            except NotAllowed as refusal:
+                _logger.error("resignation_refused broker=%d reason=%s", self._broker_id, refusal)
             self._due.add(_Reading.CONTROLLER)
             self._queue.put(_Reading.CONTROLLER)
         except (NotConnected, SessionLost):
             raise
-        except ProtocolError as error:
+        except (ProtocolError, NotAllowed) as error:
+            # An operator has to repair the node, or its rights: until then it is looked at now and then.
             _logger.error("store_unreadable reason=%s retry_s=%g", error, RETRY_S)
             self._due.add(_Reading.CONTROLLER)
             self._refuse_commands()
@@ -337,6 +341,11 @@ class ClusterAgent:
                 return False
         except NodeExists:
             self._queue.put(_Reading.REGISTRATION)
+            return False
+        except NotAllowed as error:
+            if not self._joined.done():
+                raise  # a wrong identity at the start is a mistake in this broker's file
+            _logger.error("registration_refused broker=%d reason=%s retry_s=%g", self._broker_id, error, RETRY_S)
             return False
         if not self._joined.done():
             self._joined.set_result(None)

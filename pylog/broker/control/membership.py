@@ -416,7 +416,8 @@ def open_store(config: BrokerConfig) -> Store:
     if config.store.kind == "zookeeper":
         from pylog.store.zookeeper import ZooKeeperStore
 
-        return ZooKeeperStore(config.store.hosts, session_timeout_ms=config.store.session_timeout_ms)
+        store = config.store
+        return ZooKeeperStore(store.hosts, session_timeout_ms=store.session_timeout_ms, security=store.security)
     from pylog.store.embedded import EmbeddedTree
 
     return EmbeddedTree(config.data_dir / STORE).session()

@@ -3,7 +3,7 @@
 import json
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,18 @@ from pylog.cluster.topics import ClusterConfig, NewTopic
 from pylog.cluster.znodes import BrokerRegistration
 from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, StorageError
 from pylog.model import NO_LEADER, NodeAddress
-from pylog.store.base import Create, Delete, NotConnected, Operation, Result, SessionState, Set, Store
+from pylog.store.base import (
+    Create,
+    Delete,
+    NotAllowed,
+    NotConnected,
+    Operation,
+    Result,
+    SessionState,
+    Set,
+    Stat,
+    Store,
+)
 from pylog.store.embedded import EmbeddedStore, EmbeddedTree
 from pylog.store.tree import ClusterTree, Deposed
 from pylog.store.zookeeper import ZooKeeperStore
@@ -860,3 +871,82 @@ def test_a_broken_journal_ends_the_agent_and_says_so(tmp_path: Path) -> None:
     failure = one.wait(lambda: next((what for what in one.told if isinstance(what, PylogError)), None))
     assert isinstance(failure, StorageError)
     cluster.close()
+
+
+class RefusingStore(EmbeddedStore):
+    """A session whose identity lacks the rights for what a node's path has in it."""
+
+    closed: str = ""
+    refusals = 0
+
+    def get_many(self, paths: Iterable[str]) -> list[tuple[bytes, Stat] | None]:
+        wanted = list(paths)
+        self._refuse(wanted)
+        return super().get_many(wanted)
+
+    def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        self._refuse([operation.path for operation in operations])
+        return super().multi(operations)
+
+    def _refuse(self, paths: Sequence[str]) -> None:
+        if self.closed and any(self.closed in path for path in paths):
+            self.refusals += 1
+            raise NotAllowed(self.closed)
+
+
+def refusing(cluster: Cluster) -> tuple[Member, RefusingStore]:
+    session = cluster.make_store()
+    assert isinstance(session, EmbeddedStore)
+    store = RefusingStore(session.tree)
+    return cluster.member(1, store=store), store
+
+
+def test_a_broker_without_rights_at_its_start_does_not_start(embedded: Cluster) -> None:
+    one, store = refusing(embedded)
+    store.closed = "/brokers"
+    with pytest.raises(NotAllowed):
+        one.agent.start(WAIT_S)
+
+
+def test_a_controller_that_loses_its_rights_looks_again_now_and_then(
+    embedded: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, store = refusing(embedded)
+    one.agent.start(WAIT_S)
+    one.wait_controller(1, 1)
+    store.closed = "/brokers/topics"
+    monkeypatch.setattr(agent_module, "RETRY_S", 1_000.0)
+    for _ in range(3):
+        with pytest.raises(ApiError) as refused:
+            one.create_topics([NewTopic("t")]).result(WAIT_S)
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    # One for each request: by itself it would look again after a pause.
+    assert store.refusals <= 3
+    store.closed = ""
+    one.create(NewTopic("t"))
+
+
+def test_a_broker_that_may_not_register_again_keeps_trying(embedded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "RETRY_S", 0.02)
+    one, store = refusing(embedded)
+    one.agent.start(WAIT_S)
+    one.wait_controller(1, 1)
+    refused = threading.Event()
+    monkeypatch.setattr(store, "_refuse", _noting(store._refuse, refused))
+    store.closed = "/brokers/ids"
+    embedded.expire(store)
+    assert refused.wait(WAIT_S)
+    store.closed = ""
+    one.wait_controller(1, 2)
+    assert not any(isinstance(what, PylogError) for what in one.told)
+
+
+def _noting(refuse: Callable[[Sequence[str]], None], refused: threading.Event) -> Callable[[Sequence[str]], None]:
+    def noting(paths: Sequence[str]) -> None:
+        try:
+            refuse(paths)
+        except NotAllowed:
+            refused.set()
+            raise
+
+    return noting
