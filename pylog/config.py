@@ -35,6 +35,7 @@ from pylog.store.zookeeper_security import (
 if TYPE_CHECKING:
     from pylog.audit.counter import CounterConfig
     from pylog.client.connection import Connection
+    from pylog.console.config import ConsoleConfig
     from pylog.mirror.config import Cluster, MirrorConfig
     from pylog.probe.config import ProbeConfig
     from pylog.registry.instance import RegistryConfig
@@ -179,6 +180,42 @@ def load_probe_config(path: Path) -> "ProbeConfig":
     )
     reader.finish()
     return config
+
+
+def load_console_config(path: Path) -> "ConsoleConfig":
+    """Read the file of a console.
+
+    Raises:
+        ConfigError: as of `load_broker_config`; or nobody may listen there like that.
+    """
+    from pylog.console.config import ConsoleConfig
+
+    reader, _ = _open(path)
+    reader.integer("version", 1, FORMAT_VERSION)
+    login = reader.text("login", "none")
+    if login not in ("none", "scram"):
+        raise reader.fault("login", f"must be none or scram, got {login}")
+    certificate, key = reader.text("certificate_file", "-"), reader.text("key_file", "-")
+    cluster = _read_cluster(reader)
+    listen = _split_address(reader.text("listen", "127.0.0.1:8085"), reader, "listen")
+    mechanism = reader.text("login_mechanism", "SCRAM-SHA-256")
+    payloads = reader.texts("read_payloads") if reader.has("read_payloads") else ()
+    url, registries = reader.text("public_url", "-"), reader.texts("registry") if reader.has("registry") else ()
+    reader.finish()
+    try:
+        return ConsoleConfig(
+            cluster=cluster,
+            listen=listen,
+            has_login=login == "scram",
+            mechanism=mechanism,
+            read_payloads=payloads,
+            certificate=None if certificate == "-" else Path(certificate),
+            key=None if key == "-" else Path(key),
+            public_url="" if url == "-" else url,
+            registries=registries,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def _read_end(reader: "_Section") -> "Cluster":

@@ -41,6 +41,7 @@ VERBS = {
     "audit": "Count what passes each tier, and say what is missing where.",
     "mirror": "Run a mirror of another cluster; see how far it is; move groups over.",
     "registry": "Run the schema registry.",
+    "console": "Show the cluster in a browser.",
     "probe": "Measure a cluster from outside: canary records, group lag, ZooKeeper.",
     "ship": "Send this host's own logs to a topic.",
     "lake": "See what the lake holds: the files that count, and how far it was loaded.",

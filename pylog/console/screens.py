@@ -131,10 +131,14 @@ def _verdict(view: Reading[ClusterView], answering: Reading[set[int]], problems:
         state, sentence = "unhealthy", f"{said[0].upper()}{said[1:]}."
     else:
         brokers = "1 broker answers" if len(known.brokers) == 1 else f"all {len(known.brokers)} brokers answer"
-        state, sentence = "healthy", f"Healthy: {brokers}, and all {total} partitions are led and in sync."
+        state, sentence = "healthy", f"Healthy: {brokers}, and {_all(total)} led and in sync."
     if view.error or answering.error:
         return "unknown", f"Unknown: {view.error or answering.error}. The last complete answer was: {sentence}"
     return state, sentence
+
+
+def _all(total: int) -> str:
+    return {0: "there is no partition to be", 1: "the only partition is"}.get(total, f"all {total} partitions are")
 
 
 def _said(problems: Sequence[Problem], total: int) -> str:

@@ -41,7 +41,7 @@ def explain(partition: PartitionView, facts: ReplicaFacts) -> Row:
     if not partition.has_leader:
         state, sentence = "offline", _offline(partition, facts)
     elif partition.is_in_sync:
-        state, sentence = "in_sync", f"All {_count(len(partition.replicas), 'replica')} are in sync."
+        state, sentence = "in_sync", _all_in_sync(len(partition.replicas))
     else:
         missing = [row for row in rows if row["role"] == "out of sync"]
         names = ", ".join(f"broker {row['broker']}" for row in missing)
@@ -67,6 +67,10 @@ def _replica_row(broker: int, partition: PartitionView, facts: ReplicaFacts) -> 
         "sentence": sentence,
         "next": None if role != "out of sync" and not _is_away(broker, facts) else _next(broker, facts),
     }
+
+
+def _all_in_sync(count: int) -> str:
+    return "Its only replica is in sync." if count == 1 else f"All {count} replicas are in sync."
 
 
 def _in_sync(broker: int, role: str) -> str:

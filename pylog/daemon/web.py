@@ -6,7 +6,9 @@ because a broker imports nothing of the pipeline.
 
 import asyncio
 import socket
+import ssl
 import threading
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -77,6 +79,22 @@ async def read_body(request: Request) -> bytes:
     return b"".join(parts)
 
 
+def server_context(chain: Path, key: Path) -> ssl.SSLContext:
+    """Return a context for TLS 1.2 and 1.3 with this certificate.
+
+    Raises:
+        ConfigError: a file is missing or is not what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # With a password at hand, so that a key that needs one is an error and no question on the terminal.
+        context.load_cert_chain(chain, key, password="")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"certificate {chain} with key {key}: {getattr(error, 'strerror', None) or error}") from error
+    return context
+
+
 class WebServer:
     """Listens from the start, answers while its context is entered.
 
@@ -84,12 +102,14 @@ class WebServer:
         host: address to listen on.
         port: 0 takes a free one.
         app: answers every request.
+        certificate: PEM files with the chain and its private key; None for plain HTTP.
 
     Raises:
-        ConfigError: the address cannot be listened on.
+        ConfigError: the address cannot be listened on, or the certificate cannot be used.
     """
 
-    def __init__(self, host: str, port: int, app: ASGIApp) -> None:
+    def __init__(self, host: str, port: int, app: ASGIApp, *, certificate: tuple[Path, Path] | None = None) -> None:
+        context = None if certificate is None else server_context(*certificate)
         try:
             self._socket = socket.create_server(
                 (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=MAX_CONNECTIONS
@@ -115,6 +135,8 @@ class WebServer:
                 timeout_graceful_shutdown=int(DRAIN_S),
             )
         )
+        self._server.config.load()
+        self._server.config.ssl = context
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="web", daemon=True)
         self.port = int(self._socket.getsockname()[1])
         """Where it listens."""

@@ -7,6 +7,7 @@ group would cost a request for each, and would not tell when it committed.
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pylog.client.admin.cluster import Admin
@@ -51,6 +52,23 @@ def take_in(lags: GroupLags, record: ConsumedRecord) -> None:
         lags.note_members(key, members)
 
 
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """What a reader found last.
+
+    Attributes:
+        report: the last judgement.
+        judged_ms: when that was, since the Unix epoch; None: not yet.
+        failure: why nothing is being read at the moment; empty if it is.
+        failed_ms: when the failure began; None without one.
+    """
+
+    report: LagReport = field(default_factory=LagReport)
+    judged_ms: int | None = None
+    failure: str = ""
+    failed_ms: int | None = None
+
+
 class LagReader(threading.Thread):
     """Keeps a report of all groups.
 
@@ -60,6 +78,9 @@ class LagReader(threading.Thread):
         metrics: where the report shows.
         stop: the end.
         notices: told of failures.
+
+    Attributes:
+        latest: what it found last.
     """
 
     def __init__(self, cluster: Connection, interval_s: float, metrics: Metrics, stop: Stop, notices: Notices) -> None:
@@ -68,10 +89,9 @@ class LagReader(threading.Thread):
         self._interval_s = interval_s
         self._stop_asked = stop
         self._notices = notices
-        self._report = LagReport()
-        self._judged_s = 0.0
-        show_report(metrics, lambda: self._report)
-        metrics.gauge(*JUDGED, read=lambda: self._judged_s)
+        self.latest = Latest()
+        show_report(metrics, lambda: self.latest.report)
+        metrics.gauge(*JUDGED, read=lambda: (self.latest.judged_ms or 0) / 1000)
 
     def run(self) -> None:
         """Read until the end, and from the start of the topic again after a failure."""
@@ -80,7 +100,11 @@ class LagReader(threading.Thread):
                 self._follow()
             except (PylogError, ProtocolError) as error:
                 is_missing = isinstance(error, ApiError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if not is_missing:  # else nobody ever committed
+                if is_missing:  # nobody ever committed
+                    self.latest = Latest(judged_ms=_now_ms())
+                else:
+                    failed_ms = self.latest.failed_ms or _now_ms()
+                    self.latest = replace(self.latest, failure=str(error), failed_ms=failed_ms)
                     self._notices.tell(time.monotonic(), "warning", "groups_unknown", reason=error)
                 self._stop_asked.wait(_RETRY_S)
 
@@ -102,10 +126,13 @@ class LagReader(threading.Thread):
 
     def _sample(self, lags: GroupLags, admin: Admin) -> None:
         ends = admin.ends(admin.led(lags.partitions()))
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = _now_ms()
         lags.note_ends(now_ms, ends)
-        self._report = lags.report(now_ms)
-        self._judged_s = now_ms / 1000
+        self.latest = Latest(lags.report(now_ms), now_ms)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def show_report(metrics: Metrics, report: Callable[[], LagReport]) -> None:

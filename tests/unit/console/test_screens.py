@@ -60,7 +60,7 @@ def overview(
 def test_a_healthy_cluster_is_one_sentence() -> None:
     found = overview(reading(view(WHOLE)))
     assert (found["verdict"], found["healthy"], found["unknown"]) == ("healthy", True, [])
-    assert found["sentence"] == "Healthy: all 3 brokers answer, and all 1 partitions are led and in sync."
+    assert found["sentence"] == "Healthy: all 3 brokers answer, and the only partition is led and in sync."
 
 
 def test_the_most_urgent_reason_comes_first() -> None:

@@ -1,0 +1,90 @@
+"""What a console shows, to whom, and where it listens."""
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pylog.client.connection import Connection
+from pylog.errors import ConfigError
+from pylog.security.scram import SCRAM_MECHANISMS
+
+EVERYBODY = "*"
+"""In `read_payloads`: whoever may see the page of a topic."""
+
+DEFAULT_PORT = 8085
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleConfig:
+    """One console.
+
+    Attributes:
+        cluster: its brokers, and the console's own user.
+        listen: host and port.
+        has_login: whether people log in with users of the cluster; else everybody is the console's own user.
+        mechanism: of SCRAM, by which people log in.
+        read_payloads: users who may read keys and values; `EVERYBODY` for all.  The cluster's ACLs hold beside it.
+        certificate: PEM file with the certificate chain of the console itself; None for plain HTTP.
+        key: PEM file with its private key.
+        public_url: where people find it, if that is not the address it listens on: a proxy stands in front.
+        registries: URLs of the schema registry.
+    """
+
+    cluster: Connection
+    listen: tuple[str, int] = ("127.0.0.1", DEFAULT_PORT)
+    has_login: bool = False
+    mechanism: str = "SCRAM-SHA-256"
+    read_payloads: tuple[str, ...] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    public_url: str = ""
+    registries: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        host = self.listen[0]
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("certificate_file and key_file: one of them is missing")
+        if not is_loopback(host) and not self.has_login:
+            raise ConfigError(
+                f"listen: {host} is no loopback address, and without login everybody who reaches it sees the cluster; "
+                "set login: scram, or listen on 127.0.0.1 and come by ssh -L"
+            )
+        if not is_loopback(host) and self.certificate is None:
+            raise ConfigError(
+                f"listen: {host} is no loopback address, and passwords would pass the network unencrypted; "
+                "set certificate_file and key_file"
+            )
+        if self.has_login and not self.cluster.security().protocol.has_sasl:
+            raise ConfigError("login: scram needs brokers with logins: security.protocol must be SASL_SSL")
+        if self.mechanism not in SCRAM_MECHANISMS:
+            raise ConfigError(f"login_mechanism: must be one of {', '.join(SCRAM_MECHANISMS)}, got {self.mechanism}")
+        if self.public_url:
+            parts = urlsplit(self.public_url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+                raise ConfigError(f"public_url: must be https://HOST or https://HOST:PORT, got {self.public_url}")
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether browsers come by HTTPS, to the console itself or to a proxy in front of it."""
+        return self.certificate is not None or self.public_url.startswith("https:")
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Names that a request's Host may have."""
+        named = urlsplit(self.public_url).hostname if self.public_url else None
+        return frozenset({"localhost", "127.0.0.1", "::1", self.listen[0].lower(), *([named] if named else [])})
+
+    def may_read_payloads(self, user: str) -> bool:
+        """Return whether *user* may read keys and values; the empty name is who came without login."""
+        return EVERYBODY in self.read_payloads or bool(user and user in self.read_payloads)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs of this host reach *host*."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

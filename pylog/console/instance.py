@@ -1,0 +1,45 @@
+"""Starts and stops a console."""
+
+import time
+
+from pylog.client.avro import AvroDeserializer, RegistryClient
+from pylog.console.app import Console
+from pylog.console.config import ConsoleConfig
+from pylog.console.sources import Lags
+from pylog.daemon.notices import Notices
+from pylog.daemon.stop import Stop
+from pylog.daemon.web import WebServer
+from pylog.metrics import Metrics
+from pylog.probe.reader import LagReader
+
+LAG_INTERVAL_S = 15.0
+"""Between two samples of the logs' ends, as the probe takes them."""
+
+_JOIN_S = 15.0
+_REGISTRY_TIMEOUT_S = 2.0
+
+
+def run(config: ConsoleConfig, stop: Stop, notices: Notices) -> None:
+    """Serve until *stop*, also while the cluster is away.
+
+    Raises:
+        ConfigError: the address cannot be listened on, or the certificate cannot be used.
+    """
+    reader = LagReader(config.cluster, LAG_INTERVAL_S, Metrics(), stop, notices)
+    deserialize = None
+    if config.registries:
+        deserialize = AvroDeserializer(RegistryClient(config.registries, timeout_s=_REGISTRY_TIMEOUT_S))
+    app = Console(config, Lags(reader), deserialize).app()
+    certificate = None if config.certificate is None or config.key is None else (config.certificate, config.key)
+    with WebServer(*config.listen, app, certificate=certificate) as server:
+        reader.start()
+        notices.tell(time.monotonic(), "info", "ready", url=_url(config, server.port))
+        while not stop.wait(60.0):
+            pass
+    reader.join(_JOIN_S)
+
+
+def _url(config: ConsoleConfig, port: int) -> str:
+    host = config.listen[0]
+    scheme = "http" if config.certificate is None else "https"
+    return config.public_url or f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"

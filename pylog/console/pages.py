@@ -1,0 +1,264 @@
+"""What each address shows: the facts it asks for, the model it makes of them, and the command that says the same.
+
+page => GET path (HTML) and GET /api path (JSON, the model itself)
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from pylog.client.admin.cluster import TopicView
+from pylog.client.rows import Row
+from pylog.console import screens
+from pylog.console.records import Deserialize, records_data
+from pylog.console.screens import command
+from pylog.console.sources import ClusterSource, clock_ms
+from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, Unreachable
+from pylog.faults import CATALOGUE
+from pylog.model import Offset, TopicPartition
+
+LATEST_COUNT = 50
+"""Offsets that a page of records shows that was asked for no place."""
+
+MAX_QUERY = 200
+"""Characters of a filter or a search."""
+
+MAX_OFFSET = (1 << 63) - 1
+
+
+class Forbidden(PylogError):
+    """The person may not see this; the message says which right it takes."""
+
+
+class NotFound(PylogError):
+    """There is no such page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who looks.
+
+    Attributes:
+        user: name of the user who logged in; empty without login.
+        source: the cluster as this person sees it.
+        may_read_payloads: whether keys and values are shown.
+    """
+
+    user: str
+    source: ClusterSource
+    may_read_payloads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request as pages see it.
+
+    Attributes:
+        person: who looks.
+        path: variable parts of the path.
+        query: the last value of each name.
+        deserialize: for values in Avro; None without a registry.
+    """
+
+    person: Person
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    deserialize: Deserialize | None = None
+
+    def text(self, name: str) -> str:
+        """Return a value of the query; empty if it is missing.
+
+        Raises:
+            ConfigError: it is too long.
+        """
+        value = self.query.get(name, "").strip()
+        if len(value) > MAX_QUERY:
+            raise ConfigError(f"{name} must have at most {MAX_QUERY} characters, got {len(value)}")
+        return value
+
+    def number(self, name: str) -> int | None:
+        """Return a whole number of the query; None if it is missing.
+
+        Raises:
+            ConfigError: it is none, or out of range.
+        """
+        return None if not (value := self.text(name)) else _number(name, value)
+
+    def partition(self) -> int:
+        """Return the partition that the path names.
+
+        Raises:
+            ConfigError: it is no number.
+        """
+        return _number("partition", self.path["partition"])
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a request is answered with.
+
+    Attributes:
+        template: name without ending.
+        title: for the window and the heading.
+        model: what the page shows.
+        command: the command line that says the same.
+    """
+
+    template: str
+    title: str
+    model: Row
+    command: str
+
+
+def overview(ask: Ask) -> Page:
+    """Return the verdict and its reasons."""
+    source = ask.person.source
+    problems, since_ms = source.problems()
+    model = screens.overview(
+        source.view(), source.answering(), source.disks(), source.groups(), since_ms, problems
+    )  # fmt: skip
+    return Page("overview", "Overview", model, command("cluster", "health"))
+
+
+def topics(ask: Ask) -> Page:
+    """Return a page of topics."""
+    source = ask.person.source
+    model = screens.topics(source.view(), source.disks(), ask.text("q"), ask.number("page") or 1)
+    return Page("topics", "Topics", model, command("topic", "list", "--format", "wide"))
+
+
+def topic(ask: Ask) -> Page:
+    """Return one topic."""
+    source, name = ask.person.source, ask.path["topic"]
+    found = screens.topic_of(source.view(), name)
+    model = screens.topic(found, source.offsets(found), source.settings(name), source.disks())
+    return Page("topic", f"Topic {name}", model, command("topic", "describe", name, "--format", "wide"))
+
+
+def partition(ask: Ask) -> Page:
+    """Return why a partition is not in sync."""
+    source, name = ask.person.source, ask.path["topic"]
+    found, number = _topic_and_partition(ask)
+    model = screens.partition(
+        found,
+        number,
+        source.view(),
+        source.answering(),
+        source.disks(),
+        source.moves(),
+        source.offsets(found),
+        source.settings(name),
+    )
+    return Page("partition", f"Partition {number} of {name}", model, command("topic", "describe", name))
+
+
+def records(ask: Ask) -> Page:
+    """Return records of a partition, from an offset or a time, or those that contain a text."""
+    if not ask.person.may_read_payloads:
+        raise Forbidden(
+            "reading keys and values needs the right read_payloads; whoever runs this console can name you there"
+        )
+    source, name = ask.person.source, ask.path["topic"]
+    found, number = _topic_and_partition(ask)
+    place = TopicPartition(name, number)
+    held = source.offsets(found)
+    if held.value is None or place not in held.value:
+        raise Unreachable(held.error or f"partition {place} has no leader; nobody can read it")
+    start, end = held.value[place].start, held.value[place].end
+    query, at = ask.text("q"), ask.text("time")
+    offset = ask.number("offset")
+    if offset is not None and at:
+        raise ConfigError("offset and time: give one of them")
+    if at:
+        offset = source.offset_at(place, parse_time(at))
+    elif offset is None:
+        offset = start if query else end - LATEST_COUNT
+    begin: Offset = min(max(offset, start), end)
+    read = source.records(place, begin, end, query.encode())
+    model = {"topic": name, "partition": number} | records_data(read, begin, (start, end), query, ask.deserialize)
+    model["time"] = at
+    model["unknown"] = screens.missing(offsets=held)
+    said = command("consume", name, "-p", str(number), "--from", str(begin), "-n", str(LATEST_COUNT), "-e")
+    return Page("records", f"Records of {name}, partition {number}", model, said)
+
+
+def groups(ask: Ask) -> Page:
+    """Return a page of groups."""
+    source = ask.person.source
+    model = screens.groups(source.groups(), source.lags(), ask.text("q"), ask.number("page") or 1)
+    return Page("groups", "Groups", model, command("group", "list"))
+
+
+def group(ask: Ask) -> Page:
+    """Return one group."""
+    source, name = ask.person.source, ask.query.get("id", "")
+    if not name:
+        raise NotFound("id: names the group, and is missing")
+    view, progress = source.group(name)
+    model = screens.group(view, progress, source.verdicts(name, progress), source.lags(), clock_ms())
+    return Page("group", f"Group {name}", model, command("group", "describe", "--format", "wide", "--", name))
+
+
+def brokers(ask: Ask) -> Page:
+    """Return brokers and disks."""
+    source = ask.person.source
+    model = screens.brokers(source.view(), source.answering(), source.disks())
+    return Page("brokers", "Brokers", model, command("cluster", "info", "--format", "wide"))
+
+
+def codes(ask: Ask) -> Page:
+    """Return all codes with cause and remedy."""
+    rows = [
+        {"code": one.code, "what": one.what, "cause": one.cause, "remedy": one.remedy}
+        for one in sorted(CATALOGUE.values(), key=lambda one: one.number)
+    ]
+    return Page("codes", "Codes", {"codes": rows, "unknown": []}, command("explain"))
+
+
+View: TypeAlias = Callable[[Ask], Page]
+
+PAGES: tuple[tuple[str, View], ...] = (
+    ("/", overview),
+    ("/topics", topics),
+    ("/topics/{topic}", topic),
+    ("/topics/{topic}/{partition}", partition),
+    ("/topics/{topic}/{partition}/records", records),
+    ("/groups", groups),
+    ("/group", group),
+    ("/brokers", brokers),
+    ("/codes", codes),
+)
+"""Path and function of every page; the twin in JSON has the same path under /api."""
+
+
+def parse_time(text: str) -> int:
+    """Return the ms since the Unix epoch of an ISO 8601 time, in UTC where it names no zone.
+
+    Raises:
+        ConfigError: it is no such time, or before 1970.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f'time must be like 2030-01-31T12:00, in UTC, got "{text}"') from None
+    try:
+        at_ms = int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (OverflowError, ValueError):
+        at_ms = -1
+    if at_ms < 0:
+        raise ConfigError(f'time must be after 1970, got "{text}"')
+    return at_ms
+
+
+def _topic_and_partition(ask: Ask) -> tuple[TopicView, int]:
+    found, number = screens.topic_of(ask.person.source.view(), ask.path["topic"]), ask.partition()
+    if number not in {one.partition for one in found.partitions}:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {found.name!r} has no partition {number}")
+    return found, number
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= MAX_OFFSET):
+        raise ConfigError(f'{name} must be a whole number from 0 to {MAX_OFFSET}, got "{text[:30]}"')
+    return int(text)

@@ -1,0 +1,224 @@
+"""Records as a page shows them: what counts as a hit, when to stop, and how bytes become text.
+
+No clock and no socket: `pylog.console.sources` brings the records.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pylog.client.avro import FRAME_BYTES, MAGIC, SchemaError
+from pylog.client.consumer import ConsumedRecord
+from pylog.client.rows import Row
+from pylog.model import Offset
+
+SHOWN_BYTES = 64 << 10
+"""Of one key, value or header: more freezes a browser."""
+
+PARSED_BYTES = 1 << 20
+"""A larger value is not parsed: as a tree it takes ten times its bytes."""
+
+BINARY_BYTES = 256
+"""Of content that is no text."""
+
+MAX_HEADERS = 100
+"""Headers of one record that are shown."""
+
+Deserialize: TypeAlias = Callable[[bytes], Any]
+"""Makes a value of a payload in Avro."""
+
+# What moves or hides other text: controls but tab and line feed, and marks that turn the direction of writing.
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """When reading ends, whatever is left."""
+
+    records: int
+    bytes: int
+    seconds: float
+
+
+BROWSE = Budget(records=100, bytes=8 << 20, seconds=10.0)
+SEARCH = Budget(records=100, bytes=64 << 20, seconds=10.0)
+
+
+@dataclass(slots=True)
+class Found:
+    """What reading brought.
+
+    Attributes:
+        records: hits, or all records without a search.
+        scanned: records looked at.
+        scanned_bytes: of keys, values and headers.
+        next_offset: where to go on.
+        ended_by: end, records, bytes or time.
+    """
+
+    next_offset: Offset
+    records: list[ConsumedRecord] = field(default_factory=list)
+    scanned: int = 0
+    scanned_bytes: int = 0
+    ended_by: str = "end"
+
+
+def collect(
+    batches: Iterable[Sequence[ConsumedRecord]],
+    start: Offset,
+    end: Offset,
+    needle: bytes,
+    budget: Budget,
+    clock_s: Callable[[], float],
+) -> Found:
+    """Take records until *end* or until the budget is used up.
+
+    Args:
+        batches: what was read, in order; an empty one is a moment in which nothing came.
+        start: where reading began.
+        end: of the partition, when reading began.
+        needle: bytes that a hit has in its key, its value or a header; empty for every record.
+        budget: the limits.
+        clock_s: seconds of a clock that does not go back.
+    """
+    found = Found(start)
+    deadline_s = clock_s() + budget.seconds
+    for batch in batches:
+        for record in batch:
+            if record.offset >= end:
+                break
+            found.scanned += 1
+            found.scanned_bytes += _size(record)
+            found.next_offset = record.offset + 1
+            if not needle or _has(record, needle):
+                found.records.append(record)
+            if len(found.records) >= budget.records:
+                found.ended_by = "records"
+            elif found.scanned_bytes >= budget.bytes:
+                found.ended_by = "bytes"
+            if found.ended_by != "end":
+                return found
+        if clock_s() >= deadline_s:
+            found.ended_by = "time"
+            return found
+    found.next_offset = end
+    return found
+
+
+def records_data(
+    found: Found, start: Offset, held: tuple[Offset, Offset], query: str, deserialize: Deserialize | None
+) -> Row:
+    """Return the model of a page of records.
+
+    Args:
+        found: what reading brought.
+        start: where reading began.
+        held: log start offset and end of the partition.
+        query: what was searched for; empty for browsing.
+        deserialize: for values in Avro; None without a registry.
+    """
+    return {
+        "from_offset": start,
+        "start_offset": held[0],
+        "end_offset": held[1],
+        "query": query,
+        "scanned": found.scanned,
+        "scanned_bytes": found.scanned_bytes,
+        "next_offset": found.next_offset if found.next_offset < held[1] else None,
+        "ended_by": found.ended_by,
+        "sentence": _sentence(found, start, held[1], is_search=bool(query)),
+        "records": [_record_row(one, deserialize) for one in found.records],
+    }
+
+
+_ENDS = {
+    "end": "That is the end of the partition.",
+    "records": "This page is full.",
+    "bytes": "It stopped because it had read as many bytes as one page may.",
+    "time": "It stopped because its time was up.",
+}
+
+
+def _sentence(found: Found, start: Offset, end: Offset, *, is_search: bool) -> str:
+    if start >= end:
+        return "There is no record from this offset on."
+    hits = f"{len(found.records):,} {'record' if len(found.records) == 1 else 'records'}"
+    if is_search:
+        span = f"Searched {found.next_offset - start:,} of {end - start:,} offsets: {hits} found."
+    else:
+        span = f"Offsets {start:,} to {found.next_offset - 1:,}: {hits}."
+    return f"{span} {_ENDS[found.ended_by]}"
+
+
+def _record_row(record: ConsumedRecord, deserialize: Deserialize | None) -> Row:
+    return {
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms if record.timestamp_ms >= 0 else None,
+        "key": decoded(record.key, deserialize),
+        "value": decoded(record.value, deserialize),
+        "headers": [
+            {"name": _visible(name[:SHOWN_BYTES]), "value": decoded(value, None)}
+            for name, value in record.headers[:MAX_HEADERS]
+        ],
+        "header_count": len(record.headers),
+    }
+
+
+def decoded(payload: bytes | None, deserialize: Deserialize | None) -> Row:
+    """Return *payload* as text.
+
+    Returns:
+        kind: null, avro, json, text or binary.
+        text: at most `SHOWN_BYTES` characters; of binary content the first bytes in hexadecimal.
+        size_bytes: of the payload.
+        is_cut: whether the text is only its beginning.
+        note: why it was not decoded as it seems to be meant; None without a reason.
+    """
+    if payload is None:
+        return {"kind": "null", "text": "", "size_bytes": 0, "is_cut": False, "note": None}
+    kind, text, note = _kind_and_text(payload, deserialize)
+    limit = BINARY_BYTES * 3 if kind == "binary" else SHOWN_BYTES
+    return {
+        "kind": kind,
+        "text": _visible(text[:limit]),
+        "size_bytes": len(payload),
+        "is_cut": len(text) > limit,
+        "note": note and _visible(note[:1_000]),
+    }
+
+
+def _kind_and_text(payload: bytes, deserialize: Deserialize | None) -> tuple[str, str, str | None]:
+    note = None
+    if deserialize and FRAME_BYTES <= len(payload) <= PARSED_BYTES and payload[0] == MAGIC:
+        try:
+            return "avro", json.dumps(deserialize(payload), indent=2, ensure_ascii=False, default=str), None
+        except (SchemaError, ValueError, RecursionError) as error:
+            note = f"not shown as Avro: {error}"
+    try:
+        # A character has four bytes at most; one that the cut would break is in the part that is not shown.
+        text = payload.decode() if len(payload) <= PARSED_BYTES else payload[: 4 * SHOWN_BYTES].decode(errors="replace")
+    except UnicodeDecodeError:
+        return "binary", payload[: BINARY_BYTES + 1].hex(" "), note
+    if text[:1] in ("{", "[") and len(payload) <= PARSED_BYTES:
+        try:
+            return "json", json.dumps(json.loads(text), indent=2, ensure_ascii=False), note
+        except (ValueError, RecursionError):
+            pass  # it only looks like JSON, and is shown as it is
+    return "text", text, note
+
+
+def _visible(text: str) -> str:
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _size(record: ConsumedRecord) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
+
+
+def _has(record: ConsumedRecord, needle: bytes) -> bool:
+    if needle in (record.value or b"") or needle in (record.key or b""):
+        return True
+    return any(needle in name.encode() or needle in (value or b"") for name, value in record.headers)

@@ -1,0 +1,282 @@
+"""Asks the cluster as one person, within budgets; every answer is kept for a moment and shared by all pages.
+
+A page asks for the cluster first: when no broker answers, nothing else is asked, and the page costs one time-out.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pylog.client.admin.cluster import ClusterView, OffsetRange, TopicView
+from pylog.client.admin.configs import ConfigAdmin, Holder, Setting
+from pylog.client.admin.disks import BrokerDisks, broker_disks
+from pylog.client.admin.groups import GroupAdmin, GroupListing, GroupView, Progress
+from pylog.client.admin.health import Problem
+from pylog.client.admin.reassignment import Reassignment
+from pylog.client.commits import CommitHistory, Verdict
+from pylog.client.connection import Connection
+from pylog.client.consumer import ConsumedRecord, Consumer
+from pylog.client.raw import RawClient, RawConfig
+from pylog.console.readings import FirstSeen, Questions, Reading
+from pylog.console.records import BROWSE, SEARCH, Found, collect
+from pylog.console.screens import problems_of
+from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
+from pylog.model import Offset, TopicPartition
+from pylog.probe.lag import LagReport
+from pylog.probe.reader import LagReader
+from pylog.security.exchange import LoginFailed, check_name
+from pylog.wire.api.metadata import MetadataRequest
+
+CLIENT_ID = "pylog-console"
+
+VIEW_MS = 3_000
+"""How long brokers, topics, offsets and groups count."""
+
+SLOW_MS = 10_000
+"""How long answers of single brokers and settings count."""
+
+DISKS_MS = 30_000
+"""How long sizes count: each broker names all its replicas."""
+
+MAX_READERS = 4
+"""Pages of records and searches that read at once, of everybody."""
+
+COMMITS_MS = 600_000
+"""How far back commits count for the status of a partition, as in ``pylog group describe``."""
+
+MAX_PASSWORD = 1_024
+"""Characters; PBKDF2 takes any number, and a form could bring megabytes."""
+
+_FETCH: dict[str, Any] = {
+    # A page of records shows a few megabytes; librdkafka would fetch 64 MB ahead.
+    "fetch__message__max__bytes": 1 << 20,
+    "queued__max__messages__kbytes": 8 << 10,
+}
+
+
+class TooManyReaders(PylogError):
+    """Others read records at the moment: try again."""
+
+
+class _Admin(GroupAdmin, ConfigAdmin):
+    """One client for everything that is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """What the console reads as its own user, for everybody.
+
+    Attributes:
+        reader: reads all commits.
+    """
+
+    reader: LagReader
+
+    def read(self) -> Reading[LagReport]:
+        """Return the lag of all groups, as far as it is known."""
+        latest = self.reader.latest
+        if latest.judged_ms is None:
+            reason = latest.failure or "commits are still being read"
+            return Reading(None, None, reason, latest.failed_ms, latest.failed_ms)
+        return Reading(latest.report, latest.judged_ms, latest.failure, latest.failed_ms, latest.judged_ms)
+
+
+def clock_ms() -> int:
+    """Return the time in ms since the Unix epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class ClusterSource:
+    """The cluster as one person sees it.
+
+    Args:
+        cluster: how the person connects.
+        lags: lag of all groups; shown only for groups that the brokers list for the person.
+    """
+
+    _readers = threading.BoundedSemaphore(MAX_READERS)
+
+    def __init__(self, cluster: Connection, lags: Lags) -> None:
+        self.connection = replace(cluster, properties={"client.id": CLIENT_ID, **cluster.properties})
+        self._lags = lags
+        self._questions = Questions(clock_ms)
+        self._seen = FirstSeen()
+        self._lock = threading.Lock()
+        self._made: _Admin | None = None
+
+    def view(self) -> Reading[ClusterView]:
+        """Return brokers and topics."""
+        return self._questions.read("view", VIEW_MS, lambda: self._admin().cluster())
+
+    def answering(self) -> Reading[set[int]]:
+        """Return the ids of brokers that answer a request themselves."""
+        return self._questions.read("answering", SLOW_MS, lambda: self._admin().answering(self._known().brokers))
+
+    def disks(self) -> Reading[dict[int, BrokerDisks]]:
+        """Return what each broker says of its disks."""
+        return self._questions.read("disks", DISKS_MS, lambda: broker_disks(self.connection, self._known().brokers))
+
+    def moves(self) -> Reading[dict[TopicPartition, Reassignment]]:
+        """Return what is on the move."""
+        return self._questions.read("moves", SLOW_MS, lambda: self._when_known().reassignments())
+
+    def settings(self, topic: str) -> Reading[list[Setting]]:
+        """Return the settings of a topic."""
+        return self._questions.read(
+            ("settings", topic), SLOW_MS, lambda: self._when_known().settings(Holder.TOPIC, topic)
+        )
+
+    def offsets(self, topic: TopicView) -> Reading[dict[TopicPartition, OffsetRange]]:
+        """Return the offsets of the partitions of *topic* that have a leader."""
+        led = [TopicPartition(topic.name, one.partition) for one in topic.partitions if one.has_leader]
+        return self._questions.read(("offsets", topic.name, *led), VIEW_MS, lambda: self._when_known().offsets(led))
+
+    def groups(self) -> Reading[list[GroupListing]]:
+        """Return the groups of all brokers."""
+        return self._questions.read("groups", VIEW_MS, lambda: self._when_known().groups())
+
+    def group(self, group_id: str) -> tuple[GroupView, Reading[dict[TopicPartition, Progress]]]:
+        """Return a group and how far it is.
+
+        Raises:
+            ApiError: GROUP_ID_NOT_FOUND, or the person may not see it.
+            Unreachable: nobody answers, and nobody has yet.
+        """
+        view = self._questions.read(("group", group_id), VIEW_MS, lambda: self._group(group_id))
+        if view.value is None:
+            raise Unreachable(view.error)
+        if isinstance(view.value, ApiError):
+            raise view.value
+        found = view.value
+        progress = self._questions.read(
+            ("progress", group_id), VIEW_MS, lambda: self._admin().progress(self._admin().group(group_id))
+        )
+        if found.state == "Dead" and progress.value == {}:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
+        return found, replace(progress, error=progress.error or view.error)
+
+    def verdicts(
+        self, group_id: str, progress: Reading[dict[TopicPartition, Progress]]
+    ) -> Reading[dict[TopicPartition, Verdict]]:
+        """Return how the group consumes each partition, by its last commits."""
+        return self._questions.read(
+            ("verdicts", group_id),
+            DISKS_MS,
+            lambda: CommitHistory(self.connection).verdicts(group_id, progress.value or {}, clock_ms(), COMMITS_MS),
+        )
+
+    def lags(self) -> Reading[LagReport]:
+        """Return the lag of all groups, whoever may see them."""
+        return self._lags.read()
+
+    def problems(self) -> tuple[list[Problem], dict[Problem, int]]:
+        """Return what is wrong, and since when this person's pages have shown it."""
+        view, answering, disks = self.view(), self.answering(), self.disks()
+        if view.value is None:
+            return [], {}
+        everybody = {broker.node_id for broker in view.value.brokers}
+        alive = everybody if answering.value is None else answering.value
+        found = problems_of(view.value, alive, disks.value or {})
+        since = self._seen.note({(one.kind, one.subject) for one in found}, clock_ms())
+        return found, {one: since[one.kind, one.subject] for one in found}
+
+    def offset_at(self, place: TopicPartition, timestamp_ms: int) -> Offset:
+        """Return the first offset of that time or later; asked at most once in `SLOW_MS` for a partition and time.
+
+        Raises:
+            PylogError: the leader did not say.
+        """
+        reading = self._questions.read(
+            ("time", place, timestamp_ms), SLOW_MS, lambda: self._admin().offsets_at([place], timestamp_ms)[place]
+        )
+        if reading.value is None:
+            raise Unreachable(reading.error)
+        return reading.value
+
+    def records(self, place: TopicPartition, start: Offset, end: Offset, needle: bytes) -> Found:
+        """Read records from *start* to before *end*, within the budget of a page or of a search.
+
+        Raises:
+            TooManyReaders: others read.
+            PylogError: the cluster refuses, or nobody answers.
+        """
+        budget = SEARCH if needle else BROWSE
+        if start >= end:
+            return Found(start)
+        if not self._readers.acquire(blocking=False):
+            raise TooManyReaders(f"{MAX_READERS} pages of records are being read; try again in a moment")
+        try:
+            return collect(self._batches(place, start, end), start, end, needle, budget, time.monotonic)
+        finally:
+            self._readers.release()
+
+    def _batches(self, place: TopicPartition, start: Offset, end: Offset) -> Iterator[Sequence[ConsumedRecord]]:
+        with Consumer(self.connection, **_FETCH) as consumer:
+            consumer.assign({place: start})
+            while True:
+                batch = consumer.read(0.1)
+                yield batch
+                # The last offsets may hold no record: compaction, markers of transactions.
+                if (batch and batch[-1].offset >= end - 1) or place in consumer.at_end:
+                    return
+
+    def _group(self, group_id: str) -> GroupView | ApiError:
+        try:
+            return self._when_known().group(group_id)
+        except ApiError as error:
+            return error
+
+    def _known(self) -> ClusterView:
+        reading = self.view()
+        if reading.value is None or reading.error:
+            raise Unreachable(reading.error)
+        return reading.value
+
+    def _when_known(self) -> _Admin:
+        self._known()
+        return self._admin()
+
+    def _admin(self) -> _Admin:
+        with self._lock:
+            if self._made is None:
+                self._made = _Admin(self.connection)
+            return self._made
+
+
+def log_in(cluster: Connection, mechanism: str, user: str, password: str) -> Connection:
+    """Return how *user* connects, after a broker has accepted the password.
+
+    Args:
+        cluster: how the console connects itself; address and encryption are taken from it.
+        mechanism: of SCRAM.
+        user: who logs in.
+        password: of the user.
+
+    Raises:
+        ApiError: SASL_AUTHENTICATION_FAILED; name or password is wrong.
+        Unreachable: no broker could be asked.
+    """
+    try:
+        check_name(user)
+    except LoginFailed as error:
+        raise ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, error.public) from None
+    if not 0 < len(password) <= MAX_PASSWORD or "\0" in password:
+        raise ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, "name or password is wrong")
+    kept = {name: value for name, value in cluster.properties.items() if name not in _CREDENTIALS}
+    own = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+    person = replace(cluster, properties={**kept, **own})
+    timeout_ms = int(cluster.timeout_s * 1000)
+    limits = RawConfig(request_timeout_ms=timeout_ms, retry_ms=0)
+    with RawClient(person.bootstrap, limits, person.security()) as client:
+        client.ask(MetadataRequest(topics=[]), _METADATA_VERSION)
+    return person
+
+
+_METADATA_VERSION = 12
+_CREDENTIALS = frozenset(
+    {"sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "ssl.certificate.location",
+     "ssl.key.location", "ssl.key.password"}
+)  # fmt: skip
+"""Properties by which the console itself would be known, or that a user replaces."""

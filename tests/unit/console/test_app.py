@@ -1,0 +1,458 @@
+"""The console over HTTP without a cluster: escaping, headers, accessibility, logins, forged forms, foreign names."""
+
+import html
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from importlib import resources
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from pylog.client.admin.cluster import ClusterView, OffsetRange, PartitionView, TopicView
+from pylog.client.admin.configs import Setting
+from pylog.client.admin.disks import BrokerDisks, LogDir, ReplicaSize
+from pylog.client.admin.groups import GroupListing, GroupView, MemberView, Progress
+from pylog.client.admin.lag import Status
+from pylog.client.admin.reassignment import Reassignment
+from pylog.client.commits import Verdict
+from pylog.client.connection import Connection
+from pylog.client.consumer import ConsumedRecord
+from pylog.console import sources
+from pylog.console.app import ATTEMPTS_OF_ADDRESS, ATTEMPTS_OF_USER, HEADERS, Console
+from pylog.console.config import ConsoleConfig
+from pylog.console.pages import PAGES, parse_time
+from pylog.console.readings import Reading
+from pylog.console.records import Found
+from pylog.console.sessions import IDLE_S
+from pylog.console.sources import ClusterSource, Lags
+from pylog.errors import ApiError, ConfigError, ErrorCode, Unreachable
+from pylog.model import NodeAddress, TopicPartition
+from pylog.probe.reader import Latest
+from tests.unit.test_commands import refusal
+
+EVIL = "\"><script>alert('1')<img src=x onerror=alert(1)>{{7*7}}&lt;"
+PLACE = TopicPartition(EVIL, 0)
+SECURED = Connection(
+    bootstrap="127.0.0.1:1",
+    properties={
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "console",
+        "sasl.password": "own",
+    },
+)
+
+
+def known(value: Any) -> Reading[Any]:
+    return Reading(value, 1_000, "", None, 1_000)
+
+
+class Planted(ClusterSource):
+    """A cluster all of whose names and payloads are markup, and whose last look failed."""
+
+    def view(self) -> Reading[ClusterView]:
+        topic = TopicView(EVIL, (PartitionView(0, 1, (1, 2), (1,)),))
+        brokers = (NodeAddress(1, EVIL, 9092), NodeAddress(2, EVIL, 9092))
+        return known(ClusterView(EVIL, 1, brokers, {EVIL: topic})).failed(EVIL, 2_000)
+
+    def answering(self) -> Reading[set[int]]:
+        return known({1})
+
+    def disks(self) -> Reading[dict[int, BrokerDisks]]:
+        one = LogDir(EVIL, 100, 1, {PLACE: ReplicaSize(5, 0)})
+        return known({1: BrokerDisks((one,)), 2: BrokerDisks(error=Unreachable(EVIL))})
+
+    def moves(self) -> Reading[dict[TopicPartition, Reassignment]]:
+        return known({})
+
+    def settings(self, topic: str) -> Reading[list[Setting]]:
+        return known([Setting(EVIL, EVIL, "topic", False), Setting("s", None, "default", False)])
+
+    def offsets(self, topic: TopicView) -> Reading[dict[TopicPartition, OffsetRange]]:
+        return known({PLACE: OffsetRange(0, 3)})
+
+    def groups(self) -> Reading[list[GroupListing]]:
+        return known([GroupListing(EVIL, "Stable")])
+
+    def group(self, group_id: str) -> tuple[GroupView, Reading[dict[TopicPartition, Progress]]]:
+        if group_id != EVIL:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
+        member = MemberView(EVIL, EVIL, EVIL, EVIL, (PLACE,))
+        view = GroupView(EVIL, "Stable", EVIL, None, (member,))
+        return view, known({PLACE: Progress(1, OffsetRange(0, 3))})
+
+    def verdicts(self, group_id: str, progress: Any) -> Reading[dict[TopicPartition, Verdict]]:
+        return known({PLACE: Verdict(Status.STOP, 5)})
+
+    def records(self, place: TopicPartition, start: int, end: int, needle: bytes) -> Found:
+        text = EVIL.encode()
+        one = ConsumedRecord(EVIL, 0, 0, 1, text, b'{"a": ' + json.dumps(EVIL).encode() + b"}", [(EVIL, text)])
+        return Found(1, [one, replace(one, offset=1, value=text)], 2, 10, "records")
+
+
+@dataclass
+class Clock:
+    now_s: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class Brokers:
+    """Judges logins as brokers do, and counts them."""
+
+    passwords: dict[str, str] = field(default_factory=lambda: {"alice": "wonder", EVIL: "x"})
+    judged: int = 0
+    is_away: bool = False
+
+    def __call__(self, cluster: Connection, mechanism: str, user: str, password: str) -> Connection:
+        self.judged += 1
+        if self.is_away:
+            raise Unreachable("no broker answers")
+        if self.passwords.get(user) != password:
+            raise ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, "invalid credentials")
+        return replace(cluster, properties={**cluster.properties, "sasl.username": user, "sasl.password": password})
+
+
+LAGS = Lags(SimpleNamespace(latest=Latest(failure=EVIL, failed_ms=5)))  # type: ignore[arg-type]
+
+
+def client_of(config: ConsoleConfig, clock: Clock | None = None, brokers: Brokers | None = None) -> TestClient:
+    console = Console(config, LAGS, None, clock or Clock(), Planted, brokers or Brokers())
+    scheme = "https" if config.is_encrypted else "http"
+    return TestClient(console.app(), base_url=f"{scheme}://localhost:8085", follow_redirects=False)
+
+
+@pytest.fixture
+def open_client() -> Iterator[TestClient]:
+    with client_of(ConsoleConfig(cluster=Connection(bootstrap="127.0.0.1:1"), read_payloads=("*",))) as client:
+        yield client
+
+
+@pytest.fixture
+def locked() -> Iterator[TestClient]:
+    with client_of(ConsoleConfig(cluster=SECURED, has_login=True)) as client:
+        yield client
+
+
+class Html(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def addresses() -> list[str]:
+    name = re.sub("[^A-Za-z0-9]", lambda found: f"%{ord(found[0]):02X}", EVIL)
+    return [
+        path.replace("{topic}", name).replace("{partition}", "0") + (f"?id={name}" if path == "/group" else "")
+        for path, _ in PAGES
+    ]
+
+
+@pytest.mark.parametrize("address", addresses())
+def test_names_and_payloads_stay_text(open_client: TestClient, address: str) -> None:
+    answer = open_client.get(address)
+    assert answer.status_code == 200, answer.text
+    page = Html(answer.text)
+    assert not page.of("script")
+    assert not page.of("img")
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on") or name == "style"], tag
+    if address != "/codes":
+        assert EVIL in page.text or EVIL.replace("'", "\\'") in page.text
+
+
+@pytest.mark.parametrize("address", addresses())
+def test_each_page_can_be_read_and_walked_without_seeing_it(open_client: TestClient, address: str) -> None:
+    page = Html(open_client.get(address).text)
+    tags = [tag for tag, _ in page.tags]
+    assert page.of("html")[0]["lang"] == "en"
+    assert [tags.count(tag) for tag in ("title", "h1", "main", "header", "footer")] == [1] * 5
+    assert page.of("a")[0]["href"] == "#main"
+    assert tags.count("caption") == tags.count("table")
+    assert all(one["scope"] in ("col", "row") for one in page.of("th"))
+    labels = {one["for"] for one in page.of("label")}
+    assert {one["id"] for one in page.of("input") if one.get("type") != "hidden"} <= labels
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert all(one.get("aria-label") for one in page.of("nav"))
+
+
+def test_each_link_leads_to_a_page(open_client: TestClient) -> None:
+    seen: set[str] = set()
+    left = ["/"]
+    while left:
+        address = left.pop()
+        answer = open_client.get(address)
+        assert answer.status_code == 200, address
+        if not answer.headers["content-type"].startswith("text/html"):
+            continue
+        page = Html(answer.text)
+        found = [one["href"] or "" for one in page.of("a") + page.of("link") if (one["href"] or "").startswith("/")]
+        left += [one for one in set(found) - seen if "offset=" not in one]
+        seen |= set(found)
+    assert {"/topics", "/brokers", "/codes", "/groups"} <= seen
+    assert any("/records" in one for one in seen)
+
+
+@pytest.mark.parametrize("address", addresses())
+def test_each_page_has_a_twin_in_json(open_client: TestClient, address: str) -> None:
+    answer = open_client.get("/api" + address)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert "unknown" in answer.json()
+
+
+@pytest.mark.parametrize("address", ["/", "/api/", "/nowhere", "/static/console.css", "/static/nothing", "/topics/no"])
+def test_every_answer_has_the_headers(open_client: TestClient, address: str) -> None:
+    answer = open_client.get(address)
+    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+    assert "script-src" not in answer.headers["content-security-policy"]
+    assert answer.headers["cache-control"] == (
+        "public, max-age=31536000, immutable" if address.endswith(".css") else "no-store"
+    )
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8085", "localhost.evil.example", "", "[::1", "127.0.0.2"]
+)
+def test_a_name_that_is_not_ours_is_refused(open_client: TestClient, host: str) -> None:
+    answer = open_client.get("/api/", headers={"host": host})
+    assert answer.status_code == 421
+    assert answer.headers["content-security-policy"] == HEADERS["content-security-policy"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "localhost", "[::1]:8085", "LOCALHOST:1"])
+def test_loopback_is_ours_under_any_port(open_client: TestClient, host: str) -> None:
+    assert open_client.get("/api/", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "words"),
+    [
+        ("/topics/nope", 404, "does not exist"),
+        ("/group?id=nope", 404, "does not exist"),
+        ("/group", 404, "names the group"),
+        (addresses()[3].replace("/0", "/9"), 404, "has no partition 9"),
+        (addresses()[3].replace("/0", "/x"), 400, "partition must be a whole number"),
+        (addresses()[4] + "?offset=99999999999999999999", 400, "offset must be a whole number"),
+        (addresses()[4] + "?offset=1&time=2030-01-01", 400, "give one of them"),
+        (addresses()[4] + "?time=yesterday", 400, "time must be like"),
+        ("/topics?page=%C2%B2", 400, "page must be a whole number"),
+        ("/topics?q=" + "x" * 201, 400, "at most 200 characters"),
+    ],
+)
+def test_bad_input_has_a_clear_answer(open_client: TestClient, address: str, status: int, words: str) -> None:
+    answer = open_client.get(address)
+    assert (answer.status_code, words in Html(answer.text).text) == (status, True), answer.text
+    twin = open_client.get("/api" + address)
+    assert (twin.status_code, words in twin.json()["error"]) == (status, True)
+
+
+def test_payloads_need_a_right_of_their_own() -> None:
+    with client_of(ConsoleConfig(cluster=Connection(bootstrap="127.0.0.1:1"))) as client:
+        assert client.get(addresses()[4]).status_code == 403
+        assert client.get("/api" + addresses()[4]).status_code == 403
+        assert "/records" not in client.get(addresses()[3]).text
+
+
+def log_in(client: TestClient, user: str = "alice", password: str = "wonder", **headers: str) -> Any:
+    [token] = [one["value"] for one in Html(client.get("/login").text).of("input") if one.get("name") == "token"]
+    return client.post(
+        "/login",
+        data={"user": user, "password": password, "token": token, "next": "/topics"},
+        headers={"origin": str(client.base_url), **headers},
+    )
+
+
+def test_nothing_is_shown_before_the_login(locked: TestClient) -> None:
+    for address in addresses():
+        answer = locked.get(address)
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/login?next=%2F")
+        assert locked.get("/api" + address).status_code == 401
+
+
+def test_a_login_leads_to_the_page_and_a_logout_ends_it(locked: TestClient) -> None:
+    answer = log_in(locked)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/topics")
+    page = Html(locked.get("/topics").text)
+    assert "Logged in as alice" in " ".join(page.text.split())
+    [token] = [one["value"] for one in page.of("input") if one.get("name") == "token"]
+    cookies = dict(locked.cookies)
+    out = locked.post("/logout", data={"token": token}, headers={"origin": str(locked.base_url)})
+    assert out.status_code == 303
+    locked.cookies.update(cookies)
+    assert locked.get("/topics").status_code == 303
+
+
+def test_a_name_that_is_markup_logs_in_as_text(locked: TestClient) -> None:
+    assert log_in(locked, EVIL, "x").status_code == 303
+    page = Html(locked.get("/").text)
+    assert not page.of("script")
+    assert EVIL in page.text
+
+
+def test_the_cookie_of_a_session_is_strict_and_new(locked: TestClient) -> None:
+    locked.get("/login")
+    before = locked.cookies["pylog"]
+    answer = log_in(locked)
+    flags = {one.strip().lower() for one in answer.headers["set-cookie"].split(";")[1:]}
+    assert flags == {"httponly", "path=/", "samesite=strict"}
+    assert locked.cookies["pylog"] != before
+
+
+def test_behind_https_the_cookie_belongs_to_this_host_alone() -> None:
+    with client_of(ConsoleConfig(cluster=SECURED, has_login=True, public_url="https://localhost:8085")) as client:
+        answer = log_in(client)
+        assert answer.headers["set-cookie"].startswith("__Host-pylog=")
+        assert "; Secure" in answer.headers["set-cookie"]
+
+
+def test_a_wrong_password_is_refused_with_one_sentence(locked: TestClient) -> None:
+    wrong, stranger = log_in(locked, password="no"), log_in(locked, user="nobody")
+    assert (wrong.status_code, stranger.status_code) == (403, 403)
+    assert "Name or password is wrong." in wrong.text
+    assert "Name or password is wrong." in stranger.text
+    assert locked.get("/").status_code == 303
+
+
+def test_attempts_are_limited_and_brokers_are_not_asked_any_more() -> None:
+    clock, brokers = Clock(), Brokers()
+    with client_of(ConsoleConfig(cluster=SECURED, has_login=True), clock, brokers) as client:
+        for _ in range(ATTEMPTS_OF_USER):
+            assert log_in(client, password="no").status_code == 403
+        assert log_in(client).status_code == 429
+        assert brokers.judged == ATTEMPTS_OF_USER
+        for number in range(ATTEMPTS_OF_ADDRESS):
+            log_in(client, user=f"user {number}")
+        assert brokers.judged < ATTEMPTS_OF_ADDRESS
+        clock.now_s += 60
+        assert log_in(client).status_code == 303
+
+
+def test_brokers_that_are_away_are_no_wrong_password() -> None:
+    with client_of(ConsoleConfig(cluster=SECURED, has_login=True), None, Brokers(is_away=True)) as client:
+        answer = log_in(client)
+        assert answer.status_code == 503
+        assert "No broker could be asked" in answer.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": ""},
+        {"origin": "http://localhost:9999"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+def test_a_form_of_another_site_is_refused(locked: TestClient, headers: dict[str, str]) -> None:
+    assert log_in(locked, **headers).status_code == 403
+    assert locked.get("/").status_code == 303
+
+
+def test_a_form_needs_the_token_of_its_cookie(locked: TestClient) -> None:
+    [token] = [one["value"] for one in Html(locked.get("/login").text).of("input") if one.get("name") == "token"]
+    form = {"user": "alice", "password": "wonder", "next": "/"}
+    origin = {"origin": str(locked.base_url)}
+    assert locked.post("/login", data=form, headers=origin).status_code == 403
+    locked.cookies.clear()
+    assert locked.post("/login", data=form | {"token": token or ""}, headers=origin).status_code == 403
+
+
+def test_a_form_is_small_and_a_form(locked: TestClient) -> None:
+    origin = {"origin": str(locked.base_url)}
+    assert locked.post("/login", json={}, headers=origin).status_code == 415
+    assert locked.post("/login", data={"user": "x" * 20_000}, headers=origin).status_code == 413
+    assert locked.post("/login", data={f"a{n}": "" for n in range(50)}, headers=origin).status_code == 400
+
+
+@pytest.mark.parametrize("place", ["//evil.example", "https://evil.example", "/\\evil", "javascript:alert(1)", "/\nx"])
+def test_a_login_leads_nowhere_else(locked: TestClient, place: str) -> None:
+    page = Html(locked.get("/login", params={"next": place}).text)
+    assert [one["value"] for one in page.of("input") if one.get("name") == "next"] == ["/"]
+
+
+def test_a_session_ends_by_itself() -> None:
+    clock = Clock()
+    with client_of(ConsoleConfig(cluster=SECURED, has_login=True), clock) as client:
+        log_in(client)
+        assert client.get("/").status_code == 200
+        clock.now_s += IDLE_S
+        assert client.get("/").status_code == 303
+
+
+def test_two_sessions_of_one_person_share_their_connections() -> None:
+    console = Console(ConsoleConfig(cluster=SECURED, has_login=True), LAGS, None, Clock(), Planted, Brokers())
+    with TestClient(console.app(), base_url="http://localhost", follow_redirects=False) as one:
+        log_in(one)
+        one.cookies.clear()
+        log_in(one)
+    first, second = console._sessions.owners("alice")
+    assert first is second
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_pages_are_read_only(open_client: TestClient, method: str) -> None:
+    for path in addresses():
+        assert open_client.request(method, path).status_code == 405
+
+
+def test_a_login_takes_over_nothing_of_the_console_s_own_user() -> None:
+    kept = {name: value for name, value in SECURED.properties.items() if name not in sources._CREDENTIALS}
+    assert kept == {"security.protocol": "SASL_PLAINTEXT"}
+
+
+@pytest.mark.parametrize(
+    ("user", "password"), [("", "x"), ("*", "x"), ("a\nb", "x"), ("alice", ""), ("a", "x" * 1_025)]
+)
+def test_what_is_no_name_or_password_is_refused_before_a_broker_is_asked(user: str, password: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        sources.log_in(SECURED, "SCRAM-SHA-256", user, password)
+    assert caught.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_times_are_utc_unless_they_name_a_zone() -> None:
+    assert parse_time("2030-01-31T12:00") == 1_896_091_200_000
+    assert parse_time("2030-01-31T12:00+01:00") == 1_896_087_600_000
+    for text in ("", "1969-12-31", "0001-01-01", "9" * 30):
+        with pytest.raises(ConfigError):
+            parse_time(text)
+
+
+@pytest.mark.parametrize("address", addresses())
+def test_the_command_of_each_page_is_one_that_pylog_takes(open_client: TestClient, address: str) -> None:
+    found = re.search(r"<code>(pylog .*?)</code></p>\n<p>The same as JSON", open_client.get(address).text, re.DOTALL)
+    assert found is not None
+    words = shlex.split(html.unescape(found[1]))[1:]
+    assert refusal(tuple(words), True) == ""
+
+
+def test_no_template_passes_text_by_the_escaping() -> None:
+    templates = list((resources.files("pylog.console") / "templates").iterdir())
+    assert len(templates) > 10
+    for one in templates:
+        assert not re.search(r"\|\s*safe|autoescape|Markup", one.read_text()), one.name
