@@ -4,19 +4,22 @@
 entry     => version: int16 (0), producer_id: int64, first_offset: int64, last_offset: int64, last_stable_offset: int64
 
 `last_offset` is the offset of the marker, which is in this segment; entries are in its order.  The file exists only if
-the segment has an abort marker.  Unlike the other indexes it is no hint: without an entry a consumer takes aborted
-records for committed ones.  So it is written before the offset of the marker is shown to anybody, and made again from
-the segment where the segment is not trusted.
+the segment has, or had, an abort marker.
+
+Unlike the other indexes it is no hint: without an entry a consumer takes aborted records for committed ones.  What the
+disk refuses to take stays in memory, and the recovery point does not pass it; a start after a crash makes the entries
+above the recovery point again from the batches.
 
 Source: Kafka's TransactionIndex and AbortedTxn.
 """
 
+import contextlib
 import os
 import struct
 from pathlib import Path
 
-from pylog.errors import StorageError
-from pylog.log.batch_file import NO_DESCRIPTORS, OutOfDescriptors
+from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.log.batch_file import DISK_FULL, NO_DESCRIPTORS, OutOfDescriptors
 from pylog.log.transactions import AbortedTransaction
 from pylog.model import Offset
 
@@ -28,16 +31,18 @@ ENTRY_BYTES = _ENTRY.size  # 34
 
 
 class TransactionIndex:
-    """The entries of one segment: in the file, and all of them in memory once they were read.
+    """The entries of one segment: in the file, and all of them in memory while they are in use.
 
     Aborts are rare; a segment with a thousand of them needs 100 KiB.
     """
 
-    __slots__ = ("_entries", "path")
+    __slots__ = ("_entries", "_written_count", "path")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_new: bool = False) -> None:
+        """Make it for the file at *path*, which is not read if the index *is_new*."""
         self.path = path
-        self._entries: list[AbortedTransaction] | None = None
+        self._entries: list[AbortedTransaction] | None = [] if is_new else None
+        self._written_count = 0
 
     def entries(self) -> list[AbortedTransaction]:
         """Return all, by the offset of the marker.
@@ -48,35 +53,70 @@ class TransactionIndex:
         """
         if self._entries is None:
             self._entries = self._read()
+            self._written_count = len(self._entries)
         return self._entries
 
     def append(self, entry: AbortedTransaction) -> None:
-        """Add *entry* to the file; what is left of a torn write before it is overwritten.
+        """Add *entry*; what is left of a torn write before it is overwritten.
+
+        Want of descriptors or room passes: then the entry is in memory only, and `flush` tries again.
 
         Raises:
-            OutOfDescriptors: not now.
-            StorageError: the disk refuses; the marker's offset must not be shown to anybody.
+            StorageError: the disk fails.
         """
         entries = self.entries()
         assert not entries or entries[-1].last_offset < entry.last_offset, (entries[-1], entry)
-        self._write(_ENTRY.pack(_VERSION, *entry), len(entries) * ENTRY_BYTES)
         entries.append(entry)
+        with contextlib.suppress(ApiError):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is in memory only.
+
+        Raises:
+            ApiError: no descriptor or no room now.
+            StorageError: the disk fails.
+        """
+        if self._entries is None or len(self._entries) == self._written_count:
+            return
+        rows = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in self._entries[self._written_count :])
+        self._write(rows, self._written_count * ENTRY_BYTES)
+        self._written_count = len(self._entries)
+
+    def forget(self) -> None:
+        """Keep nothing in memory that is in the file."""
+        if self._entries is not None and self._written_count == len(self._entries):
+            self._entries = None
+
+    def clear(self) -> None:
+        """Begin anew, without entries.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(f"{self.path}: {error.strerror}") from error
+        self._entries, self._written_count = [], 0
 
     def truncate(self, log_end_offset: Offset) -> None:
         """Drop the entries of markers at or above *log_end_offset*.
 
         Raises:
-            OutOfDescriptors: not now.
+            OutOfDescriptors: not now; never after `entries` has returned.
             StorageError: the disk refuses.
         """
         entries = self.entries()
         kept = [entry for entry in entries if entry.last_offset < log_end_offset]
         if len(kept) < len(entries):
-            try:
-                os.truncate(self.path, len(kept) * ENTRY_BYTES)
-            except OSError as error:
-                raise self._fault(error) from error
+            if len(kept) < self._written_count:
+                try:
+                    os.truncate(self.path, len(kept) * ENTRY_BYTES)
+                except OSError as error:
+                    raise self._fault(error) from error
             self._entries = kept
+            self._written_count = min(self._written_count, len(kept))
 
     def overlapping(self, fetch_offset: Offset, end_offset: Offset) -> tuple[list[AbortedTransaction], bool]:
         """Return the aborted transactions that may have records between two offsets.
@@ -95,26 +135,6 @@ class TransactionIndex:
             if entry.last_stable_offset >= end_offset:
                 return found, True
         return found, False
-
-    def sync(self) -> None:
-        """Bring the file to the disk, if there is one.
-
-        Raises:
-            OutOfDescriptors: not now.
-            StorageError: the disk refuses.
-        """
-        try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self._fault(error) from error
-        try:
-            os.fsync(fd)
-        except OSError as error:
-            raise self._fault(error) from error
-        finally:
-            os.close(fd)
 
     def _read(self) -> list[AbortedTransaction]:
         try:
@@ -140,9 +160,9 @@ class TransactionIndex:
         except OSError as error:
             raise self._fault(error) from error
         try:
-            written = os.pwrite(fd, data, position)
-            if written != len(data):
-                raise StorageError(f"{self.path}: {written} of {len(data)} bytes written at {position}")
+            while data:
+                written = os.pwrite(fd, data, position)
+                data, position = data[written:], position + written
         except OSError as error:
             raise self._fault(error) from error
         finally:
@@ -151,4 +171,6 @@ class TransactionIndex:
     def _fault(self, error: OSError) -> Exception:
         if error.errno in NO_DESCRIPTORS:
             return OutOfDescriptors(self.path, error)
+        if error.errno in DISK_FULL:
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error.strerror}")
         return StorageError(f"{self.path}: {error.strerror}")

@@ -17,6 +17,9 @@ SCAN_BYTES = 1 << 14
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 """Refusals of `open` that pass when somebody closes a file or a connection; the disk has nothing to do with them."""
 
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Refusals that pass when somebody makes room; everything else is the disk's end."""
+
 
 class OutOfDescriptors(ApiError):
     """A file cannot be opened now; nothing has changed, and a later attempt may succeed."""

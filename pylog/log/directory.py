@@ -28,12 +28,12 @@ from typing import NamedTuple
 
 from pylog.errors import ConfigError, StorageError
 from pylog.log import checkpoint
-from pylog.log.batch_file import NO_DESCRIPTORS
+from pylog.log.batch_file import DISK_FULL, NO_DESCRIPTORS
 from pylog.log.checkpoint import sync_path
 from pylog.log.config import LogConfig
 from pylog.log.jobs import Job, patiently
 from pylog.log.layout import DELETE_SUFFIX, STRAY_SUFFIX, lock, partitions_in, read_topic_id, renamed_in
-from pylog.log.log import DISK_FULL, Log
+from pylog.log.log import Log
 from pylog.log.offline import encode_policies, read_policies
 from pylog.log.recovery import NOWHERE
 from pylog.log.retention import DeletedSegment

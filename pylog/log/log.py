@@ -5,11 +5,10 @@ that queue runs it elsewhere (`pylog.log.jobs`).  Files and their names are Apac
 """
 
 import contextlib
-import errno
 import os
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from typing import NoReturn
 
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, StorageError
 from pylog.log import search
-from pylog.log.batch_file import NO_DESCRIPTORS, OutOfDescriptors
+from pylog.log.batch_file import DISK_FULL, NO_DESCRIPTORS, OutOfDescriptors
 from pylog.log.checkpoint import BOOT_ID, PARTITION_METADATA
 from pylog.log.config import LogConfig
 from pylog.log.intake import treat_time
@@ -26,13 +25,16 @@ from pylog.log.jobs import Job, SyncJob, UnlinkJob
 from pylog.log.producers import UNKNOWN, Producers
 from pylog.log.recovery import NOWHERE, LoadedLog, load_log
 from pylog.log.recovery_point import RecoveryPoint
-from pylog.log.replay import ReplayJob
+from pylog.log.replay import ReplayJob, replay_producers
 from pylog.log.retention import DeletedSegment, expired_segments
 from pylog.log.segment import FileSlice, Segment
 from pylog.log.segments import Segments
 from pylog.log.tombstones import RemovedTombstones
+from pylog.log.transactions import AbortedTransaction, Transactions
 from pylog.model import Offset, TopicPartition
+from pylog.wire.markers import Marker, decode_marker
 from pylog.wire.records import (
+    CONTROL,
     LOG_APPEND_TIME,
     BatchHeader,
     check_stored_batch,
@@ -44,10 +46,9 @@ _FRONT = struct.Struct(">qii")  # base_offset, batch_length, partition_leader_ep
 _ALWAYS = 1 << 64
 """More than any two timestamps differ by."""
 
-DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Refusals that pass when somebody makes room; everything else is the disk's end."""
-
 _NEVER = 2**63 - 1
+
+_NO_MARKERS: Mapping[Offset, Marker | None] = {}
 
 
 @dataclass(slots=True)
@@ -209,6 +210,18 @@ class Log:
         return self.recovery_point if self.is_flushing else self.log_end_offset
 
     @property
+    def last_stable_offset(self) -> Offset:
+        """Where read_committed consumers stop: before the first transaction that is not decided on all replicas.
+
+        A decision counts once its marker is below the high watermark, since the next leader may lack it until then.
+        """
+        transactions = self.producers.transactions
+        if transactions is None:
+            return self.high_watermark
+        transactions.replicated(self.high_watermark)
+        return transactions.last_stable_offset(self.log_start_offset, self.high_watermark)
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
         return self._segments.size_bytes
@@ -241,8 +254,10 @@ class Log:
             message = f"{size_bytes} bytes; max.message.bytes is {self._config.max_message_bytes}"
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
 
-    def append_as_leader(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> AppendResult:
-        """Append one checked batch from a producer.
+    def append_as_leader(
+        self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int, marker: Marker | None = None
+    ) -> AppendResult:
+        """Append one checked batch from a producer, or a marker from the coordinator of its transactions.
 
         Base offset and leader epoch are patched into *batch* itself, and the bytes are written from there: nothing is
         copied.
@@ -252,6 +267,7 @@ class Log:
             header: what `check_batch` returned for it.
             leader_epoch: the epoch under which this broker leads.
             now_ms: the time.
+            marker: what the batch says, if it ends a transaction.
 
         Raises:
             ApiError: the batch is refused, or the disk is full; nothing was appended.
@@ -262,7 +278,9 @@ class Log:
         size_bytes = len(batch)
         if size_bytes > self._config.max_message_bytes:
             self.check_size(size_bytes)
-        if header.producer_id >= 0:
+        if marker is not None:
+            self.producers.check_marker(header, marker)
+        elif header.producer_id >= 0:
             stored = self.producers.check(header)
             if stored is not None:
                 return AppendResult(stored.base_offset, stored.last_offset, is_duplicate=True)
@@ -297,8 +315,17 @@ class Log:
         segment.add(last_offset, size_bytes, max_timestamp, self._config.index_interval_bytes)
         self.log_end_offset = last_offset + 1
         if header.producer_id >= 0:
-            self.producers.note(header, base_offset, now_ms)
+            aborted = self.producers.note(header, base_offset, now_ms, marker)
+            if aborted is not None:
+                self._index_aborted(aborted)
         return AppendResult(base_offset, last_offset, log_append_time_ms)
+
+    def _index_aborted(self, aborted: AbortedTransaction) -> None:
+        """Note an aborted transaction in the index of the active segment, which has its marker."""
+        try:
+            self._active.add_aborted(aborted)
+        except StorageError as error:
+            raise self.go_offline(str(error)) from error
 
     def append_as_follower(self, batches: memoryview, now_ms: int = UNKNOWN) -> AppendResult:
         """Append what the leader sent, byte for byte; a partial batch at the end is dropped.
@@ -319,6 +346,7 @@ class Log:
         start_offset = self.log_start_offset
         base_offset = end_offset = self.log_end_offset
         run: list[BatchHeader] = []
+        markers = _NO_MARKERS
         begin = end = 0  # of the run in *batches*
         try:
             for position, header in iter_batches(batches):
@@ -327,7 +355,9 @@ class Log:
                     raise CorruptRecords(f"leader sent offset {header.base_offset}, {end_offset} is next")
                 if run and not (self._active.has_room(run[0]) and self._active.has_room(header, end - begin)):
                     done, run = run, []
-                    self._append_stored(batches[begin:end], done, now_ms)
+                    self._append_stored(batches[begin:end], done, now_ms, markers)
+                if header.attributes & CONTROL:
+                    markers = {**markers, header.base_offset: decode_marker(batches, header, position)}
                 if not run:
                     begin = position
                 run.append(header)
@@ -335,7 +365,7 @@ class Log:
         finally:
             # Also what stands before a damaged batch.
             if run and self.offline is None:
-                self._append_stored(batches[begin:end], run, now_ms)
+                self._append_stored(batches[begin:end], run, now_ms, markers)
                 if self.log_start_offset < start_offset:  # it began inside the first batch
                     self.log_start_offset = start_offset
                     self.high_watermark = max(self.high_watermark, start_offset)
@@ -351,8 +381,17 @@ class Log:
         self.truncate_fully_and_start_at(header.base_offset, self.producers.encode(header.base_offset))
         return True
 
-    def _append_stored(self, batches: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """Append batches of one segment, the active one or, if the first has no room there, the next."""
+    def _append_stored(
+        self,
+        batches: memoryview,
+        headers: Sequence[BatchHeader],
+        now_ms: int,
+        markers: Mapping[Offset, Marker | None],
+    ) -> None:
+        """Append batches of one segment, the active one or, if the first has no room there, the next.
+
+        What those that end transactions say is in *markers*, by base offset.
+        """
         segment = self._active
         if not segment.has_room(headers[0]):
             # Named for the log end, not for a batch after a gap: then a hole between two files is damage.
@@ -371,7 +410,10 @@ class Log:
             segment.add(header.last_offset, header.size_bytes, header.max_timestamp, self._config.index_interval_bytes)
             self.log_end_offset = header.last_offset + 1
             if header.producer_id >= 0:
-                self.producers.note(header, header.base_offset, now_ms)
+                marker = markers.get(header.base_offset) if markers else None
+                aborted = self.producers.note(header, header.base_offset, now_ms, marker)
+                if aborted is not None:
+                    self._index_aborted(aborted)
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Note that this broker leads under *leader_epoch* from the log end on.
@@ -585,6 +627,12 @@ class Log:
         segments = self._segments.between(self.recovery_point, end_offset)
         if not segments or self.offline is not None:
             return None
+        try:
+            self._segments.flush_aborted(segments)
+        except ApiError:
+            return None  # the recovery point waits for them: a start makes only those above it again
+        except StorageError as error:
+            raise self.go_offline(str(error)) from error
         lowered_count = self._recovery_point.begin_sync()
         # Without the file that says whose records these are a start would set all of them aside.
         names = [self.directory / PARTITION_METADATA, self.directory]
@@ -594,11 +642,14 @@ class Log:
         if self.recovery_point <= self._segments.base_offset:
             # Nothing here was ever synced, and the directory itself may be as new.
             names.append(self.directory.parent)
-        if records_only:
+        aborted_paths = [segment.aborted.path for segment in segments if segment.aborted is not None]
+        if records_only and not aborted_paths:
             # An earlier sync of the same segment made its name survive.
             is_named = self.recovery_point > segments[-1].base_offset
             return self._sync_job(segments, [] if is_named else names, end_offset, lowered_count)
-        paths = [path for segment in segments for path in (segment.index.path, segment.time_index.path)]
+        if records_only:
+            return self._sync_job(segments, [*aborted_paths, *names], end_offset, lowered_count)
+        paths = [path for segment in segments for path in segment.index_paths]
         for segment in segments:
             segment.index.flush()
             segment.time_index.flush()
@@ -752,10 +803,25 @@ class Log:
             return
         with self._going_offline():
             offset = self._segments.cut_offset(offset)
+            transactions = self._transactions_at(offset)
         with self._truncating(offset, self.lower_recovery_point(offset)):
             self.producers.delete_snapshots(after=offset)
             self._remove(self._segments.cut(offset, self._config.index_interval_bytes))
+        self.producers.transactions = transactions
         self._end_truncation()
+
+    def _transactions_at(self, offset: Offset) -> Transactions | None:
+        """Return what is to be known of transactions once the log is cut at *offset*.
+
+        Mostly what is known now is enough.  Where a marker is cut off that consumers saw, as only an unclean election
+        can ask for, the batches since the snapshot before it are read: before the cut, which may be refused until then.
+        """
+        transactions = self.producers.transactions
+        if transactions is None or offset > transactions.decided_offset:
+            return transactions
+        earlier = Producers(self.directory)
+        replay_producers(earlier, self.segments, earlier.read(offset), offset)
+        return Transactions() if earlier.transactions is None else earlier.transactions
 
     def truncate_fully_and_start_at(self, offset: Offset, producers: bytes = b"") -> None:
         """Drop everything and begin again, empty, at *offset*.
@@ -856,6 +922,7 @@ class Log:
             StorageError: the disk failed; the stop was not clean.
         """
         try:
+            self._segments.flush_aborted()
             self.flush()
             if self.offline is not None:
                 raise self.offline
@@ -864,6 +931,8 @@ class Log:
             self.producers.snapshot(self.log_end_offset)
         except OSError as error:
             raise self.go_offline(f"{error.filename}: {error.strerror}") from error
+        except ApiError as error:
+            raise self.go_offline(str(error)) from error
         finally:
             self.abandon()
 

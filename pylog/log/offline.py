@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from pylog.errors import ConfigError, StorageError
 from pylog.log import checkpoint
+from pylog.log.aborted import SUFFIX as ABORTED_SUFFIX
 from pylog.log.config import LogConfig
 from pylog.log.index import TimeIndex
 from pylog.log.layout import locked, partitions_in
@@ -165,7 +166,7 @@ def _base_offset(file: Path) -> Offset:
 
 def _take_out(directory: Path, base_offset: Offset) -> list[Path]:
     taken: list[Path] = []
-    for suffix in (".log", ".index", ".timeindex"):
+    for suffix in (".log", ".index", ".timeindex", ABORTED_SUFFIX):
         file = directory / f"{base_offset:020d}{suffix}"
         gone = file.with_name(file.name + ".deleted")
         try:

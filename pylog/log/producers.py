@@ -2,12 +2,15 @@
 
 snapshot  => version: int16 (1), crc: uint32, count: int32, entry*, extension
 entry     => producer_id: int64, producer_epoch: int16, last_sequence: int32, last_offset: int64,
-             offset_delta: int32, timestamp: int64, coordinator_epoch: int32 (-1), txn_first_offset: int64 (-1)
+             offset_delta: int32, timestamp: int64, coordinator_epoch: int32, txn_first_offset: int64
 extension => version: int16 (1), count: int32, (producer_id: int64, last_sequence: int32, last_offset: int64,
-             offset_delta: int32, timestamp: int64)*          earlier batches of the window, oldest first
+             offset_delta: int32, timestamp: int64)*, ended?  earlier batches of the window, oldest first
+ended     => decided_offset: int64, count: int32, (producer_id: int64, first_offset: int64, marker_offset: int64)*
 
-The CRC-32C covers everything after itself.  Kafka's format ends before the extension and Kafka ignores it; without it
-a restart would forget four of the five batches that a producer may send again.
+The CRC-32C covers everything after itself.  The coordinator epoch is that of the producer's last marker, and the first
+offset that of its open transaction; both are -1 without one.  Kafka's format ends before the extension and Kafka
+ignores it; without it a restart would forget four of the five batches that a producer may send again, and which
+transactions have ended and may still be decided otherwise.  `ended` is there if the partition has had transactions.
 
 Source: KIP-98; Kafka's ProducerStateManager.
 """
@@ -16,7 +19,7 @@ import logging
 import os
 import struct
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +28,10 @@ from crc32c import crc32c
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, StorageError
 from pylog.log import checkpoint
 from pylog.log.batch_file import NO_DESCRIPTORS
+from pylog.log.transactions import AbortedTransaction, EndedTransaction, Transactions
 from pylog.model import Offset
-from pylog.wire.records import BatchHeader
+from pylog.wire.markers import Marker
+from pylog.wire.records import CONTROL, TRANSACTIONAL, BatchHeader
 
 _logger = logging.getLogger(__name__)
 
@@ -58,6 +63,12 @@ _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _EXTENSION = struct.Struct(">hi")
 _EARLIER = struct.Struct(">qiqiq")
+_ENDED = struct.Struct(">qi")
+_ENDED_ROW = struct.Struct(">qqq")
+
+_OF_TRANSACTIONS = TRANSACTIONAL | CONTROL
+_NO_COORDINATOR_EPOCH = -1
+_NO_OFFSET = -1
 
 
 class StoredBatch(NamedTuple):
@@ -71,19 +82,27 @@ class StoredBatch(NamedTuple):
 
 
 class ProducerFacts(NamedTuple):
-    """What is told of a producer; the sequence is -1 before its first batch of this epoch."""
+    """What is told of a producer; the sequence is -1 before its first batch of this epoch.
+
+    Attributes:
+        coordinator_epoch: of its last marker, -1 without one.
+        transaction_start: first offset of its open transaction, -1 without one.
+    """
 
     producer_id: int
     epoch: int
     last_sequence: int
     timestamp: int
+    coordinator_epoch: int = _NO_COORDINATOR_EPOCH
+    transaction_start: Offset = _NO_OFFSET
 
 
 class _Producer:
-    __slots__ = ("batches", "epoch", "last_offset", "run", "timestamp")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_offset", "run", "timestamp")
 
     def __init__(self, epoch: int, timestamp: int, last_offset: Offset = -1) -> None:
         self.epoch = epoch
+        self.coordinator_epoch = _NO_COORDINATOR_EPOCH
         self.last_offset = last_offset  # of its last batch, also of one that is not in the window
         self.timestamp = timestamp
         self.batches: deque[StoredBatch] = deque(maxlen=WINDOW_BATCH_COUNT)
@@ -113,24 +132,41 @@ class _Producer:
 
 
 class Producers:
-    """What is known of every idempotent producer of one partition."""
+    """What is known of every idempotent producer of one partition.
 
-    __slots__ = ("_directory", "_producers", "_unsure")
+    Attributes:
+        transactions: those of the partition; None until it has its first one.
+    """
+
+    __slots__ = ("_directory", "_producers", "_unsure", "transactions")
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._producers: dict[int, _Producer] = {}
         self._unsure: frozenset[int] = frozenset()
+        self.transactions: Transactions | None = None
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def facts(self) -> list[ProducerFacts]:
         """Return what is known of everyone."""
+        first_offsets = self._first_offsets()
         return [
-            ProducerFacts(key, one.epoch, one.batches[-1].last_sequence if one.batches else -1, one.timestamp)
+            ProducerFacts(
+                key,
+                one.epoch,
+                one.batches[-1].last_sequence if one.batches else -1,
+                one.timestamp,
+                one.coordinator_epoch,
+                first_offsets.get(key, _NO_OFFSET),
+            )
             for key, one in self._producers.items()
         ]
+
+    def _first_offsets(self) -> Mapping[int, Offset]:
+        """Return where open transactions begin, by producer id."""
+        return {} if self.transactions is None else self.transactions.first_offsets()
 
     def last_offsets(self) -> dict[int, Offset]:
         """Return the last offset of everyone who has written."""
@@ -143,16 +179,19 @@ class Producers:
         the offsets, but if all sequence numbers from its own to the last one were stored without a gap, it is there.
 
         Raises:
-            ApiError: INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER; nothing may be appended.
+            ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE for a batch outside the
+                open transaction of its producer; nothing may be appended.
                 NOT_LEADER_OR_FOLLOWER, which a producer answers by sending again: a truncation took its last batches,
                 and those before them are still being read.
         """
-        if self._unsure and header.producer_id in self._unsure:
-            message = f"the batches of producer {header.producer_id} are still being read after a truncation"
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
-        producer = self._producers.get(header.producer_id)
+        producer = self._find(header)
         if producer is None:
             return None
+        if self.transactions is not None and not header.attributes & TRANSACTIONAL:
+            first_offset = self.transactions.first_offset(header.producer_id)
+            if first_offset is not None:
+                message = f"producer {header.producer_id} has a transaction open since offset {first_offset}"
+                raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{message}, and sends a batch outside of it")
         epoch, first = header.producer_epoch, header.base_sequence
         if epoch == producer.epoch and producer.batches:
             last = (first + header.last_offset_delta) & SEQUENCE_MASK
@@ -174,8 +213,47 @@ class Producers:
             raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
         return None
 
-    def note(self, header: BatchHeader, base_offset: Offset, timestamp: int) -> None:
-        """Remember a batch that was appended at *base_offset*; *timestamp* is what its age counts from, or UNKNOWN."""
+    def check_marker(self, header: BatchHeader, marker: Marker) -> None:
+        """Refuse the marker of a coordinator, or of a producer's epoch, that was replaced since.
+
+        Only what a coordinator sends now is checked: what is in another log is a fact.
+
+        Raises:
+            ApiError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED; NOT_LEADER_OR_FOLLOWER as `check`.
+        """
+        producer = self._find(header)
+        if producer is None:
+            return
+        if header.producer_epoch < producer.epoch:
+            message = (
+                f"marker of producer {header.producer_id} has epoch {header.producer_epoch} after {producer.epoch}"
+            )
+            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            epochs = f"{marker.coordinator_epoch} after {producer.coordinator_epoch}"
+            message = f"marker of producer {header.producer_id} has coordinator epoch {epochs}"
+            raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)
+
+    def _find(self, header: BatchHeader) -> _Producer | None:
+        if self._unsure and header.producer_id in self._unsure:
+            message = f"the batches of producer {header.producer_id} are still being read after a truncation"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+        return self._producers.get(header.producer_id)
+
+    def note(
+        self, header: BatchHeader, base_offset: Offset, timestamp: int, marker: Marker | None = None
+    ) -> AbortedTransaction | None:
+        """Remember a batch that was appended.
+
+        Args:
+            header: of the batch.
+            base_offset: where it was appended.
+            timestamp: what its age counts from, or UNKNOWN.
+            marker: what it says, if it ends a transaction.
+
+        Returns:
+            the row for the transaction index, if the marker aborts an open transaction.
+        """
         producer = self._producers.get(header.producer_id)
         if producer is None:
             if len(self._producers) >= MAX_PRODUCER_COUNT:
@@ -187,19 +265,39 @@ class Producers:
         producer.timestamp = timestamp
         delta = header.last_offset_delta
         producer.last_offset = last_offset = base_offset + delta
-        if not header.is_control:
+        if not header.attributes & CONTROL:
             first = header.base_sequence
             last = (first + delta) & SEQUENCE_MASK
             producer.add(StoredBatch(first, last, base_offset, last_offset, timestamp))
+        if header.attributes & _OF_TRANSACTIONS:
+            return self._note_transaction(producer, header, base_offset, marker)
+        return None
+
+    def _note_transaction(
+        self, producer: _Producer, header: BatchHeader, base_offset: Offset, marker: Marker | None
+    ) -> AbortedTransaction | None:
+        if self.transactions is None:
+            self.transactions = Transactions()
+        if not header.attributes & CONTROL:
+            self.transactions.begin(header.producer_id, base_offset)
+        elif marker is not None:
+            producer.coordinator_epoch = marker.coordinator_epoch
+            return self.transactions.end(header.producer_id, base_offset, is_commit=marker.is_commit)
+        return None
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that wrote nothing for *expiration_ms*; an unknown age counts from the first look."""
+        """Forget producers that wrote nothing for *expiration_ms*; an unknown age counts from the first look.
+
+        One with an open transaction stays: without it the marker would end nothing, and consumers would wait for ever.
+        """
+        first_offsets = self._first_offsets()
         for found in self._producers.values():
             if found.timestamp == UNKNOWN:
                 found.timestamp = now_ms
         late = [key for key, found in self._producers.items() if found.timestamp + expiration_ms <= now_ms]
         for producer_id in late:
-            del self._producers[producer_id]
+            if producer_id not in first_offsets:
+                del self._producers[producer_id]
 
     def begin_again(self, now_ms: int, expiration_ms: int) -> None:
         """Give whoever seems late a whole time from now on, after a start: the clock may have been set meanwhile."""
@@ -219,8 +317,11 @@ class Producers:
         that left the window that they were stored.  Nor does one that began above the cut, with the first sequence of
         its first epoch: the log held nothing of it before.
 
-        Snapshots above the cut are the caller's to delete: that may be refused, and comes before the cut.
+        Snapshots above the cut are the caller's to delete: that may be refused, and comes before the cut.  Before a cut
+        below a transaction that is decided the caller reads `transactions` again; see `Transactions.truncate`.
         """
+        if self.transactions is not None:
+            self.transactions.truncate(log_end_offset)
         unsure = set(self._unsure)
         late = [(key, found) for key, found in self._producers.items() if found.last_offset >= log_end_offset]
         for producer_id, producer in late:
@@ -247,7 +348,9 @@ class Producers:
                 continue  # it began above the cut
             if now is None:
                 self._producers[producer_id] = before
-            elif now.epoch == before.epoch:
+                continue
+            now.coordinator_epoch = max(now.coordinator_epoch, before.coordinator_epoch)
+            if now.epoch == before.epoch:
                 later, now.batches, now.run = now.batches, before.batches, before.run
                 for batch in later:
                     now.add(batch)
@@ -273,23 +376,27 @@ class Producers:
         """
         entries, earlier = bytearray(), bytearray()
         count = earlier_count = 0
+        first_offsets = {} if self.transactions is None else self.transactions.open_at(offset)
         for producer_id, producer in self._producers.items():
             batches: Iterable[StoredBatch] = producer.batches
             if producer.last_offset >= offset:
                 batches = [batch for batch in batches if batch.last_offset < offset]
-                if not batches:
+                if not batches and producer_id not in first_offsets:
                     continue
             *before, last = batches or (StoredBatch(-1, -1, -1, -1, producer.timestamp),)
             count += 1
             entries += _ENTRY.pack(
                 producer_id, producer.epoch, last.last_sequence, last.last_offset,
-                last.last_offset - last.base_offset, producer.timestamp, -1, -1,
+                last.last_offset - last.base_offset, producer.timestamp, producer.coordinator_epoch,
+                first_offsets.get(producer_id, _NO_OFFSET),
             )  # fmt: skip
             for batch in before:
                 earlier_count += 1
                 delta = batch.last_offset - batch.base_offset
                 earlier += _EARLIER.pack(producer_id, batch.last_sequence, batch.last_offset, delta, batch.timestamp)
         body = _COUNT.pack(count) + entries + _EXTENSION.pack(_VERSION, earlier_count) + earlier
+        if self.transactions is not None:
+            body += _encode_ended(self.transactions, offset)
         return _FRONT.pack(_VERSION, crc32c(body)) + body
 
     def begin_at(self, offset: Offset, data: bytes) -> None:
@@ -308,14 +415,14 @@ class Producers:
             OSError: the directory cannot be read.
         """
         try:
-            producers = _parse(data) if data else {}
+            producers, transactions = _parse(data, offset) if data else ({}, None)
         except (ValueError, KeyError, struct.error) as error:
             raise CorruptRecords(f"snapshot of producers of {len(data)} bytes: {error}") from error
         if producers:
             checkpoint.write_atomically(self.path(offset), data)
             self.delete_snapshots(before=offset)
         self.delete_snapshots(after=offset if producers else -1)
-        self._producers = producers
+        self._producers, self.transactions = producers, transactions
         self._unsure = frozenset()
 
     def path(self, offset: Offset) -> Path:
@@ -341,13 +448,14 @@ class Producers:
             OSError: there is no descriptor now, or the directory cannot be read.
         """
         self._producers.clear()
+        self.transactions = None
         for offset in reversed(self.snapshot_offsets()):
             if offset > log_end_offset:
                 continue
             path = self.path(offset)
             try:
-                self._producers = _parse(path.read_bytes())
-            except (ValueError, struct.error):
+                self._producers, self.transactions = _parse(path.read_bytes(), offset)
+            except (ValueError, KeyError, struct.error):
                 path.unlink(missing_ok=True)
                 continue
             except OSError as error:
@@ -380,9 +488,11 @@ class Producers:
                     raise StorageError(f"{path}: {error.strerror}") from error
 
     def _forget_older_half(self) -> None:
+        first_offsets = self._first_offsets()
+        forgettable = [producer_id for producer_id in self._producers if producer_id not in first_offsets]
         # By offset, not by time: the time of what a follower copied or a start found in the log may be unknown.
-        by_age = sorted(self._producers, key=lambda producer_id: self._producers[producer_id].last_offset)
-        for producer_id in by_age[: MAX_PRODUCER_COUNT // 2]:
+        forgettable.sort(key=lambda producer_id: self._producers[producer_id].last_offset)
+        for producer_id in forgettable[: MAX_PRODUCER_COUNT // 2]:
             del self._producers[producer_id]
 
 
@@ -396,13 +506,21 @@ def newest_producer_id(directory: Path) -> int:
     newest = -1
     for path in directory.glob(f"*{SUFFIX}"):
         try:
-            newest = max([newest, *_parse(path.read_bytes())])
-        except (ValueError, struct.error, OSError):
+            newest = max([newest, *_parse(path.read_bytes(), _NO_OFFSET)[0]])
+        except (ValueError, KeyError, struct.error, OSError):
             continue  # torn; what it said stands in the batches too
     return newest
 
 
-def _parse(data: bytes) -> dict[int, _Producer]:
+def _encode_ended(transactions: Transactions, offset: Offset) -> bytes:
+    """Return what a snapshot at *offset* says of transactions whose markers may not be on all replicas."""
+    rows = [row for row in transactions.ended() if row.marker_offset < offset]
+    packed = b"".join(_ENDED_ROW.pack(*row) for row in rows)
+    return _ENDED.pack(min(transactions.decided_offset, offset - 1), len(rows)) + packed
+
+
+def _parse(data: bytes, offset: Offset) -> tuple[dict[int, _Producer], Transactions | None]:
+    """Return what the snapshot *data* at *offset* says."""
     version, crc = _FRONT.unpack_from(data)
     if version != _VERSION or crc32c(memoryview(data)[_FRONT.size :]) != crc:
         raise ValueError(f"version {version} or a bad CRC")
@@ -413,22 +531,41 @@ def _parse(data: bytes) -> dict[int, _Producer]:
     entries = list(_ENTRY.iter_unpack(data[at : at + count * _ENTRY.size]))
     producers = {entry[0]: _Producer(entry[1], entry[5], entry[3]) for entry in entries}
     # Earlier batches come first in the window, so they are added first.  A file Kafka wrote has none.
-    extension = data[at + count * _ENTRY.size :]
-    for producer_id, last_sequence, last_offset, delta, timestamp in _parse_extension(extension):
+    earlier, ended = _parse_extension(data[at + count * _ENTRY.size :])
+    for producer_id, last_sequence, last_offset, delta, timestamp in earlier:
         producers[producer_id].add(_stored(last_sequence, last_offset, delta, timestamp))
-    for producer_id, _, last_sequence, last_offset, delta, timestamp, _, _ in entries:
+    first_offsets: dict[int, Offset] = {}
+    for producer_id, _, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset in entries:
         if last_sequence >= 0:
             producers[producer_id].add(_stored(last_sequence, last_offset, delta, timestamp))
-    return producers
+        producers[producer_id].coordinator_epoch = coordinator_epoch
+        if first_offset >= 0:
+            first_offsets[producer_id] = first_offset
+    if ended:
+        return producers, _parse_ended(ended, first_offsets)
+    if first_offsets or any(one.coordinator_epoch >= 0 for one in producers.values()):
+        # Kafka wrote it, and does not say which of the markers before it are replicated: all, after a clean stop.
+        return producers, Transactions(first_offsets, decided_offset=offset - 1)
+    return producers, None
 
 
-def _parse_extension(data: bytes) -> list[tuple[int, int, int, int, int]]:
+def _parse_extension(data: bytes) -> tuple[list[tuple[int, int, int, int, int]], bytes]:
+    """Return the earlier batches, and what follows them."""
     if len(data) < _EXTENSION.size:
-        return []
+        return [], b""
     version, count = _EXTENSION.unpack_from(data)
-    if version != _VERSION or len(data) != _EXTENSION.size + count * _EARLIER.size:
-        return []
-    return [(a, b, c, d, e) for a, b, c, d, e in _EARLIER.iter_unpack(data[_EXTENSION.size :])]
+    end = _EXTENSION.size + count * _EARLIER.size
+    if version != _VERSION or not _EXTENSION.size <= end <= len(data):
+        return [], b""
+    return [(a, b, c, d, e) for a, b, c, d, e in _EARLIER.iter_unpack(data[_EXTENSION.size : end])], data[end:]
+
+
+def _parse_ended(data: bytes, first_offsets: Mapping[int, Offset]) -> Transactions:
+    decided_offset, count = _ENDED.unpack_from(data)
+    if len(data) != _ENDED.size + count * _ENDED_ROW.size:
+        raise ValueError(f"{count} ended transactions in {len(data)} bytes")
+    rows = [EndedTransaction(*row) for row in _ENDED_ROW.iter_unpack(data[_ENDED.size :])]
+    return Transactions(first_offsets, rows, decided_offset)
 
 
 def _stored(last_sequence: int, last_offset: Offset, delta: int, timestamp: int) -> StoredBatch:

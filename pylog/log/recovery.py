@@ -3,6 +3,7 @@
 Source: design rule 3 and 7; the same promise as Kafka's LogLoader.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -13,11 +14,13 @@ from pathlib import Path
 from crc32c import crc32c
 
 from pylog.errors import StorageError
+from pylog.log.aborted import SUFFIX as ABORTED_SUFFIX
+from pylog.log.aborted import TransactionIndex
 from pylog.log.config import LogConfig
 from pylog.log.epochs import LeaderEpochs
 from pylog.log.index import OffsetIndex, TimeIndex
 from pylog.log.producers import UNKNOWN, Producers
-from pylog.log.replay import replay_producers
+from pylog.log.replay import read_marker, replay_producers
 from pylog.log.segment import Segment
 from pylog.log.swap import finish_swaps
 from pylog.model import Offset
@@ -135,6 +138,8 @@ def _load_all(
         _trust(segment, following, config, is_clean=clean)
     for segment in unchecked:
         _start_check(segment, recovery_point)
+    for segment in trusted:
+        _trust_aborted(segment, segments)
     known = [*trusted, *unchecked[:1]]
     start = loaded.producers.load(known[-1].next_offset)
     replay_producers(loaded.producers, known, start, known[-1].next_offset)
@@ -155,6 +160,8 @@ def _load_all(
         loaded.epochs.save()
     for segment in segments[:-1]:
         segment.forget_recent()
+        if segment.aborted is not None:
+            segment.aborted.forget()
 
 
 def walk_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
@@ -211,6 +218,7 @@ def _find_segments(directory: Path) -> list[Segment]:
     finish_swaps(directory)
     bases: list[Offset] = []
     others: list[tuple[str, str]] = []
+    aborting: set[str] = set()
     for name in os.listdir(directory):  # noqa: PTH208  paths cost ten times this, and there may be thousands of partitions
         stem, suffix = os.path.splitext(name)  # noqa: PTH122
         if suffix in LEFTOVER_SUFFIXES:
@@ -219,11 +227,19 @@ def _find_segments(directory: Path) -> list[Segment]:
             bases.append(int(stem))
         elif suffix in (".index", ".timeindex"):
             others.append((stem, name))
+        elif suffix == ABORTED_SUFFIX:
+            others.append((stem, name))
+            aborting.add(stem)
     known = set(bases)
     for stem, name in others:
         if not stem.isdigit() or int(stem) not in known:
             (directory / name).unlink()
-    return [Segment(directory, base) for base in sorted(bases)]
+    segments = [Segment(directory, base) for base in sorted(bases)]
+    if aborting:
+        for segment in segments:
+            if segment.path.stem in aborting:
+                segment.aborted = TransactionIndex(segment.path.with_suffix(ABORTED_SUFFIX))
+    return segments
 
 
 def _unchecked(segments: list[Segment], recovery_point: Offset) -> list[Segment]:
@@ -301,15 +317,20 @@ def _check(loaded: LoadedLog, segment: Segment, config: LogConfig, recovery_poin
         except StorageError as error:
             damage = Damage(position, str(error))
             break
-        _replay(loaded, header)
+        _replay(loaded, segment, position, header)
     row = loaded.segments.index(segment)
     following = loaded.segments[row + 1] if row + 1 < len(loaded.segments) else None
     if damage is None and following is not None and not _follows(segment, following, config, recovery_point):
         damage = Damage(size_bytes, f"next is offset {segment.next_offset}, not {following.base_offset}")
+    if segment.aborted is not None:
+        segment.aborted.flush()
     if damage is None:
         if following is not None:
             segment.skip_to(following.base_offset)  # equal, but for a gap that compaction left
             segment.close_indexes()
+            # Retention may take the batches before it, and a transaction that is open there is known from here only.
+            with contextlib.suppress(StorageError):
+                loaded.producers.snapshot(following.base_offset)
         return True
     if segment.next_offset < recovery_point:
         raise StorageError(f"{segment.path}: damaged at {damage.position}, below the recovery point: {damage.reason}")
@@ -333,9 +354,39 @@ def _start_check(segment: Segment, recovery_point: Offset) -> None:
             keys = [key for key, _ in segment.index.entries()]
             if all(key < following for key, following in pairwise(keys)):
                 entry = segment.index.floor(recovery_point - 1 - segment.base_offset)
+        if segment.aborted is not None:
+            segment.aborted.entries()
         segment.go_back_to(entry)
     except (StorageError, OSError):
         segment.go_back_to(None)
+        if segment.aborted is not None:
+            segment.aborted.clear()
+    if segment.aborted is not None:
+        # The check meets the markers from here on again.
+        segment.aborted.truncate(segment.next_offset)
+
+
+def _trust_aborted(segment: Segment, segments: Sequence[Segment]) -> None:
+    """Read the index of aborted transactions of a segment that was synced; if it is damaged, make it again."""
+    index = segment.aborted
+    if index is None:
+        return
+    try:
+        index.entries()
+    except StorageError as error:
+        _logger.warning("index made again file=%s reason=%s", index.path, error)
+        index.clear()
+        earlier = Producers(segment.path.parent)
+        start = earlier.read(segment.base_offset)
+        replay_producers(earlier, segments, start, segment.base_offset)
+        for position, header in segment.batches():
+            if header.producer_id >= 0:
+                row = earlier.note(header, header.base_offset, UNKNOWN, read_marker(segment, position, header))
+                if row is not None:
+                    index.append(row)
+        index.flush()
+    if segment is not segments[-1]:
+        index.forget()
 
 
 def _cut(loaded: LoadedLog, row: int, size_bytes: int, damage: Damage) -> None:
@@ -356,12 +407,14 @@ def _cut(loaded: LoadedLog, row: int, size_bytes: int, damage: Damage) -> None:
 
 
 def _remove(segment: Segment) -> None:
-    for path in (segment.path, segment.index.path, segment.time_index.path):
+    for path in segment.paths:
         path.unlink(missing_ok=True)
 
 
-def _replay(loaded: LoadedLog, header: BatchHeader) -> None:
+def _replay(loaded: LoadedLog, segment: Segment, position: int, header: BatchHeader) -> None:
     if header.partition_leader_epoch > loaded.epochs.latest:
         loaded.epochs.assign(header.partition_leader_epoch, header.base_offset, save=False)
     if header.producer_id >= 0:
-        loaded.producers.note(header, header.base_offset, UNKNOWN)
+        aborted = loaded.producers.note(header, header.base_offset, UNKNOWN, read_marker(segment, position, header))
+        if aborted is not None:
+            segment.add_aborted(aborted)

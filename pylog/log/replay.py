@@ -8,15 +8,31 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from pylog.errors import ApiError, StorageError
+from pylog.errors import ApiError, CorruptRecords, StorageError
 from pylog.log.batch_file import NO_DESCRIPTORS, OutOfDescriptors
 from pylog.log.jobs import Breath, patiently
 from pylog.log.producers import UNKNOWN, Producers
 from pylog.log.segment import Segment
 from pylog.model import Offset
+from pylog.wire.markers import Marker, decode_marker
 from pylog.wire.records import BatchHeader
 
 _logger = logging.getLogger(__name__)
+
+
+def read_marker(segment: Segment, position: int, header: BatchHeader) -> Marker | None:
+    """Return what the batch at *position* says of a transaction; None if it ends none.
+
+    Raises:
+        OutOfDescriptors: not now.
+        StorageError: the file cannot be read, or the marker contradicts itself.
+    """
+    if not header.is_control:
+        return None
+    try:
+        return decode_marker(segment.read_batch(position, header.size_bytes), header)
+    except CorruptRecords as error:
+        raise StorageError(f"{segment.path}: {error}") from error
 
 
 def replay_producers(producers: Producers, segments: Sequence[Segment], start: Offset, until: Offset) -> None:
@@ -29,9 +45,9 @@ def replay_producers(producers: Producers, segments: Sequence[Segment], start: O
         if segment.next_offset <= start or segment.base_offset >= until:
             continue
         boundary = segment.find(start) if start > segment.base_offset else None
-        for _, header in segment.batches(boundary.position if boundary else 0):
+        for position, header in segment.batches(boundary.position if boundary else 0):
             if header.producer_id >= 0 and start <= header.base_offset < until:
-                producers.note(header, header.base_offset, UNKNOWN)
+                producers.note(header, header.base_offset, UNKNOWN, read_marker(segment, position, header))
 
 
 class ReplayJob:
@@ -85,9 +101,9 @@ class ReplayJob:
         self._is_out_of_descriptors = False
         try:
             start, breath = patiently(partial(self._earlier.read, self._until)), Breath()
-            for header in self._headers(start):
+            for segment, position, header in self._batches(start):
                 if header.producer_id in self._unsure:
-                    self._earlier.note(header, header.base_offset, UNKNOWN)
+                    self._earlier.note(header, header.base_offset, UNKNOWN, read_marker(segment, position, header))
                 breath.take()
                 if self.is_cancelled or not self._is_current():
                     return
@@ -102,7 +118,7 @@ class ReplayJob:
         except (ApiError, StorageError) as error:
             self._error = error if isinstance(error, StorageError) else StorageError(str(error))
 
-    def _headers(self, start: Offset) -> Iterator[BatchHeader]:
+    def _batches(self, start: Offset) -> Iterator[tuple[Segment, int, BatchHeader]]:
         for segment in self._segments:
             if segment.next_offset <= start:
                 continue
@@ -113,11 +129,11 @@ class ReplayJob:
                     raise
                 continue  # retention took it before it was opened, and what it held is no longer there to be known
             # From the first batch on: the index is the loop's, which may be adding to it now.
-            for _, header in segment.batches():
+            for position, header in segment.batches():
                 if header.base_offset >= self._until:
                     return
                 if header.base_offset >= start:
-                    yield header
+                    yield segment, position, header
 
     def finish(self) -> None:
         """Tell the log's producers, unless another truncation has overtaken this.

@@ -1,4 +1,4 @@
-"""One segment: a file of record batches, its two indexes, and slices of it on their way to a socket."""
+"""One segment: a file of record batches, its indexes, and slices of it on their way to a socket."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pylog.errors import StorageError
+from pylog.log.aborted import SUFFIX as ABORTED_SUFFIX
+from pylog.log.aborted import TransactionIndex
 from pylog.log.batch_file import BatchFile
 from pylog.log.config import LogConfig
 from pylog.log.index import OffsetIndex, TimeIndex
+from pylog.log.transactions import AbortedTransaction
 from pylog.wire.records import HEADER_BYTES, BatchHeader
 
 RECENT_BATCH_COUNT = 512
@@ -37,6 +40,7 @@ class Segment(BatchFile):
     """A segment's files and what is known about them.
 
     Attributes:
+        aborted: the index of aborted transactions; None if the segment has none.
         next_offset: offset after the last record.
         max_timestamp: largest timestamp in the segment, -1 if none; `max_timestamp_offset` is the last offset of
             the first batch that has it.
@@ -48,7 +52,7 @@ class Segment(BatchFile):
     """
 
     __slots__ = (
-        "base_offset", "bytes_since_index", "first_timestamp", "index", "indexed_timestamp", "is_active",
+        "aborted", "base_offset", "bytes_since_index", "first_timestamp", "index", "indexed_timestamp", "is_active",
         "last_possible_offset", "max_timestamp", "max_timestamp_offset", "next_offset", "recent_offsets",
         "recent_positions", "roll_bytes", "roll_timestamp", "scrubbed_ms", "time_index",
     )  # fmt: skip
@@ -65,12 +69,34 @@ class Segment(BatchFile):
         self.indexed_timestamp = NO_TIMESTAMP
         self.index = OffsetIndex(stem.with_suffix(".index"))
         self.time_index = TimeIndex(stem.with_suffix(".timeindex"))
+        self.aborted: TransactionIndex | None = None
         self.is_active = False
         self.scrubbed_ms = 0
         self.roll_bytes = self.roll_timestamp = _NEVER
         self.last_possible_offset = base_offset + RELATIVE_OFFSET_MAX
         self.recent_offsets = array("q")
         self.recent_positions = array("q")
+
+    @property
+    def index_paths(self) -> list[Path]:
+        """The files beside the one with the batches; some may be missing."""
+        paths = [self.index.path, self.time_index.path]
+        return paths if self.aborted is None else [*paths, self.aborted.path]
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files; some may be missing."""
+        return [self.path, *self.index_paths]
+
+    def add_aborted(self, row: AbortedTransaction) -> None:
+        """Take note of a transaction that a marker in this segment, the active one, aborts.
+
+        Raises:
+            StorageError: the disk fails.
+        """
+        if self.aborted is None:
+            self.aborted = TransactionIndex(self.path.with_suffix(ABORTED_SUFFIX), is_new=True)
+        self.aborted.append(row)
 
     def limit(self, config: LogConfig) -> None:
         """Let the segment end where *config* says."""
@@ -199,7 +225,7 @@ class Segment(BatchFile):
         self.max_timestamp_offset = self.base_offset + relative_offset
 
     def drop_indexes(self) -> None:
-        """Remove index files that could not be completed; the next start makes them again.
+        """Remove index files of offsets and times that could not be completed; the next start makes them again.
 
         Raises:
             OSError: the disk refuses even that.

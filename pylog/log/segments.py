@@ -119,6 +119,8 @@ class Segments:
         old.is_active = False
         old.close_indexes()
         old.forget_recent()
+        if old.aborted is not None:
+            old.aborted.forget()
         self._rows.append(new)
         self._activate_last()
 
@@ -167,8 +169,12 @@ class Segments:
         boundary = segment.find(offset)
         end = boundary.position if boundary else segment.size_bytes
         segment.open()
+        if segment.aborted is not None:
+            segment.aborted.entries()
         segment.index.truncate(offset - segment.base_offset)
         segment.time_index.truncate(offset - segment.base_offset)
+        if segment.aborted is not None:
+            segment.aborted.truncate(offset)
         paths = self._drop_last(above)
         segment.generation += 1
         os.ftruncate(segment.fd, end)
@@ -198,6 +204,17 @@ class Segments:
         for segment in self._rows:
             if not segment.close_indexes():
                 segment.drop_indexes()
+
+    def flush_aborted(self, segments: Sequence[Segment] | None = None) -> None:
+        """Write the rows of aborted transactions that are in memory only.
+
+        Raises:
+            ApiError: no descriptor or no room now.
+            StorageError: the disk fails.
+        """
+        for segment in self._rows if segments is None else segments:
+            if segment.aborted is not None:
+                segment.aborted.flush()
 
     def release(self) -> None:
         """Let go of all files; readers that hold a slice keep theirs until they are done."""
@@ -229,7 +246,7 @@ def _retire(segments: Sequence[Segment]) -> list[Path]:
     """Rename files to `.deleted`, which is quick; removing a GiB is not.  Readers with a slice keep their bytes."""
     paths: list[Path] = []
     for segment in segments:
-        for path in (segment.path, segment.index.path, segment.time_index.path):
+        for path in segment.paths:
             gone = path.with_name(path.name + ".deleted")
             with contextlib.suppress(FileNotFoundError):
                 path.rename(gone)

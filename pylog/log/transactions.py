@@ -4,7 +4,7 @@ Source: KIP-98; Kafka's ProducerStateManager.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from pylog.model import Offset
@@ -24,32 +24,58 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: Offset
 
 
+class EndedTransaction(NamedTuple):
+    """A transaction whose marker is in the log, and perhaps not yet in the logs of all in-sync replicas."""
+
+    producer_id: int
+    first_offset: Offset
+    marker_offset: Offset
+
+
 class Transactions:
     """Transactions by their first offset.
 
     A transaction whose marker is in the log is not decided for a consumer before every in-sync replica has the marker:
     after a fail-over the next leader may lack it, and decide otherwise.
+
+    Attributes:
+        decided_offset: the last marker of a transaction that is decided and forgotten, -1 without one.  A cut at or
+            below it needs the batches to be read again; see `truncate`.
     """
 
-    __slots__ = ("_ended", "_open")
+    __slots__ = ("_ended", "_open", "decided_offset")
 
-    def __init__(self, first_offsets: Mapping[int, Offset] | None = None) -> None:
-        """Begin with the open transactions of a snapshot: first offset by producer id."""
+    def __init__(
+        self,
+        first_offsets: Mapping[int, Offset] | None = None,
+        ended: Iterable[EndedTransaction] = (),
+        decided_offset: Offset = -1,
+    ) -> None:
+        """Begin with what a snapshot says: open transactions as first offset by producer id, and those that ended."""
         # Ordered by first offset, as transactions begin at growing offsets: the first row is the oldest.
         self._open = OrderedDict(sorted((first_offsets or {}).items(), key=lambda item: item[1]))
-        # Marker's offset by first offset.  One per producer and in-flight marker: few.
-        self._ended: dict[Offset, Offset] = {}
-
-    def __len__(self) -> int:
-        return len(self._open)
+        # By first offset.  One per producer and marker that is not replicated yet: few.
+        self._ended = {row.first_offset: row for row in ended}
+        self.decided_offset = decided_offset
 
     def first_offset(self, producer_id: int) -> Offset | None:
         """Return where the open transaction of a producer begins; None if it has none."""
         return self._open.get(producer_id)
 
-    def producer_ids(self) -> Iterable[int]:
-        """Return the producers with an open transaction."""
-        return self._open.keys()
+    def first_offsets(self) -> Mapping[int, Offset]:
+        """Return where each open transaction begins, by producer id, oldest first; a view."""
+        return self._open
+
+    def ended(self) -> Collection[EndedTransaction]:
+        """Return the transactions whose markers may not be on every in-sync replica."""
+        return self._ended.values()
+
+    def open_at(self, offset: Offset) -> dict[int, Offset]:
+        """Return what was open at *offset*: first offset by producer id."""
+        rows = [row for row in self._ended.values() if row.first_offset < offset <= row.marker_offset]
+        found = {row.producer_id: row.first_offset for row in rows}
+        found.update({producer_id: first for producer_id, first in self._open.items() if first < offset})
+        return found
 
     def begin(self, producer_id: int, offset: Offset) -> None:
         """A transactional batch was appended at *offset*; only the first one of a transaction counts."""
@@ -65,7 +91,7 @@ class Transactions:
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
             return None  # a transaction without records here, or a marker that was sent twice
-        self._ended[first_offset] = marker_offset
+        self._ended[first_offset] = EndedTransaction(producer_id, first_offset, marker_offset)
         if is_commit:
             return None
         oldest_open = next(iter(self._open.values()), marker_offset + 1)
@@ -74,7 +100,20 @@ class Transactions:
     def replicated(self, high_watermark: Offset) -> None:
         """Every in-sync replica has what is below *high_watermark*."""
         if self._ended:
-            self._ended = {first: marker for first, marker in self._ended.items() if marker >= high_watermark}
+            decided = [row for row in self._ended.values() if row.marker_offset < high_watermark]
+            for row in decided:
+                del self._ended[row.first_offset]
+                self.decided_offset = max(self.decided_offset, row.marker_offset)
+
+    def truncate(self, log_end_offset: Offset) -> None:
+        """Open again the transactions whose markers are cut off, and drop those that began above the cut.
+
+        Markers up to `decided_offset` are forgotten: a cut at or below it needs a new `Transactions`.
+        """
+        assert log_end_offset > self.decided_offset, f"cut at {log_end_offset}, forgotten up to {self.decided_offset}"
+        rows = sorted(self.open_at(log_end_offset).items(), key=lambda item: item[1])
+        self._open = OrderedDict(rows)
+        self._ended = {first: row for first, row in self._ended.items() if row.marker_offset < log_end_offset}
 
     def first_unstable_offset(self) -> Offset | None:
         """Return the first offset of the oldest transaction that is not decided; None if all are."""

@@ -417,8 +417,8 @@ MUTANTS: Sequence[Mutant] = (
         "age-producers-by-their-records",
         "log/log.py",
         "Log._append_stored",
-        "self.producers.note(header, header.base_offset, now_ms)",
-        "self.producers.note(header, header.base_offset, header.max_timestamp)",
+        "self.producers.note(header, header.base_offset, now_ms, marker)",
+        "self.producers.note(header, header.base_offset, header.max_timestamp, marker)",
         seed=11,
     ),
     Mutant(

@@ -2,14 +2,14 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from pylog.errors import StorageError
+from pylog.errors import ApiError, StorageError
 from pylog.log.aborted import ENTRY_BYTES, TransactionIndex
-from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.transactions import AbortedTransaction
 
 KAFKA_FILE = bytes.fromhex("0000" + "00" * 8 + "00" * 8 + "0000000000000001" + "0000000000000002")
@@ -35,7 +35,7 @@ def test_a_file_of_kafka_is_read(index: TransactionIndex) -> None:
 def test_without_aborts_there_is_no_file(index: TransactionIndex) -> None:
     assert index.entries() == []
     index.truncate(0)
-    index.sync()
+    index.flush()
     assert not index.path.exists()
 
 
@@ -95,23 +95,51 @@ def test_an_entry_of_another_version_is_refused(index: TransactionIndex) -> None
         index.entries()
 
 
-def test_a_disk_that_refuses(index: TransactionIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def refuse(code: int) -> Callable[..., int]:
+    def fail(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(os, "pwrite", refuse)
-    with pytest.raises(StorageError, match="No space left"):
+    return fail
+
+
+def test_a_disk_that_fails(index: TransactionIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "pwrite", refuse(errno.EIO))
+    with pytest.raises(StorageError, match="Input/output error"):
         index.append(ONE)
+
+
+@pytest.mark.parametrize(("call", "code"), [("pwrite", errno.ENOSPC), ("open", errno.EMFILE)])
+def test_want_of_room_or_descriptors_passes(tmp_path: Path, call: str, code: int) -> None:
+    index = TransactionIndex(tmp_path / "0.txnindex", is_new=True)
+    with pytest.MonkeyPatch.context() as disk:
+        disk.setattr(os, call, refuse(code))
+        index.append(ONE)
+        index.append(TWO)
+        with pytest.raises(ApiError):
+            index.flush()
+        index.forget()
+        assert index.entries() == [ONE, TWO], "it is in memory only"
+    index.flush()
+    assert TransactionIndex(index.path).entries() == [ONE, TWO]
+
+
+def test_a_truncation_before_what_is_in_memory_only(tmp_path: Path) -> None:
+    index = TransactionIndex(tmp_path / "0.txnindex", is_new=True)
+    index.append(ONE)
+    with pytest.MonkeyPatch.context() as disk:
+        disk.setattr(os, "pwrite", refuse(errno.ENOSPC))
+        index.append(TWO)
+    index.truncate(50)
+    index.flush()
+    assert index.entries() == TransactionIndex(index.path).entries() == [ONE]
+
+
+def test_it_begins_anew(index: TransactionIndex) -> None:
+    index.append(ONE)
+    index.clear()
     assert index.entries() == []
-
-
-def test_want_of_descriptors_passes(index: TransactionIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(OutOfDescriptors):
-        index.append(ONE)
+    index.append(TWO)
+    assert TransactionIndex(index.path).entries() == [TWO]
 
 
 @pytest.mark.parametrize("seed", range(10))
