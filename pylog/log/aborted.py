@@ -56,6 +56,16 @@ class TransactionIndex:
             self._written_count = len(self._entries)
         return self._entries
 
+    def read(self) -> list[AbortedTransaction]:
+        """Return what `entries` does, and keep nothing in memory; in any thread.
+
+        Raises:
+            OutOfDescriptors: not now.
+            StorageError: the file cannot be read, or is none.
+        """
+        entries = self._entries
+        return self._read() if entries is None else list(entries)
+
     def append(self, entry: AbortedTransaction) -> None:
         """Add *entry*; what is left of a torn write before it is overwritten.
 

@@ -1,11 +1,14 @@
 """Compaction: of all records with one key the last stays, at its offset.
 
 A pass notes the last offset of every key in the part that was never compacted, then writes closed segments anew without
-what is outdated, neighbours together where they fit into one.  The active segment, records above the high watermark or
-the recovery point and those younger than `min.compaction.lag.ms` stay as they are.  A record without value, a
+what is outdated, neighbours together where they fit into one.  The active segment, records above the last stable offset
+or the recovery point and those younger than `min.compaction.lag.ms` stay as they are.  A record without value, a
 tombstone, outlives the pass that first meets it by `delete.retention.ms`, so that readers learn of it; that time is
 kept in its batch (attribute bit 6, base timestamp), as Kafka does.  How far tombstones were removed is written down
 first, for replicas that are away (`pylog.log.tombstones`).
+
+Records of aborted transactions replace nothing and go at once.  A marker goes `delete.retention.ms` after the pass that
+first meets no batch of its transaction, for followers and readers that have the batches and not yet the marker.
 
 How the new segment takes the place of the old ones: `pylog.log.swap`.
 
@@ -19,14 +22,14 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from pylog.errors import CorruptRecords, StorageError
-from pylog.log.batch_file import OutOfDescriptors
+from pylog.errors import ApiError, StorageError
 from pylog.log.checkpoint import sync_path
 from pylog.log.jobs import Breath
 from pylog.log.log import Log
 from pylog.log.segment import RELATIVE_OFFSET_MAX, Segment
-from pylog.log.swap import cleaned_segment, remove_cleaned
+from pylog.log.swap import add_cleaned_index, cleaned_segment, remove_cleaned
 from pylog.log.tombstones import NONE
+from pylog.log.transactions import AbortedTransaction, TransactionsOfPass
 from pylog.model import Offset
 from pylog.wire.compression import NAMES
 from pylog.wire.records import (
@@ -65,7 +68,7 @@ class Plan(NamedTuple):
 
 def plan(log: Log, now_ms: int) -> Plan | None:
     """Return what a pass over *log* would touch, or None if there is nothing that was not compacted before."""
-    end = min(log.high_watermark, log.recovery_point)
+    end = min(log.last_stable_offset, log.recovery_point)
     segments: list[Segment] = []
     for segment in log.segments[:-1]:
         if segment.next_offset > end or segment.max_timestamp > now_ms - log.config.min_compaction_lag_ms:
@@ -119,6 +122,10 @@ class CompactionJob:
         self._truncation_count = log.truncation_count
         # What a producer wrote last has to stay, if only as an empty batch: a restart learns its sequence from there.
         self._last_offsets = log.producers.last_offsets()
+        self._marker_epochs = log.producers.marker_epochs()
+        # Also of segments that stay: the marker may be there.
+        self._indexes = [segment.aborted for segment in log.segments if segment.aborted is not None]
+        self._transactions = TransactionsOfPass(())
         # And what ends the range, or a follower that has everything before it could never come to the log end.
         self._final_offset = found.segments[-1].next_offset - 1
         self._groups: list[tuple[list[Segment], Segment]] = []
@@ -130,6 +137,7 @@ class CompactionJob:
     def run(self) -> None:
         """Write the compacted segments beside the others."""
         try:
+            self._transactions = TransactionsOfPass(row for index in self._indexes for row in index.read())
             self._map_keys()
             touched = [one for one in self._plan.segments if one.base_offset < self._mapped_offset]
             for group in _groups(touched, self._segment_bytes):
@@ -138,7 +146,7 @@ class CompactionJob:
                 sync_path(self.log.directory)
             # Before the tombstones are gone; if they stay in the end, this says too much, which does no harm.
             self.log.tombstones.note(self._removed_tombstone)
-        except (OSError, StorageError, OutOfDescriptors, CorruptRecords) as error:
+        except (OSError, StorageError, ApiError) as error:
             self.error = error
         self._last_offset_by_key = {}
 
@@ -166,7 +174,7 @@ class CompactionJob:
 
     @staticmethod
     def _discard(segment: Segment) -> None:
-        for path in (segment.path, segment.index.path, segment.time_index.path):
+        for path in segment.paths:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
@@ -179,6 +187,8 @@ class CompactionJob:
             for position, header in segment.batches():
                 if header.last_offset < self._plan.first_dirty_offset or header.is_control:
                     continue
+                if self._transactions.find_aborted(header) is not None:
+                    continue  # it replaces nothing
                 if len(last_offsets) + header.record_count > MAX_KEY_COUNT and last_offsets:
                     return
                 for record in _records(segment, position, header):
@@ -190,9 +200,10 @@ class CompactionJob:
 
     def _rewrite(self, group: Sequence[Segment]) -> Segment:
         new = cleaned_segment(self.log.directory, group[0].base_offset)
+        aborted: list[AbortedTransaction] = []
         try:
             for segment in group:
-                self._copy(segment, new)
+                self._copy(segment, new, aborted)
             # As old as its newest part: retention by the file's time, where it counts, must not begin again.
             modified_ns = group[-1].path.stat().st_mtime_ns
             os.utime(new.path, ns=(modified_ns, modified_ns))
@@ -204,11 +215,20 @@ class CompactionJob:
         new.forget_recent()
         if not new.close_indexes():
             raise StorageError(f"{new.index.path}: cannot be written")
+        if aborted:
+            add_cleaned_index(new, aborted)
         return new
 
-    def _copy(self, segment: Segment, new: Segment) -> None:
+    def _copy(self, segment: Segment, new: Segment, aborted: list[AbortedTransaction]) -> None:
         for position, header in segment.batches():
-            data = self._compacted(segment, position, header)
+            is_needed = self._transactions.meet(header)
+            row = self._transactions.find_aborted(header) if is_needed else None
+            if row is not None:
+                aborted.append(row)
+            if header.is_control:
+                data = self._kept_marker(segment, position, header, is_needed=is_needed)
+            else:
+                data = self._compacted(segment, position, header)
             if data is not None:
                 at, left = new.size_bytes, memoryview(data)
                 while left:
@@ -220,14 +240,15 @@ class CompactionJob:
     def _compacted(self, segment: Segment, position: int, header: BatchHeader) -> bytes | memoryview | None:
         """Return what stays of one batch; None if nothing does."""
         whole = segment.read_batch(position, header.size_bytes)
-        if header.is_control or header.last_offset >= self._mapped_offset:
+        if header.last_offset >= self._mapped_offset:
             return whole  # what is not mapped waits: a tombstone must not go before what it deletes
         is_last = (
             self._last_offsets.get(header.producer_id) == header.last_offset or header.last_offset == self._final_offset
         )
         if not header.record_count:
             return whole if is_last else None
-        records = decode_records(whole, header)
+        is_aborted = self._transactions.find_aborted(header) is not None
+        records = [] if is_aborted else decode_records(whole, header)
         kept = [record for record in records if self._is_kept(record, header)]
         if not kept:
             return _emptied(header) if is_last else None
@@ -238,6 +259,28 @@ class CompactionJob:
         if len(kept) == len(records) and is_marked:
             return whole
         return _rebuilt(kept, header, horizon_ms)
+
+    def _kept_marker(
+        self, segment: Segment, position: int, header: BatchHeader, *, is_needed: bool
+    ) -> bytes | memoryview | None:
+        """Return what stays of a control batch; None if nothing does."""
+        whole = segment.read_batch(position, header.size_bytes)
+        is_last = (
+            self._marker_epochs.get(header.producer_id) == header.producer_epoch
+            or header.last_offset == self._final_offset
+        )
+        if is_needed or is_last or header.last_offset >= self._mapped_offset:
+            return whole
+        if not header.record_count:
+            return None
+        if not header.attributes & DELETE_HORIZON:
+            return _rebuilt(decode_records(whole, header), header, self._horizon_ms)
+        is_to_be_copied = self._copied_offset is not None and header.last_offset >= self._copied_offset
+        if header.base_timestamp >= self._now_ms or is_to_be_copied:
+            return whole
+        # A replica that ends before it has the batches, and without the marker they would be open there for ever.
+        self._removed_tombstone = max(self._removed_tombstone, header.last_offset)
+        return None
 
     def _is_kept(self, record: Record, header: BatchHeader) -> bool:
         if record.key is None:

@@ -172,6 +172,10 @@ class Producers:
         """Return the last offset of everyone who has written."""
         return {key: one.batches[-1].last_offset for key, one in self._producers.items() if one.batches}
 
+    def marker_epochs(self) -> dict[int, int]:
+        """Return the epoch of each producer of which only a marker is known: the marker alone fences earlier epochs."""
+        return {key: one.epoch for key, one in self._producers.items() if not one.batches}
+
     def check(self, header: BatchHeader) -> StoredBatch | None:
         """Return the stored batch that this one repeats, or None if it is new and next in line.
 

@@ -3,11 +3,13 @@
 Source: KIP-98; Kafka's ProducerStateManager.
 """
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from pylog.model import Offset
+from pylog.wire.records import CONTROL, TRANSACTIONAL, BatchHeader
 
 
 class AbortedTransaction(NamedTuple):
@@ -130,3 +132,42 @@ class Transactions:
         """
         first = self.first_unstable_offset()
         return high_watermark if first is None else min(max(first, log_start_offset), high_watermark)
+
+
+class TransactionsOfPass:
+    """What a pass of compaction, which meets all batches from the log start on, has to know of transactions."""
+
+    __slots__ = ("_met", "_rows")
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Begin a pass over a log with these rows in its transaction indexes."""
+        self._met: set[int] = set()
+        self._rows: dict[int, list[AbortedTransaction]] = {}
+        for row in aborted:
+            self._rows.setdefault(row.producer_id, []).append(row)
+        for rows in self._rows.values():
+            rows.sort(key=_last_offset)
+
+    def meet(self, header: BatchHeader) -> bool:
+        """Take note of the next batch; return whether it is a marker of a transaction with batches before it."""
+        if header.attributes & CONTROL:
+            is_needed = header.producer_id in self._met
+            self._met.discard(header.producer_id)
+            return is_needed
+        if header.attributes & TRANSACTIONAL:
+            self._met.add(header.producer_id)
+        return False
+
+    def find_aborted(self, header: BatchHeader) -> AbortedTransaction | None:
+        """Return the aborted transaction that a batch belongs to, or that it ends."""
+        rows = self._rows.get(header.producer_id)
+        if not rows or not header.attributes & TRANSACTIONAL:
+            return None
+        number = bisect_left(rows, header.base_offset, key=_last_offset)
+        # Transactions of one producer follow each other, so no other one can hold the batch.
+        is_in = number < len(rows) and rows[number].first_offset <= header.base_offset
+        return rows[number] if is_in else None
+
+
+def _last_offset(row: AbortedTransaction) -> Offset:
+    return row.last_offset
