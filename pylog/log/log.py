@@ -525,6 +525,22 @@ class Log:
             self.offline = error
             raise
 
+    def aborted_transactions(self, offset: Offset, found: FileSlice) -> list[tuple[int, Offset]]:
+        """Return (producer id, first offset) of each aborted transaction that may have records in *found*.
+
+        Args:
+            offset: what `read` was asked for.
+            found: what it returned.
+
+        Raises:
+            OutOfDescriptors: not now.
+            StorageError: an index is damaged, and the partition is offline.
+        """
+        with self._going_offline():
+            end_offset = found.segment.offset_above(found.position + found.size_bytes)
+            rows = self._segments.aborted(found.segment, offset, end_offset)
+        return [(row.producer_id, row.first_offset) for row in rows]
+
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, Offset] | None:
         """Return (timestamp, offset) of the first record not older than *timestamp*, or None.
 

@@ -23,6 +23,7 @@ from pylog.log.producers import UNKNOWN, Producers
 from pylog.log.replay import read_marker, replay_producers
 from pylog.log.segment import Segment
 from pylog.log.swap import finish_swaps
+from pylog.log.transactions import Transactions
 from pylog.model import Offset
 from pylog.wire.records import CRC_START, HEADER, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader
 
@@ -158,6 +159,9 @@ def _load_all(
     loaded.epochs.truncate_end(segments[-1].next_offset, save=False)
     if loaded.epochs.entries() != saved_epochs:
         loaded.epochs.save()
+    if loaded.producers.transactions is None and any(segment.aborted is not None for segment in segments):
+        # All its producers are forgotten, and readers have to learn what was aborted all the same.
+        loaded.producers.transactions = Transactions(decided_offset=segments[-1].next_offset - 1)
     for segment in segments[:-1]:
         segment.forget_recent()
         if segment.aborted is not None:

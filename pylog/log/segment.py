@@ -261,6 +261,26 @@ class Segment(BatchFile):
         end = self.size_bytes if is_last else self.recent_positions[row + 1]
         return Boundary(position, end - position)
 
+    def offset_above(self, position: int) -> int:
+        """Return an offset above all records that lie before *position*, at most a few batches above.
+
+        Raises:
+            StorageError: the index cannot be read.
+        """
+        recent = self.recent_positions
+        if recent and position > recent[0]:
+            row = bisect_left(recent, position)
+            return self.recent_offsets[row] if row < len(recent) else self.next_offset
+        low, high = 0, self.next_offset - self.base_offset
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.index.floor(middle)
+            if entry is None or entry[1] < position:
+                low = middle + 1
+            else:
+                high = middle
+        return self.base_offset + low
+
     def end_position(self, upper_bound_offset: int) -> int:
         """Return the position before which every batch lies wholly below *upper_bound_offset*."""
         if upper_bound_offset >= self.next_offset:

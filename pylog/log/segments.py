@@ -9,6 +9,7 @@ from pathlib import Path
 from pylog.log.retention import SegmentFacts
 from pylog.log.segment import FileSlice, Segment
 from pylog.log.swap import put_in_place
+from pylog.log.transactions import AbortedTransaction
 from pylog.model import Offset
 
 
@@ -68,6 +69,17 @@ class Segments:
                     return None
                 size_bytes = first.size_bytes
         return FileSlice(segment.open(), first.position, size_bytes, segment, segment.generation)
+
+    def aborted(self, first: Segment, fetch_offset: Offset, end_offset: Offset) -> list[AbortedTransaction]:
+        """Return the aborted transactions that may have records in *first* between two offsets."""
+        found: list[AbortedTransaction] = []
+        for segment in self._rows[self._rows.index(first) :]:
+            if segment.aborted is not None:
+                rows, is_complete = segment.aborted.overlapping(fetch_offset, end_offset)
+                found += rows
+                if is_complete:
+                    break
+        return found
 
     def part_not_older(self, timestamp: int, from_offset: Offset) -> FileSlice | None:
         """Return the rest of the first segment that may have a record of *timestamp* or later from *from_offset* on.

@@ -81,13 +81,13 @@ _PARTITION_V4 = struct.Struct(">iqi")
 _PARTITION_V5 = struct.Struct(">iqqi")
 _PARTITION_V9 = struct.Struct(">iiqqi")
 _PARTITION_V12 = struct.Struct(">iiqiqi")
-_ROW_V4 = struct.Struct(">ihqqi")  # with aborted_transactions = null
+_ROW_V4 = struct.Struct(">ihqqi")  # the last number counts aborted transactions: -1 is null
 _ROW_V5 = struct.Struct(">ihqqqi")
 _ROW_V11 = struct.Struct(">ihqqqii")
 _ONE_HEAD = struct.Struct(">iiihiih")
 _ONE_ROW_V5 = struct.Struct(">iihqqqii")  # a count of one before the row, the size of the records behind it
 _ONE_ROW_V11 = struct.Struct(">iihqqqiii")
-_ROW_V12 = struct.Struct(">ihqqqbi")  # the int8 is a compact null array
+_ROW_V12 = struct.Struct(">ihqqqbi")  # the int8 is a compact count: null or empty
 _ONE_HEAD_V12 = struct.Struct(">iibihiB")  # no tags of the header; a count of one topic at the end
 _ONE_ROW_V12 = struct.Struct(">Bihqqqbi")
 _ONE_TAIL_V12 = b"\x00\x00\x00"  # no tags of the partition, its topic and the reply
@@ -96,6 +96,9 @@ _ONE = 2
 _NOTHING = 1
 """A compact count of none, or the length of an empty string."""
 _NO_ABORTED = -1
+_ABORTED = struct.Struct(">qq")
+READ_COMMITTED = 1
+"""Isolation level of consumers that want nothing of transactions that are open or aborted."""
 _NONE = ErrorCode.NONE
 
 
@@ -163,6 +166,8 @@ class FetchResult(Generic[SliceT]):
     Attributes:
         diverging: (epoch, end offset) of our log, for a follower whose log is not a prefix of it.
         topic_id: the 16 bytes of the topic that the answer is about; empty if the request named none.
+        aborted: producer id and first offset of aborted transactions that may have records here, by their markers; None
+            if the reader did not ask for it.
         removed_tombstone: for a follower: the highest offset at which our log lacks a tombstone, if that is not below
             what it asks for, else -1.
     """
@@ -179,6 +184,7 @@ class FetchResult(Generic[SliceT]):
     diverging: tuple[int, int] | None = None
     topic_id: bytes = b""
     removed_tombstone: int = -1
+    aborted: Sequence[tuple[int, int]] | None = None
 
 
 def session_key(row: FetchPartition | FetchResult[SliceT], *, is_by_id: bool) -> tuple[str, int]:
@@ -452,7 +458,7 @@ def encode_response(
 
     Results of one topic stand together, as in the request.
     """
-    if len(results) == 1 and version >= 7:
+    if len(results) == 1 and version >= 7 and not results[0].aborted:
         if version < FIRST_FLEXIBLE_VERSION:
             return _encode_one(version, correlation_id, results[0], error, session_id, throttle_time_ms)
         if results[0].diverging is None and (version >= FIRST_VERSION_BY_ID or not results[0].topic_id):
@@ -517,9 +523,9 @@ def _encode_one(
     name = row.topic.encode()
     offsets = (1, row.partition, row.error, row.high_watermark, row.last_stable_offset, row.log_start_offset)
     if version >= 11:
-        rest = _ONE_ROW_V11.pack(*offsets, _NO_ABORTED, row.preferred_read_replica, row.records_bytes)
+        rest = _ONE_ROW_V11.pack(*offsets, _aborted_count(row), row.preferred_read_replica, row.records_bytes)
     else:
-        rest = _ONE_ROW_V5.pack(*offsets, _NO_ABORTED, row.records_bytes)
+        rest = _ONE_ROW_V5.pack(*offsets, _aborted_count(row), row.records_bytes)
     size = _ONE_HEAD.size - 4 + len(name) + len(rest) + row.records_bytes
     head = _ONE_HEAD.pack(size, correlation_id, throttle_time_ms, error, session_id, 1, len(name)) + name + rest
     return [head] if row.records is None else [head, row.records]
@@ -540,7 +546,8 @@ def _encode_one_flexible(
     else:
         _write_name(head, row.topic, True)
     offsets = (row.high_watermark, row.last_stable_offset, row.log_start_offset)
-    head += _ONE_ROW_V12.pack(_ONE, row.partition, row.error, *offsets, 0, row.preferred_read_replica)
+    none = _aborted_count(row) + 1
+    head += _ONE_ROW_V12.pack(_ONE, row.partition, row.error, *offsets, none, row.preferred_read_replica)
     write_unsigned_varint(head, row.records_bytes + 1)
     size = len(head) - 4 + row.records_bytes + len(_ONE_TAIL_V12)
     _ONE_HEAD_V12.pack_into(head, 0, size, correlation_id, 0, throttle_time_ms, error, session_id, _ONE)
@@ -573,19 +580,42 @@ def _write_name(out: bytearray, name: str, is_flexible: bool) -> None:
     out += raw
 
 
+def _aborted_count(row: FetchResult[SliceT]) -> int:
+    return _NO_ABORTED if row.aborted is None else len(row.aborted)
+
+
 def _write_row(out: bytearray, row: FetchResult[SliceT], version: int) -> None:
     offsets = (row.partition, row.error, row.high_watermark, row.last_stable_offset)
-    if version >= 12:
-        out += _ROW_V12.pack(*offsets, row.log_start_offset, 0, row.preferred_read_replica)
-        write_unsigned_varint(out, row.records_bytes + 1)
-        return
-    if version >= 11:
-        out += _ROW_V11.pack(*offsets, row.log_start_offset, _NO_ABORTED, row.preferred_read_replica)
+    if row.aborted:
+        _write_row_with_aborted(out, row, version)
+    elif version >= 12:
+        count = _aborted_count(row) + 1
+        out += _ROW_V12.pack(*offsets, row.log_start_offset, count, row.preferred_read_replica)
+    elif version >= 11:
+        out += _ROW_V11.pack(*offsets, row.log_start_offset, _aborted_count(row), row.preferred_read_replica)
     elif version >= 5:
-        out += _ROW_V5.pack(*offsets, row.log_start_offset, _NO_ABORTED)
+        out += _ROW_V5.pack(*offsets, row.log_start_offset, _aborted_count(row))
     else:
-        out += _ROW_V4.pack(*offsets, _NO_ABORTED)
-    out += _INT32.pack(row.records_bytes)
+        out += _ROW_V4.pack(*offsets, _aborted_count(row))
+    if version >= FIRST_FLEXIBLE_VERSION:
+        write_unsigned_varint(out, row.records_bytes + 1)
+    else:
+        out += _INT32.pack(row.records_bytes)
+
+
+def _write_row_with_aborted(out: bytearray, row: FetchResult[SliceT], version: int) -> None:
+    assert row.aborted is not None
+    out += struct.pack(">ihqq", row.partition, row.error, row.high_watermark, row.last_stable_offset)
+    if version >= 5:
+        out += _INT64.pack(row.log_start_offset)
+    is_flexible = version >= FIRST_FLEXIBLE_VERSION
+    _write_count(out, len(row.aborted), is_flexible)
+    for transaction in row.aborted:
+        out += _ABORTED.pack(*transaction)
+        if is_flexible:
+            out.append(0)
+    if version >= 11:
+        out += _INT32.pack(row.preferred_read_replica)
 
 
 def encode_replica_request(correlation_id: int, broker_id: int, broker_epoch: int, request: FetchRequest) -> bytes:
@@ -668,7 +698,7 @@ def _parse_replica_row(reader: _Reader, topic: str, at: int, results: list[Fetch
     frame = reader.frame
     partition, error, high_watermark, stable, log_start, aborted, preferred = _ROW_V12.unpack_from(frame, at)
     if aborted not in (0, 1):
-        raise ProtocolError("aborted transactions in a leader's answer; pylog has no transactions")
+        raise ProtocolError("aborted transactions in a leader's answer to a follower, which reads them in the log")
     size, at = read_unsigned_varint(frame, at + _ROW_V12.size)
     records = take(frame, at, max(size - 1, 0))
     tags, at = reader.tags(at + len(records))

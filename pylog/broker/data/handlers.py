@@ -60,6 +60,7 @@ from pylog.wire.api.producers import (
     DescribeProducersTopicResponse,
     ProducerState,
 )
+from pylog.wire.fetch import READ_COMMITTED
 
 _logger = logging.getLogger(__name__)
 
@@ -84,12 +85,15 @@ class Cluster(Protocol):
 def list_offsets(cluster: Cluster, request: ListOffsetsRequest, caller: Caller) -> Answer:
     """Find offsets by timestamp in the partitions led here."""
     searches: dict[Key, _Search] = {}
+    is_committed = request.isolation_level == READ_COMMITTED
     response = ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _list_offset(cluster.partitions, topic.name, one, caller.version, searches)
+                    _list_offset(
+                        cluster.partitions, topic.name, one, caller.version, searches, is_committed=is_committed
+                    )
                     for one in topic.partitions
                 ]
                 if caller.may_topic(Operation.DESCRIBE, topic.name)
@@ -110,18 +114,19 @@ class _Search(NamedTuple):
     row: ListOffsetsPartitionResponse
     log: Log
     timestamp: int
+    is_committed: bool
 
 
 async def _search_all(
     partitions: Partitions, response: ListOffsetsResponse, searches: Mapping[Key, _Search], session: Session
 ) -> ListOffsetsResponse:
     """Search one partition after the other, in a thread: batches have to be unpacked, and a client asks for many."""
-    for (topic, number), (row, log, timestamp) in searches.items():
+    for (topic, number), (row, log, timestamp, is_committed) in searches.items():
         try:
             # For each anew: a request may name thousands, and others wait.
             async with partitions.searching.hold(session):
                 found = await _search(log, timestamp)
-            if found is not None and found[1] < log.high_watermark:  # else not everywhere yet, so not to be seen yet
+            if found is not None and found[1] < _end_offset(log, is_committed=is_committed):
                 row.timestamp, row.offset = found
         except (ApiError, StorageError) as error:
             row.leader_epoch = -1
@@ -165,7 +170,13 @@ def _cut_meanwhile() -> ApiError:
 
 
 def _list_offset(
-    partitions: Partitions, topic: str, wanted: ListOffsetsPartition, version: int, searches: dict[Key, _Search]
+    partitions: Partitions,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    version: int,
+    searches: dict[Key, _Search],
+    *,
+    is_committed: bool,
 ) -> ListOffsetsPartitionResponse:
     """Return the row for one partition; what has to be searched for is added to *searches*, and is -1 in the row."""
     number = wanted.partition_index
@@ -182,7 +193,7 @@ def _list_offset(
         else:
             _check_is_caught_up(partition, log)
         if wanted.timestamp == LATEST_TIMESTAMP:
-            offset = log.high_watermark
+            offset = _end_offset(log, is_committed=is_committed)
         elif wanted.timestamp == MAX_TIMESTAMP:
             searched = log.max_timestamp
         elif wanted.timestamp >= 0:
@@ -193,13 +204,18 @@ def _list_offset(
         if searched >= 0:
             if (topic, number) in searches:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "duplicate partition in request")
-            searches[topic, number] = _Search(row, log, searched)
+            searches[topic, number] = _Search(row, log, searched, is_committed)
         return row
     except ApiError as error:
         code = error.code
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _KNOWS_OFFSET_NOT_AVAILABLE:
             code = ErrorCode.LEADER_NOT_AVAILABLE  # which has older clients ask again too (trap 11)
         return ListOffsetsPartitionResponse(partition_index=number, error_code=code)
+
+
+def _end_offset(log: Log, *, is_committed: bool) -> Offset:
+    """Return where readers stop: what is above is not on all replicas yet, or not committed for who wants only that."""
+    return log.last_stable_offset if is_committed else log.high_watermark
 
 
 def _check_is_caught_up(partition: Partition, log: Log) -> None:
@@ -375,7 +391,8 @@ def _producers(partitions: Partitions, topic: str, number: int) -> DescribedProd
                 producer_epoch=one.epoch,
                 last_sequence=one.last_sequence,
                 last_timestamp=one.timestamp,
-                coordinator_epoch=-1,
+                coordinator_epoch=one.coordinator_epoch,
+                current_txn_start_offset=one.transaction_start,
             )
             for one in log.producers.facts()
         ],

@@ -16,7 +16,7 @@ from pylog.replica.leader import Leader
 from pylog.replica.selector import Candidate, nearer_replica
 from pylog.security.authorizer import Subject
 from pylog.wire.api.schema import NO_TOPIC_ID
-from pylog.wire.fetch import FIRST_VERSION_BY_ID, FetchPartition, FetchRequest, FetchResult
+from pylog.wire.fetch import FIRST_VERSION_BY_ID, READ_COMMITTED, FetchPartition, FetchRequest, FetchResult
 from pylog.wire.internal import Beginning
 
 _logger = logging.getLogger(__name__)
@@ -184,6 +184,10 @@ class Reader:
                 if result.preferred_read_replica >= 0:
                     return result
             upper_bound = log.log_end_offset if is_follower else log.high_watermark
+            if log.producers.transactions is not None:
+                result.last_stable_offset = log.last_stable_offset
+                if request.isolation_level == READ_COMMITTED and not is_follower:
+                    upper_bound, result.aborted = result.last_stable_offset, ()
             limit = min(part.max_bytes, budget)
             # The first batch of the first partition that has one goes whole, whatever the limits, so that no
             # consumer is stuck before a batch larger than its buffer (trap 26).
@@ -197,6 +201,8 @@ class Reader:
                 else None
             )
             if found is not None:
+                if result.aborted is not None:
+                    result.aborted = log.aborted_transactions(part.fetch_offset, found)
                 if share is not None:
                     share.left -= found.size_bytes
                 result.records = found

@@ -18,7 +18,7 @@ from pylog.delayed import DelayedRequests
 from pylog.model import Key, Offset
 from pylog.net.connection import Connection, Part, Slot
 from pylog.security.authorizer import Subject
-from pylog.wire.fetch import FetchPartition, FetchRequest
+from pylog.wire.fetch import READ_COMMITTED, FetchPartition, FetchRequest
 
 _logger = logging.getLogger(__name__)
 
@@ -169,8 +169,18 @@ class WaitingFetches:
         partition = self._partitions.get(*key)
         if partition is None or partition.log is None:
             return waiting
-        end, shown = partition.log.log_end_offset, partition.log.high_watermark
-        return [one for one in waiting if one.offsets[key] < (end if one.request.replica_id >= 0 else shown)]
+        log = partition.log
+        end, shown = log.log_end_offset, log.high_watermark
+        if log.producers.transactions is None:
+            return [one for one in waiting if one.offsets[key] < (end if one.request.replica_id >= 0 else shown)]
+        stable = log.last_stable_offset
+
+        def bound(request: FetchRequest) -> Offset:
+            if request.replica_id >= 0:
+                return end
+            return stable if request.isolation_level == READ_COMMITTED else shown
+
+        return [one for one in waiting if one.offsets[key] < bound(one.request)]
 
     def _look_at(self, fetch: WaitingFetch, *, is_late: bool) -> None:
         """Answer a fetch that waited, if it finds enough now or its time is up."""

@@ -261,6 +261,42 @@ def test_fetch_response_is_read_back_by_kio(version: int, rows: list[tuple[str, 
     assert got == rows
 
 
+@pytest.mark.parametrize("version", range(4, 18))
+@pytest.mark.parametrize("count", [1, 2])
+@given(
+    aborted=st.lists(st.one_of(st.none(), st.lists(st.tuples(offsets, offsets), max_size=3)), min_size=2, max_size=2)
+)
+@settings(max_examples=15)
+def test_aborted_transactions_are_read_back_by_kio(
+    version: int, count: int, aborted: list[list[tuple[int, int]] | None]
+) -> None:
+    """One partition is encoded in other steps than several are; null is not the same as none."""
+    kio = schema("fetch", version, "response")
+    topic = topic_id("t").bytes if version >= fetch.FIRST_VERSION_BY_ID else b""
+    results: list[fetch.FetchResult[Any]] = [
+        fetch.FetchResult(
+            "t", number, ErrorCode.NONE, 7, 5, 1, 3, b"data", 4, topic_id=topic, aborted=aborted[number],
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    reply = b"".join(fetch.encode_response(version, 9, results))
+    assert struct.unpack_from(">ii", reply) == (len(reply) - 4, 9)
+    found = decode_with_kio(kio.FetchResponse, reply[9 if version >= 12 else 8 :])
+    [rows] = [topic.partitions for topic in found.responses]
+    assert [(row.high_watermark, row.last_stable_offset, bytes(row.records)) for row in rows] == [
+        (7, 5, b"data")
+    ] * count
+    got = [
+        None
+        if row.aborted_transactions is None
+        else [(one.producer_id, one.first_offset) for one in row.aborted_transactions]
+        for row in rows
+    ]
+    assert got == aborted[:count]
+    if version >= 11:
+        assert {int(row.preferred_read_replica) for row in rows} == {3}
+
+
 @given(st.binary(max_size=200), st.integers(3, 11))
 def test_noise_as_produce_raises_protocol_error_only(noise: bytes, version: int) -> None:
     with contextlib.suppress(ProtocolError):
