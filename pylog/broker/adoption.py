@@ -18,10 +18,13 @@ from pylog.log import checkpoint, offline
 from pylog.log.config import LogConfig
 from pylog.log.directory import LogDirectory
 from pylog.log.layout import partitions_in, read_topic_id
+from pylog.log.log import Log
 from pylog.model import TopicPartition
 from pylog.store.base import Set
 from pylog.store.embedded import EmbeddedTree
 from pylog.store.tree import ClusterTree
+from pylog.wire.markers import Marker, encode_marker
+from pylog.wire.records import parse_header
 
 _SESSION_TIMEOUT_S = 10.0
 _RETAINED = {"cleanup.policy": "cleanup_policy", "retention.ms": "retention_ms", "retention.bytes": "retention_bytes"}
@@ -129,6 +132,8 @@ def _write_store(directory: LogDirectory, found: list[FoundTopic], now_ms: int) 
             first = next_producer_id - next_producer_id % -znodes.PRODUCER_ID_BLOCK_SIZE
             block = znodes.encode_producer_id_block(STANDALONE_ID, first - znodes.PRODUCER_ID_BLOCK_SIZE)
             tree.write(fence, [Set(znodes.PRODUCER_ID_BLOCK, block)])
+        for log in directory.logs.values():
+            _abort_transactions(log, now_ms)
         # Last, for it says that the store is whole.
         tree.give_cluster_id(directory.cluster_id)
     finally:
@@ -157,3 +162,12 @@ def _open_logs(directory: LogDirectory, topics: list[FoundTopic]) -> tuple[list[
             states[number] = PartitionImage(STANDALONE_ID, epoch + 1, (STANDALONE_ID,), (STANDALONE_ID,), 0)
         images.append(TopicImage(topic.name, topic.topic_id, states, topic.configs))
     return images, next_producer_id
+
+
+def _abort_transactions(log: Log, now_ms: int) -> None:
+    """End the open transactions of a log: their coordinator is gone, and readers would wait for it for ever."""
+    for one in log.producers.facts():
+        if one.transaction_start >= 0:
+            marker = Marker(is_commit=False, coordinator_epoch=max(one.coordinator_epoch, 0))
+            batch = memoryview(bytearray(encode_marker(one.producer_id, one.epoch, marker, now_ms)))
+            log.append_as_leader(batch, parse_header(batch), log.epochs.latest, now_ms, marker)
