@@ -9,8 +9,10 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import (
     Bootstrap,
+    Delete,
     FormatOption,
     Properties,
+    Set,
     Timeout,
     assignments,
     connection,
@@ -54,17 +56,15 @@ def describe(
 def alter(
     holder: Annotated[Holder, typer.Argument(metavar="topic|broker")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="The topic, or the broker's id.")],
-    set: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Repeatable.")] = None,
-    delete: Annotated[
-        list[str] | None, typer.Option("--delete", metavar="NAME", help="Back to the brokers' value; repeatable.")
-    ] = None,
+    set: Set = None,
+    delete: Delete = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would work.")] = False,
     bootstrap: Bootstrap = None,
     timeout: Timeout = None,
     property: Properties = None,
     format: FormatOption = None,
 ) -> None:
-    """Change settings of a topic, all or none; those of a broker are in its file."""
+    """Change settings of a broker or a topic, all or none; for a topic, `pylog topic alter` does the same."""
     new = assignments("--set", set)
     if not new and not delete:
         raise Failure(faults.OPTIONS_CONFLICT, "an option is missing", where="--set, --delete", wanted="at least one")
@@ -74,7 +74,7 @@ def alter(
     done(
         format_of(format),
         {holder.value: name, "set": new, "deleted": delete or [], "dry_run": dry_run},
-        f"{holder} {name} would be altered" if dry_run else f"altered {holder} {name}",
+        f"{'would alter' if dry_run else 'altered'} {holder} {name}",
     )
 
 

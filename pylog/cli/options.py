@@ -76,6 +76,13 @@ Properties: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--property", "-X", metavar="NAME=VALUE", help="A librdkafka property; may be repeated."),
 ]
+Set: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting by Kafka's name; repeatable.")
+]
+Delete: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--delete", metavar="NAME", help="Back to the brokers' value, or the default; repeatable."),
+]
 FormatOption: TypeAlias = Annotated[
     Format | None, typer.Option("--format", help="text, wide, json or yaml [PYLOG_FORMAT; text].")
 ]

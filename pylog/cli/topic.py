@@ -10,8 +10,10 @@ from pylog.cli.apply import apply
 from pylog.cli.failure import Failure
 from pylog.cli.options import (
     Bootstrap,
+    Delete,
     FormatOption,
     Properties,
+    Set,
     Timeout,
     Topic,
     assignments,
@@ -124,13 +126,8 @@ def describe(
 def alter(
     name: Topic,
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", min=1, help="So many in all.")] = None,
-    set: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A topic setting by Kafka's name; repeatable."),
-    ] = None,
-    delete: Annotated[
-        list[str] | None, typer.Option("--delete", metavar="NAME", help="Back to the brokers' value; repeatable.")
-    ] = None,
+    set: Set = None,
+    delete: Delete = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would work.")] = False,
     bootstrap: Bootstrap = None,
     timeout: Timeout = None,
