@@ -177,6 +177,7 @@ def load_probe_config(path: Path) -> "ProbeConfig":
         canary_interval_s=reader.integer("canary_interval_ms", 10, 3_600_000, 1_000) / 1000,
         replication_factor=reader.integer("replication_factor", 1, 100, 3),
         lag_interval_s=reader.integer("lag_interval_ms", 100, 3_600_000, 15_000) / 1000,
+        zookeeper_interval_s=reader.integer("zookeeper_interval_ms", 100, 3_600_000, 15_000) / 1000,
     )
     reader.finish()
     return config

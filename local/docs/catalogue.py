@@ -64,7 +64,7 @@ def _probe_page() -> str:
     Board(metrics)
     show_report(metrics, LagReport)
     metrics.gauge(*JUDGED)
-    ZooKeeperReader((), metrics, Stop())
+    ZooKeeperReader((), 15.0, metrics, Stop())
     return metrics.render()
 
 

@@ -36,6 +36,7 @@ _FAILED_HELP = "Canary's records that were not acknowledged, or not read back, w
 _LAST = "pylog_canary_last_success_timestamp_seconds"
 _LAST_HELP = "When a canary's record was last read back, since the Unix epoch, by broker; 0: not yet."
 _TOPIC_CHECK_S = 30.0
+_LEADER_CHECK_S = 1.0
 _READ_S = 0.05
 _RETRY_S = 5.0
 
@@ -105,61 +106,49 @@ class Board:
             self.metrics.counter(_FAILED, _FAILED_HELP, broker=str(leader), stage="consume").add()
 
 
-class Canary(threading.Thread):
-    """Sends and reads back until it is stopped."""
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where records go.
 
-    def __init__(self, config: ProbeConfig, metrics: Metrics, stop: Stop, notices: Notices) -> None:
-        super().__init__(name="canary", daemon=True)
+    Attributes:
+        partitions: all of the canary's topic.
+        leaders: by partition, the broker that leads it; one partition of each broker.
+    """
+
+    partitions: frozenset[int] = frozenset()
+    leaders: Mapping[int, int] = field(default_factory=dict)
+
+
+class Scout(threading.Thread):
+    """Makes the canary's topic and keeps an eye on its leaders.
+
+    Apart from the canary, which must not wait for an answer about one broker while it measures the others, and often:
+    a record that another broker took must not count for the leader that died.
+
+    Attributes:
+        places: as last heard; replaced, never changed.
+    """
+
+    def __init__(self, config: ProbeConfig, stop: Stop, notices: Notices) -> None:
+        super().__init__(name="scout", daemon=True)
         self._config = config
         self._admin = PartitionAdmin(config.cluster)
         self._stop_asked = stop
         self._notices = notices
-        self._board = Board(metrics)
+        self.places = Places()
 
     def run(self) -> None:
-        """Go on through every failure of the cluster."""
+        """Go on through every failure of the cluster; what was heard last stays."""
+        next_check_s = time.monotonic()
         while not self._stop_asked.is_wanted:
             try:
-                self._sing()
-            except PylogError as error:
-                self._notices.tell(time.monotonic(), "warning", "canary_failed", reason=error)
-                self._board.expire(time.perf_counter_ns())
-                self._stop_asked.wait(_RETRY_S)
-
-    def _sing(self) -> None:
-        topic, board = self._config.canary_topic, self._board
-        next_s = next_check_s = time.monotonic()
-        leaders: Mapping[int, int] = {}
-        known: set[int] = set()
-        with (
-            Producer(
-                self._config.cluster, linger_ms=0, delivery_timeout_ms=TIMEOUT_MS, reports_success=True
-            ) as producer,
-            Consumer(self._config.cluster) as consumer,
-        ):
-            while not self._stop_asked.is_wanted:
-                now_s = time.monotonic()
-                if now_s >= next_check_s:
+                if time.monotonic() >= next_check_s:
                     self._prepare()
-                    found = self._leaders()
-                    if not found.keys() <= known:
-                        consumer.assign_topic(topic, OFFSET_END)
-                        known = set(found)
-                    leaders = found
-                    next_check_s = now_s + _TOPIC_CHECK_S
-                if now_s >= next_s:
-                    next_s = max(next_s + self._config.canary_interval_s, now_s)
-                    for partition, leader in leaders.items():
-                        sent_ns = time.perf_counter_ns()
-                        heard = partial(self._heard, leader, sent_ns)
-                        producer.send(topic, board.send(leader, sent_ns), partition=partition, on_delivery=heard)
-                producer.poll(0)
-                for record in consumer.read(_READ_S):
-                    board.read_back(record.value, time.perf_counter_ns(), time.time())
-                board.expire(time.perf_counter_ns())
-
-    def _heard(self, leader: int, sent_ns: int, error: PylogError | None) -> None:
-        self._board.acknowledged(leader, sent_ns, time.perf_counter_ns(), error)
+                    next_check_s = time.monotonic() + _TOPIC_CHECK_S
+                self.places = self._look()
+            except PylogError as error:
+                self._notices.tell(time.monotonic(), "warning", "canary_topic_unknown", reason=error)
+            self._stop_asked.wait(_LEADER_CHECK_S)
 
     def _prepare(self) -> None:
         """Make the topic, or more partitions of it, so that every broker can lead one."""
@@ -180,10 +169,63 @@ class Canary(threading.Thread):
                 count = len(topic.partitions) + len(added)
                 self._admin.add_partitions(self._config.canary_topic, count, assignments=added)
 
-    def _leaders(self) -> Mapping[int, int]:
-        """Return one partition of each broker that leads one."""
+    def _look(self) -> Places:
         view = self._admin.topic(self._config.canary_topic)
         by_broker = {one.leader: one.partition for one in reversed(view.partitions) if one.has_leader}
-        for leader in by_broker:
-            self._board.expect(leader)
-        return {partition: leader for leader, partition in by_broker.items()}
+        return Places(
+            frozenset(one.partition for one in view.partitions),
+            {partition: leader for leader, partition in by_broker.items()},
+        )
+
+
+class Canary(threading.Thread):
+    """Sends and reads back until it is stopped."""
+
+    def __init__(self, config: ProbeConfig, metrics: Metrics, scout: Scout, stop: Stop, notices: Notices) -> None:
+        super().__init__(name="canary", daemon=True)
+        self._config = config
+        self._scout = scout
+        self._stop_asked = stop
+        self._notices = notices
+        self._board = Board(metrics)
+
+    def run(self) -> None:
+        """Go on through every failure of the cluster."""
+        while not self._stop_asked.is_wanted:
+            try:
+                self._sing()
+            except PylogError as error:
+                self._notices.tell(time.monotonic(), "warning", "canary_failed", reason=error)
+                self._board.expire(time.perf_counter_ns())
+                self._stop_asked.wait(_RETRY_S)
+
+    def _sing(self) -> None:
+        topic, board = self._config.canary_topic, self._board
+        next_s = time.monotonic()
+        assigned: frozenset[int] = frozenset()
+        with (
+            Producer(
+                self._config.cluster, linger_ms=0, delivery_timeout_ms=TIMEOUT_MS, reports_success=True
+            ) as producer,
+            Consumer(self._config.cluster) as consumer,
+        ):
+            while not self._stop_asked.is_wanted:
+                places = self._scout.places
+                if not places.partitions <= assigned:
+                    consumer.assign_topic(topic, OFFSET_END)
+                    assigned = places.partitions
+                now_s = time.monotonic()
+                if now_s >= next_s:
+                    next_s = max(next_s + self._config.canary_interval_s, now_s)
+                    for partition, leader in places.leaders.items():
+                        board.expect(leader)
+                        sent_ns = time.perf_counter_ns()
+                        heard = partial(self._heard, leader, sent_ns)
+                        producer.send(topic, board.send(leader, sent_ns), partition=partition, on_delivery=heard)
+                producer.poll(0)
+                for record in consumer.read(_READ_S):
+                    board.read_back(record.value, time.perf_counter_ns(), time.time())
+                board.expire(time.perf_counter_ns())
+
+    def _heard(self, leader: int, sent_ns: int, error: PylogError | None) -> None:
+        self._board.acknowledged(leader, sent_ns, time.perf_counter_ns(), error)

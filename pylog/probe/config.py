@@ -19,6 +19,7 @@ class ProbeConfig:
         canary_interval_s: between two records to one broker.
         replication_factor: of the canary's topic, at most as many as there are brokers.
         lag_interval_s: between two samples of the logs' ends.
+        zookeeper_interval_s: between two requests for a ZooKeeper server's counters.
     """
 
     cluster: Connection
@@ -28,3 +29,4 @@ class ProbeConfig:
     canary_interval_s: float = 1.0
     replication_factor: int = 3
     lag_interval_s: float = 15.0
+    zookeeper_interval_s: float = 15.0

@@ -8,7 +8,7 @@ from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.daemon.web import WebServer, metrics_app
 from pylog.metrics import Metrics
-from pylog.probe.canary import Canary
+from pylog.probe.canary import Canary, Scout
 from pylog.probe.config import ProbeConfig
 from pylog.probe.reader import LagReader
 from pylog.probe.zookeeper import ZooKeeperReader
@@ -27,9 +27,10 @@ def run(config: ProbeConfig, stop: Stop, notices: Notices) -> None:
     measure_process(metrics)
     threads: list[Thread] = [LagReader(config.cluster, config.lag_interval_s, metrics, stop, notices)]
     if config.canary_topic:
-        threads.append(Canary(config, metrics, stop, notices))
+        scout = Scout(config, stop, notices)
+        threads += [scout, Canary(config, metrics, scout, stop, notices)]
     if config.zookeeper:
-        threads.append(ZooKeeperReader(config.zookeeper, metrics, stop))
+        threads.append(ZooKeeperReader(config.zookeeper, config.zookeeper_interval_s, metrics, stop))
     with ExitStack() as stack:
         server = stack.enter_context(WebServer(*config.listen, metrics_app(metrics)))
         for thread in threads:

@@ -10,7 +10,6 @@ from pylog.metrics import Metrics
 from pylog.ops.host import monitored
 
 TIMEOUT_S = 5.0
-INTERVAL_S = 15.0
 MAX_ANSWER_BYTES = 1 << 20
 """An answer has about 20 KB; whoever sends more is no ZooKeeper."""
 
@@ -81,11 +80,19 @@ def numbers(found: Mapping[str, Values], key: str) -> dict[_Row, float]:
 
 
 class ZooKeeperReader(threading.Thread):
-    """Asks every server in turn; one that is silent holds up the others by `TIMEOUT_S`, and no scrape."""
+    """Asks every server in turn; one that is silent holds up the others by `TIMEOUT_S`, and no scrape.
 
-    def __init__(self, servers: Sequence[str], metrics: Metrics, stop: Stop) -> None:
+    Args:
+        servers: ``host:port`` of each.
+        interval_s: between two rounds.
+        metrics: where the answers show.
+        stop: the end.
+    """
+
+    def __init__(self, servers: Sequence[str], interval_s: float, metrics: Metrics, stop: Stop) -> None:
         super().__init__(name="zookeeper", daemon=True)
         self._servers = servers
+        self._interval_s = interval_s
         self._stop_asked = stop
         self._found: Mapping[str, Values] = {server: {} for server in servers}
         help = "1 if the server answers and serves: it leads, follows or stands alone."
@@ -106,7 +113,7 @@ class ZooKeeperReader(threading.Thread):
         """Ask until the end."""
         while not self._stop_asked.is_wanted:
             self._found = {server: ask(server) for server in self._servers}
-            self._stop_asked.wait(INTERVAL_S)
+            self._stop_asked.wait(self._interval_s)
 
     def _up(self) -> dict[_Row, float]:
         return {(server,): float("zk_server_state" in found) for server, found in self._found.items()}

@@ -69,5 +69,17 @@ def test_a_probe_tells_what_clients_feel(brokers: Brokers, zookeeper: ZooKeeper,
             )
 
         wait_until(goes_on, lambda: f"{scrape(port)}\n{probe.log}")
+
+        # Once another leads, nothing is counted for the dead leader: what it shows is that it was here last.
+        dead = f'pylog_canary_seconds_count{{broker="{killed}",stage="consume"}}'
+        lively = f'pylog_canary_seconds_count{{broker="{left[0]}",stage="consume"}}'
+        before_s, after_s = scrape(port), dict[str, float]()
+
+        def goes_on_alone() -> bool:
+            after_s.update(scrape(port))
+            return after_s[lively] > before_s[lively] + 100
+
+        wait_until(goes_on_alone, lambda: f"{scrape(port)}\n{probe.log}")
+        assert after_s[dead] - before_s[dead] < 50, (before_s, after_s)
         assert probe.stop() == 0
     assert "Traceback" not in probe.log

@@ -73,7 +73,7 @@ def test_one_that_does_not_stop_is_no_zookeeper() -> None:
 
 def test_a_silent_server_is_down_and_leaves_no_old_numbers() -> None:
     metrics = Metrics()
-    reader = ZooKeeperReader(("well:1", "silent:1"), metrics, Stop())
+    reader = ZooKeeperReader(("well:1", "silent:1"), 15.0, metrics, Stop())
     reader._found = {"well:1": {"zk_server_state": "leader", "zk_sum_updatelatency": "2500", "zk_znode_count": "many"}}
     reader._found = {**reader._found, "silent:1": {}}
     page = metrics.render()
