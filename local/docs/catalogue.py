@@ -25,6 +25,7 @@ _PROGRAMS = {
     "retention": ["cli/retention.py"],
     "lake": ["ingest/status.py"],
     "backup": ["cli/backup.py"],
+    "ship": ["ship/report.py"],
 }
 
 

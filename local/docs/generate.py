@@ -109,7 +109,7 @@ def settings_page() -> str:
     )
 
 
-_COMMANDS = {"backup": "cluster backup"}
+_COMMANDS = {"backup": "cluster backup", "ship": "ship journal"}
 """Program -> its command, where that has another name."""
 
 

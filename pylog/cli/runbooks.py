@@ -120,7 +120,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "partition reassign --status`), "
         "or alive and too slow: disk, network? The broker of the alert is the leader; another one is missing. "
         "`pylog_replication_throttled_partitions` above 0 while nothing is on the move: a throttle was left behind. A "
-        "follower that fell out never catches up if the throttle is below the rate of the producers.",
+        "follower that fell out never catches up if the throttle (`pylog_replication_throttle_limit_bytes`) is below "
+        "the rate of the producers (`pylog_produce_bytes_total`).",
         act="Down: as for PylogBrokerDown. Recovering or moving: wait. A throttle that was left: `pylog partition "
         "reassign --status` shows no move, then `pylog partition reassign --status --unthrottle`. Too slow: end what "
         "loads the host, or bound the producers by a quota.",
@@ -151,7 +152,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "alter TOPIC --set retention.ms=3600000`, then on the host `pylog retention`. Do not delete segment files by "
         "hand.",
         verify="Producers go on by themselves; `df -h`; `pylog cluster health`. If you shortened a retention, set it "
-        "back: `pylog config alter topic TOPIC --delete retention.ms`.",
+        "back: `pylog topic alter TOPIC --delete retention.ms`.",
     ),
     "PylogProduceRefused": Runbook(
         what="broker BROKER refuses records again and again",
@@ -410,6 +411,16 @@ RUNBOOKS: Mapping[str, Runbook] = {
         act="Start cron, or run `pylog cluster backup` as the entry has it and read what it says; `playbooks/site.yml` "
         "brings the entry back.",
         verify="The alert ends with the next backup.",
+    ),
+    "PylogShipLate": Runbook(
+        what="the journal of HOST does not reach its topic",
+        look="On the host: `systemctl status pylog-ship`; `journalctl -u pylog-ship -n 20`; "
+        "`pylog_ship_waiting_entries`.",
+        decide="No entry is lost while the journal keeps it (`journalctl --disk-usage`, SystemMaxUse). Entries wait: "
+        "the brokers do not acknowledge, see their alerts. `session_ended` names what they refuse. None waits and the "
+        "unit runs: journalctl ended or hangs. The unit does not run: start it.",
+        act="Mend what the shipper names, or `systemctl restart pylog-ship`: it goes on where it stopped.",
+        verify="`pylog_ship_waiting_entries` falls to 0; the alert ends within a minute.",
     ),
     "PylogBalancerWithoutBroker": Runbook(
         what="no broker answers the load balancer on HOST",

@@ -26,6 +26,9 @@ def journal(
     ] = False,
     directory: Annotated[Path | None, typer.Option(metavar="DIR", help="Journal files, not this host's own.")] = None,
     compression: Annotated[Codec, typer.Option("--compression", "-z", help="Of the batches.")] = Codec.LZ4,
+    metrics_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="For the node exporter's text collector.")
+    ] = None,
     bootstrap: Bootstrap = None,
     timeout: Timeout = None,
     property: Properties = None,
@@ -52,6 +55,7 @@ def journal(
         since_boot=since_boot,
         directory=directory,
         compression=compression,
+        metrics_file=metrics_file,
     )
     stop = Stop()
     stop.on_signals()

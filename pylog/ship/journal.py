@@ -14,11 +14,12 @@ from pylog.client.connection import Connection
 from pylog.client.producer import Producer
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
-from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
+from pylog.errors import ApiError, ErrorCode, PylogError, StorageError, Unreachable
 from pylog.ship.cursor import CursorWindow
 from pylog.ship.entry import fit
 from pylog.ship.follower import Follower, JournalEnded, journalctl_command
 from pylog.ship.lines import Line
+from pylog.ship.report import Report, Totals
 from pylog.ship.state import load_cursor, store_cursor
 
 CURSOR_HEADER = "pylog.cursor"
@@ -51,6 +52,7 @@ class ShipConfig:
         since_boot: whether to start at this boot, not at the journal's start, where there is no state.
         directory: of journal files, instead of this host's own.
         compression: of batches.
+        metrics_file: where `Totals` are shown, in Prometheus's text format; None for nowhere.
     """
 
     cluster: Connection
@@ -60,15 +62,7 @@ class ShipConfig:
     since_boot: bool = False
     directory: Path | None = None
     compression: str = "lz4"
-
-
-@dataclass(slots=True)
-class Totals:
-    """What this process has done so far; duplicates after a restart are counted again."""
-
-    shipped: int = 0
-    truncated: int = 0
-    unreadable: int = 0
+    metrics_file: Path | None = None
 
 
 def ship_journal(config: ShipConfig, stop: Stop, notices: Notices) -> Totals:
@@ -78,21 +72,31 @@ def ship_journal(config: ShipConfig, stop: Stop, notices: Notices) -> Totals:
         ConfigError: the state file is no state file.
         StorageError: the state cannot be stored; going on would ship the same entries after each restart.
     """
-    totals = Totals()
+    totals = Totals(progress_s=time.time())
+    report = Report(config.metrics_file, totals)
     backoff_s = _FIRST_BACKOFF_S
     while not stop.is_wanted:
         shipped = totals.shipped
         cursor = load_cursor(config.state)
         try:
-            with _Session(config, cursor, totals, notices) as session:
+            with _Session(config, cursor, totals, report, notices) as session:
                 session.run(stop)
         except (ApiError, JournalEnded, _SessionFailed) as error:
             if totals.shipped > shipped:
                 backoff_s = _FIRST_BACKOFF_S
             notices.tell(time.monotonic(), "warning", "session_ended", reason=error, retry_s=backoff_s)
+            _show(report, notices)
             stop.wait(backoff_s)
             backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
     return totals
+
+
+def _show(report: Report, notices: Notices) -> None:
+    """Write the metrics; a disk that refuses them does not end shipping."""
+    try:
+        report.write(time.monotonic())
+    except StorageError as error:
+        notices.tell(time.monotonic(), "warning", "metrics_not_written", reason=error)
 
 
 class _SessionFailed(PylogError):
@@ -102,11 +106,13 @@ class _SessionFailed(PylogError):
 class _Session:
     """One journalctl, one producer, the entries between them."""
 
-    def __init__(self, config: ShipConfig, cursor: str | None, totals: Totals, notices: Notices) -> None:
-        self._config, self._totals, self._notices = config, totals, notices
+    def __init__(
+        self, config: ShipConfig, cursor: str | None, totals: Totals, report: Report, notices: Notices
+    ) -> None:
+        self._config, self._totals, self._report, self._notices = config, totals, report, notices
         self._window = CursorWindow(_WINDOW_ENTRIES)
         self._stored = cursor
-        self._stored_s = self._acknowledged_s = time.monotonic()
+        self._began_s = self._stored_s = self._acknowledged_s = time.monotonic()
         self._failure: PylogError | None = None
         limit_bytes = _max_message_bytes(config)
         self._limit_bytes = min(limit_bytes - _OVERHEAD_BYTES, _LARGEST_ENTRY_BYTES)
@@ -188,14 +194,19 @@ class _Session:
             return
         self._window.acknowledge(number)
         self._totals.shipped += 1
+        self._totals.progress_s = time.time()
         self._acknowledged_s = time.monotonic()
 
     def _settle(self) -> None:
         """Take notice of acknowledgements and failures, and store the cursor when it is time."""
         self._producer.poll(0)
         now_s = time.monotonic()
+        self._totals.waiting = len(self._window)
         if not len(self._window):
             self._acknowledged_s = now_s
+            # A session that begins has nothing under way either: each of those that fail would count as progress.
+            if now_s - self._began_s > _SILENCE_S:
+                self._totals.progress_s = time.time()
         elif now_s - self._acknowledged_s > _SILENCE_S:
             self._notices.tell(
                 now_s,
@@ -207,6 +218,7 @@ class _Session:
             )
         if now_s - self._stored_s >= _STORE_INTERVAL_S:
             self._store()
+        _show(self._report, self._notices)
         if self._failure is not None:
             raise _SessionFailed(f"{self._config.topic}: {self._failure}")
 

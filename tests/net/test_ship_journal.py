@@ -88,6 +88,8 @@ class Shipper:
             str(journal.directory),
             "--timeout",
             "2",
+            "--metrics-file",
+            str(state.with_suffix(".prom")),
         ]
         self.process = self._start()
 
@@ -109,6 +111,19 @@ class Shipper:
         _, notes = self.process.communicate(timeout=WAIT_S)
         assert self.process.returncode == 0, notes
         return notes.decode()
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What its file says."""
+        path = self.state.with_suffix(".prom")
+        lines = path.read_text().splitlines() if path.exists() else []
+        return {name: float(value) for name, value in (line.split() for line in lines if not line.startswith("#"))}
+
+    def wait_metric(self, name: str, value: float) -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while self.metrics.get(name) != value:
+            assert time.monotonic() < deadline_s, self.metrics
+            time.sleep(0.05)
 
     def wait_stored(self, cursor: str) -> None:
         deadline_s = time.monotonic() + WAIT_S
@@ -197,6 +212,20 @@ def test_brokers_that_are_away_are_waited_for(journal: Journal, shipper: Shipper
     assert {cursor_of(record) for record in shipped(broker)} == set(journal.cursors())
     # It says little about it, above all not a line an entry: its own lines are in the journal it ships.
     assert len(shipper.stop().splitlines()) <= 4
+
+
+def test_entries_that_wait_are_shown_with_when_it_last_went_on(
+    journal: Journal, shipper: Shipper, broker: BrokerProcess
+) -> None:
+    shipper.wait_metric("pylog_ship_entries_total", 1)
+    broker.kill()
+    journal.write(b"unsent", b"nor this")
+    shipper.wait_metric("pylog_ship_waiting_entries", 2)
+    went_on_s = shipper.metrics["pylog_ship_last_progress_timestamp_seconds"]
+    broker.start()
+    shipper.wait_metric("pylog_ship_waiting_entries", 0)
+    assert shipper.metrics["pylog_ship_entries_total"] == 3
+    assert shipper.metrics["pylog_ship_last_progress_timestamp_seconds"] > went_on_s
 
 
 def test_the_state_moves_only_behind_acknowledgements(

@@ -79,6 +79,20 @@ class DataPath:
             "Hosted partitions under a replication throttle; above 0 without a move, one was left behind.",
             read=lambda: self._throttles.listed_count,
         )
+        metrics.table(
+            "pylog_replication_throttle_limit_bytes",
+            "gauge",
+            "Bytes a second that the replication throttle allows, by side; absent while no partition is throttled.",
+            ("side",),
+            self._throttles.limits,
+        )
+        metrics.table(
+            "pylog_replication_throttled_bytes_total",
+            "counter",
+            "Bytes that went under the replication throttle: sent by a leader, or fetched by a follower.",
+            ("side",),
+            lambda: self._throttles.moved_bytes,
+        )
         self.fetch = FetchHandler(
             partitions,
             metrics,

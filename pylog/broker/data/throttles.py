@@ -11,6 +11,8 @@ from pylog.token_bucket import TokenBucket
 
 _LEADER_REPLICAS = "leader.replication.throttled.replicas"
 _FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+LEADER, FOLLOWER = "leader", "follower"
+"""The sides of a throttle, as labels of metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,7 @@ class Throttles:
 
     Attributes:
         listed_count: partitions hosted here that one of the lists names.
+        moved_bytes: bytes that went under a throttle, by side: sent as leader, fetched as follower.
     """
 
     def __init__(
@@ -60,7 +63,12 @@ class Throttles:
         self._sent: frozenset[Key] = frozenset()
         self._fetched: frozenset[Key] = frozenset()
         self.listed_count = 0
+        self.moved_bytes = {(LEADER,): 0, (FOLLOWER,): 0}
         self._fetching = 1
+
+    def limits(self) -> dict[tuple[str], float]:
+        """Return the rates in force in bytes a second, by side; none while nothing is throttled."""
+        return {(LEADER,): self._leader.rate, (FOLLOWER,): self._follower.rate} if self.listed_count else {}
 
     def image_applied(self) -> None:
         """Take rates and lists from the image in force."""
@@ -87,6 +95,7 @@ class Throttles:
         """Take note of bytes that a leader sends to a follower."""
         if not is_awaited and key in self._sent:
             self._leader.take(count, self._now_ms())
+            self.moved_bytes[LEADER,] += count
 
     @property
     def followed(self) -> frozenset[Key]:
@@ -105,6 +114,7 @@ class Throttles:
         """Take note of bytes that we fetched."""
         if self._counts(partition):
             self._follower.take(count, self._now_ms())
+            self.moved_bytes[FOLLOWER,] += count
 
     def _grant(self, bucket: TokenBucket) -> int:
         """Return how many bytes may be taken at once now: a second's worth, or none while a debt is left.

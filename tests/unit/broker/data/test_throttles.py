@@ -203,3 +203,18 @@ def test_a_second_is_granted_at_once_and_nothing_while_it_is_owed(tmp_path: Path
         pair.throttles.sent(("t", 0), share.left, is_awaited=False)
     assert set(granted) == {0, 1000}, "not the hundred bytes that each tenth of a second brings"
     assert sum(granted) == 5000
+
+
+def test_limit_and_bytes_of_both_sides_are_shown_while_something_is_throttled(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, LEADER, 1000)
+    assert pair.throttles.limits() == {("leader",): 1000, ("follower",): 1000}
+    pair.throttles.sent(("t", 0), 300, is_awaited=False)
+    pair.throttles.sent(("t", 0), 700, is_awaited=True)
+    pair.throttles.sent(("other", 0), 700, is_awaited=False)
+    assert pair.throttles.moved_bytes == {("leader",): 300, ("follower",): 0}
+
+
+def test_no_limit_is_shown_where_nothing_is_throttled(tmp_path: Path) -> None:
+    settings = parse_broker_settings({})
+    partitions = Partitions(LogDirectory.open(tmp_path, broker_id=LEADER), LEADER, settings)
+    assert Throttles(LEADER, settings, partitions, lambda: 0).limits() == {}
