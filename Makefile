@@ -15,7 +15,7 @@ SEED ?=
 EFFORT ?= 50
 
 .PHONY: help setup doctor image hosts up status logs shell down distclean \
-        test check sim sim-mutants chaos unit fuzz interop suites molecule baremetal bench wheelhouse
+        test check sim sim-mutants chaos night unit fuzz interop suites molecule baremetal bench wheelhouse
 
 help: ## print this list
 	@printf 'pylog: a distributed log, deployed by Ansible\n\n'
@@ -59,6 +59,9 @@ sim-mutants: setup ## each fault put into the code is found within SEEDS=1000 ru
 
 chaos: setup ## real processes under faults for MINUTES=30; SEED=1 decides which; the result goes to docs/results
 	@local/test/chaos.sh --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+night: setup ## a watched cluster that is broken in seven ways; the alerts go to docs/results
+	@.venv/bin/python -m tests.cluster.night .local/night
 
 test: ## all tests, with what they need
 	@local/test/test.sh

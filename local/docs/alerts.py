@@ -18,7 +18,9 @@ _HEAD = """\
 What Prometheus watches for where the inventory has a host in `pylog_monitoring` (role `monitoring`). Rules, tests and
 dashboards are in `roles/monitoring/files/`; promtool tests each rule with a series that fires it and one that does not.
 `make test` raises on live hosts every alert that can be raised without harm; `tests/infra/test_monitoring.py` names the
-others, each with its reason.
+others, each with its reason. `make night` breaks a cluster in seven ways and compares what fires with what is listed
+for the fault. [A table](design/metrics.md#what-is-measured-and-what-watches-it) says what is measured, in which
+metrics, and which alert watches it.
 
 Each alert has its way through below: look, decide, act, verify. `pylog explain PylogBrokerDown` prints it on a
 terminal. Words in capitals are labels of the alert; `fab` wants `--inventory inventories/NAME`.

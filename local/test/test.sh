@@ -12,7 +12,7 @@ rm -rf "$RESULTS"
 mkdir -p "$RESULTS"
 
 # On two idle cores, with everything that is downloaded once in the caches.
-BUDGET_S=2160
+BUDGET_S=2250
 
 # Tests that need servers.
 served=(env SECOND_TRY=1 local/test/pytest.sh)
@@ -30,7 +30,7 @@ computing_lane() {
 
 # What waits: for servers to start and to die, for sessions to end.
 waiting_lane() {
-  lane_stage 'cluster tests' 660 "${served[@]}" cluster tests/cluster
+  lane_stage 'cluster tests' 750 "${served[@]}" cluster tests/cluster
   lane_stage connections 300 "${served[@]}" net tests/net
   lane_stage programs 390 "${served[@]}" programs tests/programs
   lane_stage interop 330 "${served[@]}" interop tests/interop

@@ -15,6 +15,8 @@ from local.docs.alerts import FILES, pages, rules, summary
 from pylog.cli.runbooks import RUNBOOKS
 from pylog.ops.addresses import addresses
 from pylog.ops.preflight import GROUPS, load_specs
+from tests.cluster.night import BREAKAGES
+from tests.infra.test_monitoring import NOT_RAISED
 
 ROOT = Path(__file__).resolve().parents[2]
 # Words of an inventory, which are no metrics.
@@ -131,3 +133,18 @@ def test_promtool_fires_and_silences_each_rule() -> None:
     assert {case["alertname"] for case in cases if case["exp_alerts"]} == named
     assert {case["alertname"] for case in cases if not case["exp_alerts"]} == named
     assert "SUCCESS" in promtool("test", "rules", "alerts_test.yml")
+
+
+def test_the_table_of_what_is_measured_names_every_alert_and_where_it_is_raised() -> None:
+    raised: dict[str, str] = {}
+    for line in (ROOT / "docs/design/metrics.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line[1:-1].split("|")]
+        if line.startswith("| ") and len(cells) == 5 and not cells[3].startswith("named by"):
+            for name in re.findall(r"`(Pylog\w+)`", cells[3]):
+                assert name not in raised, f"{name}: twice"
+                raised[name] = cells[4]
+    names = {rule["alert"] for rule in RULES}
+    live, night = names - NOT_RAISED.keys(), {name for one in BREAKAGES for name in one.fires}
+    assert raised == {
+        name: ", ".join(place for place, there in (("live", live), ("night", night)) if name in there) for name in names
+    }

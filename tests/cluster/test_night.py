@@ -1,0 +1,27 @@
+"""A fault raises the alerts that are listed for it, and no others: real brokers, ZooKeeper, probe, mirror, Prometheus.
+
+`make night` does the same with faults whose alerts tests/infra raises on deployed hosts.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.night import BREAKAGES, Breakage, Night, hastened, raise_alerts
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
+    with Night(tmp_path_factory.mktemp("night")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("breakage", [one for one in BREAKAGES if not one.is_raised_on_hosts], ids=lambda one: one.name)
+def test_each_breakage_raises_its_alerts_and_no_others(breakage: Breakage, night: Night, tmp_path: Path) -> None:
+    raise_alerts(night, breakage, tmp_path / "evidence")
+    assert "alertname=" in (tmp_path / "evidence" / "alerts.txt").read_text()
+
+
+def test_a_minute_of_a_rule_is_a_second_here() -> None:
+    assert hastened("rate(x[10m]) for: 5m [5m] [2h] for: 0s") == "rate(x[10s]) for: 5s [6s] [120s] for: 0s"
