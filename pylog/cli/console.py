@@ -30,7 +30,6 @@ def console(
     Without a file it listens on 127.0.0.1 and asks for no login: whoever reaches this host's port sees what you see.
     Come from elsewhere by ssh -L. With a file it can ask for the cluster's own users.
     """
-    from pylog.config import load_console_config
     from pylog.console.config import DEFAULT_PORT, EVERYBODY, ConsoleConfig
 
     if config is not None:
@@ -41,6 +40,9 @@ def console(
                 found="other options beside it",
                 wanted="--config alone: the file says all of it",
             )
+        # Only here: it brings what reads the files of brokers, 5 MB.
+        from pylog.config import load_console_config
+
         loaded = load_console_config(config)
     elif check:
         raise Failure(faults.OPTIONS_CONFLICT, "an option is missing", where="--check", wanted="--config FILE with it")

@@ -31,7 +31,7 @@ def run(config: ConsoleConfig, stop: Stop, notices: Notices) -> None:
         deserialize = AvroDeserializer(RegistryClient(config.registries, timeout_s=_REGISTRY_TIMEOUT_S))
     app = Console(config, Lags(reader), deserialize).app()
     certificate = None if config.certificate is None or config.key is None else (config.certificate, config.key)
-    with WebServer(*config.listen, app, certificate=certificate) as server:
+    with WebServer(*config.listen, app, certificate=certificate, has_proxy=bool(config.public_url)) as server:
         reader.start()
         notices.tell(time.monotonic(), "info", "ready", url=_url(config, server.port))
         while not stop.wait(60.0):

@@ -103,12 +103,21 @@ class WebServer:
         port: 0 takes a free one.
         app: answers every request.
         certificate: PEM files with the chain and its private key; None for plain HTTP.
+        has_proxy: whether a proxy on this host says in X-Forwarded-For who the client is.
 
     Raises:
         ConfigError: the address cannot be listened on, or the certificate cannot be used.
     """
 
-    def __init__(self, host: str, port: int, app: ASGIApp, *, certificate: tuple[Path, Path] | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        app: ASGIApp,
+        *,
+        certificate: tuple[Path, Path] | None = None,
+        has_proxy: bool = False,
+    ) -> None:
         context = None if certificate is None else server_context(*certificate)
         try:
             self._socket = socket.create_server(
@@ -130,6 +139,8 @@ class WebServer:
                 log_level="error",  # a client's bad request is answered, not logged
                 access_log=False,
                 server_header=False,
+                # uvicorn's own default believes every program of this host.
+                proxy_headers=has_proxy,
                 backlog=MAX_CONNECTIONS,
                 timeout_keep_alive=int(IDLE_S),
                 timeout_graceful_shutdown=int(DRAIN_S),

@@ -2,9 +2,11 @@
 
 import http.client
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
@@ -16,6 +18,7 @@ from pylog.daemon import web
 from pylog.daemon.web import MAX_BODY_BYTES, WebServer, metrics_app, read_body
 from pylog.errors import ConfigError
 from pylog.metrics import Metrics
+from tests.servers.certificates import Authority
 
 
 async def echo(request: Request) -> Response:
@@ -134,3 +137,40 @@ def test_metrics_are_scraped() -> None:
 def test_a_taken_address_is_named(server: WebServer) -> None:
     with pytest.raises(ConfigError, match=str(server.port)):
         WebServer("127.0.0.1", server.port, ECHO)
+
+
+async def who(request: Request) -> Response:
+    return PlainTextResponse(request.client.host if request.client else "")
+
+
+@pytest.mark.parametrize(("has_proxy", "address"), [(False, "127.0.0.1"), (True, "192.0.2.7")])
+def test_who_the_client_is_nobody_says_but_a_proxy_that_is_declared(has_proxy: bool, address: str) -> None:
+    with WebServer("127.0.0.1", 0, Starlette(routes=[Route("/", who)]), has_proxy=has_proxy) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.request("GET", "/", headers={"X-Forwarded-For": "192.0.2.7"})
+        assert connection.getresponse().read().decode() == address
+        connection.close()
+
+
+def test_https_is_served_to_who_verifies_the_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pem = authority.server()
+    trusting = ssl.create_default_context(cafile=str(authority.trusted))
+    with WebServer("127.0.0.1", 0, ECHO, certificate=(pem, pem)) as server:
+        # A client that says nothing holds up nobody.
+        with connect(server):
+            connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=trusting)
+            connection.request("POST", "/", b"secret")
+            assert connection.getresponse().read() == b"secret"
+            connection.close()
+        with pytest.raises(ssl.SSLCertVerificationError), connect(server) as plain:
+            ssl.create_default_context().wrap_socket(plain, server_hostname="127.0.0.1")
+
+
+@pytest.mark.parametrize("content", [None, "no certificate", "-----BEGIN CERTIFICATE-----\nx\n"])
+def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "console.pem"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigError, match=r"console\.pem"):
+        WebServer("127.0.0.1", 0, ECHO, certificate=(path, path))
