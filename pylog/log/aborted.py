@@ -16,6 +16,7 @@ Source: Kafka's TransactionIndex and AbortedTxn.
 import contextlib
 import os
 import struct
+from bisect import bisect_left
 from pathlib import Path
 
 from pylog.errors import ApiError, ErrorCode, StorageError
@@ -139,8 +140,10 @@ class TransactionIndex:
             the entries, and whether later segments have none: a marker was met above which nothing was open.
         """
         found: list[AbortedTransaction] = []
-        for entry in self.entries():
-            if entry.last_offset >= fetch_offset and entry.first_offset < end_offset:
+        entries = self.entries()
+        for number in range(bisect_left(entries, fetch_offset, key=_last_offset), len(entries)):
+            entry = entries[number]
+            if entry.first_offset < end_offset:
                 found.append(entry)
             if entry.last_stable_offset >= end_offset:
                 return found, True
@@ -184,3 +187,7 @@ class TransactionIndex:
         if error.errno in DISK_FULL:
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error.strerror}")
         return StorageError(f"{self.path}: {error.strerror}")
+
+
+def _last_offset(entry: AbortedTransaction) -> Offset:
+    return entry.last_offset

@@ -48,7 +48,8 @@ _ALWAYS = 1 << 64
 
 _NEVER = 2**63 - 1
 
-_NO_MARKERS: Mapping[Offset, Marker | None] = {}
+_NO_MARKERS: dict[Offset, Marker | None] = {}
+"""Never filled: an append makes its own with the first marker it meets."""
 
 
 @dataclass(slots=True)
@@ -357,7 +358,9 @@ class Log:
                     done, run = run, []
                     self._append_stored(batches[begin:end], done, now_ms, markers)
                 if header.attributes & CONTROL:
-                    markers = {**markers, header.base_offset: decode_marker(batches, header, position)}
+                    if markers is _NO_MARKERS:
+                        markers = {}
+                    markers[header.base_offset] = decode_marker(batches, header, position)
                 if not run:
                     begin = position
                 run.append(header)

@@ -9,7 +9,7 @@ from tests.servers.kafka import DUMP_LOG_SEGMENTS, java_tool
 COMPLAINT = re.compile(r"(?i)mismatch|invalid|isvalid: false|error|exception|corrupt|non-consecutive|not found")
 """Words that the tool prints when it finds fault; a sound file shows none of them."""
 
-SUFFIXES = (".log", ".index", ".timeindex")
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 def dump(files: Sequence[Path], *options: str) -> str:

@@ -15,6 +15,7 @@ class PartitionCounts:
         self._partitions = partitions
         self._is_controller = is_controller
         self._led = self._under_replicated = self._under_min_isr = self._at_min_isr = self._offline = 0
+        self._open_transactions = 0
         self._bytes: dict[tuple[str, ...], float] = {}
         self._leader_epochs: dict[Key, int] = {}
         metrics.before_sample(self._count)
@@ -37,6 +38,11 @@ class PartitionCounts:
                 "Partitions led here with exactly min.insync.replicas in sync, and more replicas than that: the next "
                 "replica that falls out stops acks=all.",
                 lambda: self._at_min_isr,
+            ),
+            (
+                "pylog_transactions_open",
+                "Open transactions in partitions led here: readers of committed records wait for each of them.",
+                lambda: self._open_transactions,
             ),
             ("pylog_controller_epoch", "Epoch of the controller that this broker obeys.", self._controller_epoch),
         ):
@@ -66,6 +72,7 @@ class PartitionCounts:
 
     def _count(self) -> None:
         self._led = self._under_replicated = self._under_min_isr = self._at_min_isr = self._offline = 0
+        self._open_transactions = 0
         self._bytes = {}
         for partition in self._partitions:
             self._add(partition)
@@ -82,6 +89,8 @@ class PartitionCounts:
             self._under_replicated += in_sync < leading.factor
             self._under_min_isr += in_sync < leading.min_isr
             self._at_min_isr += in_sync == leading.min_isr < leading.factor
+            if log is not None and log.producers.transactions is not None:
+                self._open_transactions += len(log.producers.transactions.first_offsets())
 
     def _leaderless(self) -> dict[tuple[str, ...], float]:
         if not self._is_controller():

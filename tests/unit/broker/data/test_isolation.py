@@ -10,6 +10,7 @@ import pytest
 
 from pylog.broker.data.fetch import FetchHandler
 from pylog.broker.data.handlers import _producers, list_offsets
+from pylog.broker.data.partition_counts import PartitionCounts
 from pylog.broker.data.partitions import Moved, Partitions
 from pylog.broker.data.reading import Reader
 from pylog.broker.data.throttles import Throttles
@@ -170,6 +171,16 @@ def test_describe_producers_says_what_is_open(partitions: Partitions) -> None:
     send(log, 9, 1)
     [state] = _producers(partitions, *KEY).active_producers
     assert (state.coordinator_epoch, state.current_txn_start_offset) == (0, 3)
+
+
+def test_open_transactions_are_counted(partitions: Partitions) -> None:
+    log, metrics = log_of(partitions), Metrics()
+    PartitionCounts(partitions, metrics, lambda: False)
+    assert "pylog_transactions_open 0" in metrics.render()
+    send(log, 9)
+    send(log, 10)
+    end(log, 9, is_commit=True)
+    assert "pylog_transactions_open 1" in metrics.render()
 
 
 def committed(batches: list[BatchHeader], aborted: list[tuple[int, int]]) -> list[int]:
