@@ -53,34 +53,32 @@ class Question(Generic[_T]):
     """A question that one thread at a time asks; the others get the last reading, if there is one.
 
     Args:
-        ask: returns the answer; may wait.
         max_age_ms: how long an answer, or a failure, counts.
         clock_ms: ms since the Unix epoch.
     """
 
-    def __init__(self, ask: Callable[[], _T], max_age_ms: int, clock_ms: Callable[[], int]) -> None:
-        self._ask = ask
+    def __init__(self, max_age_ms: int, clock_ms: Callable[[], int]) -> None:
         self._max_age_ms = max_age_ms
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
         self._reading: Reading[_T] = Reading()
 
-    def read(self) -> Reading[_T]:
-        """Return what is known, after another attempt if that is due."""
+    def read(self, ask: Callable[[], _T]) -> Reading[_T]:
+        """Return what is known, after another attempt by *ask*, which may wait, if that is due."""
         is_first = self._reading.tried_ms is None
         if not self._reading.is_due(self._clock_ms(), self._max_age_ms) or not self._lock.acquire(blocking=is_first):
             return self._reading
         try:
             # Another thread may have asked while this one waited for the lock.
             if self._reading.is_due(self._clock_ms(), self._max_age_ms):
-                self._reading = self._attempt()
+                self._reading = self._attempt(ask)
             return self._reading
         finally:
             self._lock.release()
 
-    def _attempt(self) -> Reading[_T]:
+    def _attempt(self, ask: Callable[[], _T]) -> Reading[_T]:
         try:
-            value = self._ask()
+            value = ask()
         except PylogError as error:
             return self._reading.failed(reason_of(error), self._clock_ms())
         return self._reading.answered(value, self._clock_ms())
@@ -99,13 +97,13 @@ class Questions:
         self._questions: dict[Hashable, Question[Any]] = {}
 
     def read(self, key: Hashable, max_age_ms: int, ask: Callable[[], _U]) -> Reading[_U]:
-        """Return the reading of the question *key*; *ask* and *max_age_ms* are those of its first time."""
+        """Return the reading of the question *key*; *max_age_ms* is that of its first time."""
         with self._lock:
-            question = self._questions.pop(key, None) or Question(ask, max_age_ms, self._clock_ms)
+            question = self._questions.pop(key, None) or Question(max_age_ms, self._clock_ms)
             self._questions[key] = question
             while len(self._questions) > MAX_QUESTIONS:
                 del self._questions[next(iter(self._questions))]
-        return question.read()
+        return question.read(ask)
 
 
 class FirstSeen:

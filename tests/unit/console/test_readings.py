@@ -1,6 +1,7 @@
 """Readings: what is kept of the last answer, and since when there is none."""
 
 import threading
+from collections.abc import Callable
 
 from pylog.console.readings import MAX_QUESTIONS, FirstSeen, Question, Questions, Reading, reason_of
 from pylog.errors import ApiError, ErrorCode, Unreachable
@@ -24,9 +25,20 @@ class Source:
         return self.now_ms
 
 
+class Asker:
+    """Reads one question, always by the same function."""
+
+    def __init__(self, source: Source, max_age_ms: int, ask: Callable[[], int] | None = None) -> None:
+        self._question: Question[int] = Question(max_age_ms, source.clock)
+        self._ask = ask or source
+
+    def read(self) -> Reading[int]:
+        return self._question.read(self._ask)
+
+
 def test_an_answer_is_kept_for_its_age_limit() -> None:
     source = Source()
-    question = Question(source, 5_000, source.clock)
+    question = Asker(source, 5_000)
     assert question.read() == Reading(1, 1_000, "", None, 1_000)
     source.now_ms = 5_999
     assert question.read().value == 1
@@ -36,7 +48,7 @@ def test_an_answer_is_kept_for_its_age_limit() -> None:
 
 def test_a_failure_keeps_the_value_and_the_time_of_the_first_failure() -> None:
     source = Source()
-    question = Question(source, 1_000, source.clock)
+    question = Asker(source, 1_000)
     question.read()
     source.is_away = True
     for source.now_ms in (2_000, 3_000, 4_000):
@@ -49,7 +61,7 @@ def test_a_failure_keeps_the_value_and_the_time_of_the_first_failure() -> None:
 def test_a_failure_is_not_tried_again_before_its_time() -> None:
     source = Source()
     source.is_away = True
-    question = Question(source, 1_000, source.clock)
+    question = Asker(source, 1_000)
     question.read()
     source.now_ms = 1_999
     assert question.read().value is None
@@ -67,7 +79,7 @@ def test_while_one_thread_asks_the_others_get_the_last_reading() -> None:
             assert may_answer.wait(10)
         return source()
 
-    question = Question(ask, 1_000, source.clock)
+    question = Asker(source, 1_000, ask)
     question.read()
     source.now_ms = 3_000
     slow = threading.Thread(target=question.read)
@@ -104,3 +116,11 @@ def test_what_is_mended_and_breaks_again_begins_anew() -> None:
 def test_a_refusal_is_named_by_its_code() -> None:
     refused = ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not allowed")
     assert reason_of(refused) == "CLUSTER_AUTHORIZATION_FAILED: not allowed"
+
+
+def test_a_question_is_asked_with_what_is_known_now() -> None:
+    source = Source()
+    questions = Questions(source.clock)
+    assert questions.read("k", 1_000, lambda: "then").value == "then"
+    source.now_ms += 1_000
+    assert questions.read("k", 1_000, lambda: "now").value == "now"
