@@ -405,6 +405,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         members.commit_late_to_the_coordinator_that_comes_next,
         members.rebalance_at_a_coordinator_that_has_not_heard,
         tails.lose_power_where_a_cut_ended_a_segment,
+        tails.cut_power_before_a_follower_has_synced,
         beginnings.repeat_a_trimmed_batch_at_a_replica_that_began_anew,
         beginnings.repeat_a_trimmed_batch_after_a_move,
         beginnings.come_back_before_hearing_of_having_left,

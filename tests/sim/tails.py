@@ -1,8 +1,12 @@
 """Stories about what the end of a log has that nobody else has: it goes before the log counts as a copy."""
 
+import asyncio
+from collections.abc import Iterable
+
 from pylog.errors import ErrorCode
+from pylog.log.log import Log
 from pylog.wire.records import Record, encode_batch
-from tests.sim.stage import KEY, LEADER, Stage
+from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, PATIENCE_S, Stage
 from tests.sim.world import Violation
 
 SEGMENT_ROOM_BYTES = 3_900
@@ -56,3 +60,29 @@ async def _write_alone(stage: Stage) -> None:
         stage.kill(LEADER)
         # Behind the cut until then: what a killed process had sent may still arrive.
         await stage.until(lambda: stage.leader() != LEADER, "another leads")
+
+
+async def cut_power_before_a_follower_has_synced(stage: Stage) -> None:
+    """Records count once they are synced, a follower's disk is slow to do so, and its host loses power."""
+    await stage.set_config(KEY.topic, "flush.messages", "1")
+    await stage.write(3)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    host = stage.host(FOLLOWER)
+    assert host.broker is not None
+
+    async def hang(logs: Iterable[Log]) -> None:
+        await asyncio.sleep(PATIENCE_S)
+
+    host.broker._data.replication._sync = hang
+    writing = asyncio.create_task(stage.write(4, "later", batch_size=3))
+    await asyncio.wait([writing], timeout=0.5)
+    for other in (LEADER, CONTROLLER):
+        stage.kill(other)
+    stage.cluster.cut_power(host)
+    stage.start(FOLLOWER)
+    await stage.until(lambda: stage.log(FOLLOWER) is not None, "the follower has opened its log")
+    await asyncio.sleep(1.0)
+    for other in (LEADER, CONTROLLER):
+        stage.start(other)
+    await writing
+    await stage.settle()
