@@ -74,6 +74,14 @@ def wait_for_commit(process: subprocess.Popen[str], lake: Path, number: int) -> 
         time.sleep(0.01)
 
 
+def wait_for_stop(process: subprocess.Popen[str], lake: Path, topic: str) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while topic not in StatusFiles(lake).read().stopped:
+        assert process.poll() is None, f"the job ended: {process.communicate()[1]}"
+        assert time.monotonic() < deadline, f"topic {topic} did not stop within {_START_TIMEOUT_S} s"
+        time.sleep(0.01)
+
+
 def test_topics_land_once_by_topic_and_hour(spark: SparkSession, topics: Topics, config: MakeConfig) -> None:
     logins, searches = topics.create(), topics.create()
     topics.send(logins, keys(0, 50), timestamp_ms=20_000 * _DAY_MS)
@@ -349,11 +357,19 @@ def test_topics_that_stop_leave_the_others_alone_and_go_on_when_accepted(
     assert (status.read().lag[holed], status.read().lag[whole]) == (20, 0)
     assert "pylog_ingest_stopped_topics 2" in (tmp_path / "ingest.prom").read_text()
     assert f"pylog lake accept {given.lake} {holed}" in capsys.readouterr().err
-    status.accept(holed)
-    status.accept(again)
+    for command in commands_that_status_shows(given.lake, capsys):
+        assert pylog(command) == 0
     assert job.run(given) == 15
     assert (status.read().stopped, status.accepted()) == ({}, frozenset())
     assert sorted(landed_keys(given.lake)) == sorted(keys(0, 10) * 3 + keys(10, 30) + keys(25, 30) + keys(50, 60))
+
+
+def commands_that_status_shows(lake: Path, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """Return the commands by which `pylog lake status` says that stopped topics go on, without the program's name."""
+    capsys.readouterr()
+    assert pylog(["lake", "status", str(lake)]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    return [words[1:] for words in shown if words[:3] == ["pylog", "lake", "accept"]]
 
 
 def test_one_topic_of_fifty_that_stops_holds_up_none_of_the_others(
@@ -440,13 +456,14 @@ def test_the_command_lists_files_and_status(
     assert "is no lake" in capsys.readouterr().err
 
 
-def test_a_continuous_job_lands_what_comes_outlives_a_topic_and_stops_when_told(
-    topics: Topics, config: MakeConfig
+def test_a_continuous_job_outlives_a_topic_goes_on_behind_an_accepted_hole_and_stops_when_told(
+    topics: Topics, config: MakeConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    topic, gone = topics.create(), topics.create()
+    topic, gone, holed = topics.create(), topics.create(), topics.create(partitions=1)
     topics.send(topic, keys(0, 7))
     topics.send(gone, keys(50, 55))
-    given = config(topic, gone)
+    topics.send(holed, keys(60, 65))
+    given = config(topic, gone, holed)
     process = start_job(given, "--every=0.2")
     try:
         wait_for_commit(process, given.lake, 1)
@@ -455,6 +472,14 @@ def test_a_continuous_job_lands_what_comes_outlives_a_topic_and_stops_when_told(
         topics.delete(gone)  # in a run or between two of them
         topics.send(topic, keys(8, 9))
         wait_for_commit(process, given.lake, 3)
+        os.killpg(process.pid, signal.SIGSTOP)  # so that no load is faster than retention
+        topics.send(holed, keys(65, 75))
+        topics.delete_records(holed, 0, before=12)
+        os.killpg(process.pid, signal.SIGCONT)
+        wait_for_stop(process, given.lake, holed)
+        [command] = commands_that_status_shows(given.lake, capsys)
+        assert pylog(command) == 0
+        wait_for_commit(process, given.lake, 4)
         process.terminate()
         said = process.communicate(timeout=_START_TIMEOUT_S)[1]
         assert process.returncode == 0, said
@@ -462,7 +487,8 @@ def test_a_continuous_job_lands_what_comes_outlives_a_topic_and_stops_when_told(
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-    assert sorted(landed_keys(given.lake)) == keys(0, 9) + keys(50, 55)
+    assert sorted(landed_keys(given.lake)) == keys(0, 9) + keys(50, 55) + keys(60, 65) + keys(72, 75)
+    assert holes(given.lake, 4) == [(holed, 0, 5, 12)]
     assert said.count("landed records=1 ") == 2
     assert said.count(f"topic '{gone}' was deleted") == 1
 
