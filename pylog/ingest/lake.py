@@ -543,11 +543,15 @@ class Lake:
         staging = self._staging / commit["attempt"]
         if not staging.exists():
             return  # the directory goes last
-        directories = {self.root}
+        directories = {""}
         for path in _new_paths(commit):
             final = self.root / path
-            final.parent.mkdir(parents=True, exist_ok=True)
-            directories |= {parent for parent in final.parents if parent.is_relative_to(self.root)}
+            directory = path.rpartition("/")[0]
+            if directory not in directories:
+                final.parent.mkdir(parents=True, exist_ok=True)
+            while directory:
+                directories.add(directory)
+                directory = directory.rpartition("/")[0]
             try:
                 (staging / final.name).replace(final)
             except FileNotFoundError:
@@ -556,8 +560,8 @@ class Lake:
                     raise StorageError(
                         f"{final} was written and is gone, and so is its copy in {staging}: restore one of them"
                     ) from None
-        for directory in directories:
-            sync(directory)
+        for directory in sorted(directories):
+            sync(self.root / directory)
         shutil.rmtree(staging, ignore_errors=True)
 
 
@@ -591,7 +595,7 @@ def _create(path: Path, body: Mapping[str, Any], temporary: Path) -> None:
     """Create *path* whole or not at all, on disk when this returns; fails if it exists."""
     temporary.unlink(missing_ok=True)  # it may be a second name of another commit: never written through
     with temporary.open("x") as file:
-        json.dump(body, file, separators=(",", ":"))
+        file.write(json.dumps(body, separators=(",", ":")))  # json.dump does not use the encoder written in C
         file.flush()
         os.fsync(file.fileno())
     os.link(temporary, path)  # unlike a rename, a link never replaces what another writer put there
