@@ -42,7 +42,8 @@ def create(bootstrap: str, names: Sequence[str], partitions: int) -> None:
 def fill(bootstrap: str, names: Sequence[str], partitions: int, numbers: range, at_ms: int) -> None:
     """Produce one record of each of *numbers* to each partition, all of the same time."""
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 500, "queue.buffering.max.messages": 1_000_000,
+        {"bootstrap.servers": bootstrap, "linger.ms": 500,
+            "enable.idempotence": True, "queue.buffering.max.messages": 1_000_000,
          "message.timeout.ms": _TIMEOUT_S * 1000}
     )  # fmt: skip
     for name in names:
