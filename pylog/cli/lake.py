@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pylog.cli.options import FormatOption, format_of, new_app
+from pylog.cli.options import FormatOption, connection, format_of, new_app, settings
 from pylog.cli.output import Column, emit, table
 from pylog.cli.progress import progress
 from pylog.ingest.lake import File, Lake
@@ -130,6 +130,7 @@ def retry(
         lake=lake,
         topic=topic,
         bootstrap=bootstrap,
+        security=connection(settings(bootstrap or None, None)).security(),
         header_errors="replace" if replace_header_names else "strict",
     )
     with progress("landing again"):

@@ -4,12 +4,12 @@ librdkafka carries all client-side networking; this module is the only one that 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from pylog.client.security import ClientSecurity
+from pylog.client.security import ClientSecurity, security_properties
 from pylog.errors import ApiError, ErrorCode, OffsetOutOfRange, PylogError, Unreachable
 
 _UNREACHABLE = frozenset(
@@ -51,6 +51,14 @@ class Connection:
             ConfigError: they ask for what is not built.
         """
         return ClientSecurity.from_properties(self.properties)
+
+    def secured(self, block: Mapping[str, str]) -> "Connection":
+        """Return this connection with what a block ``security:`` says; its password is read from its file.
+
+        Raises:
+            ConfigError: names the key; see `pylog.client.security.security_properties`.
+        """
+        return replace(self, properties={**self.properties, **security_properties(block, self.properties)})
 
     # Any, because confluent-kafka's stubs want plain values although callbacks go into the same dictionary.
     def librdkafka(self, **own: object) -> dict[str, Any]:

@@ -126,6 +126,11 @@ def security_properties(block: Mapping[str, str], beside: Mapping[str, str]) -> 
     return properties
 
 
+def security_of(block: Mapping[str, str]) -> ClientSecurity:
+    """Return how blocking connections are encrypted and log in by a block ``security:``; see `security_properties`."""
+    return ClientSecurity.from_properties(security_properties(block, {}))
+
+
 def client_context(
     ca_location: Path | None, certificate_location: Path | None = None, key_location: Path | None = None
 ) -> ssl.SSLContext:

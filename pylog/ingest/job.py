@@ -17,13 +17,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from pylog.client.admin.groups import GroupAdmin
+from pylog.client.connection import Connection
 from pylog.client.raw import RawClient, RawConfig
-from pylog.errors import ApiError, ErrorCode, PylogError, StorageError
+from pylog.client.security import security_of
+from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, StorageError
 from pylog.faults import code_of
 from pylog.ingest import landing, plan
 from pylog.ingest.checkpoint import Checkpoint
@@ -73,6 +76,8 @@ class JobConfig:
         believed_days: records older than this, or more than a day ahead, have no hour of their own.
         event_times: by topic, the field of its payload that says when a record happened.
         registry: URLs of the registry whose schemas have these fields; empty for payloads in JSON.
+        security: how to connect to the brokers: keys of `pylog.client.security.SECURITY_KEYS`, whose files are on each
+            host of Spark.
         metrics_file: written after each run, in Prometheus's text format; None for none.
     """
 
@@ -96,6 +101,7 @@ class JobConfig:
     believed_days: int = DEFAULT_BELIEVED_DAYS
     event_times: Mapping[str, str] = field(default_factory=dict)
     registry: tuple[str, ...] = ()
+    security: Mapping[str, str] = field(default_factory=dict)
 
 
 def run(config: JobConfig) -> int:
@@ -120,7 +126,7 @@ class Loader:
 
     def __init__(self, config: JobConfig) -> None:
         self._config = config
-        self._client = RawClient(config.bootstrap, RawConfig(retry_ms=_FIRST_ANSWER_MS))
+        self._client = RawClient(config.bootstrap, RawConfig(retry_ms=_FIRST_ANSWER_MS), security_of(config.security))
         self._checkpoint = Checkpoint(config.checkpoint)
         self._told: dict[TopicPartition, Offset] = {}
         self._seen: set[str] = set()
@@ -151,7 +157,7 @@ class Loader:
 
     @cached_property
     def _groups(self) -> GroupAdmin:
-        return GroupAdmin(self._config.bootstrap)
+        return GroupAdmin(Connection(bootstrap=self._config.bootstrap).secured(self._config.security))
 
     def load(self) -> int:
         """Land all that the topics hold now, commit by commit; return how many records that was.
@@ -295,6 +301,7 @@ class Loader:
             bootstrap=config.bootstrap, directory=attempt.directory, prefix=f"{attempt.plan:08}",
             window_ms=WINDOW_MS, fail_on_data_loss=config.fail_on_data_loss, topic_ids=load.latest.topic_ids,
             accepted=accepted, event_times=self._event_times, believed_ms=_believed_ms(config, int(time.time() * 1000)),
+            security=config.security,
         )  # fmt: skip
         try:
             shares = self._shares(load)
@@ -455,6 +462,11 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         help="hours of these topics follow from a field of the payload: Avro with --schema-registry, JSON without",
     )  # fmt: skip
     parser.add_argument("--schema-registry", type=_names, default=(), metavar="URL[,...]", help="for --event-time")
+    parser.add_argument(
+        "--security", type=_security, default={}, metavar="FILE",
+        help="YAML file with the keys of a block security: (protocol, mechanism, user, password_file, ca_file); "
+        "the files that it names are on each host of Spark",
+    )  # fmt: skip
     given = parser.parse_args(arguments)
     if not given.topics and given.topic_pattern is None:
         parser.error("--topics names no topic")
@@ -481,7 +493,22 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         believed_days=given.believed_days,
         event_times=given.event_time,
         registry=given.schema_registry,
+        security=given.security,
     )
+
+
+def _security(file: str) -> dict[str, str]:
+    try:
+        block = yaml.safe_load(Path(file).read_text()) or {}
+        if not isinstance(block, dict):
+            raise ConfigError("must have keys and values")
+        found = {str(key): str(value) for key, value in block.items()}
+        security_of(found)
+    except (OSError, UnicodeDecodeError, ConfigError) as error:
+        raise argparse.ArgumentTypeError(f"{file}: {error}") from error
+    except yaml.YAMLError as error:
+        raise argparse.ArgumentTypeError(f"{file}: no YAML") from error
+    return found
 
 
 def _names(text: str) -> tuple[str, ...]:

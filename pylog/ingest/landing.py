@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from pylog.client.avro import RegistryUnreachable
 from pylog.client.raw import RawClient, RawConfig
+from pylog.client.security import security_of
 from pylog.errors import ApiError, ErrorCode, PylogError, StorageError
 from pylog.ingest.decode import HEADERS
 from pylog.ingest.event_time import EventTime
@@ -82,6 +83,7 @@ class Landing:
         event_times: topics whose hours follow from a field of the payload; where it is no time, from the record's own.
         header_errors: what becomes of header names that are not UTF-8: ``strict`` makes dead letters of their batches,
             ``replace`` puts U+FFFD in place of what is none.
+        security: keys of `pylog.client.security.SECURITY_KEYS`; a task reads their files on its own host.
         believed_ms: from when to when a record's own time gives it an hour.  A clock that is off by years would make a
             file of each record; what lies outside shares one directory with records without a usable time.
     """
@@ -96,6 +98,7 @@ class Landing:
     event_times: Mapping[str, EventTime] = field(default_factory=dict)
     header_errors: str = "strict"
     believed_ms: tuple[int, int] = (-(1 << 52), 1 << 52)
+    security: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -147,7 +150,7 @@ def land(ranges: Sequence[Range], landing: Landing) -> Landed:
     """
     task = Task(landing)
     config = RawConfig()
-    with RawClient(landing.bootstrap, config) as client:
+    with RawClient(landing.bootstrap, config, security_of(landing.security)) as client:
         for wanted in ranges:
             topic = wanted.partition.topic
             if topic in task.landed.failed or topic in task.landed.gone:

@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pylog.client.raw import parse_bootstrap
+from pylog.client.security import SECURITY_KEYS, ClientSecurity, security_of
 from pylog.errors import ConfigError
 from pylog.model import Offset
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -70,6 +71,8 @@ class SourceOptions:
         mode: what becomes of batches that do not decode: the query fails, they are dropped with a word on stderr, or
             each becomes a row of its own whose column ``deadLetter`` is not null.
         min_partitions: fewest Spark tasks that ranges are split into; None leaves them as they are.
+        security: keys of `pylog.client.security.SECURITY_KEYS`; its files must be on each host of Spark, so that no
+            password travels with a task.
         schema_subject: whose latest schema the values are read under; empty for the topic's name and ``-value``.
     """
 
@@ -88,8 +91,18 @@ class SourceOptions:
     schema_subject: str = ""
     mode: Mode = Mode.FAIL
     min_partitions: int | None = None
+    security: Mapping[str, str] = field(default_factory=dict)
+
+    def client_security(self) -> ClientSecurity:
+        """Return how to connect; the files of `security` are read now, on this host.
+
+        Raises:
+            ConfigError: a key or a file is not right.
+        """
+        return security_of(self.security)
 
 
+_SECURITY = "security."
 _KNOWN = frozenset(
     {
         "bootstrap",
@@ -109,6 +122,7 @@ _KNOWN = frozenset(
         "maxoffsetspertrigger",
         "maxbytespertrigger",
         "maxrecordsperpartition",
+        *(f"{_SECURITY}{key}" for key in SECURITY_KEYS),
     }
 )
 
@@ -148,7 +162,14 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         schema_subject=given.get("schemasubject", "").strip(),
         mode=_mode(given),
         min_partitions=_count(given, "minPartitions"),
+        security=_security(given),
     )
+
+
+def _security(given: Mapping[str, str]) -> dict[str, str]:
+    block = {name.removeprefix(_SECURITY): value for name, value in given.items() if name.startswith(_SECURITY)}
+    security_of(block)  # a mistake shows now, by name, and not in a task
+    return block
 
 
 def _registry(given: Mapping[str, str], topics: tuple[str, ...]) -> tuple[str, ...]:

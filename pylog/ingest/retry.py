@@ -5,13 +5,14 @@ may settle for header names that are no text.  One commit puts the records in an
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
 from pylog.client.raw import RawClient, RawConfig
+from pylog.client.security import ClientSecurity
 from pylog.errors import PylogError, StorageError
 from pylog.ingest.decode import whole_batches
 from pylog.ingest.fetch import Fetched, read_range
@@ -29,6 +30,7 @@ class RetryConfig:
         lake: directory.
         topic: only this one's; None for all.
         bootstrap: brokers that are asked for the offsets again; empty for the stored batches alone.
+        security: encryption and login at these brokers.
         header_errors: ``replace`` lands header names that are not UTF-8 with U+FFFD in place of what is none.
     """
 
@@ -36,6 +38,7 @@ class RetryConfig:
     topic: str | None = None
     bootstrap: str = ""
     header_errors: str = "strict"
+    security: ClientSecurity = field(default_factory=ClientSecurity)
 
 
 class Retried(NamedTuple):
@@ -78,7 +81,7 @@ def retry(config: RetryConfig) -> Retried:
         )
     )
     raw_config = RawConfig()
-    client = RawClient(config.bootstrap, raw_config) if config.bootstrap else None
+    client = RawClient(config.bootstrap, raw_config, config.security) if config.bootstrap else None
     try:
         for wanted, batch in _letters(lake, state, paths):
             task.begin(wanted)

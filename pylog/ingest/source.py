@@ -11,7 +11,7 @@ Source: pyspark.sql.datasource, Spark 4.2 and later (admission control, Availabl
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +38,7 @@ from pyspark.sql.types import (
 
 from pylog.client.avro import RegistryClient, SchemaError
 from pylog.client.raw import RawClient, RawConfig
+from pylog.client.security import security_of
 from pylog.ingest import plan
 from pylog.ingest.avro import DECODE_ERROR, DECODED, AvroColumns, column_for, registry_of
 from pylog.ingest.decode import FIELDS, HEADERS, decode
@@ -155,6 +156,7 @@ class TaskRange(InputPartition):
     reader_texts: tuple[str, ...] | None = None
     topic_id: str | None = None
     mode: Mode = Mode.FAIL
+    security: Mapping[str, str] = field(default_factory=dict)
 
 
 class _TaskReader:
@@ -203,6 +205,7 @@ class _TaskReader:
                 texts,
                 topic_ids.get(piece.partition.topic),
                 options.mode,
+                options.security,
             )
             for piece in plan.split(ranges, options.max_records_per_partition)
         ]
@@ -213,7 +216,7 @@ class PylogReader(_TaskReader, DataSourceReader):
 
     def partitions(self) -> Sequence[TaskRange]:
         """Return the tasks."""
-        with RawClient(self._options.bootstrap) as client:
+        with RawClient(self._options.bootstrap, security=self._options.client_security()) as client:
             # In this order a topic that comes up meanwhile is not read, and of all others the log start is known.
             end = resolve(client, self._topics, self._options.ending)
             start = resolve(client, self._topics, self._options.starting)
@@ -253,11 +256,11 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
     @cached_property
     def _client(self) -> RawClient:
         # Made at first use and never before: Spark pickles the reader for its planning process.
-        return RawClient(self._options.bootstrap)
+        return RawClient(self._options.bootstrap, security=self._options.client_security())
 
     @cached_property
     def _sampler(self) -> RawClient:
-        return RawClient(self._options.bootstrap, SAMPLE)
+        return RawClient(self._options.bootstrap, SAMPLE, self._options.client_security())
 
     @cached_property
     def _rates(self) -> dict[str, float]:
@@ -330,7 +333,7 @@ def read_task(task: TaskRange) -> Iterator[pa.RecordBatch]:
     partition, _, end = task.range
     config = RawConfig()
     columns = None if task.reader_texts is None else AvroColumns(registry_of(task.registry), task.reader_texts)
-    with RawClient(task.bootstrap, config) as client:
+    with RawClient(task.bootstrap, config, security_of(task.security)) as client:
         on_hole = None if task.fail_on_data_loss else _pass_over
         for fetched in read_range(client, task.range, config, on_hole, task.topic_id):
             for found in _rows(fetched, task, end):

@@ -42,6 +42,7 @@ from pylog.errors import ConfigError, PylogError
 from pylog.model import Offset, TopicPartition
 from pylog.store.base import NodeExists, SessionState, Store, StoreError, WatchEvent
 from pylog.store.zookeeper import ZooKeeperStore
+from pylog.store.zookeeper_security import parse_zookeeper_security
 
 _logger = logging.getLogger(__name__)
 
@@ -93,6 +94,8 @@ class ConsumerConnector:
         check_crcs: whether every batch is checked against its CRC.
         deserializer: makes what ``payload()`` returns of the bytes.
         on_gap: told when messages were skipped because they are gone.
+        zookeeper_security: encryption and identity at ZooKeeper: names of
+            `pylog.store.zookeeper_security.ZOOKEEPER_SETTINGS`, where the brokers are the owners.
         properties: librdkafka properties of the transport, with ``__`` for ``.``.
     """
 
@@ -112,6 +115,7 @@ class ConsumerConnector:
         check_crcs: bool = True,
         deserializer: Callable[[bytes | None], Any] | None = None,
         on_gap: OnGap = log_gap,
+        zookeeper_security: Mapping[str, str] | None = None,
         **properties: object,
     ) -> None:
         self._cluster = as_connection(cluster)
@@ -125,7 +129,11 @@ class ConsumerConnector:
         self._messages = ReceivedMessage if deserializer is None else _decoded(deserializer)
         self._on_gap = on_gap
         self._properties = {"check__crcs": check_crcs} | properties
-        self._store: Store = ZooKeeperStore(zookeeper, session_timeout_ms=session_timeout_ms)
+        self._store: Store = ZooKeeperStore(
+            zookeeper,
+            session_timeout_ms=session_timeout_ms,
+            security=parse_zookeeper_security(zookeeper_security or {}, is_owner=False),
+        )
         self._offsets_topic = (
             OffsetsTopic(self._cluster, group, self._start_offsets) if self._offsets_in is OffsetsIn.KAFKA else None
         )

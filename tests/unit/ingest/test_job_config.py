@@ -27,6 +27,20 @@ def test_the_command_line_is_read() -> None:
     assert (config.recreated, config.every_s) == ({"a"}, None)
 
 
+def test_security_is_read_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    password, file = tmp_path / "password", tmp_path / "security.yml"
+    password.write_text("of alice\n")
+    password.chmod(0o600)
+    file.write_text(f"protocol: SASL_PLAINTEXT\nmechanism: SCRAM-SHA-256\nuser: alice\npassword_file: {password}\n")
+    config = parse([*ARGUMENTS, "--security", str(file)])
+    assert config.security["password_file"] == str(password)
+    assert "of alice" not in repr(config)
+    file.write_text("protocl: SSL\n")
+    with pytest.raises(SystemExit):
+        parse([*ARGUMENTS, "--security", str(file)])
+    assert "security.protocl: unknown key" in capsys.readouterr().err
+
+
 def test_a_pattern_stands_in_place_of_names() -> None:
     config = parse(["--bootstrap", "h:9092", "--topic-pattern", "web[.].*", "--lake", "lake", "--checkpoint", "/cp"])
     assert config.topics == ()

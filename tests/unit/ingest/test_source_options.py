@@ -1,5 +1,7 @@
 """The options of format("pylog")."""
 
+from pathlib import Path
+
 import pytest
 
 from pylog.errors import ConfigError
@@ -30,11 +32,25 @@ def test_offsets_are_given_by_partition() -> None:
     assert parse_options(given, is_stream=False).starting.by_partition == {"logins": {0: 17, 1: LATEST_TIMESTAMP}}
 
 
+def test_a_password_stays_in_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("of alice\n")
+    file.chmod(0o600)
+    block = {"protocol": "SASL_PLAINTEXT", "mechanism": "SCRAM-SHA-256", "user": "alice", "password_file": str(file)}
+    found = parse_options(MINIMAL | {f"Security.{key}": value for key, value in block.items()}, is_stream=True)
+    assert found.security == block
+    assert "of alice" not in repr(found)
+    assert found.client_security().password == "of alice"
+
+
 BAD = [
     ({"tpoic": "x"}, "'tpoic' is unknown"),
     ({"topic": " , "}, "names no topic"),
     ({"topic": ""}, "'topics' is missing"),
     ({"bootstrap": "h"}, "'h' is not host:port"),
+    ({"security.protocol": "SASL"}, "security.protocol=SASL: must be one of"),
+    ({"security.password": "secret"}, "'security.password' is unknown"),
+    ({"security.password_file": "/no/such"}, "security.password_file: /no/such"),
     ({"startingOffsets": "soonest"}, "'startingOffsets' is 'soonest'"),
     ({"startingOffsets": '{"logins": {"0": -3}}'}, "'startingOffsets' is"),
     ({"startingOffsets": '{"logins": {"0": true}}'}, "'startingOffsets' is"),
