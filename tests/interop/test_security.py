@@ -19,9 +19,14 @@ from cryptography.x509.oid import NameOID
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
+from pylog.client import Connection, Message, MessageSet
+from pylog.client import Producer as PaperProducer
 from pylog.client.raw import RawClient
 from pylog.client.security import ClientSecurity
 from pylog.errors import ApiError, ErrorCode
+from pylog.ingest.landing import Landing, land
+from pylog.ingest.options import parse_options
+from pylog.ingest.source import PylogDataSource, PylogReader
 from pylog.model import TopicPartition
 from pylog.testing import BrokerProcess
 from pylog.wire.api.offsets import LATEST_TIMESTAMP
@@ -316,6 +321,40 @@ def test_our_own_client_tells_a_wrong_password_at_once(secured: Secured) -> None
     with RawClient(bootstrap, security=security) as client, pytest.raises(ApiError) as caught:
         client.topics()
     assert caught.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_a_query_of_spark_s_and_a_task_of_the_load_job_log_in(secured: Secured, topic: str, tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text(f"{PASSWORD}\n")
+    password.chmod(0o600)
+    block = {
+        "protocol": "SASL_SSL",
+        "mechanism": "SCRAM-SHA-512",
+        "user": "alice",
+        "password_file": str(password),
+        "ca_file": str(secured.authority.trusted),
+    }
+    bootstrap = secured.brokers["SASL_SSL"].bootstrap
+    with PaperProducer(Connection(bootstrap=bootstrap).secured(block)) as producer:
+        producer.send(topic, MessageSet(Message(b"one"), Message(b"two")))
+    given = {"bootstrap": bootstrap, "topics": topic}
+    options = parse_options(given | {f"security.{key}": value for key, value in block.items()}, is_stream=False)
+    reader = PylogReader(options, PylogDataSource(given).schema())
+    [task] = reader.partitions()
+    assert PASSWORD not in repr(task)
+    values = [value for batch in reader.read(task) for value in batch.column("value").to_pylist()]
+    assert values == [b"one", b"two"]
+    landing = Landing(
+        bootstrap=bootstrap,
+        directory=tmp_path,
+        prefix="1",
+        window_ms=60_000,
+        fail_on_data_loss=True,
+        topic_ids={topic: str(task.topic_id)},
+        security=block,
+    )
+    assert PASSWORD not in repr(landing)
+    assert sum(land([task.range], landing).rows.values()) == 2
 
 
 def java_properties(secured: Secured, protocol: str, mechanism: str, directory: Path) -> Path:
