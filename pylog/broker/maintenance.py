@@ -288,22 +288,27 @@ class Maintenance:
         self._damaged.value += job.error is not None
 
     async def _compact(self) -> None:
-        """Compact the logs that ask for it, the dirtiest first and one at a time."""
+        """Compact the logs that ask for it, the dirtiest first and one at a time.
+
+        By the time that retention goes by: a tombstone has its time to be read, and a record to stay as it is, whatever
+        somebody sets the clock to.
+        """
+        now_ms = self._clock.now_ms()
         found: list[tuple[float, Log, Partition]] = []
         for partition in self._partitions:
             log = partition.log
             if log is None or not log.is_compacted or partition.is_offline or log in self._uncompactable:
                 continue
-            work = plan(log, self._now_ms())
+            work = plan(log, now_ms)
             if work is not None and (work.is_overdue or work.dirty_ratio >= log.config.min_cleanable_dirty_ratio):
                 found.append((work.dirty_ratio, log, partition))
         for _, log, partition in sorted(found, key=lambda one: one[0], reverse=True):
-            work = plan(log, self._now_ms())  # again: retention or truncation may have come in between
+            work = plan(log, now_ms)  # again: retention or truncation may have come in between
             if work is None:
                 continue
             leading = partition.leading
             copied_offset = None if leading is None else leading.copied_offset(steady_ms())
-            job = CompactionJob(log, work, self._now_ms(), copied_offset=copied_offset)
+            job = CompactionJob(log, work, now_ms, copied_offset=copied_offset)
             # After a crash a gap above the recovery point is a loss, one below it is compaction's: so that point is
             # on disk before there are gaps.
             checkpoint = self._directory.checkpoint_job()

@@ -784,10 +784,11 @@ class Log:
     # Truncation
 
     def lower_recovery_point(self, offset: Offset) -> int | None:
-        """Let the recovery point fall below *offset*, where a truncation is about to cut (rule 8).
+        """Let the recovery point, and what counts as compacted, fall to where a truncation is about to cut (rule 8).
 
-        It falls to the last record that is kept, so that the segment with that record is synced and checked too: until
-        its file is synced, a power cut may bring back what was cut, also if the next segment begins at *offset*.
+        The point falls to the last record that is kept, so that the segment with that record is synced and checked too:
+        until its file is synced, a power cut may bring back what was cut, also if the next segment begins at *offset*.
+        What is written above the cut was not compacted, and a start must not believe that it was.
 
         The truncation does so itself.  A caller with many logs to cut lowers all their points first, writes one
         checkpoint for all of them, and hands each log what it returned here to `note_checkpoint`.
@@ -795,6 +796,7 @@ class Log:
         Returns:
             None if no checkpoint is needed.
         """
+        self.compacted_offset = min(self.compacted_offset, offset)
         return self._recovery_point.lower(offset if offset <= self._segments.base_offset else offset - 1)
 
     def note_checkpoint(self, lowered_count: int) -> None:
@@ -885,10 +887,12 @@ class Log:
     def _truncating(self, offset: Offset, lowered_count: int | None) -> Iterator[None]:
         # Syncs and compactions that are under way cover bytes that are about to change.
         self.truncation_count += 1
+        is_stale = self.compacted_offset > offset  # a compaction ended since the points were lowered
         self.compacted_offset = min(self.compacted_offset, offset)
         try:
-            if lowered_count is not None:
+            if lowered_count is not None or is_stale:
                 self.write_checkpoints()
+            if lowered_count is not None:
                 self.note_checkpoint(lowered_count)
             self._recovery_point.begin_truncation()
             with self._going_offline():

@@ -164,12 +164,21 @@ class Segments:
         return self._rows[row : row + len(segments)] == list(segments)
 
     def cut_offset(self, offset: Offset) -> Offset:
-        """Return where `cut` at *offset* leaves the end: a batch that reaches across goes whole."""
+        """Return where `cut` at *offset* leaves the end: behind the last batch that lies wholly below.
+
+        A batch that reaches across goes whole, and compaction may have left nothing just before it.
+        """
         segment = self._rows[bisect_right(self._rows, offset, key=_base_offset_of) - 1]
         boundary = segment.find(offset)
-        for _, header in segment.batches(boundary.position) if boundary else ():
-            return min(offset, header.base_offset)
-        return offset
+        position = boundary.position if boundary else segment.size_bytes
+        for _, header in segment.batches(position) if boundary else ():
+            offset = min(offset, header.base_offset)
+            break
+        floor = segment.index.floor(offset - 1 - segment.base_offset) if offset > segment.base_offset else None
+        end_offset = segment.base_offset
+        for _, header in segment.batches(floor[1] if floor else 0, position):
+            end_offset = header.last_offset + 1
+        return end_offset
 
     def cut(self, offset: Offset, interval_bytes: int) -> list[Path]:
         """Drop everything at or above *offset*, which lies in a segment; return the files left to be removed.

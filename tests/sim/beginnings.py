@@ -125,6 +125,34 @@ async def come_up_with_the_clock_ahead(stage: Stage) -> None:
     await stage.settle()
 
 
+async def compact_with_the_clock_set_ahead(stage: Stage) -> None:
+    """A leader's clock is set a day ahead before it compacts a topic whose tombstones are to stay for an hour."""
+    stage.checks.compacted.add(TOPIC)
+    for name, value in (
+        ("cleanup.policy", "compact"),
+        ("delete.retention.ms", "3600000"),
+        ("min.cleanable.dirty.ratio", "0"),
+    ):
+        await stage.set_config(TOPIC, name, value)
+    await _put(stage, b"deleted", b"1")
+    await _put(stage, b"deleted", None)
+    log = stage.log(LEADER)
+    process = stage.host(LEADER).process
+    assert log is not None
+    assert process is not None
+    for number in range(3):
+        await _put(stage, b"later", b"%d" % number)
+        await stage.until(stage.checks.is_settled, "all know what was written")
+        log.roll()
+        log.flush()
+        if number == 1:
+            stage.host(LEADER).skew_ms = process.skew_ms = DAY_MS
+        await stage.until(lambda: log.compacted_offset == log.log_end_offset, "the leader has compacted", 120)
+    if log.tombstones.offset >= 0:
+        raise Violation("tombstones stay for their time", "a clock that was set ahead removed one after seconds")
+    await stage.settle()
+
+
 async def return_after_a_groups_tombstones_are_gone(stage: Stage) -> None:
     """A group is deleted while a replica of its offsets is away, and the tombstones are removed; the replica leads."""
     client = Client(stage.world, "group", stage.client._brokers)

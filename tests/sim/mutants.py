@@ -732,6 +732,14 @@ MUTANTS: Sequence[Mutant] = (
         "self._wall_ms()",
         story="come-up-with-the-clock-ahead",
     ),
+    Mutant(
+        "compact-by-the-wall-clock",
+        "broker/maintenance.py",
+        "Maintenance._compact",
+        "now_ms = self._clock.now_ms()",
+        "now_ms = self._now_ms()",
+        story="compact-with-the-clock-set-ahead",
+    ),
     # -- logs that are cut, emptied and compacted ----------------------------------------------------------------------
     Mutant(
         "end-an-emptied-segment-where-it-begins",

@@ -412,6 +412,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         beginnings.return_after_a_tombstone_is_gone,
         beginnings.return_after_a_groups_tombstones_are_gone,
         beginnings.come_up_with_the_clock_ahead,
+        beginnings.compact_with_the_clock_set_ahead,
         orders.commit_while_a_commit_waits,
         orders.remake_while_a_checkpoint_is_written,
         orders.send_a_batch_again_behind_a_new_one,

@@ -164,23 +164,24 @@ class ShardOffsets:
         return ErrorCode.NONE
 
     async def _apply_later(self, number: int, appended: Appended) -> ErrorCode:
+        """Wait until every in-sync replica has a write, and apply it.
+
+        One that they still lack when the wait ends stays: the log has it before those that follow, and whoever loads
+        the log finds it there.  The next write that is applied brings it with it.
+        """
         error = await self._log.wait_replicated(appended)
         if error is ErrorCode.NONE:
             self._apply(number)
-        elif number in self._unapplied:
-            self._settle(number, *self._unapplied.pop(number), is_lasting=False)
         return error
 
     def _apply(self, number: int) -> None:
         """Apply the writes up to *number*, which every in-sync replica has: they have what the log has before it."""
         while self._unapplied and next(iter(self._unapplied)) <= number:
             first, (group_id, offsets) = self._unapplied.popitem(last=False)
-            self._settle(first, group_id, offsets, is_lasting=True)
+            self._settle(first, group_id, offsets)
 
-    def _settle(
-        self, number: int, group_id: str, offsets: Mapping[Key, CommittedOffset | None], *, is_lasting: bool
-    ) -> None:
-        """Take note that a write is applied, or not known to last."""
+    def _settle(self, number: int, group_id: str, offsets: Mapping[Key, CommittedOffset | None]) -> None:
+        """Take note that every in-sync replica has a write."""
         held = self.by_group.get(group_id, {})
         committed_count = 0
         for key, committed in offsets.items():
@@ -191,9 +192,9 @@ class ShardOffsets:
                 # Its topic was deleted meanwhile, and perhaps created again.
                 if is_newest:
                     self._orphan(group_id, key, committed)
-            elif is_lasting and committed is None:
+            elif committed is None:
                 held.pop(key, None)
-            elif is_lasting and committed is not None:
+            else:
                 held[key] = committed
                 committed_count += 1
         if committed_count:

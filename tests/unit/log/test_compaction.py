@@ -414,3 +414,36 @@ def test_whatever_is_written_the_table_stays(
     assert len(compacted) == len(set(compacted))
     crash(log)
     shutil.rmtree(directory)
+
+
+ONE_SEGMENT = replace(COMPACT, segment_bytes=1 << 16)
+
+
+def test_a_cut_in_a_gap_leaves_the_end_behind_the_last_batch_that_is_kept(tmp_path: Path) -> None:
+    log = open_log(tmp_path, ONE_SEGMENT)
+    put_each(log, [(b"only", b"here"), *numbered(39)])
+    close_segment(log)
+    compact(log)
+    assert [one.offset for one in records(log)] == [0, 37, 38, 39]
+    log.truncate_to(20)
+    assert (log.log_end_offset, log.recovery_point, log.compacted_offset) == (1, 0, 1)
+
+
+def test_what_is_written_above_a_cut_does_not_count_as_compacted_by_whatever_the_checkpoint_says(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path, ONE_SEGMENT)
+    put_each(log, [(b"only", b"here"), *numbered(39)])
+    close_segment(log)
+    compact(log)
+    written: list[tuple[int, int]] = []
+    log.write_checkpoints = lambda: written.append((log.recovery_point, log.compacted_offset))
+    count = log.lower_recovery_point(20)
+    assert (log.recovery_point, log.compacted_offset) == (19, 20)
+    assert count is not None
+    log.note_checkpoint(count)
+    log.compacted_offset = 40  # a pass that was under way has ended, and a checkpoint was written
+    log.truncate_to(20)
+    assert written == [(0, 1)]
+    put_each(log, [(b"deleted", b"again"), *numbered(30)])
+    assert log.compacted_offset == 1

@@ -326,11 +326,13 @@ def test_rule_8_a_cut_inside_a_batch_lowers_the_recovery_point_to_the_last_recor
     assert (told, log.recovery_point, log.log_end_offset) == ([7], 7, 8)
 
 
-def test_a_cut_in_a_gap_that_compaction_left_is_where_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_cut_in_a_gap_that_compaction_left_is_behind_the_last_batch_below(tmp_path: Path) -> None:
     log = open_log(tmp_path, ONE_SEGMENT)
     for base_offset in (0, 4, 9):
         log.append_as_follower(batch(2, base_offset=base_offset))
-    assert [log._segments.cut_offset(offset) for offset in (4, 5, 7, 9, 10)] == [4, 4, 7, 9, 9]
+    assert [log._segments.cut_offset(offset) for offset in (0, 2, 4, 5, 7, 9, 10)] == [0, 2, 2, 2, 6, 6, 6]
+    log.truncate_to(7)
+    assert log.log_end_offset == 6
 
 
 def test_rule_8_a_sync_that_overlaps_a_lowering_moves_nothing(tmp_path: Path) -> None:

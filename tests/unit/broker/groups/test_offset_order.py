@@ -31,6 +31,18 @@ class Waiting(Coordinating):
         assert not waiting.done()
         return waiting
 
+    async def time_is_up(self, written: Any) -> ErrorCode:
+        """Let a write wait for the follower longer than it may, and return what it ends with."""
+        waiting = await self.wait(written)
+        self.acknowledgements._now_ms = lambda: TIME_IS_UP
+        self.acknowledgements._time_is_up()
+        return await waiting
+
+    async def lead_again(self) -> None:
+        """Lead the partition once more, after another broker: groups are loaded from the log."""
+        await self.apply(2, 2, (1, 2), 1)
+        await self.apply(1, 3, (1,), 1)
+
     def commit(self, offset: int) -> Any:
         return self.groups.commit("g", {COMMITTED: CommittedOffset(offset)})
 
@@ -96,8 +108,7 @@ def test_a_group_that_commits_while_it_is_deleted_keeps_that_commit(tmp_path: Pa
         assert await first is await before is ErrorCode.NONE
         assert one.offset() == 20
         assert one.groups.group("g") is not None
-        await one.apply(2, 2, (1, 2), 1)
-        await one.apply(1, 3, (1,), 1)
+        await one.lead_again()
         assert one.offset() == 20, "the log says the same"
 
     run(story, tmp_path)
@@ -115,16 +126,28 @@ def test_a_deleted_group_takes_with_it_what_it_committed_just_before(tmp_path: P
     run(story, tmp_path)
 
 
-def test_a_commit_whose_time_is_up_is_not_applied_with_later_ones(tmp_path: Path) -> None:
+def test_a_commit_whose_time_is_up_counts_once_a_later_write_is_everywhere(tmp_path: Path) -> None:
     async def story(one: Waiting) -> None:
-        first = await one.wait(one.commit(10))
-        one.acknowledgements._now_ms = lambda: TIME_IS_UP
-        one.acknowledgements._time_is_up()
-        assert await first is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await one.time_is_up(one.commit(10)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert one.offset() == 5, "nobody knows whether it lasts"
         one.shrink()
         assert one.groups.commit("g", {("t", 1): CommittedOffset(7)}) is ErrorCode.NONE
-        assert one.offset() == 5, "its member was told to try again"
+        assert one.offset() == 10, "the log has it before the commit of the other partition"
+        await one.lead_again()
+        assert one.offset() == 10, "and tells the next coordinator the same"
+
+    run(story, tmp_path)
+
+
+def test_a_group_deletion_whose_time_is_up_counts_once_a_later_write_is_everywhere(tmp_path: Path) -> None:
+    async def story(one: Waiting) -> None:
+        assert await one.time_is_up(one.groups.delete("g")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert one.offset() == 5, "nobody knows whether it lasts"
+        one.shrink()
+        assert one.groups.commit("g", {("t", 1): CommittedOffset(7)}) is ErrorCode.NONE
+        assert one.offset() == -1
+        await one.lead_again()
+        assert one.offset() == -1
         assert one.groups.offsets("g")["t", 1].offset == 7
 
     run(story, tmp_path)
