@@ -153,6 +153,7 @@ class _Walk:
     def __init__(self, epochs: LeaderEpochs, start: Offset, newest_producer_id: int) -> None:
         self.epochs = epochs
         self.start = self.end = start
+        self._batch_end: Offset = start
         self.newest_producer_id = newest_producer_id
 
     def follow(self, segments: list[Segment]) -> None:
@@ -182,6 +183,7 @@ class _Walk:
         if unchecked:
             # A power cut may leave a file of epochs that is newer than the log; what is not synced tells its own.
             self.epochs.truncate_end(unchecked[0][0].base_offset, save=False)
+            self._batch_end = unchecked[0][0].base_offset
         for segment, next_base in unchecked:
             self.end = max(self.end, segment.base_offset)
             for found in checked_batches(segment, 0, segment.path.stat().st_size):
@@ -198,4 +200,5 @@ class _Walk:
         self.end = max(self.end, header.last_offset + 1)
         self.newest_producer_id = max(self.newest_producer_id, header.producer_id)
         if header.partition_leader_epoch > self.epochs.latest:
-            self.epochs.assign(header.partition_leader_epoch, header.base_offset, save=False)
+            self.epochs.assign(header.partition_leader_epoch, self._batch_end, save=False)
+        self._batch_end = header.last_offset + 1

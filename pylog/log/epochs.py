@@ -14,6 +14,10 @@ NO_EPOCH = -1
 class LeaderEpochs:
     """(leader epoch, first offset written under it), oldest first, kept in `leader-epoch-checkpoint`.
 
+    Compaction may have removed the first records of an epoch, or all of them, before this log copied the others.  The
+    epoch then begins where the batch before ends: never later than it began.  Otherwise a deposed leader whose own
+    records lie in that gap would be told that they are a copy of ours.
+
     Attributes:
         latest: the newest epoch, -1 if none is known.
         is_saved: the file holds what memory does; not so after the disk refused.

@@ -399,9 +399,12 @@ class Log:
         if not segment.has_room(headers[0]):
             # Named for the log end, not for a batch after a gap: then a hole between two files is damage.
             segment = self._make_room(self.log_end_offset)
+        end_offset = self.log_end_offset
         for header in headers:
             if header.partition_leader_epoch > self._leader_epoch:
-                self._begin_epoch(header.partition_leader_epoch, header.base_offset)
+                # Where the batch before ends, see `LeaderEpochs`.
+                self._begin_epoch(header.partition_leader_epoch, end_offset)
+            end_offset = header.last_offset + 1
         self._save_epochs()  # if refused at a truncation; a start would take the old ones for the truth
         self._save_lower_start()
         self._write_rest(segment, batches, 0)
@@ -591,6 +594,23 @@ class Log:
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, Offset]:
         """Return (largest known epoch not above *epoch*, offset after its last record); (-1, -1) if unknown."""
         return self.epochs.end_offset(epoch, self.log_end_offset)
+
+    def readable_end_of_epoch(self, epoch: int) -> tuple[int, Offset]:
+        """Return the same for a consumer, which takes an end below its position for a sign that records were lost.
+
+        Where compaction left a gap, the end is behind it: a consumer may have read what was there.
+
+        Raises:
+            StorageError: the partition is offline, or its file is damaged.
+        """
+        found, end_offset = self.offset_for_leader_epoch(epoch)
+        if found < 0 or end_offset >= self.log_end_offset:
+            return found, end_offset
+        if self.offline is not None:
+            raise self.offline
+        with self._going_offline():
+            following = self._segments.next_batch_offset(end_offset)
+        return found, end_offset if following is None else max(end_offset, following)
 
     # Upkeep
 
@@ -788,6 +808,7 @@ class Log:
 
         The point falls to the last record that is kept, so that the segment with that record is synced and checked too:
         until its file is synced, a power cut may bring back what was cut, also if the next segment begins at *offset*.
+        Where a segment begins there already, the one before is not cut, and may end with a gap that compaction left.
         What is written above the cut was not compacted, and a start must not believe that it was.
 
         The truncation does so itself.  A caller with many logs to cut lowers all their points first, writes one
@@ -797,7 +818,8 @@ class Log:
             None if no checkpoint is needed.
         """
         self.compacted_offset = min(self.compacted_offset, offset)
-        return self._recovery_point.lower(offset if offset <= self._segments.base_offset else offset - 1)
+        is_between = offset <= self._segments.base_offset or self._segments.begins_at(offset)
+        return self._recovery_point.lower(offset if is_between else offset - 1)
 
     def note_checkpoint(self, lowered_count: int) -> None:
         """Take note that a checkpoint was written since `lower_recovery_point` returned *lowered_count*."""

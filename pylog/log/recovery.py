@@ -56,6 +56,7 @@ class LoadedLog:
 
     Attributes:
         saved_epochs: leader epochs as they stood in their file, before they were compared with the batches.
+        checked_end_offset: offset after the last batch that was checked; compaction may have left a gap behind it.
     """
 
     segments: list[Segment]
@@ -63,6 +64,7 @@ class LoadedLog:
     producers: Producers
     cut_bytes: int = 0
     saved_epochs: Sequence[tuple[int, Offset]] = ()
+    checked_end_offset: Offset = 0
 
 
 def load_log(
@@ -148,6 +150,7 @@ def _load_all(
         # A power cut may leave a file of epochs that is newer than the log, where a truncation was undone. What is not
         # synced tells its epochs itself.
         loaded.epochs.truncate_end(known[-1].next_offset, save=False)
+        loaded.checked_end_offset = known[-1].next_offset
     for segment in unchecked:
         is_whole = _check(loaded, segment, config, recovery_point)
         on_segment()
@@ -171,10 +174,12 @@ def _load_all(
 def walk_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
     """Find the leader epochs in the batches themselves, because their file is missing or torn."""
     epochs.clear(save=False)  # the check may have met a later batch of an epoch first
+    end_offset = segments[0].base_offset if segments else 0
     for segment in segments:
         for _, header in segment.batches():
             if header.partition_leader_epoch > epochs.latest:
-                epochs.assign(header.partition_leader_epoch, header.base_offset, save=False)
+                epochs.assign(header.partition_leader_epoch, end_offset, save=False)
+            end_offset = header.last_offset + 1
 
 
 def checked_batches(segment: Segment, position: int, end: int) -> Iterator[tuple[int, BatchHeader] | Damage]:
@@ -417,7 +422,8 @@ def _remove(segment: Segment) -> None:
 
 def _replay(loaded: LoadedLog, segment: Segment, position: int, header: BatchHeader) -> None:
     if header.partition_leader_epoch > loaded.epochs.latest:
-        loaded.epochs.assign(header.partition_leader_epoch, header.base_offset, save=False)
+        loaded.epochs.assign(header.partition_leader_epoch, loaded.checked_end_offset, save=False)
+    loaded.checked_end_offset = header.last_offset + 1
     if header.producer_id >= 0:
         aborted = loaded.producers.note(header, header.base_offset, UNKNOWN, read_marker(segment, position, header))
         if aborted is not None:

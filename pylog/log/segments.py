@@ -180,6 +180,19 @@ class Segments:
             end_offset = header.last_offset + 1
         return end_offset
 
+    def begins_at(self, offset: Offset) -> bool:
+        """Whether a segment begins at *offset*."""
+        row = bisect_right(self._rows, offset, key=_base_offset_of)
+        return row > 0 and self._rows[row - 1].base_offset == offset
+
+    def next_batch_offset(self, offset: Offset) -> Offset | None:
+        """Return the base offset of the batch that has *offset* or, in a gap, of the one behind; None without any."""
+        for segment in self._rows[max(bisect_right(self._rows, offset, key=_base_offset_of) - 1, 0) :]:
+            boundary = segment.find(offset)
+            for _, header in segment.batches(boundary.position) if boundary else ():
+                return header.base_offset
+        return None
+
     def cut(self, offset: Offset, interval_bytes: int) -> list[Path]:
         """Drop everything at or above *offset*, which lies in a segment; return the files left to be removed.
 

@@ -109,6 +109,44 @@ async def return_after_a_tombstone_is_gone(stage: Stage) -> None:
     await stage.settle()
 
 
+async def return_with_a_tail_where_the_copy_has_a_gap(stage: Stage) -> None:
+    """A deposed leader has records of its own where its successor's were compacted away, and a copy of those leads."""
+    stage.checks.expect_any_replica_count()
+    stage.checks.compacted.add(TOPIC)
+    for name, value in (("cleanup.policy", "compact"), ("delete.retention.ms", "0"), ("min.insync.replicas", "1")):
+        await stage.set_config(TOPIC, name, value)
+    await _put(stage, b"kept", b"1")
+    await _put(stage, b"deleted", b"1")
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    await clients.move_once(stage.client, CONTROLLER, KEY, [LEADER, CONTROLLER])
+    await stage.until(lambda: set(_isr(stage)) == {LEADER, CONTROLLER} and stage.partition(FOLLOWER) is None, "two")
+    with stage.cutting(LEADER, CONTROLLER):
+        for number in range(5):
+            record = Record(0, stage.world.wall_ns() // 1_000_000, b"tail %d" % number, b"of the leader alone")
+            answer = await stage.client.produce(LEADER, KEY, encode_batch([record]), 1)
+            if answer != (ErrorCode.NONE, 2 + number):
+                raise Violation("progress", f"a record with acks=1 is answered {answer}")
+        stage.kill(LEADER)
+        # Behind the cut until then: what a killed process had sent may still arrive.
+        await stage.until(lambda: stage.leader() == CONTROLLER, "another leads")
+    await _put(stage, b"deleted", None)
+    for number in range(8):
+        await _put(stage, b"churn", b"%d" % number)
+    await _compact_away(stage, CONTROLLER, KEY, lambda number: _put(stage, b"churn", b"later %d" % number))
+    await clients.move_once(stage.client, CONTROLLER, KEY, [CONTROLLER, FOLLOWER, LEADER])
+    await stage.until(lambda: FOLLOWER in _isr(stage), "the copy is in sync")
+    stage.kill(CONTROLLER)
+    await stage.until(lambda: stage.leader() == FOLLOWER, "the copy leads")
+    stage.start(LEADER)
+    await stage.until(lambda: LEADER in _isr(stage), "the deposed leader is in sync")
+    stage.kill(FOLLOWER)
+    await stage.until(lambda: stage.leader() == LEADER, "the deposed leader leads again")
+    found = await _table(stage, LEADER)
+    if set(found) != {b"kept", b"churn"}:
+        raise Violation("deleted keys stay deleted", f"a replica that was deposed leads with {sorted(found)}")
+    await stage.settle()
+
+
 async def come_up_with_the_clock_ahead(stage: Stage) -> None:
     """A follower's host comes up with its clock a day ahead, and the topic keeps records for an hour."""
     await stage.set_config(TOPIC, "retention.ms", "3600000")

@@ -3,6 +3,7 @@
 - An acknowledged record (acks=all), and whatever a consumer was served, is in the log of every member of the committed
   ISR whose disk has lost nothing: so it survives every election.
 - Where two logs have the same offset of the same leader epoch, they have the same batch, after the same one.
+- Replicas of a compacted topic agree on the last record of each key, and on every record that two of them have.
 - At most one broker leads, and at most one acknowledges, in a leader epoch of a partition.
 - The store: the ISR is never empty; leaders come from the ISR; leader epochs, controller epochs and versions only grow;
   nothing is written by a controller whose epoch is over; the ISR has nobody whom a leader of that epoch does not count.
@@ -22,7 +23,7 @@ import contextlib
 import json
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -36,7 +37,7 @@ from pylog.log.log import Log
 from pylog.model import NO_LEADER, TopicPartition
 from pylog.replica.leader import TOUCH_MS, Leader
 from pylog.store.nodes import Node, NodeTree, Plan
-from pylog.wire.records import decode_records, iter_batches
+from pylog.wire.records import Record, decode_records, iter_batches
 from tests.sim import retention
 from tests.sim.clients import TIMEOUT_S
 from tests.sim.cluster import SESSION_TIMEOUT_S, Cluster, Host
@@ -735,36 +736,63 @@ class Checks:
                 assert partition is not None
                 assert partition.log is not None
                 self._check_values(host, key, partition.log, known)
-        for key, kept in self.kept.items():
-            for broker_id in self.states[key].isr:
+        for key, state in self.states.items():
+            if key.topic not in self.compacted:
+                continue
+            logs: dict[int, Log] = {}
+            for broker_id in state.isr:
                 broker = self._cluster.hosts[broker_id].broker
                 held = broker.partitions.get(*key) if broker is not None else None
                 assert held is not None
                 assert held.log is not None
-                self._check_kept(broker_id, key, held.log, kept)
+                logs[broker_id] = held.log
+                self._check_kept(broker_id, key, held.log, self.kept.get(key, {}))
+            self._check_copies(key, logs)
 
     @staticmethod
     def _check_kept(broker_id: int, key: TopicPartition, log: Log, kept: dict[bytes, tuple[int, bytes | None]]) -> None:
         """Find the last acknowledged record of each key, or nothing of the key if that deletes it."""
         last: dict[bytes | None, tuple[int, bytes | None]] = {}
-        for segment in log.segments:
-            data = segment.path.read_bytes()[: segment.size_bytes]
-            for position, header in iter_batches(data):
-                for record in decode_records(data, header, position):
-                    last[record.key] = (record.offset, record.value)
+        for record in _records(log):
+            last[record.key] = (record.offset, record.value)
         for record_key, (offset, value) in kept.items():
             found = last.get(record_key)
             if found != (offset, value) and (found is not None or value is not None):
                 detail = f"{key} at {broker_id}: {record_key!r} is {found}, not {(offset, value)}"
                 raise Violation("compaction keeps the last of each key", detail)
 
+    @staticmethod
+    def _check_copies(key: TopicPartition, logs: Mapping[int, Log]) -> None:
+        """Compare the logs of replicas, each of which is compacted when its broker likes.
+
+        One may lack a tombstone that another has, but not the record that it deletes.  What transactions wrote is left
+        out: one log may still have records of an aborted one that another has not.
+        """
+        start = max(log.log_start_offset for log in logs.values())
+        by_offset: dict[int, tuple[bytes | None, bytes | None]] = {}
+        last: dict[bytes, dict[int, tuple[int, bytes]]] = {}  # by broker, without those that are deleted
+        for broker_id, log in logs.items():
+            for record in _records(log, transactional=False):
+                if record.offset < start:
+                    continue
+                known = by_offset.setdefault(record.offset, (record.key, record.value))
+                if known != (record.key, record.value):
+                    detail = f"{key} at {broker_id}: {record} is elsewhere {known}"
+                    raise Violation("compacted logs match", detail)
+                if record.key is None:
+                    continue
+                rows = last.setdefault(record.key, {})
+                rows.pop(broker_id, None)
+                if record.value is not None:
+                    rows[broker_id] = (record.offset, record.value)
+        for record_key, rows in last.items():
+            if len({rows.get(broker_id) for broker_id in logs}) > 1:
+                raise Violation("compacted logs match", f"{key}: {record_key!r} is, by broker of {[*logs]}, {rows}")
+
     def _check_values(self, host: Host, key: TopicPartition, log: Log, known: dict[int, bytes]) -> None:
         found: dict[int, bytes] = {}
-        for segment in log.segments:
-            data = segment.path.read_bytes()[: segment.size_bytes]
-            for position, header in iter_batches(data):
-                for record in decode_records(data, header, position):
-                    found[record.offset] = record.value or b""
+        for record in _records(log):
+            found[record.offset] = record.value or b""
         for offset, value in known.items():
             if offset >= log.log_start_offset and found.get(offset) != value:
                 raise Violation(
@@ -779,3 +807,12 @@ class Checks:
             if name.startswith(b"once") and order.get(name, -1) >= int(number):
                 raise Violation("once and in order", f"{key} at {host.broker_id}: {value!r} after {order[name]}")
             order[name] = int(number)
+
+
+def _records(log: Log, *, transactional: bool = True) -> Iterator[Record]:
+    """Yield the records of clients that a log has, in order, with or without those of transactions."""
+    for segment in log.segments:
+        data = segment.path.read_bytes()[: segment.size_bytes]
+        for position, header in iter_batches(data):
+            if not header.is_control and (transactional or not header.is_transactional):
+                yield from decode_records(data, header, position)

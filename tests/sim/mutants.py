@@ -228,7 +228,7 @@ MUTANTS: Sequence[Mutant] = (
         "trust-a-cut-that-was-not-synced",
         "log/log.py",
         "Log.lower_recovery_point",
-        "offset if offset <= self._segments.base_offset else offset - 1",
+        "offset if is_between else offset - 1",
         "offset",
         story="lose-power-where-a-cut-ended-a-segment",
     ),
@@ -798,6 +798,14 @@ MUTANTS: Sequence[Mutant] = (
         "self.truncate_fully_and_start_at(header.base_offset, self.producers.encode(header.base_offset))\n"
         "self.log_start_offset = start",
         seed=116,
+    ),
+    Mutant(
+        "begin-a-copied-epoch-behind-the-gap",
+        "log/log.py",
+        "Log._append_stored",
+        "self._begin_epoch(header.partition_leader_epoch, end_offset)",
+        "self._begin_epoch(header.partition_leader_epoch, header.base_offset)",
+        story="return-with-a-tail-where-the-copy-has-a-gap",
     ),
     Mutant(
         "number-the-records-of-a-repacked-batch-anew",

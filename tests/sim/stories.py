@@ -411,6 +411,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         beginnings.come_back_before_hearing_of_having_left,
         beginnings.return_after_a_tombstone_is_gone,
         beginnings.return_after_a_groups_tombstones_are_gone,
+        beginnings.return_with_a_tail_where_the_copy_has_a_gap,
         beginnings.come_up_with_the_clock_ahead,
         beginnings.compact_with_the_clock_set_ahead,
         orders.commit_while_a_commit_waits,

@@ -104,3 +104,22 @@ def test_only_what_is_not_deleted_has_to_be_there_once(tmp_path: Path, start: in
     checks = Checks(SimpleNamespace(hosts={}, on_tree=lambda watch: None))  # type: ignore[arg-type]
     with pytest.raises(Violation, match="once-1:t-0:16") if is_twice else nullcontext():
         checks._check_values(SimpleNamespace(broker_id=1), KEY, log, {})  # type: ignore[arg-type]
+
+
+def test_compacted_logs_may_differ_in_what_compaction_removes_and_in_nothing_else(tmp_path: Path) -> None:
+    whole: list[tuple[int, bytes, bytes | None]] = [(0, b"a", b"1"), (1, b"b", b"1"), (2, b"b", None), (3, b"a", b"2")]
+
+    def compare(*replicas: list[tuple[int, bytes, bytes | None]]) -> None:
+        logs: dict[int, Any] = {}
+        for broker_id, rows in enumerate(replicas, start=1):
+            path = tmp_path / f"{broker_id}.log"
+            batches = [encode_batch([Record(offset, 1, key, value)], base_offset=offset) for offset, key, value in rows]
+            path.write_bytes(b"".join(batches))
+            segment = SimpleNamespace(path=path, size_bytes=path.stat().st_size)
+            logs[broker_id] = SimpleNamespace(segments=[segment], log_start_offset=0)
+        Checks._check_copies(KEY, logs)
+
+    compare(whole, whole[3:], whole[2:], whole[1:])
+    for other in (whole[:3], [whole[1], whole[3]], [*whole[:3], (3, b"a", b"3")], [*whole[2:], (9, b"tail", b"1")]):
+        with pytest.raises(Violation, match="compacted logs match"):
+            compare(whole, other)

@@ -323,9 +323,11 @@ def _epoch_end(partitions: Partitions, topic: str, wanted: OffsetForLeaderPartit
         check_leader_epoch(wanted.current_leader_epoch, partition.leader_epoch)
         if wanted.leader_epoch > partition.leader_epoch:
             partitions.check_in_touch(partition, f"leader epoch {wanted.leader_epoch} is not known here")
+        epoch, end_offset = log.readable_end_of_epoch(wanted.leader_epoch)
     except ApiError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
-    epoch, end_offset = log.offset_for_leader_epoch(wanted.leader_epoch)
+    except StorageError:
+        return EpochEndOffset(partition=wanted.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
 
 
