@@ -145,7 +145,7 @@ class Checks:
         self._generations: dict[str, int] = {}
         self._doubtful: dict[tuple[str, TopicPartition], set[int]] = {}
         cluster.on_tree(self._watch)
-        retention.watch()
+        retention.watch(lambda: cluster.world.true_ms)
 
     # -- what clients were told ---------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from tests.sim.checks import Checks
 from tests.sim.cluster import Cluster, Host
 from tests.sim.network import Weather
 from tests.sim.plots import Plots
+from tests.sim.retention import SKEW_MS
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
 RESTS_S = ((0.05, 1.5), (0.05, 1.5), (0.02, 0.5), (0.5, 3.0))
@@ -195,7 +196,7 @@ class Faults:
     def _separable(self) -> list[tuple[Host, Host]]:
         """Return the pairs that need not reach each other: both have a session, the controller and one more."""
         if self._checks.is_growing:
-            # No partition is added while another moves, and no move ends to a replica that cannot reach its leader.
+            # While another partition moves none is added, and a move waits for replicas that cannot reach their leader.
             return []
         hosts, controller = list(self._cluster.hosts.values()), self._plots.controller()
         is_well = all(self._cluster.is_registered(host) and not host.damaged for host in hosts)
@@ -407,7 +408,7 @@ class Faults:
 
     def _turn_clock(self) -> None:
         host = self._host()
-        host.skew_ms = self._world.random.choice((0, 500, -500, DAY_MS, DAY_MS, -DAY_MS))
+        host.skew_ms = self._world.random.choice((0, SKEW_MS, -SKEW_MS, DAY_MS, DAY_MS, -DAY_MS))
         self._world.happened("clock set")
         self._world.note("clock", host.name, host.skew_ms)
         if host.process is not None:

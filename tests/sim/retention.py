@@ -1,5 +1,9 @@
-"""Retention deletes no more than its settings allow: compared with what segments had, not with how it decides."""
+"""Retention deletes no more than its settings allow: compared with what segments had, not with how it decides.
 
+Nor does it go by the time that it decides by: a record is old when it is old by the world's clock, which no fault sets.
+"""
+
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pylog.log.config import NO_LIMIT, LogConfig
@@ -10,6 +14,9 @@ from pylog.wire.records import iter_batches
 from tests.sim.world import Violation
 
 INVARIANT = "retention deletes what its settings allow"
+
+SKEW_MS = 500
+"""How far a host's clock may be ahead and be believed; a clock that is further ahead deletes nothing."""
 
 
 class _Segment(NamedTuple):
@@ -25,10 +32,13 @@ class _Segment(NamedTuple):
     newest_ms: int
 
 
-def watch() -> None:
+def watch(true_ms: Callable[[], int]) -> None:
     """Look at everything that retention deletes from now on, in whatever log.
 
     It raises `Violation` from the retention itself.
+
+    Args:
+        true_ms: the world's time, in milliseconds since 1970.
     """
     delete_expired = Log.delete_expired
 
@@ -39,10 +49,13 @@ def watch() -> None:
         if deleted and not dry_run:
             gone = [segment for segment in before if segment.base_offset < log.segments[0].base_offset]
             kept_bytes = sum(segment.size_bytes for segment in before)
+            # A clock that is behind keeps records for longer, and that time is looked at too.
+            latest_ms = min(now_ms, true_ms() + SKEW_MS)
             for segment in gone:
                 kept_bytes -= segment.size_bytes
-                if not _may_go(segment, kept_bytes, log.config, start, high_watermark, now_ms):
-                    detail = f"{log.topic_partition}: {segment} went, {kept_bytes} bytes are left at {now_ms}"
+                if not _may_go(segment, kept_bytes, log.config, start, high_watermark, latest_ms):
+                    times = f"at {true_ms()}, {now_ms} to the broker"
+                    detail = f"{log.topic_partition}: {segment} went, {kept_bytes} bytes are left {times}"
                     raise Violation(INVARIANT, f"{detail}; start {start}, high watermark {high_watermark}")
         return deleted
 

@@ -108,6 +108,11 @@ class World:
         """Seconds since the beginning."""
         return self.now_us / 1e6
 
+    @property
+    def true_ms(self) -> int:
+        """Milliseconds since 1970, by a clock that nobody sets."""
+        return EPOCH_MS + self.now_us // 1000
+
     def wall_ns(self) -> int:
         """What the clock on the wall of the running process says."""
         process = CURRENT.get()
