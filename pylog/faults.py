@@ -392,8 +392,11 @@ _ANSWERS: Mapping[ErrorCode, tuple[str, str]] = {
     ErrorCode.LEADER_NOT_AVAILABLE: ("The partition is just getting a leader, or all its replicas are gone.", _CLUSTER),
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ("The leader moved, and the client asked the old one.", _AGAIN),
     ErrorCode.REQUEST_TIMED_OUT: (
-        "Not enough replicas answered in time; what was to be done may still happen.",
-        _CLUSTER,
+        "Not enough replicas answered in time; what was to be done may still happen. Or one request asked for too much"
+        " work: more to unpack than a broker unpacks for one, or a search by time in batches whose headers name later"
+        " times than their records have.",
+        f"{_CLUSTER} If all are well, send fewer batches in a request (the error says `too much to unpack`), or search"
+        " for an offset instead of a time.",
     ),
     ErrorCode.BROKER_NOT_AVAILABLE: ("The broker is not registered.", _CLUSTER),
     ErrorCode.REPLICA_NOT_AVAILABLE: ("This broker has no copy of the partition.", _AGAIN),
