@@ -331,12 +331,16 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogGroupStalled": Runbook(
         what="group GROUP commits the same offset of TOPIC again and again",
-        look="`pylog group describe GROUP`: partition and offset; `pylog consume TOPIC --partition N --from "
-        "OFFSET -n 1`.",
-        decide="Usually one record that the program cannot process. It reads it, fails, and begins again.",
-        act="Its owner mends the program, or skips the record: stop its members, then `pylog group reset-offsets "
-        "GROUP --topic TOPIC:PARTITION --to OFFSET --execute`.",
-        verify="`pylog group describe GROUP` shows OK.",
+        look="`pylog group describe GROUP --format wide`: the partition that stalls, its offset, its member and that "
+        "member's host. `pylog consume TOPIC --partition N --from OFFSET -n 1`: the record that is next. "
+        "`increase(pylog_group_rebalances_total[15m])`.",
+        decide="Usually one record that its program cannot process. The group rebalances: the program crashes at that "
+        "record and is started again. It does not: the program runs on without that partition, or commits an old "
+        "offset; its own log says which.",
+        act="Its owner mends the program. To skip the record instead, keep what `pylog consume` showed, since nobody "
+        "will process it; stop the members; `pylog group reset-offsets GROUP --topic TOPIC:PARTITION --to NEXT`, "
+        "where NEXT is OFFSET + 1, shows what would change, and `--execute` does it; start the members.",
+        verify="`pylog group describe GROUP` shows another offset at once, and OK after ten minutes at most.",
     ),
     "PylogGroupLagUnknown": Runbook(
         what="the probe on HOST has not judged the groups for five minutes: what it says of lag is old",
@@ -359,32 +363,41 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogZooKeeperServerDown": Runbook(
         what="ZooKeeper server SERVER does not serve",
-        look="On its host: `systemctl status pylog-zookeeper`; `journalctl -u pylog-zookeeper -n 50`.",
-        decide="A majority serves: brokers feel nothing, and one more failure stops changes of leaders. No majority:"
-        " records still flow, but no leader can change.",
-        act="Start it. A disk that is full or broken: mend it; a server that comes back empty copies the tree "
-        "from the others.",
-        verify="`fab status` shows it as follower or leader.",
+        look="On the host of SERVER: `systemctl status pylog-zookeeper`; `journalctl -u pylog-zookeeper -n 50`; "
+        "`df -h`.",
+        decide="With PylogZooKeeperQuorumLost: go on there. Without it a majority serves and brokers feel nothing; "
+        "after one more failure leaders and topics could not change.",
+        act="`systemctl start pylog-zookeeper`; a disk that is full or broken is mended first. Its data is gone: it "
+        "copies the tree from the others. The only server, without its data: do not start it; the handbook has "
+        "*When ZooKeeper has lost everything*.",
+        verify="`fab status` shows it as follower, leader or standalone.",
     ),
     "PylogZooKeeperQuorumLost": Runbook(
-        what="no majority of the ZooKeeper servers of DATACENTER serves",
+        what="ZooKeeper of DATACENTER has no majority",
         look="`fab status`: which servers are silent? On their hosts: `systemctl status pylog-zookeeper`; "
-        "`journalctl -u pylog-zookeeper -n 50`; `df -h`.",
+        "`journalctl -u pylog-zookeeper -n 50`; `df -h`; is the data there, `ls /var/lib/pylog-zookeeper/version-2`?",
         decide="Producers and consumers go on with the leaders that there are. A broker that fails now gets no "
-        "successor, and brokers that lose their session stop leading when the ensemble is back without them.",
-        act="Start the servers that are down: a majority is enough. Hosts that cannot reach each other: mend the "
-        "network first. Restart no broker meanwhile.",
-        verify="`fab status` shows a leader and followers; `pylog cluster health` ends with 0.",
+        "successor, and topics and settings cannot be changed. Groups whose partition of `__consumer_offsets` has one "
+        "replica in sync get NOT_COORDINATOR. `fab status` shows a majority: only the probe does not reach it.",
+        act="`systemctl start pylog-zookeeper` where it is down: a majority is enough. Hosts that cannot reach each "
+        "other: mend the network first. A majority without data: start nothing; the handbook has *When ZooKeeper has "
+        "lost everything*. Restart no broker meanwhile.",
+        verify="`fab status` shows a leader and followers, or one standalone; `pylog cluster health` ends with 0. A "
+        "broker that has not come back within the session time-out loses its leaderships to others.",
     ),
     "PylogZooKeeperSlow": Runbook(
-        what="ZooKeeper server SERVER takes a tenth of a second for a request",
-        look="The mean of a sync, `rate(pylog_zookeeper_sync_seconds_total[5m]) / "
-        "rate(pylog_zookeeper_syncs_total[5m])`; `pylog_zookeeper_outstanding_requests`, "
+        what="ZooKeeper server SERVER takes over a tenth of a second for a request",
+        look="`rate(pylog_zookeeper_sync_seconds_total[1m]) / rate(pylog_zookeeper_syncs_total[1m])`, the mean time of "
+        "a sync of its log: under 10 ms is healthy, over 50 ms is slow. `pylog_zookeeper_outstanding_requests`, "
         "`pylog_zookeeper_num_alive_connections`.",
-        decide="A slow sync: its disk is shared with a broker's log, or fails. Many connections: a client opens "
-        "sessions without end.",
-        act="Put its data on a disk of its own. Find the client by address in the server's log.",
-        verify="The latency on the dashboard is a few milliseconds.",
+        decide="Records do not wait for ZooKeeper. Changes of topics, in-sync replicas and leaders do, and sessions "
+        "that expire change leaders. Slow syncs: something else writes to the disk, or it fails; on the host of SERVER "
+        "`iostat -x 1`, `pidstat -d 1`, `dmesg`. Many connections: a client opens sessions without end.",
+        act="Stop what else writes to that disk. A disk that fails, in an ensemble: `playbooks/remove_zookeeper.yml`, "
+        "then a server with another disk by `playbooks/site.yml`. The only server: `playbooks/backup_metadata.yml` "
+        "first. A client without end: the server's log has its address.",
+        verify="That mean is a few milliseconds again. `pylog_zookeeper_avg_latency` counts since the start of the "
+        "server and stays high.",
     ),
     "PylogRetentionLate": Runbook(
         what="expired segments of HOST were not deleted for too long",

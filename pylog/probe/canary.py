@@ -32,9 +32,14 @@ _HELP = (
     "read back (stage consume), by the broker that leads its partition."
 )
 _FAILED = "pylog_canary_failures_total"
-_FAILED_HELP = "Canary's records that were not acknowledged, or not read back, within 10 seconds."
+_FAILED_HELP = (
+    "Canary's records that were not acknowledged, or not read back, within 10 seconds; counted when those are over."
+)
 _LAST = "pylog_canary_last_success_timestamp_seconds"
-_LAST_HELP = "When a canary's record was last read back, since the Unix epoch, by broker; 0: not yet."
+_LAST_HELP = (
+    "When a canary's record was last read back, since the Unix epoch, by broker; 0: not yet. Stands still while the "
+    "broker leads none."
+)
 _TOPIC_CHECK_S = 30.0
 _LEADER_CHECK_S = 1.0
 _READ_S = 0.05

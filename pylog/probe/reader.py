@@ -152,7 +152,8 @@ def show_report(metrics: Metrics, report: Callable[[], LagReport]) -> None:
     metrics.table(
         "pylog_group_lag_seconds",
         "gauge",
-        "Age of the oldest record that a group has not read; 0 where it has read everything.",
+        "How long the oldest record that a group has not read has been there; 0 where it has read everything. What "
+        "was there before this probe first looked counts from then, and may be older.",
         columns,
         lambda: labelled(report().seconds),
     )

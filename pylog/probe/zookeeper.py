@@ -35,11 +35,23 @@ KEYS: Mapping[str, str] = {
 
 COUNTERS: Mapping[str, tuple[str, float, str]] = {
     "zk_cnt_updatelatency": ("updates_total", 1, "Requests answered that change the tree."),
-    "zk_sum_updatelatency": ("update_seconds_total", 1e-3, "Time that they took."),
+    "zk_sum_updatelatency": (
+        "update_seconds_total",
+        1e-3,
+        "Seconds spent on requests that change the tree; divide by pylog_zookeeper_updates_total.",
+    ),
     "zk_cnt_readlatency": ("reads_total", 1, "Requests answered that read."),
-    "zk_sum_readlatency": ("read_seconds_total", 1e-3, "Time that they took."),
+    "zk_sum_readlatency": (
+        "read_seconds_total",
+        1e-3,
+        "Seconds spent on requests that read; divide by pylog_zookeeper_reads_total.",
+    ),
     "zk_cnt_fsynctime": ("syncs_total", 1, "Syncs of its log."),
-    "zk_sum_fsynctime": ("sync_seconds_total", 1e-3, "Time that they took."),
+    "zk_sum_fsynctime": (
+        "sync_seconds_total",
+        1e-3,
+        "Seconds spent on syncs of its log; divide by pylog_zookeeper_syncs_total.",
+    ),
 }
 """Name, unit and help of what only grows.  Averages and percentiles of ``mntr`` are since the start: those of a server
 that has run for months hardly move when it becomes slow, and the rates of these do."""
