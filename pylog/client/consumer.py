@@ -1,7 +1,7 @@
 """Reads records by assignment: no group, no commit, every caller gets every record."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -74,6 +74,10 @@ class Consumer:
     Attributes:
         at_end: partitions whose end was reached; a later record takes its partition out again.
     """
+
+    # librdkafka looks for the coordinator of a group whether it is used or not. Who reads by assignment need not have
+    # any right to one.
+    _passed_over: Collection[int] = (KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATION_FAILED)
 
     def __init__(self, cluster: Connection | str, *, check_crcs: bool = True, **properties: object) -> None:
         self._cluster = as_connection(cluster)
@@ -170,9 +174,10 @@ class Consumer:
         topic, partition, offset = message.topic() or "", int(message.partition() or 0), int(message.offset() or 0)
         error = message.error()
         if error is not None:
-            if error.code() != KafkaError._PARTITION_EOF:
+            if error.code() not in self._passed_over:
                 raise translate(error, self._cluster)
-            self.at_end.add(TopicPartition(topic, partition))
+            if error.code() == KafkaError._PARTITION_EOF:
+                self.at_end.add(TopicPartition(topic, partition))
             return None
         if self.at_end:
             self.at_end.discard(TopicPartition(topic, partition))
@@ -204,6 +209,8 @@ class GroupConsumer(Consumer):
         topics: what it reads.
         start: ``earliest`` or ``latest``: where the group begins that has committed nothing.
     """
+
+    _passed_over = (KafkaError._PARTITION_EOF,)
 
     def __init__(
         self,

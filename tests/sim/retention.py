@@ -15,6 +15,8 @@ from tests.sim.world import Violation
 
 INVARIANT = "retention deletes what its settings allow"
 
+_delete_expired = Log.delete_expired  # of the product, however often it is watched
+
 SKEW_MS = 500
 """How far a host's clock may be ahead and be believed; a clock that is further ahead deletes nothing."""
 
@@ -33,19 +35,18 @@ class _Segment(NamedTuple):
 
 
 def watch(true_ms: Callable[[], int]) -> None:
-    """Look at everything that retention deletes from now on, in whatever log.
+    """Look at everything that retention deletes from now on, in whatever log; whoever looked before looks no more.
 
     It raises `Violation` from the retention itself.
 
     Args:
         true_ms: the world's time, in milliseconds since 1970.
     """
-    delete_expired = Log.delete_expired
 
     def seen(log: Log, now_ms: int, dry_run: bool = False) -> list[DeletedSegment]:
         before = [] if log.offline is not None else _segments(log)
         start, high_watermark = log.log_start_offset, log.high_watermark
-        deleted = delete_expired(log, now_ms, dry_run)
+        deleted = _delete_expired(log, now_ms, dry_run)
         if deleted and not dry_run:
             gone = [segment for segment in before if segment.base_offset < log.segments[0].base_offset]
             kept_bytes = sum(segment.size_bytes for segment in before)

@@ -1,0 +1,229 @@
+"""The console as a process beside a broker with logins and ACLs: who sees what, also while the broker is away."""
+
+import http.cookiejar
+import json
+import re
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylog.broker.settings import ACL_AUTHORIZER
+from pylog.client.admin.acls import AclAdmin
+from pylog.client.connection import Connection
+from pylog.client.message import Message
+from pylog.client.producer import Producer
+from pylog.security.acl import Binding, Entry, Operation, Pattern, PatternType, Permission, ResourceType
+from pylog.testing import BrokerProcess
+from tests.programs.program import Program, wait_until
+from tests.servers.certificates import Authority
+from tests.servers.ports import free_ports
+
+PASSWORDS = {name: f"{name}'s =,ü" for name in ("admin", "alice", "bob", "console")}
+READERS = {"alice": (Operation.DESCRIBE, Operation.READ, Operation.DESCRIBE_CONFIGS), "bob": (Operation.DESCRIBE,)}
+
+
+class Cluster:
+    """A broker that asks for logins over TLS and holds users to ACLs; alice may read clicks, bob may see them."""
+
+    def __init__(self, home: Path) -> None:
+        self.authority = Authority(home / "certificates")
+        self.certificate = self.authority.server()
+        [port] = free_ports(1)
+        config = home / "broker.yml"
+        config.write_text(
+            f"version: 1\nbroker_id: 0\ndata_dir: {home}/data\nadmin_socket: {home}/data/admin.sock\n"
+            f"listeners:\n  client:\n    host: 127.0.0.1\n    port: {port}\n    security.protocol: SASL_SSL\n"
+            f"    ssl.keystore.location: {self.certificate}\nstore:\n  kind: embedded\n"
+            f"config:\n  offsets.topic.replication.factor: 1\n  offsets.topic.num.partitions: 1\n"
+            f"  authorizer.class.name: {ACL_AUTHORIZER}\n  super.users: User:admin;User:console\n"
+        )
+        (home / "data" / "store").mkdir(parents=True)
+        self.password_files = {}
+        for name, password in PASSWORDS.items():
+            path = self.password_files[name] = home / f"{name}.password"
+            path.write_text(f"{password}\n")
+            path.chmod(0o600)
+            command = ["user", "set", name, f"--config={config}", f"--password-file={path}"]
+            subprocess.run([sys.executable, "-m", "pylog", *command], check=True)
+        self.broker = BrokerProcess(home, port=port, config_file=config)
+
+    def fill(self) -> None:
+        """Make topics, records and ACLs."""
+        properties = {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "admin",
+            "sasl.password": PASSWORDS["admin"],
+            "ssl.ca.location": str(self.authority.trusted),
+        }
+        cluster = Connection(bootstrap=self.broker.bootstrap, properties=properties)
+        admin = AclAdmin(cluster)
+        for topic in ("clicks", "salaries"):
+            admin.create_topic(topic, partitions=2)
+        with Producer(cluster) as producer:
+            for number in range(300):
+                producer.send("clicks", Message(b'{"n": %d, "x": "<script>"}' % number, partition=0))
+        admin.add(
+            [
+                Binding(
+                    Pattern(ResourceType.TOPIC, PatternType.LITERAL, "clicks"),
+                    Entry(f"User:{user}", "*", operation, Permission.ALLOW),
+                )
+                for user, operations in READERS.items()
+                for operation in operations
+            ]
+        )
+
+
+@dataclass
+class Answer:
+    status: int
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Browser:
+    """Keeps cookies, follows redirects and verifies the console's certificate, as browsers do."""
+
+    def __init__(self, url: str, context: ssl.SSLContext) -> None:
+        self._url = url
+        self._opener = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=context),
+            urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()),
+        )
+
+    def get(self, path: str) -> Answer:
+        return self._open(urllib.request.Request(self._url + path))
+
+    def log_in(self, user: str, password: str) -> Answer:
+        found = re.search('name="token" value="([^"]+)"', self.get("/login").text)
+        assert found is not None
+        form = urllib.parse.urlencode({"user": user, "password": password, "token": found[1], "next": "/"}).encode()
+        return self._open(urllib.request.Request(self._url + "/login", form, {"Origin": self._url}))
+
+    def _open(self, request: urllib.request.Request) -> Answer:
+        try:
+            with self._opener.open(request, timeout=30) as answer:
+                return Answer(answer.status, answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, error.read().decode())
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    found = Cluster(tmp_path_factory.mktemp("cluster"))
+    with found.broker:
+        found.fill()
+        yield found
+
+
+@pytest.fixture(scope="module")
+def console(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    [port] = free_ports(1)
+    config = {
+        "listen": f"0.0.0.0:{port}",
+        "bootstrap": cluster.broker.bootstrap,
+        "timeout_s": 5,
+        "security": {
+            "protocol": "SASL_SSL",
+            "mechanism": "SCRAM-SHA-256",
+            "user": "console",
+            "password_file": str(cluster.password_files["console"]),
+            "ca_file": str(cluster.authority.trusted),
+        },
+        "login": "scram",
+        "read_payloads": ["alice"],
+        "certificate_file": str(cluster.certificate),
+        "key_file": str(cluster.certificate),
+    }
+    with Program(tmp_path_factory.mktemp("console"), "console", config) as program:
+        program.wait_log("event=ready")
+        yield f"https://127.0.0.1:{port}"
+        assert program.stop() == 0, program.log
+        assert "Traceback" not in program.log
+
+
+@pytest.fixture
+def browser(cluster: Cluster, console: str) -> Browser:
+    return Browser(console, ssl.create_default_context(cafile=str(cluster.authority.trusted)))
+
+
+def test_the_broker_judges_the_password(browser: Browser) -> None:
+    assert browser.log_in("alice", "wrong").status == 403
+    assert browser.get("/api/").status == 401
+    assert browser.log_in("nobody", "x").status == 403
+    shown = browser.log_in("alice", PASSWORDS["alice"])
+    assert shown.status == 200
+    assert "<bdi>alice</bdi>" in shown.text
+
+
+def test_people_see_what_their_acls_let_them_see(browser: Browser) -> None:
+    browser.log_in("alice", PASSWORDS["alice"])
+    assert [row["name"] for row in browser.get("/api/topics").json["topics"]] == ["clicks"]
+    assert browser.get("/topics/salaries").status == 404
+    assert browser.get("/api/topics/clicks").json["partitions"][0]["end_offset"] == 300
+    unknown = browser.get("/api/brokers").json["unknown"]
+    assert [("CLUSTER_AUTHORIZATION_FAILED" in row["reason"], row["what"]) for row in unknown] == [
+        (True, "disk of broker 0")
+    ]
+
+
+def test_the_console_s_own_rights_are_nobody_s(browser: Browser) -> None:
+    browser.log_in("bob", PASSWORDS["bob"])
+    assert [row["name"] for row in browser.get("/api/topics").json["topics"]] == ["clicks"]
+    assert browser.get("/topics/clicks/0/records").status == 403
+    assert "/records" not in browser.get("/topics/clicks/0").text
+
+
+def test_records_come_in_pages_and_markup_stays_text(browser: Browser) -> None:
+    browser.log_in("alice", PASSWORDS["alice"])
+    answer = browser.get("/api/topics/clicks/0/records")
+    assert answer.status == 200, answer.text
+    latest = answer.json
+    assert [row["offset"] for row in latest["records"]] == list(range(250, 300))
+    first = browser.get("/api/topics/clicks/0/records?offset=0").json
+    assert (len(first["records"]), first["next_offset"], first["ended_by"]) == (100, 100, "records")
+    found = browser.get("/api/topics/clicks/0/records?q=%22n%22%3A+277%2C").json
+    assert [row["offset"] for row in found["records"]] == [277]
+    assert found["sentence"].startswith("Searched 300 of 300 offsets: 1 record found.")
+    assert "<script" not in browser.get("/topics/clicks/0/records").text
+    since = browser.get("/api/topics/clicks/0/records?time=2020-01-01").json
+    assert since["from_offset"] == 0
+    assert browser.get("/api/topics/clicks/0/records?time=2900-01-01").json["records"] == []
+
+
+def test_a_stopped_broker_is_said_and_nothing_hangs(browser: Browser, cluster: Cluster) -> None:
+    browser.log_in("alice", PASSWORDS["alice"])
+    assert browser.get("/api/").json["verdict"] == "healthy"
+    cluster.broker.stop()
+    try:
+        wait_until(lambda: browser.get("/api/").json["verdict"] == "unknown", "the page notices")
+        shown = browser.get("/")
+        assert shown.status == 200
+        assert "Not known at the moment" in shown.text
+        assert "The last complete answer was: Healthy" in shown.text
+        assert browser.get("/api/topics").json["topics"][0]["name"] == "clicks"
+        other = Browser(browser._url, ssl.create_default_context(cafile=str(cluster.authority.trusted)))
+        assert other.log_in("bob", PASSWORDS["bob"]).status == 503
+    finally:
+        cluster.broker.start()
+    wait_until(lambda: browser.get("/api/").json["verdict"] == "healthy", "the page notices again")
+
+
+def test_it_does_not_listen_for_everybody_without_a_login(cluster: Cluster, tmp_path: Path) -> None:
+    with Program(tmp_path, "console", {"listen": "0.0.0.0:0", "bootstrap": cluster.broker.bootstrap}) as program:
+        assert program.wait() != 0
+        assert "without login everybody who reaches it sees the cluster" in program.log
+        assert "Traceback" not in program.log
