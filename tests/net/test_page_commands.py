@@ -30,7 +30,7 @@ ELSEWHERE = {
     ),
     "needs an authorizer": ("acl add", "acl list", "acl remove"),
     "needs segment files": ("log dump", "log ends", "log purge-stray", "log verify"),
-    "runs until it is stopped": ("broker", "mirror run", "registry", "probe", "audit count", "ship journal"),
+    "runs until it is stopped": ("broker", "console", "mirror run", "registry", "probe", "audit count", "ship journal"),
     "needs a second cluster": ("mirror move", "mirror resend", "mirror status", "audit report"),
     "needs a lake or Spark": ("lake accept", "lake files", "lake retry", "lake status", "audit lake", "sql"),
 }  # fmt: skip
