@@ -28,6 +28,7 @@ from pylog.security.principal import SecurityProtocol
 from pylog.store.zookeeper_security import (
     PLAIN,
     ZOOKEEPER_SETTINGS,
+    Part,
     ZooKeeperSecurity,
     parse_zookeeper_security,
 )
@@ -83,7 +84,7 @@ def load_registry_config(path: Path) -> "RegistryConfig":
         topic=reader.text("topic", "_schemas"),
         replication_factor=reader.integer("replication_factor", 1, 100, 3),
         zookeeper=zookeeper,
-        zookeeper_security=_read_zookeeper_security(reader),
+        zookeeper_security=_read_zookeeper_security(reader, Part.REGISTRY),
         session_timeout_ms=reader.integer("session_timeout_ms", 1000, 600_000, 6000),
         level=Level(level),
         follow=follow,
@@ -173,6 +174,7 @@ def load_probe_config(path: Path) -> "ProbeConfig":
         cluster=_read_cluster(reader),
         listen=_split_address(reader.text("listen"), reader, "listen"),
         zookeeper=servers,
+        zookeeper_security=_read_zookeeper_security(reader, Part.OWNER),
         canary_topic=reader.text("canary_topic", CANARY_TOPIC),
         canary_interval_s=reader.integer("canary_interval_ms", 10, 3_600_000, 1_000) / 1000,
         replication_factor=reader.integer("replication_factor", 1, 100, 3),
@@ -388,13 +390,13 @@ def _read_store(reader: "_Section") -> StoreConfig:
     return store
 
 
-def _read_zookeeper_security(reader: "_Section") -> ZooKeeperSecurity:
+def _read_zookeeper_security(reader: "_Section", part: Part) -> ZooKeeperSecurity:
     """Read the block of a program that is no broker."""
     name = "zookeeper_security"
     if not reader.has(name):
         return PLAIN
     try:
-        return parse_zookeeper_security(reader.section(name).plain())
+        return parse_zookeeper_security(reader.section(name).plain(), part=part)
     except ConfigError as error:
         raise reader.fault(name, str(error)) from error
 

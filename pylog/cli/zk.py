@@ -86,13 +86,20 @@ def show(
 
 
 @app.command(epilog="Example: pylog zk secure --config /etc/pylog/broker-1.yml")
-def secure(config: Config, format: FormatOption = None) -> None:
+def secure(
+    config: Config,
+    unless_closed: Annotated[
+        bool,
+        typer.Option("--unless-closed", help="Look at the root alone, which is closed last, and do nothing if it is."),
+    ] = False,
+    format: FormatOption = None,
+) -> None:
     """Give every node of the cluster the ACL that brokers with this file make it with.
 
     Can be repeated and interrupted: nodes that have their ACL already are left alone. All brokers must work with the
     same identity before, and with zookeeper.set.acl.
     """
-    from pylog.store.tree_rights import secure_tree
+    from pylog.store.tree_rights import Outcome, is_closed, secure_tree
 
     with _session(config) as (store, security):
         rights = security.rights
@@ -103,7 +110,10 @@ def secure(config: Config, format: FormatOption = None) -> None:
                 found="zookeeper.set.acl: false",
                 wanted="zookeeper.set.acl: true",
             )
-        outcome = secure_tree(store, rights, lambda path: note(f"closed {path}"))
+        if unless_closed and is_closed(store, rights):
+            outcome = Outcome(seen=1)
+        else:
+            outcome = secure_tree(store, rights, lambda path: note(f"closed {path}"))
     _tell(outcome, "closed", format)
     if outcome.foreign:
         note(

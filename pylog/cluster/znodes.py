@@ -48,11 +48,14 @@ USER_CONFIGS = "/config/users"
 IP_CONFIGS = "/config/ips"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
+REGISTRY = "/pylog_registry"
+"""Where schema registries elect their primary; made by brokers, so that registries need no right on the root."""
 DELETED_TOPICS = "/pylog/deleted_topics"
 """One node for each topic incarnation whose data some replica still has to delete."""
 
 BASE_PATHS = (
     CONSUMERS,
+    REGISTRY,
     BROKER_IDS,
     TOPICS,
     CONFIG_CHANGES,

@@ -18,12 +18,17 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pylog.ops.addresses import address
+from pylog.security.certificates import subject_of
 
 SECURED = "sasl_ssl"
 """Value of `pylog_security` with which everything is encrypted and every client logs in."""
 
 AUTHORITY_LEFT_DAYS = 60
 """An authority that ends earlier than this is a finding: replacing it takes three runs and all clients."""
+
+BROKER_NAME = "pylog"
+REGISTRY_NAME = "pylog-registry"
+"""Common names of certificates, by which ZooKeeper knows brokers and registries."""
 
 _BACKDATED = dt.timedelta(minutes=5)
 """A host whose clock is behind must not take a new certificate for one of the future."""
@@ -71,15 +76,75 @@ def holders(name: str, hosts: Mapping[str, Variables], groups: Mapping[str, Iter
         told = [variables.get(one) for one in ("broker_advertised_host", "broker_internal_advertised_host")]
         # The proxy hands connections on as they are, so clients expect its name from the broker.
         proxies = [address(host, hosts[host]) for host in _neighbors(name, hosts, groups, "pylog_load_balancer")]
-        found.append(_holder("pylog", "pylog", "/etc/pylog/tls.pem", [*own, *told, *proxies]))
+        found.append(_holder("pylog", BROKER_NAME, "/etc/pylog/tls.pem", [*own, *told, *proxies]))
     if "pylog_registry" in mine:
-        found.append(_holder("registry", "pylog-registry", "/etc/pylog/registry.pem", own))
+        found.append(_holder("registry", REGISTRY_NAME, "/etc/pylog/registry.pem", own))
+    if "pylog_probe" in mine:
+        found.append(_holder("probe", "pylog-probe", "/etc/pylog/probe.pem", own))
     if "pylog_zookeeper" in mine:
         given = [variables.get("zookeeper_address")]
         home = str(variables.get("zookeeper_data_dir") or "/var/lib/pylog-zookeeper")
         path = "/etc/pylog-zookeeper/tls.pem"
         found.append(_holder("zookeeper", "pylog-zookeeper", path, [*own, *given], "pylog-zookeeper", home))
     return found
+
+
+def is_ensemble_encrypted(variables: Variables) -> bool:
+    """Return whether ZooKeeper servers of a host's datacenter take TLS alone; unless set, where brokers are secured."""
+    return bool(variables.get("zookeeper_encrypted", variables.get("pylog_security") == SECURED))
+
+
+def ensemble_settings(
+    hosts: Mapping[str, Variables], groups: Mapping[str, Iterable[str]]
+) -> dict[str, dict[str, dict[str, str]]]:
+    """Return datacenter -> the settings `zookeeper.*` that all programs share, for each whose ensemble is encrypted.
+
+    ``connection`` has those of TLS but for the program's own certificate, ``rights`` the ACLs of nodes.  Brokers own
+    the tree by the subject of their certificates; registries have a part of it.
+    """
+    members: dict[str, list[str]] = {}
+    for name in groups.get("pylog_zookeeper", ()):
+        members.setdefault(str(hosts.get(name, {}).get("pylog_datacenter", "all")), []).append(name)
+    found = {}
+    for place, servers in sorted(members.items()):
+        if not all(is_ensemble_encrypted(hosts.get(name, {})) for name in servers):
+            continue
+        brokers = [name for name in groups.get("pylog_broker", ()) if _is_at(hosts, name, "pylog_datacenter", place)]
+        registries = [
+            name for name in groups.get("pylog_registry", ()) if _is_at(hosts, name, "registry_datacenter", place)
+        ]
+        connection = {
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.ssl.truststore.location": "/etc/pylog/ca.pem",
+        }
+        rights = {
+            "zookeeper.set.acl": "true",
+            "zookeeper.acl.owners": _identities(hosts, brokers, "pylog", BROKER_NAME),
+        }
+        if registries:
+            rights["zookeeper.acl.registries"] = _identities(hosts, registries, "registry", REGISTRY_NAME)
+        found[place] = {"connection": connection, "rights": rights}
+    return found
+
+
+def _is_at(hosts: Mapping[str, Variables], name: str, variable: str, place: str) -> bool:
+    variables = hosts.get(name, {})
+    return str(variables.get(variable) or variables.get("pylog_datacenter", "all")) == place
+
+
+def _identities(hosts: Mapping[str, Variables], names: Iterable[str], kind: str, common_name: str) -> str:
+    subjects = {_subject(hosts[name].get("certificates_given"), kind, common_name) for name in names}
+    return ";".join(f"x509:{subject}" for subject in sorted(subjects))
+
+
+def _subject(given: object, kind: str, common_name: str) -> str:
+    """Return the subject of a host's certificate; that of a given one which cannot be read is a finding elsewhere."""
+    if isinstance(given, Mapping) and isinstance(entry := given.get(kind), Mapping):
+        try:
+            return subject_of(authorities(str(entry.get("chain") or ""))[0])
+        except (CertificateError, ValueError, TypeError):
+            return f"CN={common_name}"
+    return f"CN={common_name}"
 
 
 def _neighbors(

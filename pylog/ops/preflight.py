@@ -17,7 +17,15 @@ from typing import Any
 import yaml
 
 from pylog.ops.addresses import address, addresses
-from pylog.ops.certificates import SECURED, Holder, authority_problems, holders, problems
+from pylog.ops.certificates import (
+    SECURED,
+    Holder,
+    authority_problems,
+    ensemble_settings,
+    holders,
+    is_ensemble_encrypted,
+    problems,
+)
 from pylog.ops.listeners import DEFAULT_TRUSTED, TRUSTED, Listener, listeners, networks, numeric, outside
 from pylog.ops.orphans import servers_without_a_place
 from pylog.ops.rights import MIN_PASSWORD_LENGTH, program_users
@@ -542,7 +550,7 @@ def half_secured(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> 
         if len(given) > 1:
             remedy = "set it for the group, not for a host"
             yield Finding(datacenter, "pylog_security", " and ".join(sorted(given)), "one for the cluster", remedy)
-        elif given == {"none"} and any(host.variables.get("zookeeper_encrypted") is True for host in members):
+        elif given == {"none"} and any(is_ensemble_encrypted(host.variables) for host in members):
             remedy = f"set pylog_security: {SECURED}, which gives the servers certificates"
             yield Finding(datacenter, "variable zookeeper_encrypted", "true, without pylog_security", SECURED, remedy)
         elif given == {"none"} and any(host.variables.get("users_wanted") for host in members):
@@ -554,7 +562,7 @@ def switched(host: Host) -> Iterator[Finding]:
     """Find servers that run open and shall be secured, or the other way: half way nobody could reach both kinds."""
     is_wanted = {
         "pylog-broker": host.variables.get("pylog_security", "none") == SECURED,
-        "pylog-zookeeper": host.variables.get("zookeeper_encrypted", False) is True,
+        "pylog-zookeeper": is_ensemble_encrypted(host.variables),
     }
     for unit, is_secured in (host.facts or {}).get("secured", {}).items():
         if is_secured != is_wanted[unit.partition("@")[0].removesuffix(".service")]:
@@ -803,7 +811,8 @@ def group_files(sources: Iterable[str]) -> list[str]:
 def verdict(question: Mapping[str, Any], roles: Path) -> dict[str, Any]:
     """Return the lines of the table of findings, none where all is well, and what roles want to know of all hosts.
 
-    That is the addresses, the certificates of each host, and the users of programs in each datacenter.
+    That is the addresses, the certificates of each host, the users of programs in each datacenter, and how programs
+    connect to encrypted ensembles.
 
     Hosts that are away have a row of their own, which stops nobody.
 
@@ -821,4 +830,5 @@ def verdict(question: Mapping[str, Any], roles: Path) -> dict[str, Any]:
             for name in question["hosts"]
         },
         "users": program_users(question["hosts"], question["groups"]),
+        "ensembles": ensemble_settings(question["hosts"], question["groups"]),
     }

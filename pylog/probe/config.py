@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pylog.client.connection import Connection
+from pylog.store.zookeeper_security import PLAIN, ZooKeeperSecurity
 
 CANARY_TOPIC = "_pylog_canary"
 
@@ -15,6 +16,7 @@ class ProbeConfig:
         cluster: whose brokers and groups.
         listen: host and port of ``/metrics``.
         zookeeper: ``host:port`` of every server of the ensemble; none if the brokers use none.
+        zookeeper_security: encryption of these connections, and the certificate that they show.
         canary_topic: where its records go; empty for no canary.
         canary_interval_s: between two records to one broker.
         replication_factor: of the canary's topic, at most as many as there are brokers.
@@ -25,6 +27,7 @@ class ProbeConfig:
     cluster: Connection
     listen: tuple[str, int]
     zookeeper: tuple[str, ...] = ()
+    zookeeper_security: ZooKeeperSecurity = PLAIN
     canary_topic: str = CANARY_TOPIC
     canary_interval_s: float = 1.0
     replication_factor: int = 3

@@ -30,7 +30,9 @@ def run(config: ProbeConfig, stop: Stop, notices: Notices) -> None:
         scout = Scout(config, stop, notices)
         threads += [scout, Canary(config, metrics, scout, stop, notices)]
     if config.zookeeper:
-        threads.append(ZooKeeperReader(config.zookeeper, config.zookeeper_interval_s, metrics, stop))
+        threads.append(
+            ZooKeeperReader(config.zookeeper, config.zookeeper_interval_s, metrics, stop, config.zookeeper_security)
+        )
     with ExitStack() as stack:
         server = stack.enter_context(WebServer(*config.listen, metrics_app(metrics)))
         for thread in threads:

@@ -1,13 +1,17 @@
 """What each ZooKeeper server says of itself, by the four-letter word ``mntr``."""
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 from pylog.daemon.stop import Stop
 from pylog.metrics import Metrics
 from pylog.ops.host import monitored
+from pylog.store.zookeeper_handler import client_context
+from pylog.store.zookeeper_security import PLAIN, ZooKeeperSecurity
 
 TIMEOUT_S = 5.0
 MAX_ANSWER_BYTES = 1 << 20
@@ -60,13 +64,19 @@ _Row = tuple[str]
 Values = Mapping[str, str]
 
 
-def ask(server: str, timeout_s: float = TIMEOUT_S) -> dict[str, str]:
-    """Return what *server*, ``host:port``, answers within *timeout_s*; empty when it does not."""
+def ask(server: str, timeout_s: float = TIMEOUT_S, context: ssl.SSLContext | None = None) -> dict[str, str]:
+    """Return what *server*, ``host:port``, answers within *timeout_s*; empty when it does not.
+
+    With *context* the connection is encrypted, and the server's certificate must name its host.
+    """
     deadline_s = time.monotonic() + timeout_s
     host, _, port = server.rpartition(":")
     answer = bytearray()
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as connection:
+        with ExitStack() as stack:
+            connection = stack.enter_context(socket.create_connection((host.strip("[]"), int(port)), timeout_s))
+            if context is not None:
+                connection = stack.enter_context(context.wrap_socket(connection, server_hostname=host.strip("[]")))
             connection.sendall(b"mntr")
             while len(answer) < MAX_ANSWER_BYTES:
                 # For the whole answer: one that comes byte by byte would hold up the other servers for hours.
@@ -99,11 +109,20 @@ class ZooKeeperReader(threading.Thread):
         interval_s: between two rounds.
         metrics: where the answers show.
         stop: the end.
+        security: encryption and the certificate that is shown; its files are read anew for each round.
     """
 
-    def __init__(self, servers: Sequence[str], interval_s: float, metrics: Metrics, stop: Stop) -> None:
+    def __init__(
+        self,
+        servers: Sequence[str],
+        interval_s: float,
+        metrics: Metrics,
+        stop: Stop,
+        security: ZooKeeperSecurity = PLAIN,
+    ) -> None:
         super().__init__(name="zookeeper", daemon=True)
         self._servers = servers
+        self._security = security
         self._interval_s = interval_s
         self._stop_asked = stop
         self._found: Mapping[str, Values] = {server: {} for server in servers}
@@ -124,8 +143,22 @@ class ZooKeeperReader(threading.Thread):
     def run(self) -> None:
         """Ask until the end."""
         while not self._stop_asked.is_wanted:
-            self._found = {server: ask(server) for server in self._servers}
+            self.ask_all()
             self._stop_asked.wait(self._interval_s)
+
+    def ask_all(self) -> None:
+        """Ask each server once."""
+        try:
+            context = self._context()
+        except OSError:
+            # Its files are missing or about to be replaced: no server can be asked, and all of them show as silent.
+            self._found = {server: {} for server in self._servers}
+            return
+        self._found = {server: ask(server, context=context) for server in self._servers}
+
+    def _context(self) -> ssl.SSLContext | None:
+        trust_store = self._security.trust_store
+        return None if trust_store is None else client_context(trust_store, self._security.key_store)
 
     def _up(self) -> dict[_Row, float]:
         return {(server,): float("zk_server_state" in found) for server, found in self._found.items()}

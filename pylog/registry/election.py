@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 
+from pylog.cluster.znodes import REGISTRY
 from pylog.daemon.notices import Notices
 from pylog.errors import PylogError
 from pylog.store.base import NodeExists, NoNode, NotConnected, SessionLost, SessionState, Store, StoreError, WatchEvent
 
-PRIMARY_PATH = "/pylog_registry/primary"
+PRIMARY_PATH = f"{REGISTRY}/primary"
 _VERSION = 1
 _RETRY_S = 1.0
 _LOOK_S = 10.0

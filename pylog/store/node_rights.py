@@ -11,6 +11,8 @@ its parent.  So every node has rights of its own, containers and the root of the
 | below /consumers                    | all              | read, write, create, delete  | nothing        |
 | everything else, the root too       | all              | nothing                      | nothing        |
 
+Schema registries read, write, create and delete /pylog_registry and below, and nothing else.
+
 Source: ZooKeeper programmer's guide, "ZooKeeper access control using ACLs".
 """
 
@@ -65,7 +67,7 @@ Rights = Mapping[Identity, Right]
 OPEN: Rights = MappingProxyType({EVERYBODY: Right.ALL})
 
 _READ_ROOTS = (znodes.BROKER_IDS, znodes.TOPICS)
-_BELOW_CONSUMERS = Right.READ | Right.WRITE | Right.CREATE | Right.DELETE
+_USE = Right.READ | Right.WRITE | Right.CREATE | Right.DELETE
 
 OWN_ROOTS = frozenset(
     "/" + path.split("/")[1]
@@ -73,7 +75,6 @@ OWN_ROOTS = frozenset(
         *znodes.BASE_PATHS,
         *(znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, znodes.CLUSTER_ID, znodes.FORMAT_LEVEL),
         *(acl_nodes.LITERAL_ROOT, acl_nodes.PREFIXED_ROOT, acl_nodes.LITERAL_CHANGES, acl_nodes.EXTENDED_CHANGES),
-        "/pylog_registry",
     )
 )
 """The nodes right below the root that belong to a cluster; others may share the root with it."""
@@ -85,17 +86,34 @@ class NodeRights:
     Args:
         owners: identities with all rights: brokers, and programs that work like one.
         consumers: identities of the paper's API.
+        registries: identities of schema registries, which elect their primary here.
     """
 
-    __slots__ = ("_below_consumers", "_consumers_root", "_owners_only", "_readable", "consumers", "owners")
+    __slots__ = (
+        "_below_consumers",
+        "_consumers_root",
+        "_of_registries",
+        "_owners_only",
+        "_readable",
+        "consumers",
+        "owners",
+        "registries",
+    )
 
-    def __init__(self, owners: frozenset[Identity], consumers: frozenset[Identity] = frozenset()) -> None:
+    def __init__(
+        self,
+        owners: frozenset[Identity],
+        consumers: frozenset[Identity] = frozenset(),
+        registries: frozenset[Identity] = frozenset(),
+    ) -> None:
         self.owners = owners
         self.consumers = consumers - owners
-        self._owners_only = self._with(Right(0))
-        self._readable = self._with(Right.READ)
-        self._consumers_root = self._with(Right.READ | Right.CREATE)
-        self._below_consumers = self._with(_BELOW_CONSUMERS)
+        self.registries = registries - owners
+        self._owners_only = self._with(frozenset(), Right(0))
+        self._readable = self._with(self.consumers, Right.READ)
+        self._consumers_root = self._with(self.consumers, Right.READ | Right.CREATE)
+        self._below_consumers = self._with(self.consumers, _USE)
+        self._of_registries = self._with(self.registries, _USE)
 
     def of(self, path: str) -> Rights:
         """Return the rights of the node at *path*, whether it is there or about to be made."""
@@ -103,15 +121,14 @@ class NodeRights:
             return self._consumers_root
         if _is_below(path, znodes.CONSUMERS):
             return self._below_consumers
+        if path == znodes.REGISTRY or _is_below(path, znodes.REGISTRY):
+            return self._of_registries
         if path == parent_of(znodes.TOPICS) or any(path == root or _is_below(path, root) for root in _READ_ROOTS):
             return self._readable
         return self._owners_only
 
-    def _with(self, of_consumers: Right) -> Rights:
-        given = dict.fromkeys(self.owners, Right.ALL)
-        if of_consumers:
-            given |= dict.fromkeys(self.consumers, of_consumers)
-        return MappingProxyType(given)
+    def _with(self, others: frozenset[Identity], right: Right) -> Rights:
+        return MappingProxyType(dict.fromkeys(others, right) | dict.fromkeys(self.owners, Right.ALL))
 
 
 def _is_below(path: str, root: str) -> bool:

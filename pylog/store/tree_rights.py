@@ -61,6 +61,11 @@ def secure_tree(
     return _apply(store, rights.of, on_change)
 
 
+def is_closed(store: RightsStore, rights: NodeRights) -> bool:
+    """Return whether the root has its rights, which is the last node that `secure_tree` gives them to."""
+    return store.rights_many(["/"]) == [rights.of("/")]
+
+
 def open_tree(store: RightsStore, on_change: Callable[[str], None] = lambda path: None) -> Outcome:
     """Let everybody do everything with each node again; see `secure_tree`."""
     return _apply(store, lambda path: OPEN, on_change)

@@ -6,6 +6,7 @@ of other programs.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from cryptography import x509
@@ -23,6 +24,7 @@ _PASSWORD_FILE = "zookeeper.auth.password.file"  # the name of a setting
 _SET_ACL = "zookeeper.set.acl"
 _OWNERS = "zookeeper.acl.owners"
 _CONSUMERS = "zookeeper.acl.consumers"
+_REGISTRIES = "zookeeper.acl.registries"
 
 ZOOKEEPER_SETTINGS: Mapping[str, tuple[str, str]] = {
     _ENABLE: ("false", "Connect by TLS 1.2 or later; `hosts` then names the servers' secure ports."),
@@ -46,8 +48,17 @@ ZOOKEEPER_SETTINGS: Mapping[str, tuple[str, str]] = {
         "",
         "Identities of clients of the paper's API, which read brokers and topics, and write below `/consumers`.",
     ),
+    _REGISTRIES: ("", "Identities of schema registries, which write below `/pylog_registry` alone."),
 }
 """Every setting: its default and what it is."""
+
+
+class Part(Enum):
+    """Whom a program works as; its own identity must have the rights of that."""
+
+    OWNER = _OWNERS
+    CONSUMER = _CONSUMERS
+    REGISTRY = _REGISTRIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +97,13 @@ class ZooKeeperSecurity:
 PLAIN = ZooKeeperSecurity()
 
 
-def parse_zookeeper_security(given: Mapping[str, str], *, is_owner: bool = True) -> ZooKeeperSecurity:
+def parse_zookeeper_security(given: Mapping[str, str], *, part: Part = Part.OWNER) -> ZooKeeperSecurity:
     """Return what the settings *given* ask for; the files that they name are read.
 
     Args:
         given: settings of `ZOOKEEPER_SETTINGS` by name.
-        is_owner: whether the program must be one of the owners, as brokers and the registry are; a client of the
-            paper's API must be one of the consumers or owners.
+        part: whom the program works as. A broker must be one of the owners; a registry or a client of the paper's API
+            may be one of the owners instead.
 
     Raises:
         ConfigError: names the setting that is unknown, wrong, or does not fit the others.
@@ -116,34 +127,30 @@ def parse_zookeeper_security(given: Mapping[str, str], *, is_owner: bool = True)
         key_store=Path(value[_KEY_STORE]) if value[_KEY_STORE] else None,
         user=value[_USER],
         password=read_password(Path(value[_PASSWORD_FILE]), _PASSWORD_FILE) if value[_USER] else "",
-        rights=_rights(value, is_owner=is_owner) if sets_acl else None,
+        rights=_rights(value, part) if sets_acl else None,
         key_store_identity=_certificate_identity(Path(value[_KEY_STORE])) if value[_KEY_STORE] else None,
     )
     if security.rights is not None:
-        _check_own(security, security.rights, is_owner=is_owner)
-    elif value[_OWNERS] or value[_CONSUMERS]:
-        raise ConfigError(f"{_OWNERS if value[_OWNERS] else _CONSUMERS}: needs {_SET_ACL} = true")
+        _check_own(security, security.rights, part)
+    elif named := next((one.value for one in Part if value[one.value]), None):
+        raise ConfigError(f"{named}: needs {_SET_ACL} = true")
     return security
 
 
-def _rights(value: Mapping[str, str], *, is_owner: bool) -> NodeRights:
-    owners, consumers = (parse_identities(value[name], name) for name in (_OWNERS, _CONSUMERS))
-    own: frozenset[Identity] = frozenset()
-    if value[_USER]:
-        own = frozenset({digest_identity(value[_USER], read_password(Path(value[_PASSWORD_FILE]), _PASSWORD_FILE))})
-    if is_owner:
-        owners = owners or own
-    else:
-        consumers = consumers or own
-    if not owners:
+def _rights(value: Mapping[str, str], part: Part) -> NodeRights:
+    named = {one: parse_identities(value[one.value], one.value) for one in Part}
+    if value[_USER] and not named[part]:
+        password = read_password(Path(value[_PASSWORD_FILE]), _PASSWORD_FILE)
+        named[part] = frozenset({digest_identity(value[_USER], password)})
+    if not named[Part.OWNER]:
         raise ConfigError(f"{_OWNERS}: must name the identities that keep all rights")
-    return NodeRights(owners, consumers)
+    return NodeRights(named[Part.OWNER], named[Part.CONSUMER], named[Part.REGISTRY])
 
 
-def _check_own(security: ZooKeeperSecurity, rights: NodeRights, *, is_owner: bool) -> None:
-    allowed = rights.owners if is_owner else rights.owners | rights.consumers
-    if not allowed & set(security.identities):
-        names = _OWNERS if is_owner else f"{_OWNERS} or {_CONSUMERS}"
+def _check_own(security: ZooKeeperSecurity, rights: NodeRights, part: Part) -> None:
+    of_part = {Part.OWNER: rights.owners, Part.CONSUMER: rights.consumers, Part.REGISTRY: rights.registries}
+    if not (rights.owners | of_part[part]) & set(security.identities):
+        names = _OWNERS if part is Part.OWNER else f"{_OWNERS} or {part.value}"
         raise ConfigError(
             f"{names}: must have this program's own identity, which is {security}; it would lock itself out"
         )

@@ -13,6 +13,7 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
+from cryptography.x509.oid import NameOID
 
 from local.docs import roles
 from pylog.config import load_broker_config, load_counter_config, load_mirror_config, load_registry_config
@@ -20,6 +21,7 @@ from pylog.ops.host import OWN_PATHS
 from pylog.ops.preflight import Host, check_inventory, load_specs
 from pylog.ops.wheelhouse import pack
 from pylog.ops.zoo_cfg import problems
+from tests.servers.certificates import Authority
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path.parent.parent.name for path in ROOT.glob("roles/*/tasks/main.yml"))
@@ -53,6 +55,11 @@ def test_every_default_is_specified_and_every_specified_default_is_the_default(r
     }
     for name, spec in options(role).items():
         assert not (spec.get("required") and name in given), f"{name} is required and has a default"
+
+
+def test_packages_of_every_role_that_has_some_can_be_asked_for() -> None:
+    table = yaml.safe_load((ROOT / "roles/packages/vars/main.yml").read_text())["__packages_table"]
+    assert sorted(options("packages")["packages_roles"]["choices"]) == sorted(table)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -301,6 +308,7 @@ def test_the_broker_reads_the_configuration_that_the_role_writes(tmp_path: Path)
         broker_internal_advertised_host="192.0.2.1", broker_metrics_host="127.0.0.1",
         broker_store_hosts="192.0.2.1:2181,192.0.2.2:2181", broker_session_timeout_ms=6000,
         broker_secret_file=str(secret), broker_config_effective={"num.partitions": 4, "default.replication.factor": 1},
+        __broker_store_settings={},
     )  # fmt: skip
     path = tmp_path / "broker-7.yml"
     path.write_text(text)
@@ -320,10 +328,18 @@ def test_the_broker_reads_the_secured_configuration_that_the_role_writes(tmp_pat
         broker_internal_listen_host="0.0.0.0", broker_internal_advertised_host="192.0.2.1",
         broker_store_hosts="192.0.2.1:2181", broker_session_timeout_ms=6000, broker_secret_file=str(secret),
         broker_config_effective={"super.users": "User:pylog-admin"},
+        __broker_store_settings={
+            "zookeeper.ssl.client.enable": "true", "zookeeper.ssl.truststore.location": "/etc/pylog/ca.pem",
+            "zookeeper.set.acl": "true", "zookeeper.acl.owners": "x509:CN=pylog",
+            "zookeeper.ssl.keystore.location": "/etc/pylog/tls.pem",
+        },
     )  # fmt: skip
+    keys = Authority(tmp_path).issue("tls.pem", (NameOID.COMMON_NAME, "pylog"))
     path = tmp_path / "broker-7.yml"
-    path.write_text(text.replace("/etc/pylog/tls.pem", str(path)).replace("/etc/pylog/ca.pem", str(path)))
+    path.write_text(text.replace("/etc/pylog/tls.pem", str(keys)).replace("/etc/pylog/ca.pem", str(keys)))
     config = load_broker_config(path)
+    assert config.store.security.rights is not None
+    assert list(map(str, config.store.security.rights.owners)) == ["x509:CN=pylog"]
     assert config.client.settings.protocol.name == "SASL_SSL"
     assert config.internal is not None
     assert config.internal.settings.protocol.name == "SSL"
@@ -346,7 +362,8 @@ def test_the_configuration_of_zookeeper_that_the_role_writes_is_judged_good(is_e
 
 
 COMPUTED: dict[str, Any] = {
-    "__audit_login": {}, "__registry_login": {}, "__mirror_source_login": {}, "__mirror_target_login": {},
+    "__audit_login": {}, "__registry_login": {}, "__registry_zookeeper": {},
+    "__mirror_source_login": {}, "__mirror_target_login": {},
     "registry_bootstrap": "192.0.2.1:9092,", "registry_zookeeper": "192.0.2.1:2181",
     "registry_follow": "http://192.0.2.1:8081,http://192.0.2.2:8081",
     "registry_advertised_url": "http://192.0.2.1:8081", "mirror_source": "live", "mirror_target": "offline",

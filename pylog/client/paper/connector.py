@@ -42,7 +42,7 @@ from pylog.errors import ConfigError, PylogError
 from pylog.model import Offset, TopicPartition
 from pylog.store.base import NodeExists, SessionState, Store, StoreError, WatchEvent
 from pylog.store.zookeeper import ZooKeeperStore
-from pylog.store.zookeeper_security import parse_zookeeper_security
+from pylog.store.zookeeper_security import Part, parse_zookeeper_security
 
 _logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class ConsumerConnector:
         self._store: Store = ZooKeeperStore(
             zookeeper,
             session_timeout_ms=session_timeout_ms,
-            security=parse_zookeeper_security(zookeeper_security or {}, is_owner=False),
+            security=parse_zookeeper_security(zookeeper_security or {}, part=Part.CONSUMER),
         )
         self._offsets_topic = (
             OffsetsTopic(self._cluster, group, self._start_offsets) if self._offsets_in is OffsetsIn.KAFKA else None

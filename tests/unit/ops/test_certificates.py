@@ -18,6 +18,7 @@ from pylog.ops.certificates import (
     CertificateError,
     Holder,
     authority_problems,
+    ensemble_settings,
     holders,
     names_of,
     problems,
@@ -219,6 +220,27 @@ def test_hosts_get_the_certificates_of_what_they_run_and_brokers_have_the_proxys
     assert found["zookeeper"].names == ("10.0.0.1", "h1", "localhost", "127.0.0.1")
     assert holders("h2", hosts, groups) == []
     assert holders("h3", hosts, groups) == []
+
+
+def test_programs_of_a_secured_datacenter_share_the_settings_of_its_ensemble(tmp_path: Path) -> None:
+    secured = {"pylog_security": "sasl_ssl", "pylog_datacenter": "live"}
+    chosen = Holder(**{name: getattr(HOLDER, name) for name in HOLDER.__slots__} | {"common_name": "log1"})
+    given = {"pylog": {"chain": issued(tmp_path, chosen), "key": ""}}
+    hosts: dict[str, dict[str, Any]] = {
+        "h1": secured, "h2": secured | {"certificates_given": given}, "h3": {"pylog_datacenter": "open"},
+        "h4": secured | {"pylog_datacenter": "mixed", "zookeeper_encrypted": False},
+        "h5": {"pylog_security": "sasl_ssl", "pylog_datacenter": "other", "registry_datacenter": "live"},
+    }  # fmt: skip
+    groups = {
+        "pylog_broker": ["h1", "h2", "h3", "h4"], "pylog_zookeeper": ["h1", "h3", "h4"], "pylog_registry": ["h5"],
+    }  # fmt: skip
+    found = ensemble_settings(hosts, groups)
+    assert set(found) == {"live"}, "the others are open, or keep ZooKeeper open"
+    assert found["live"]["rights"] == {
+        "zookeeper.set.acl": "true",
+        "zookeeper.acl.owners": "x509:CN=log1;x509:CN=pylog",
+        "zookeeper.acl.registries": "x509:CN=pylog-registry",
+    }
 
 
 def test_a_secured_zookeeper_server_is_asked_by_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ from pylog.store.node_rights import (
 
 BROKER = digest_identity("pylog", "secret")
 CONSUMER = Identity("x509", "CN=consumer,O=example")
-RIGHTS = NodeRights(frozenset({BROKER}), frozenset({CONSUMER}))
+REGISTRY = Identity("x509", "CN=pylog-registry")
+RIGHTS = NodeRights(frozenset({BROKER}), frozenset({CONSUMER}), frozenset({REGISTRY}))
 BELOW_CONSUMERS = Right.READ | Right.WRITE | Right.CREATE | Right.DELETE
 
 
@@ -48,8 +49,15 @@ def test_rights_follow_from_the_path(path: str, of_consumer: Right | None) -> No
     rights = RIGHTS.of(path)
     assert rights[BROKER] == Right.ALL
     assert rights.get(CONSUMER) == of_consumer
-    assert EVERYBODY not in rights
     assert set(rights) <= {BROKER, CONSUMER}
+
+
+@pytest.mark.parametrize("path", ["/pylog_registry", "/pylog_registry/primary"])
+def test_registries_have_only_the_node_of_their_election(path: str) -> None:
+    every = Right.READ | Right.WRITE | Right.CREATE | Right.DELETE
+    assert RIGHTS.of(path) == {BROKER: Right.ALL, REGISTRY: every}
+    assert EVERYBODY not in RIGHTS.of(path)
+    assert REGISTRY not in RIGHTS.of("/pylog_registries")
 
 
 def test_without_consumers_every_node_is_the_owners() -> None:

@@ -14,6 +14,10 @@ from cryptography.x509.oid import NameOID
 
 from pylog.cli.app import run
 from pylog.cluster import znodes
+from pylog.daemon.stop import Stop
+from pylog.metrics import Metrics
+from pylog.probe.zookeeper import ZooKeeperReader
+from pylog.registry.election import PRIMARY_PATH
 from pylog.store.base import Create, NotAllowed, NotConnected, SessionState
 from pylog.store.node_rights import EVERYBODY, NodeRights, Right, digest_identity
 from pylog.store.tree import ClusterTree
@@ -28,6 +32,7 @@ from tests.servers.zookeeper import ZooKeeper
 
 BROKER = digest_identity("pylog", "broker's secret")
 READER = digest_identity("reader", "reader's secret")
+REGISTRY = digest_identity("registry", "its secret")
 RIGHTS = NodeRights(frozenset({BROKER}), frozenset({READER}))
 
 Open = Callable[..., ZooKeeperStore]
@@ -329,11 +334,13 @@ def test_commands_close_a_tree_show_it_and_open_it(
         before.connect()
         ClusterTree(before).prepare()
         set_password(before, "alice", "secret of alice")
-    assert run(["zk", "secure", *config]) == 0
+    assert run(["zk", "secure", "--unless-closed", *config]) == 0
     said = capsys.readouterr()
     assert "closed /config/users/alice" in said.err
     assert run(["zk", "secure", *config]) == 0
     assert "closed 0 of" in capsys.readouterr().err
+    assert run(["zk", "secure", "--unless-closed", *config]) == 0
+    assert "closed 0 of 1 nodes" in capsys.readouterr().err
     assert run(["zk", "show", "/config/users", "--depth", "1", *config]) == 0
     shown = capsys.readouterr().out
     assert '"SCRAM-SHA-256": "***"' in shown
@@ -346,3 +353,48 @@ def test_commands_close_a_tree_show_it_and_open_it(
     assert "stored_key" not in capsys.readouterr().out
     assert run(["zk", "identity", "pylog", "--password-file", str(password)]) == 0
     assert capsys.readouterr().out == f"{BROKER.scheme}:{BROKER.id}\n"
+
+
+def test_the_probe_reads_counters_of_a_server_that_takes_tls_alone(
+    zookeeper: ZooKeeper, authority: Authority, keys: Path
+) -> None:
+    security = ZooKeeperSecurity(is_encrypted=True, trust_store=authority.trusted, key_store=keys)
+    metrics = Metrics()
+    reader = ZooKeeperReader((zookeeper.secure_hosts,), 15.0, metrics, Stop(), security)
+    reader.ask_all()
+    up = f'pylog_zookeeper_up{{server="{zookeeper.secure_hosts}"}}'
+    assert f"{up} 1" in metrics.render()
+    authority.trusted.rename(authority.trusted.with_suffix(".away"))
+    try:
+        reader.ask_all()
+    finally:
+        authority.trusted.with_suffix(".away").rename(authority.trusted)
+    assert f"{up} 0" in metrics.render(), "a file that is missing ends no thread"
+
+
+def test_a_registry_elects_its_primary_in_a_tree_that_is_closed_to_it(
+    zookeeper: ZooKeeper, authority: Authority, keys: Path
+) -> None:
+    hosts = f"{zookeeper.secure_hosts}/registry"
+    rights = NodeRights(frozenset({BROKER}), registries=frozenset({REGISTRY}))
+
+    def store(user: str, secret: str) -> ZooKeeperStore:
+        security = ZooKeeperSecurity(
+            is_encrypted=True, trust_store=authority.trusted, user=user, password=secret, rights=rights, key_store=keys
+        )
+        return ZooKeeperStore(hosts, session_timeout_ms=15_000, security=security)
+
+    with closing(store("pylog", "broker's secret")) as broker, closing(store("registry", "its secret")) as registry:
+        broker.connect()
+        ClusterTree(broker).prepare()
+        set_password(broker, "alice", "secret of alice")
+        registry.connect()
+        registry.create(PRIMARY_PATH, b"me", ephemeral=True, make_parents=True)
+        assert broker.get_many([PRIMARY_PATH])[0] is not None
+        for refused in (
+            lambda: registry.get_many(["/config/users/alice"]),
+            lambda: registry.create("/controller", b"me", ephemeral=True),
+            lambda: registry.delete("/controller_epoch"),
+        ):
+            with pytest.raises(NotAllowed):
+                refused()

@@ -6,7 +6,7 @@ import pytest
 
 from pylog.store.base import NotAllowed
 from pylog.store.node_rights import OPEN, Identity, NodeRights, Rights
-from pylog.store.tree_rights import open_tree, secure_tree
+from pylog.store.tree_rights import is_closed, open_tree, secure_tree
 
 BROKER = Identity("digest", "pylog:hash")
 CONSUMER = Identity("digest", "reader:hash")
@@ -50,6 +50,17 @@ def test_each_node_gets_the_rights_of_its_path_and_the_root_last() -> None:
     assert tree.rights["/zookeeper"] == OPEN
     for path in PATHS[1:-1]:
         assert outcome.changed.index(path) < outcome.changed.index(path.rpartition("/")[0] or "/")
+
+
+def test_a_tree_counts_as_closed_once_its_root_is() -> None:
+    tree = Tree(closed="/brokers")
+    with pytest.raises(NotAllowed):
+        secure_tree(tree, RIGHTS)
+    assert not is_closed(tree, RIGHTS)
+    tree.closed = ""
+    secure_tree(tree, RIGHTS)
+    assert is_closed(tree, RIGHTS)
+    assert not is_closed(tree, NodeRights(frozenset({CONSUMER}))), "with other owners it has to be closed anew"
 
 
 def test_a_repetition_changes_nothing() -> None:

@@ -8,7 +8,7 @@ from cryptography.x509.oid import NameOID
 from pylog.config import load_broker_config, load_registry_config
 from pylog.errors import ConfigError
 from pylog.store.node_rights import Identity, digest_identity
-from pylog.store.zookeeper_security import PLAIN, ZooKeeperSecurity, parse_zookeeper_security
+from pylog.store.zookeeper_security import PLAIN, Part, ZooKeeperSecurity, parse_zookeeper_security
 from tests.servers.certificates import Authority
 
 TLS = "zookeeper.ssl.client.enable"
@@ -19,6 +19,7 @@ PASSWORD = "zookeeper.auth.password.file"
 ACL = "zookeeper.set.acl"
 OWNERS = "zookeeper.acl.owners"
 CONSUMERS = "zookeeper.acl.consumers"
+REGISTRIES = "zookeeper.acl.registries"
 PYLOG = digest_identity("pylog", "correct horse")
 
 
@@ -61,7 +62,7 @@ def test_a_certificate_s_subject_is_an_identity_as_java_writes_it(keys: dict[str
 def test_a_consumer_names_the_brokers_and_is_itself_a_consumer(password: str) -> None:
     broker = digest_identity("broker", "other")
     given = {USER: "pylog", PASSWORD: password, ACL: "true", OWNERS: f"digest:{broker.id}"}
-    rights = parse_zookeeper_security(given, is_owner=False).rights
+    rights = parse_zookeeper_security(given, part=Part.CONSUMER).rights
     assert rights is not None
     assert (rights.owners, rights.consumers) == ({broker}, {PYLOG})
 
@@ -82,6 +83,7 @@ def test_a_consumer_names_the_brokers_and_is_itself_a_consumer(password: str) ->
         ({ACL: "true"}, f"{OWNERS}: must name"),
         ({OWNERS: "x509:CN=a"}, f"{OWNERS}: needs {ACL}"),
         ({CONSUMERS: "x509:CN=a"}, f"{CONSUMERS}: needs {ACL}"),
+        ({REGISTRIES: "x509:CN=a"}, f"{REGISTRIES}: needs {ACL}"),
         ({ACL: "true", OWNERS: "x509:CN=a"}, f"{OWNERS}: must have this program's own identity, which is nobody"),
     ],
 )
