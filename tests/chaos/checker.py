@@ -112,6 +112,19 @@ def check_group(
     ]
 
 
+def check_lived_through(where: str, rows: Sequence[Row], readings: Sequence[Reading]) -> list[Violation]:
+    """Look for records of one incarnation that no member of a group read which lives through all of them.
+
+    Args:
+        where: the partition and its incarnation.
+        rows: of this incarnation, up to an end that the group had committed before the deletion was asked for.
+        readings: of all incarnations: an offset alone does not say whose record was read.
+    """
+    read = {row for reading in readings for row in reading.rows}
+    missing = [row for row in rows if row not in read]
+    return _told(UNSEEN, where, [f"{row.producer} {row.number} at offset {row.offset}" for row in missing])
+
+
 def lost(acks: Sequence[Ack], rows: Sequence[Row], begin: int = 0) -> list[str]:
     """Return acknowledged records that are not in the log, but for those that may lie below *begin*."""
     there = {(row.producer, row.number) for row in rows}

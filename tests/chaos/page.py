@@ -67,6 +67,10 @@ def _figures(report: Report) -> list[tuple[object, ...]]:
         ("read by the groups", f"{report.polled:,}"),
         ("commits of the groups", f"{report.commits:,}"),
         ("incarnations of `again`", f"{report.lives}, {report.sure_lives} compared record by record"),
+        *(
+            (f"incarnations read to their end by the member of `{group}`", count)
+            for group, count in sorted(report.read_through.items())
+        ),
         ("batches compared between replicas", f"{report.batches_compared:,}"),
     ]
 

@@ -51,6 +51,10 @@ _AGAIN_GROUP = "again-readers"
 _LIVES_THROUGH = "java-again"
 """Apache Kafka's producer, which goes on with a topic that is made again, and lives as long as the run."""
 
+_READ_ON = {"again-through": "through-member", "java-through": "java-through-member"}
+"""Groups with one member each, the last one Apache Kafka's own, which lives as long as the run and reads the topic that
+is made again: it must read each incarnation from its first record on, whatever it had committed before."""
+
 _MEMBERS = {member: group for group, members in _GROUPS.items() for member in members}
 _DISK_MB = 1024
 _TICK_S = 0.1
@@ -74,6 +78,7 @@ class Life:
         read_ms: from when on it was read: what is acknowledged later may be missing in *rows*; None while it was not.
         rows: what was in it then, once its own producer had ended.
         is_read: whether the group came to its end before the deletion.
+        read_on: groups whose member lives through deletions and came to its end before the next one.
     """
 
     number: int
@@ -83,6 +88,7 @@ class Life:
     read_ms: int | None = None
     rows: dict[int, list[Row]] = field(default_factory=dict)
     is_read: bool = False
+    read_on: set[str] = field(default_factory=set)
 
     @property
     def is_comparable(self) -> bool:
@@ -103,6 +109,7 @@ class Report:
         acknowledged: how many records were, by topic.
         done: how often each kind of fault or operation was carried out.
         violations: what the checker and the brokers' logs tell.
+        read_through: by group whose member lives through deletions, how many incarnations it read to their end.
         unsettled: what did not come to rest.
         pauses_ms: by partition its longest times without an acknowledgement.
         memory_kb: samples: second of the run, broker, resident memory.
@@ -121,6 +128,7 @@ class Report:
     commits: int = 0
     lives: int = 0
     sure_lives: int = 0
+    read_through: Counter[str] = field(default_factory=Counter)
     batches_compared: int = 0
     violations: list[Violation] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
@@ -255,6 +263,8 @@ class Run:
         self._lives.append(Life(0, "again-0", now, now))
         self._produce("again-0", rate // 10, AGAIN)
         self._read(_AGAIN_GROUP, self._lives[-1].member, AGAIN)
+        for group, member in _READ_ON.items():
+            self._read(group, member, AGAIN)
         for group, members in _GROUPS.items():
             for member in members:
                 self._read(group, member, STEADY, TRIMMED)
@@ -478,18 +488,23 @@ class Run:
         self._read(_AGAIN_GROUP, following.member, AGAIN)
 
     def _end_life(self, life: Life, read_ms: int, rows: dict[int, list[Row]], ends: dict[int, int]) -> None:
-        """Keep what is in the last incarnation, and let its group come to the end of it."""
+        """Keep what is in the last incarnation, and let its groups come to the end of it."""
         life.read_ms, life.rows = read_ms, rows
+        wanted = {(AGAIN.name, number): end for number, end in ends.items()}
+        life.read_on.update(group for group in _READ_ON if self._reaches(group, wanted))
         if life.member not in self._clients:
             return
+        life.is_read = self._reaches(_AGAIN_GROUP, wanted)
+        self._stop_client(life.member)
+
+    def _reaches(self, group: str, wanted: dict[Partition, int]) -> bool:
         try:
-            wanted = {(AGAIN.name, number): end for number, end in ends.items()}
-            self._operator.wait_committed(_AGAIN_GROUP, wanted, _GROUP_S)
-            life.is_read = True
+            self._operator.wait_committed(group, wanted, _GROUP_S)
         except NotSettled as error:
             self._say(str(error))
-            self.report.notes[f"group {_AGAIN_GROUP} did not come to the end of an incarnation"] += 1
-        self._stop_client(life.member)
+            self.report.notes[f"group {group} did not come to the end of an incarnation"] += 1
+            return False
+        return True
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -533,12 +548,16 @@ class Run:
             read = {key: end for key, end in ends.items() if key[0] in (STEADY.name, TRIMMED.name)}
             for group in _GROUPS:
                 self._operator.wait_committed(group, read, patience_s)
+            for group in _READ_ON:
+                self._operator.wait_committed(
+                    group, {key: end for key, end in ends.items() if key[0] == AGAIN.name}, patience_s
+                )
         except NotSettled as error:
             self._unsettled(str(error))
         again = [(number, (AGAIN.name, number)) for number in range(AGAIN.partitions)]
         rows = {number: self._logs.get(key, []) for number, key in again}
         self._end_life(self._lives[-1], read_ms, rows, {number: ends.get(key, 0) for number, key in again})
-        for name in _MEMBERS:
+        for name in (*_MEMBERS, *_READ_ON.values()):
             self._stop_client(name)
         stops = [threading.Thread(target=broker.stop) for broker in self._brokers.values()]
         for thread in stops:
@@ -574,10 +593,13 @@ class Run:
         self._say("check")
         produced = Produced()
         groups = {group: Grouped() for group in _GROUPS}
+        read_on = {member: Grouped() for member in _READ_ON.values()}
         for path in sorted(self._history.glob("*.tsv")):
             if path.stem.startswith("again-member"):
                 continue
-            if path.stem in _MEMBERS:
+            if path.stem in _READ_ON.values():
+                read_on[path.stem].take(path.stem, whole_lines(path))
+            elif path.stem in _MEMBERS:
                 groups[_MEMBERS[path.stem]].take(path.stem, whole_lines(path))
             else:
                 produced.take(whole_lines(path))
@@ -586,7 +608,7 @@ class Run:
             report.acknowledged[topic] += len(acks)
         for (topic, _), failed in produced.failed.items():
             report.failed[topic] += len(failed)
-        for grouped in groups.values():
+        for grouped in (*groups.values(), *read_on.values()):
             report.polled += sum(len(one.rows) for readings in grouped.readings.values() for one in readings)
             report.commits += sum(map(len, grouped.commits.values()))
         end_ms, gave_up = now_ms(), produced.gave_up()
@@ -612,6 +634,8 @@ class Run:
                 first, last = min(ack.done_ms for ack in acks), max(ack.done_ms for ack in acks)
                 report.pauses_ms[key] = checker.longest_pauses_ms(acks, first, min(last, end_ms))
         self._check_lives(produced)
+        for group, member in _READ_ON.items():
+            self._check_read_on(group, read_on[member])
         self._read_logs()
 
     def _check_lives(self, produced: Produced) -> None:
@@ -641,6 +665,16 @@ class Run:
             self.report.violations += checker.check_group(
                 where, life.rows.get(number, []), grouped.readings[key], grouped.commits[key]
             )
+
+    def _check_read_on(self, group: str, grouped: Grouped) -> None:
+        for life in self._lives:
+            if group not in life.read_on:
+                continue
+            self.report.read_through[group] += 1
+            for number, rows in life.rows.items():
+                where = f"{AGAIN.name}-{number} incarnation {life.number} group {group}"
+                readings = grouped.readings[AGAIN.name, number]
+                self.report.violations += checker.check_lived_through(where, rows, readings)
 
     def _read_logs(self) -> None:
         """Note what the brokers themselves complain about."""

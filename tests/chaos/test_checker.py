@@ -183,6 +183,18 @@ def test_a_record_acknowledged_before_the_deletion_is_foreign_in_the_next_incarn
     assert violation.kind == checker.FOREIGN
 
 
+def test_a_member_that_goes_on_in_a_new_topic_at_the_old_offset_left_records_unseen() -> None:
+    before = [Row(offset, "p0.1", offset) for offset in range(4)]
+    after = [Row(offset, "p1.1", offset) for offset in range(6)]
+    anew = [Reading("m", 0, before), Reading("m", 100, after)]
+    assert checker.check_lived_through("t-0", before, anew) == []
+    assert checker.check_lived_through("t-0", after, anew) == []
+    went_on = [Reading("m", 0, [*before, *after[4:]])]
+    missing = checker.check_lived_through("t-0", after, went_on)
+    assert [one.kind for one in missing] == [checker.UNSEEN] * 4
+    assert missing[0].what == "p1.1 0 at offset 0"
+
+
 def test_compaction_keeps_the_last_value_of_each_key() -> None:
     acks = [Ack("p", number, number, number, number) for number in range(20)]
     kept = [Row(number, "p", number) for number in range(15, 20)]
