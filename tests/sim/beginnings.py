@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from pylog.broker.control.images import PULL_TIMEOUT_S
 from pylog.errors import ErrorCode
 from pylog.log.compaction import CompactionJob, plan
 from pylog.model import TopicPartition
@@ -160,6 +161,24 @@ async def come_up_with_the_clock_ahead(stage: Stage) -> None:
     log = stage.log(FOLLOWER)
     if log is None or log.log_start_offset > 0:
         raise Violation("retention deletes what its settings allow", f"the follower's clock emptied its log: {log}")
+    await stage.settle()
+
+
+async def create_where_nothing_opens(stage: Stage) -> None:
+    """A broker has no descriptor left when it gets a replica; later it has some, and no image comes any more."""
+    await stage.write(3)
+    await stage.delete()
+    await stage.until(lambda: stage.partition(FOLLOWER) is None, "the follower has deleted its log")
+    starved, name = stage.cluster.disks.starved, stage.host(FOLLOWER).name
+    starved.add(name)
+    await stage.create()
+    await stage.until(lambda: stage.has_incarnation(1, 2, 3), "all know the new topic")
+    await stage.until(lambda: FOLLOWER not in _isr(stage), "it is out of sync")
+    await stage.write(3, "after")
+    await asyncio.sleep(PULL_TIMEOUT_S)  # the image with the ISR is everywhere
+    if stage.log(FOLLOWER) is not None:
+        raise Violation("story", "a log was opened without a descriptor")
+    starved.discard(name)
     await stage.settle()
 
 

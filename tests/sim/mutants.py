@@ -771,7 +771,7 @@ MUTANTS: Sequence[Mutant] = (
         "Partitions.has_waiting",
         "return any((one is not None and one.log is None for one in hosted))",
         "return False",
-        seed=88,
+        story="create-where-nothing-opens",
     ),
     Mutant(
         "keep-fewer-bytes-than-retention-says",

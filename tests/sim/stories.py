@@ -414,6 +414,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         beginnings.return_with_a_tail_where_the_copy_has_a_gap,
         beginnings.come_up_with_the_clock_ahead,
         beginnings.compact_with_the_clock_set_ahead,
+        beginnings.create_where_nothing_opens,
         orders.commit_while_a_commit_waits,
         orders.remake_while_a_checkpoint_is_written,
         orders.send_a_batch_again_behind_a_new_one,
