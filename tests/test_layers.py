@@ -54,6 +54,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"decision_log", "flusher"},
         {"authorization", "handler"},
         {"data", "listeners"},
+        {"shards"},
         {"control", "groups", "maintenance"},
         {"adoption", "apis", "status"},
         {"requests"},
@@ -63,7 +64,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"process"},
     ),
     "broker/groups": (
-        {"rebalances", "shard_log", "topic"},
+        {"rebalances", "topic"},
         {"offsets"},
         {"shard"},
         {"coordinator"},

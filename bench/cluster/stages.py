@@ -60,8 +60,8 @@ def run_broker() -> None:
         if topic == TOPIC:
             notes[step].append((time.perf_counter(), offset))
 
-    def leader_appends(log: Log, *given: Any) -> AppendResult:  # noqa: ANN401
-        done = append_as_leader(log, *given)
+    def leader_appends(log: Log, *given: Any, **named: Any) -> AppendResult:  # noqa: ANN401
+        done = append_as_leader(log, *given, **named)
         note("led", log.topic_partition.topic, log.log_end_offset)
         return done
 

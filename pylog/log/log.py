@@ -256,7 +256,14 @@ class Log:
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
 
     def append_as_leader(
-        self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int, marker: Marker | None = None
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        leader_epoch: int,
+        now_ms: int,
+        marker: Marker | None = None,
+        *,
+        is_coordinators: bool = False,
     ) -> AppendResult:
         """Append one checked batch from a producer, or a marker from the coordinator of its transactions.
 
@@ -269,6 +276,8 @@ class Log:
             leader_epoch: the epoch under which this broker leads.
             now_ms: the time.
             marker: what the batch says, if it ends a transaction.
+            is_coordinators: a group coordinator wrote the batch in the name of a producer, whose own sequence numbers
+                it does not have: it is no repetition of another one, whatever its sequence.
 
         Raises:
             ApiError: the batch is refused, or the disk is full; nothing was appended.
@@ -281,6 +290,8 @@ class Log:
             self.check_size(size_bytes)
         if marker is not None:
             self.producers.check_marker(header, marker)
+        elif is_coordinators:
+            self.producers.check_epoch(header)
         elif header.producer_id >= 0:
             stored = self.producers.check(header)
             if stored is not None:

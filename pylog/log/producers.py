@@ -97,6 +97,19 @@ class ProducerFacts(NamedTuple):
     transaction_start: Offset = _NO_OFFSET
 
 
+class ProducerProgress(NamedTuple):
+    """How far a producer has come in a partition; epoch and offset are -1 for one that is not known.
+
+    Attributes:
+        last_offset: of its last batch or marker.
+        is_open: whether it has an open transaction.
+    """
+
+    epoch: int
+    last_offset: Offset
+    is_open: bool
+
+
 class _Producer:
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_offset", "run", "timestamp")
 
@@ -225,18 +238,34 @@ class Producers:
         Raises:
             ApiError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED; NOT_LEADER_OR_FOLLOWER as `check`.
         """
-        producer = self._find(header)
-        if producer is None:
-            return
-        if header.producer_epoch < producer.epoch:
-            message = (
-                f"marker of producer {header.producer_id} has epoch {header.producer_epoch} after {producer.epoch}"
-            )
-            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
-        if marker.coordinator_epoch < producer.coordinator_epoch:
+        producer = self.check_epoch(header)
+        if producer is not None and marker.coordinator_epoch < producer.coordinator_epoch:
             epochs = f"{marker.coordinator_epoch} after {producer.coordinator_epoch}"
             message = f"marker of producer {header.producer_id} has coordinator epoch {epochs}"
             raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)
+
+    def check_epoch(self, header: BatchHeader) -> _Producer | None:
+        """Refuse what a broker writes for an epoch of a producer that was replaced since.
+
+        Returns:
+            what is known of the producer, None if nothing is.
+
+        Raises:
+            ApiError: INVALID_PRODUCER_EPOCH; NOT_LEADER_OR_FOLLOWER as `check`.
+        """
+        producer = self._find(header)
+        if producer is not None and header.producer_epoch < producer.epoch:
+            message = f"producer {header.producer_id} sends epoch {header.producer_epoch} after {producer.epoch}"
+            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
+        return producer
+
+    def progress(self, producer_id: int) -> ProducerProgress:
+        """Return how far a producer has come, which is another value after whatever it, or a marker of it, wrote."""
+        producer = self._producers.get(producer_id)
+        first_offset = None if self.transactions is None else self.transactions.first_offset(producer_id)
+        if producer is None:
+            return ProducerProgress(-1, _NO_OFFSET, is_open=False)
+        return ProducerProgress(producer.epoch, producer.last_offset, is_open=first_offset is not None)
 
     def _find(self, header: BatchHeader) -> _Producer | None:
         if self._unsure and header.producer_id in self._unsure:

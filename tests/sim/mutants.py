@@ -421,7 +421,7 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "commit-offsets-on-one-replica",
-        "broker/groups/shard_log.py",
+        "broker/shards/log.py",
         "ShardLog.append",
         "return ErrorCode.NONE if wait is None else wait",
         "return ErrorCode.NONE",
@@ -430,8 +430,8 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "load-groups-to-the-high-watermark",
-        "broker/groups/shard.py",
-        "Shard._read_all",
+        "broker/shards/loading.py",
+        "LoadedShard._read_all",
         "offset, end = (log.log_start_offset, log.log_end_offset)",
         "offset, end = (log.log_start_offset, log.high_watermark)",
         seed=57,
@@ -439,8 +439,8 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "answer-before-what-was-read-is-everywhere",
-        "broker/groups/shard.py",
-        "Shard._is_everywhere",
+        "broker/shards/loading.py",
+        "LoadedShard._is_everywhere",
         "return max(in_sync, log.high_watermark) >= self._end_offset",
         "return True",
         story="ask-a-coordinator-whose-follower-lacks-a-generation",
@@ -759,8 +759,8 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "lead-groups-that-cannot-be-read",
-        "broker/groups/shard.py",
-        "Shard.load",
+        "broker/shards/loading.py",
+        "LoadedShard.load",
         "if isinstance(error, OSError):",
         "if error is None:",
         story="lead-groups-that-cannot-be-read",

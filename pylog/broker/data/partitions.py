@@ -25,6 +25,7 @@ from pylog.log.log import AppendResult, Log
 from pylog.model import NO_LEADER, Key, Offset, TopicPartition
 from pylog.replica.leader import UNKNOWN, IsrChange, Leader
 from pylog.wire.internal import FORMATS
+from pylog.wire.markers import Marker
 from pylog.wire.records import BatchHeader
 
 _logger = logging.getLogger(__name__)
@@ -490,7 +491,16 @@ class Partitions:
             self.advance(partition)
 
     def append(
-        self, partition: Partition, log: Log, batch: memoryview, header: BatchHeader, now_ms: int, acks: int
+        self,
+        partition: Partition,
+        log: Log,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        acks: int,
+        marker: Marker | None = None,
+        *,
+        is_coordinators: bool = False,
     ) -> tuple[AppendResult, Appended | None]:
         """Append one checked batch to a partition that `leader` returned, patching its offset into *batch*.
 
@@ -501,6 +511,8 @@ class Partitions:
             header: what `check_batch` returned for it.
             now_ms: the time on the wall.
             acks: -1 if every in-sync replica shall have it, 0 or 1 if this broker is enough.
+            marker: what the batch says, if it ends a transaction.
+            is_coordinators: see `Log.append_as_leader`.
 
         Returns:
             Where it went, and what its writer waits for, None if for nothing more.
@@ -514,7 +526,9 @@ class Partitions:
         if acks == -1 and leading.is_under_min_isr():
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition.key} has {len(leading.isr)} in-sync replicas")
         try:
-            result = log.append_as_leader(batch, header, partition.leader_epoch, now_ms)
+            result = log.append_as_leader(
+                batch, header, partition.leader_epoch, now_ms, marker, is_coordinators=is_coordinators
+            )
         except (ApiError, StorageError) as error:
             if isinstance(error, StorageError) or error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 leading.cannot_write = True  # who has room is to lead (rule 7)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from pylog.broker.data.partitions import Appended
-from pylog.broker.groups.shard_log import ShardLog
+from pylog.broker.shards.log import ShardLog
 from pylog.broker.tasks import Tasks
 from pylog.cluster.formats import TOPIC_ID_LEVEL
 from pylog.cluster.image import ClusterImage, TopicImage

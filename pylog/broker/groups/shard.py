@@ -3,9 +3,7 @@
 A group is answered only after its partition was read from start to end, and every in-sync replica has what was read.
 """
 
-import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
@@ -14,31 +12,21 @@ from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Appended, Partitions
 from pylog.broker.groups.offsets import ShardOffsets
 from pylog.broker.groups.rebalances import Rebalances
-from pylog.broker.groups.shard_log import ShardLog
+from pylog.broker.shards.loading import LoadedShard
+from pylog.broker.shards.log import ShardLog
 from pylog.broker.tasks import Tasks
 from pylog.cluster.formats import TOPIC_ID_LEVEL
 from pylog.cluster.image import TopicImage
-from pylog.errors import ApiError, CorruptRecords, ErrorCode, ProtocolError, PylogError, StorageError
-from pylog.faults import DISK_FAILED, LOG_DAMAGED, code_of
+from pylog.errors import ErrorCode
 from pylog.group import records as group_records
-from pylog.group.records import CommittedOffset, OffsetKey
+from pylog.group.records import OffsetKey
 from pylog.group.state import Action, Answer, Group, GroupConfig, Persist, State
 from pylog.group.subscription import subscribed_topics
-from pylog.log.batch_file import OutOfDescriptors
-from pylog.log.log import Log
-from pylog.log.segment import FileSlice
 from pylog.metrics import Counter
-from pylog.model import Key, Offset
 from pylog.wire import records
 from pylog.wire.records import BatchHeader, Record
 
 _logger = logging.getLogger(__name__)
-
-RELOAD_S = 1.0
-"""How long a shard rests whose log could not be read for want of descriptors."""
-
-LOAD_BYTES = 1 << 20
-"""Read at a time when a partition is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +54,7 @@ class GroupContext:
     rebalances: Rebalances
 
 
-class Shard:
+class Shard(LoadedShard):
     """See the module.
 
     Attributes:
@@ -74,16 +62,14 @@ class Shard:
         groups: by group id; complete once the shard is loaded.
         log: where they are written.
         offsets: what they have committed.
-        is_loaded: whether its groups may be answered, see `finish_loading`.
-        is_unreadable: its log does not decode, on no replica.
     """
 
     def __init__(self, number: int, leading_since: int, context: GroupContext) -> None:
         """Begin with the groups of partition *number* not loaded."""
+        super().__init__(group_records.TOPIC, number, context.partitions)
         self.leading_since = leading_since
         self.groups: dict[str, Group] = {}
-        self.is_loaded = self.is_unreadable = False
-        self.log = ShardLog(number, context.partitions, context.acknowledgements, context.wall_ms)
+        self.log = ShardLog(group_records.TOPIC, number, context.partitions, context.acknowledgements, context.wall_ms)
         self.offsets = ShardOffsets(
             number,
             self.log,
@@ -93,85 +79,46 @@ class Shard:
             image=lambda: context.partitions.image,
             on_commit=self._committed,
         )
-        self._number = number
         self._context = context
-        # What was read, until every in-sync replica has it; and where that ends.
-        self._read: dict[str, Group] | None = None
-        self._is_killed = False
-        self._end_offset: Offset = 0
+        # What was read, until every in-sync replica has it.
+        self._rows: dict[str, Record] = {}
+        self._read: dict[str, Group] = {}
         # Of the image that made this broker the leader; until the shard is loaded.
         self._topics: Mapping[str, TopicImage] = context.partitions.image.topics
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
-    async def load(self, log: Log) -> None:
-        """Read what members may have been told, which may be all of the log.
-
-        Half of a group's offsets would send its members back; none is answered until all can be read.  A batch whose
-        CRC is wrong is damaged on this disk alone, so another replica is to lead.  One that is whole and does not
-        decode is the same everywhere: nobody else can read it either.
-        """
-        while not self._is_killed:
-            try:
-                await self._read_all(log)
-                return
-            except OutOfDescriptors as error:
-                _logger.warning("groups not loaded yet partition=%d reason=%s", self._number, error)
-                await asyncio.sleep(RELOAD_S)
-            except (ApiError, StorageError, ProtocolError, OSError) as error:
-                _logger.error("groups not loaded code=%s partition=%d reason=%s", _code_of(error), self._number, error)
-                if isinstance(error, OSError):
-                    log.go_offline(f"{log.directory}: {error.strerror}")
-                elif isinstance(error, CorruptRecords):
-                    log.go_offline(f"{log.directory}: {error}")
-                self.is_unreadable = isinstance(error, ProtocolError)
-                if log.offline is not None:
-                    # Another replica may be readable: who is in sync leads, and coordinates these groups (rule 7).
-                    self._context.partitions.failed(group_records.TOPIC, self._number)
-                return
-
-    async def _read_all(self, log: Log) -> None:
-        offset, end = log.log_start_offset, log.log_end_offset
-        self._end_offset = end
+    def _forget_read(self) -> None:
         self.offsets.by_group.clear()
-        rows: dict[str, Record] = {}
-        while offset < end:
-            part = log.read(offset, LOAD_BYTES, upper_bound_offset=end, min_one_batch=True)
-            if part is None:
-                break
-            part.acquire()
-            try:
-                offset = await asyncio.to_thread(_read_slice, part, offset, rows, self.offsets.by_group)
-            finally:
-                part.release()
+        self._rows = {}
+
+    def _take_in(self, data: memoryview, position: int, header: BatchHeader) -> None:
+        rows, offsets = self._rows, self.offsets.by_group
+        for row in records.decode_records(data, header, position):
+            key = group_records.decode_key(row.key or b"")
+            if isinstance(key, OffsetKey):
+                committed = offsets.setdefault(key.group_id, {})
+                if row.value is None:
+                    committed.pop((key.topic, key.partition), None)
+                else:
+                    committed[key.topic, key.partition] = group_records.decode_offset(row.value, row.headers)
+            elif key is not None:
+                if row.value is None:
+                    rows.pop(key, None)
+                    offsets.pop(key, None)
+                else:
+                    rows[key] = row
+
+    def _decode_read(self) -> None:
         config = self._context.config
         self._read = {
             group_id: group_records.decode_group(group_id, row.value or b"", config, row.headers)
-            for group_id, row in rows.items()
+            for group_id, row in self._rows.items()
         }
+        self._rows = {}
 
-    def finish_loading(self) -> bool:
-        """Return whether the shard is loaded, which it is as soon as every in-sync replica has what was read.
-
-        Until then a successor may lack it: what a member was told from it would be gone, and a generation that has
-        begun would begin again.  Nothing announces the moment: every request checks for it, and so does the sweep.
-        """
-        if not self.is_loaded and self._read is not None and self._is_everywhere():
-            self._take_in(self._read)
-            self.is_loaded, self._read = True, None
-        return self.is_loaded
-
-    def _is_everywhere(self) -> bool:
-        partition = self._context.partitions.get(group_records.TOPIC, self._number)
-        if partition is None or partition.log is None or partition.leading is None:
-            return False
-        log = partition.log
-        # Not the high watermark alone: under min.insync.replicas it stands still, and what can be written no more
-        # shall be readable.  A replica that comes back in sync has at least what was there when this leader began.
-        in_sync = partition.leading.common_end_offset(log.countable_end_offset)
-        return max(in_sync, log.high_watermark) >= self._end_offset
-
-    def _take_in(self, read: Mapping[str, Group]) -> None:
+    def _take_over(self) -> None:
+        read, self._read = self._read, {}
         now_ms = self._context.now_ms()
         for group_id in self.offsets.by_group.keys() - read.keys():
             self.groups[group_id] = Group(group_id, self._context.config)
@@ -321,54 +268,3 @@ def _is_another(topic: TopicImage | None, name: str, group: Group) -> bool:
     if group.topic_ids is not None:
         return group.topic_ids.get(name) != topic.topic_id
     return topic.created_ms > group.written_ms >= 0
-
-
-def _code_of(error: PylogError | OSError) -> str:
-    if isinstance(error, CorruptRecords | ProtocolError):
-        return LOG_DAMAGED.code
-    return code_of(error) if isinstance(error, PylogError) else DISK_FAILED.code
-
-
-def _read_slice(
-    part: FileSlice, offset: int, rows: dict[str, Record], offsets: dict[str, dict[Key, CommittedOffset]]
-) -> int:
-    """Take in the records of *part* and return the offset after its last whole batch; for a thread.
-
-    Raises:
-        CorruptRecords: a batch is damaged.
-        ProtocolError: a batch is whole and does not decode.
-        OSError: the disk fails.
-    """
-    data = memoryview(os.pread(part.fd, part.size_bytes, part.position))
-    for position, header in records.iter_batches(data):
-        records.check_stored_batch(data, position)
-        try:
-            _take_in(data, position, header, rows, offsets)
-        except (ApiError, ProtocolError) as error:
-            message = f"the batch at offset {header.base_offset} is whole and does not decode: {error}"
-            raise ProtocolError(message) from error
-        offset = header.last_offset + 1
-    return offset
-
-
-def _take_in(
-    data: memoryview,
-    position: int,
-    header: BatchHeader,
-    rows: dict[str, Record],
-    offsets: dict[str, dict[Key, CommittedOffset]],
-) -> None:
-    for row in records.decode_records(data, header, position):
-        key = group_records.decode_key(row.key or b"")
-        if isinstance(key, OffsetKey):
-            committed = offsets.setdefault(key.group_id, {})
-            if row.value is None:
-                committed.pop((key.topic, key.partition), None)
-            else:
-                committed[key.topic, key.partition] = group_records.decode_offset(row.value, row.headers)
-        elif key is not None:
-            if row.value is None:
-                rows.pop(key, None)
-                offsets.pop(key, None)
-            else:
-                rows[key] = row

@@ -1,5 +1,6 @@
 """Transactions in a log: through append, roll, restart, truncation, retention and copies by followers."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -415,3 +416,37 @@ def test_any_history_beside_a_plain_scan(tmp_path: Path, seed: int) -> None:
         assert log.last_stable_offset == history.stable(log)
         first = log.segments[0].base_offset
         assert [row for row in rows(log) if row.last_offset >= first] == history.rows(first)
+
+
+def commit_offsets(log: Log, producer_id: int, *, epoch: int = 0) -> int:
+    """Append what a group coordinator writes in the name of a producer; return its offset."""
+    fields: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": 0}
+    view = batch(1, attributes=TRANSACTIONAL, **fields)
+    return log.append_as_leader(view, check_stored_batch(view), 0, 0, is_coordinators=True).base_offset
+
+
+def test_what_a_group_coordinator_writes_for_a_producer_is_never_a_repetition(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert [commit_offsets(log, 7), commit_offsets(log, 7), commit_offsets(log, 7)] == [0, 1, 2]
+    assert log.last_stable_offset == 0
+    end(log, 7, COMMIT, epoch=1)
+    with pytest.raises(ApiError) as refused:
+        commit_offsets(log, 7)
+    assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert log.log_end_offset == 4
+
+
+def test_the_progress_of_a_producer_is_another_one_after_each_batch_and_each_marker(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    seen = [log.producers.progress(7)]
+    steps: list[Callable[[], int]] = [
+        lambda: end(log, 7, ABORT),
+        lambda: send(log, 7),
+        lambda: end(log, 7, ABORT),
+        lambda: send(log, 7, 1),
+    ]
+    for step in steps:
+        step()
+        seen.append(log.producers.progress(7))
+    assert len(set(seen)) == len(seen)
+    assert [one.is_open for one in seen] == [False, False, True, False, True]

@@ -11,10 +11,10 @@ import pytest
 
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Moved, Partition, Partitions
-from pylog.broker.groups import shard
 from pylog.broker.groups.coordinator import CoordinatorConfig, GroupCoordinator
 from pylog.broker.groups.offsets import FORGET_REST_MS
 from pylog.broker.settings import parse_broker_settings, typed
+from pylog.broker.shards import loading
 from pylog.cluster.image import BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode
 from pylog.group.records import TOPIC, TOPIC_ID_HEADER, CommittedOffset, OffsetKey, decode_key, encode_offset
@@ -190,7 +190,7 @@ def test_rule_7_a_coordinator_that_cannot_read_gives_its_groups_to_another(
     async def story() -> None:
         coordinating = Coordinating(tmp_path)
         coordinating.partitions.subscribe(lambda key, what: told.append((key, what)))
-        monkeypatch.setattr(shard, "_read_slice", fail)
+        monkeypatch.setattr(loading.LoadedShard, "_read_slice", fail)
         await coordinating.lead(isr=(1, 2))
         assert coordinating.offset() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert coordinating.partition.is_offline, "so the leader resigns in favour of a replica that is in sync"
@@ -218,7 +218,7 @@ def test_rule_7_a_coordinator_whose_log_is_damaged_gives_its_groups_to_another(
         assert coordinating.offset() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert coordinating.partition.is_offline, "so the leader resigns in favour of a replica that is in sync"
         assert told[-1] == ((TOPIC, 0), Moved.LEADER)
-        assert "groups not loaded code=PYLOG-0302 partition=0 reason=" in caplog.text
+        assert "not loaded code=PYLOG-0302 partition=__consumer_offsets-0 reason=" in caplog.text
 
     asyncio.run(story())
 
@@ -255,7 +255,7 @@ def test_groups_are_loaded_once_there_are_descriptors(tmp_path: Path, monkeypatc
 
     async def story() -> None:
         coordinating = Coordinating(tmp_path)
-        monkeypatch.setattr(shard, "RELOAD_S", 0.0)
+        monkeypatch.setattr(loading, "RELOAD_S", 0.0)
         monkeypatch.setattr(Log, "read", starve)
         await coordinating.lead(isr=(1, 2))
         assert not refusals
