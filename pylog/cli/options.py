@@ -112,11 +112,19 @@ def _group() -> None:
 def settings(bootstrap: str | None, timeout: float | None, properties: list[str] | None = None) -> Settings:
     """Return the settings with the flags on top."""
     found = load_settings()
+    given = assignments("--property", properties)
+    if secret := next((name for name in given if name.endswith(".password")), None):
+        from pylog.cli.output import note  # which needs this module
+
+        note(
+            f"{secret} was given on the command line, where everybody on this host can read it: a block security: with "
+            "password_file in the file of settings keeps it out of the list of processes"
+        )
     return replace(
         found,
         bootstrap=bootstrap or found.bootstrap,
         timeout_s=timeout or found.timeout_s,
-        properties={**found.properties, **assignments("--property", properties)},
+        properties={**found.properties, **given},
     )
 
 

@@ -33,6 +33,8 @@ class Settings:
     format: str = "text"
     timeout_s: float = 10.0
     properties: Mapping[str, str] = field(default_factory=dict)
+    security: Mapping[str, str] = field(default_factory=dict)
+    """The block as it stands, for programs that hand it on; `properties` has what it means."""
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -81,15 +83,16 @@ def _parse(path: Path, text: str) -> Settings:
             raise _wrong(where, f"{name}: {value!r}", f"{name} in the shape of the manual")
         _check_value(where, name, value)
     properties = _strings(values.get("properties", {}))
-    if block := values.pop("security", None):
+    block = _strings(values.pop("security", {}))
+    if block:
         from pylog.client.security import security_properties
         from pylog.errors import ConfigError
 
         try:
-            properties |= security_properties(_strings(block), properties)
+            properties |= security_properties(block, properties)
         except ConfigError as error:
             raise _wrong(f"{path}:{lines['security']}", str(error), "the keys of the page on security") from error
-    return replace(Settings(), **(values | {"properties": properties}))
+    return replace(Settings(), **(values | {"properties": properties, "security": block}))
 
 
 def _from_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:

@@ -12,6 +12,7 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import Bootstrap, FormatOption, assignments, format_of, new_app, settings
 from pylog.cli.output import emit_rows
+from pylog.cli.settings import Settings
 
 app = new_app()
 
@@ -52,8 +53,10 @@ def sql(
             wanted="pyspark, pyarrow and numpy",
             next="run pylog of the host's Spark environment: /opt/pylog/spark/current/bin/pylog",
         ) from error
-    brokers = settings(bootstrap, None).bootstrap
-    options, watermarks = assignments("--option", option), _watermarks(watermark)
+    found_settings = settings(bootstrap, None)
+    brokers = found_settings.bootstrap
+    options = security_options(found_settings) | assignments("--option", option)
+    watermarks = _watermarks(watermark)
     if watermarks and not follow:
         raise Failure(faults.OPTION_WRONG, where="--watermark", wanted="--follow beside it: only streams have one")
     if follow:
@@ -61,6 +64,18 @@ def sql(
         return
     columns, found = engine.rows(query, brokers, options, master)
     emit_rows(format_of(format), columns, (_plain(columns, row) for row in found))
+
+
+def security_options(found: Settings) -> dict[str, str]:
+    """Return the options that connect Spark as the settings connect other commands."""
+    if not found.security and any(name.startswith(("sasl.", "ssl.", "security.")) for name in found.properties):
+        raise Failure(
+            faults.SETTING_WRONG,
+            where="properties",
+            found="how to log in, by librdkafka's names",
+            wanted="a block security: with password_file, which Spark's hosts read themselves",
+        )
+    return {f"security.{key}": value for key, value in found.security.items()}
 
 
 def _watermarks(texts: list[str] | None) -> dict[str, tuple[str, str]]:

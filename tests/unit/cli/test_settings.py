@@ -1,12 +1,16 @@
 """File < environment < flags."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from pylog.cli.failure import Exit, Failure
-from pylog.cli.options import assignments
+from pylog.cli.options import assignments, settings
 from pylog.cli.settings import Settings, load_settings
+from pylog.cli.sql import security_options
+from pylog.ingest.options import parse_options
+from tests.servers.certificates import Authority
 
 
 def written(tmp_path: Path, text: str) -> dict[str, str]:
@@ -90,3 +94,34 @@ def test_a_wrong_variable_is_named(environment: dict[str, str]) -> None:
 
 def test_an_assignment_may_hold_the_sign_itself() -> None:
     assert assignments("-X", ["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+
+
+def test_spark_connects_as_the_block_of_the_settings_says(tmp_path: Path) -> None:
+    authority, password = Authority(tmp_path).trusted, tmp_path / "password"
+    password.write_text("sesame\n")
+    password.chmod(0o600)
+    block = {"protocol": "SASL_SSL", "user": "alice", "password_file": str(password), "ca_file": str(authority)}
+    found = load_settings(written(tmp_path, f"security: {json.dumps(block | {'mechanism': 'SCRAM-SHA-256'})}\n"))
+    options = security_options(found)
+    assert options == {f"security.{key}": value for key, value in found.security.items()}
+    assert "sesame" not in str(options)
+    assert parse_options(options | {"bootstrap": "h:1", "topic": "t"}, is_stream=False).security == found.security
+
+
+def test_spark_is_not_sent_in_the_open_to_a_cluster_that_others_log_in_to(tmp_path: Path) -> None:
+    found = load_settings(written(tmp_path, "properties: {sasl.username: alice, sasl.password: sesame}\n"))
+    with pytest.raises(Failure, match="password_file"):
+        security_options(found)
+    assert security_options(load_settings(written(tmp_path, "properties: {client.id: me}\n"))) == {}
+
+
+def test_a_password_on_the_command_line_is_told_to_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYLOG_CONFIG", str(written(tmp_path, "bootstrap: a:1\n")["PYLOG_CONFIG"]))
+    assert settings(None, None, ["sasl.password=sesame"]).properties == {"sasl.password": "sesame"}
+    said = capsys.readouterr().err
+    assert "sasl.password" in said
+    assert "sesame" not in said
+    settings(None, None, ["client.id=me"])
+    assert capsys.readouterr().err == ""
