@@ -352,6 +352,13 @@ COUNTS_UNKNOWN = Fault(
     "Ask again later; see that `pylog-audit` runs in each datacenter, and `pylog-audit-lake.timer` where the lake is.",
     Exit.UNKNOWN,
 )
+RECORDS_UNDECIDED = Fault(
+    314,
+    "a transaction that is to be read is still open",
+    "The end that was asked for lies behind the beginning of an open transaction.",
+    "Ask for an end before it, or try again once the transaction has ended. A query with "
+    "isolationLevel=read_uncommitted reads it as it is.",
+)
 HOST_UNREACHABLE = Fault(
     105,
     "a host cannot be reached",

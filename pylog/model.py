@@ -1,5 +1,6 @@
 """The nouns that every part shares."""
 
+from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 Offset: TypeAlias = int
@@ -27,6 +28,20 @@ class TopicPartition(NamedTuple):
 
 Key: TypeAlias = tuple[str, int]
 """A topic's name and a partition, as a key of mappings: a plain tuple or a `TopicPartition`, which are equal."""
+
+
+class IsolationLevel(StrEnum):
+    """Which records of transactions a reader gets; the values are those of Kafka's setting ``isolation.level``."""
+
+    READ_COMMITTED = "read_committed"
+    """None of transactions that are open or aborted; the reader waits before the first open one."""
+    READ_UNCOMMITTED = "read_uncommitted"
+    """All that every in-sync replica has."""
+
+    @property
+    def number(self) -> int:
+        """The level as requests carry it, int8."""
+        return int(self is IsolationLevel.READ_COMMITTED)
 
 
 MAIN_LISTENER = "client"

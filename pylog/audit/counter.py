@@ -202,8 +202,9 @@ class _Session:
         self._counted.value += len(records)
         # A partition's last offsets may hold no record: compaction, transaction markers.
         for topic, watch in self._watches.items():
-            at_end = [one.partition for one in consumer.at_end if one.topic == topic] if watch.is_waiting else []
-            watch.reach(self._counters[topic].offsets, at_end)
+            if watch.is_waiting:
+                at_end = {one.partition: end for one, end in consumer.at_end.items() if one.topic == topic}
+                watch.reach(self._counters[topic].offsets, at_end)
 
     def _report(self, producer: Producer) -> None:
         now_ms = _now_ms()

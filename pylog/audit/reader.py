@@ -1,6 +1,7 @@
 """Counts what passes one tier.  Decides; waits for nothing."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pylog.audit.counting import STAMP_HEADER, WindowCount, read_stamp, window_of
 from pylog.audit.places import ORIGIN_HEADER, ORIGIN_ID_HEADER, ORIGIN_OFFSET_HEADER, Places, offset_of
@@ -222,10 +223,16 @@ class EndWatch:
         """Note the ends as they were at *asked_ms* or later."""
         self._ends, self._asked_ms = dict(ends), asked_ms
 
-    def reach(self, offsets: Mapping[int, Offset], at_end: Iterable[int] = ()) -> None:
-        """Note where the reader is; the last offsets of a partition *at_end* may hold no record."""
+    def reach(self, offsets: Mapping[int, Offset], at_end: Mapping[int, Offset] = MappingProxyType({})) -> None:
+        """Note where the reader is.
+
+        Args:
+            offsets: next offset to count, by partition.
+            at_end: end of the partitions that are read to their end, whose last offsets may hold no record.  Of one
+                with an open transaction that is where the transaction begins, and what follows is not read yet.
+        """
         if self._ends is None:
             return
-        done = frozenset(at_end)
-        if all(offsets.get(partition, 0) >= end or partition in done for partition, end in self._ends.items()):
+        reached = (max(offsets.get(one, 0), at_end.get(one, 0)) >= end for one, end in self._ends.items())
+        if all(reached):
             self.complete_ms, self._ends = self._asked_ms, None

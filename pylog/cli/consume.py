@@ -20,7 +20,7 @@ from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord, Consumer, GroupConsumer
 from pylog.daemon.stop import Stop
 from pylog.errors import ApiError, ErrorCode
-from pylog.model import Offset, TopicPartition
+from pylog.model import IsolationLevel, Offset, TopicPartition
 
 app = new_app()
 
@@ -53,6 +53,10 @@ def consume(
     exit_at_end: Annotated[
         bool, typer.Option("--exit", "-e", help="Stop at the end as it is now, instead of following.")
     ] = False,
+    isolation_level: Annotated[
+        IsolationLevel,
+        typer.Option("--isolation-level", help="read_uncommitted: records of open and aborted transactions too."),
+    ] = IsolationLevel.READ_COMMITTED,
     unbuffered: Annotated[bool, typer.Option("--unbuffered", "-u", help="Write each record at once.")] = False,
     bootstrap: Bootstrap = None,
     timeout: Timeout = None,
@@ -61,9 +65,10 @@ def consume(
     """Write the records of topics to stdout; follows them unless told to stop.
 
     As a member of a group it commits what it has written, so that each record comes at least once to one member.
+    Of transactions it writes what was committed, and waits before the first open one.
     """
     output, from_ = Output(compile_template(format), is_unbuffered=unbuffered), parse_start(start)
-    found = settings(bootstrap, timeout, property)
+    found = settings(bootstrap, timeout, [f"isolation.level={isolation_level}", *(property or ())])
     with told_to_the_user(found.bootstrap):
         if group is not None:
             _consume_as_member(connection(found), group, topics, from_, partition, count, output, is_short=exit_at_end)
@@ -105,11 +110,11 @@ def _consume(
     suffix = ":" + ",".join(map(str, numbers)) if numbers else ""
     wanted = named_partitions(admin, [topic + suffix for topic in topics])
     with Consumer(cluster) as consumer:
-        found = _positions(admin, wanted, start)
+        found = _positions(admin, wanted, start, _level(cluster))
         consumer.assign(found)
         try:
             if is_short:
-                _to_end(admin, consumer, found, output, count)
+                _to_end(admin, consumer, found, output, count, _level(cluster))
             else:
                 _follow(consumer, output, count)
         except KeyboardInterrupt:
@@ -118,13 +123,24 @@ def _consume(
             output.flush()
 
 
+def _level(cluster: Connection) -> IsolationLevel:
+    """Return the level that librdkafka reads by; it ignores the case of the property's value."""
+    return IsolationLevel(cluster.properties["isolation.level"].lower())
+
+
 def _to_end(
-    admin: Admin, consumer: Consumer, found: Mapping[TopicPartition, Offset], output: Output, count: int | None
+    admin: Admin,
+    consumer: Consumer,
+    found: Mapping[TopicPartition, Offset],
+    output: Output,
+    count: int | None,
+    level: IsolationLevel,
 ) -> None:
     if sys.stdout.isatty():  # where records and a bar would be written over each other
         output.write(islice(consumer.records_to_end(), count))
         return
-    left = sum(max(0, end - found[one]) for one, end in admin.ends(list(found)).items())
+    ends = admin.ends(list(found), level)
+    left = sum(max(0, end - found[one]) for one, end in ends.items())
     with progress("consuming", left if count is None else min(left, count)) as bar:
         output.write(_counted(islice(consumer.records_to_end(), count), bar))
 
@@ -166,10 +182,12 @@ def _consume_as_member(
         consumer.commit()
 
 
-def _positions(admin: Admin, partitions: list[TopicPartition], start: Start) -> dict[TopicPartition, Offset]:
+def _positions(
+    admin: Admin, partitions: list[TopicPartition], start: Start, level: IsolationLevel
+) -> dict[TopicPartition, Offset]:
     if start.kind is StartKind.TIME:
         return admin.offsets_at(partitions, start.number)
-    return positions(start, admin.offsets(partitions))
+    return positions(start, admin.offsets(partitions, level))
 
 
 def _follow(consumer: Consumer, output: Output, count: int | None, until: Callable[[], bool] = lambda: False) -> None:

@@ -19,6 +19,7 @@ from pylog.cli.segments import SegmentReport, base_offset, find_segments, read_b
 from pylog.errors import PylogError
 from pylog.log.layout import STRAY_SUFFIX, renamed_in
 from pylog.wire.compression import NAMES
+from pylog.wire.markers import decode_marker
 from pylog.wire.records import BatchHeader, Record, decode_records
 
 app = new_app("Read segment files of a stopped or running broker.")
@@ -117,7 +118,7 @@ def dump(
     count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="Stop after so many batches.")] = None,
     format: FormatOption = None,
 ) -> None:
-    """Show a segment's batches one by one; JSON is one object a line."""
+    """Show a segment's batches one by one, those of transactions and their markers too; JSON is one object a line."""
     if base_offset(file) is None:
         raise Failure(
             faults.OPTION_WRONG, "this is no segment", where=str(file), wanted="a file named by 20 digits and .log"
@@ -127,7 +128,7 @@ def dump(
         with file.open("rb") as opened:
             size_bytes = file.stat().st_size
             for position, header, batch in islice(read_batches(opened, size_bytes), count):
-                _write_batch(wanted, position, header, _decoded(header, batch) if records else None)
+                _write_batch(wanted, position, header, batch, _decoded(header, batch) if records else None)
             left = size_bytes - opened.tell() if count is None else 0
     except OSError as error:
         raise Failure(
@@ -178,7 +179,20 @@ def _decoded(header: BatchHeader, batch: bytes) -> list[Record] | str:
         return str(error)
 
 
-def _write_batch(format: Format, position: int, header: BatchHeader, records: list[Record] | str | None) -> None:
+def _marker_data(header: BatchHeader, batch: bytes) -> dict[str, Any]:
+    """Return what a marker says; nothing for other batches."""
+    try:
+        marker = decode_marker(memoryview(batch), header) if header.is_control else None
+    except PylogError as error:
+        return {"marker": f"cannot be decoded: {error}"}
+    if marker is None:
+        return {}
+    return {"marker": "commit" if marker.is_commit else "abort", "coordinator_epoch": marker.coordinator_epoch}
+
+
+def _write_batch(
+    format: Format, position: int, header: BatchHeader, batch: bytes, records: list[Record] | str | None
+) -> None:
     data: dict[str, Any] = {
         "position": position,
         "base_offset": header.base_offset,
@@ -200,6 +214,9 @@ def _write_batch(format: Format, position: int, header: BatchHeader, records: li
             "is_transactional": header.is_transactional,
             "is_control": header.is_control,
         }
+    elif header.is_transactional:
+        data |= {"transaction_of": header.producer_id, "producer_epoch": header.producer_epoch}
+    data |= _marker_data(header, batch)
     shown = [_record_data(r) for r in records] if isinstance(records, list) else records
     if format in (Format.TEXT, Format.WIDE):
         lines = [_words(data)]

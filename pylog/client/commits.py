@@ -1,7 +1,8 @@
 """The commits of a group, as its coordinator wrote them down: when and which offset.
 
 Asking for a group's offsets tells only the last commit, and not its time.  The topic `__consumer_offsets` has them all,
-with the coordinator's own clock, until compaction takes the older ones of closed segments.
+with the coordinator's own clock, until compaction takes the older ones of closed segments.  Offsets that a transaction
+commits count from when they are written, also if it aborts: the group's next commit corrects them.
 """
 
 from collections import defaultdict
@@ -15,7 +16,7 @@ from pylog.client.connection import Connection
 from pylog.client.consumer import Consumer
 from pylog.errors import ApiError, ErrorCode
 from pylog.group.records import OffsetKey, decode_key, decode_offset, partition_for
-from pylog.model import Offset, TopicPartition
+from pylog.model import IsolationLevel, Offset, TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -82,7 +83,8 @@ class CommitHistory:
         end = self._admin.offsets([kept])[kept].end
         start = max(self._admin.offsets_at([kept], max(0, since_ms))[kept], end - _MAX_RECORDS)
         found: dict[TopicPartition, list[tuple[int, Offset]]] = defaultdict(list)
-        with Consumer(self._cluster) as consumer:
+        # An open transaction of one group must not hide the commits of others.
+        with Consumer(self._cluster, isolation__level=IsolationLevel.READ_UNCOMMITTED.value) as consumer:
             consumer.assign({kept: start})
             for record in consumer.records_to_end():
                 key = decode_key(record.key or b"")

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as _TopicPartition
 from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection, as_connection, error_of, translate
 from pylog.errors import Unreachable
-from pylog.model import Offset, TopicPartition
+from pylog.model import IsolationLevel, Offset, TopicPartition
 
 BATCH_MESSAGES = 500
 """Messages taken at a time.  More are not faster: their objects then leave the processor's caches before they are
@@ -30,6 +30,7 @@ BY_ASSIGNMENT: Mapping[str, object] = {
     "group__id": "pylog-by-assignment",
     "enable__auto__commit": False,
     "enable__auto__offset__store": False,
+    "isolation__level": IsolationLevel.READ_COMMITTED.value,
     # So that we hear of it and can tell how much is missing.
     "auto__offset__reset": "error",
     "fetch__queue__backoff__ms": QUEUE_BACKOFF_MS,
@@ -67,12 +68,16 @@ class ConsumedRecord:
 class Consumer:
     """Reads the partitions it is told to, from the offsets it is told.
 
+    Of transactions it gets what was committed, and waits before the first open one, unless the property
+    ``isolation.level`` is ``read_uncommitted``.
+
     Args:
         cluster: a `Connection`, or just ``host:port``.
         check_crcs: whether every batch is checked against its CRC.
 
     Attributes:
-        at_end: partitions whose end was reached; a later record takes its partition out again.
+        at_end: partitions whose end was reached, with that end; a later record takes its partition out again.  The
+            last offsets before it may hold no record, and it may be the beginning of an open transaction.
     """
 
     # librdkafka looks for the coordinator of a group whether it is used or not. Who reads by assignment need not have
@@ -81,7 +86,7 @@ class Consumer:
 
     def __init__(self, cluster: Connection | str, *, check_crcs: bool = True, **properties: object) -> None:
         self._cluster = as_connection(cluster)
-        self.at_end: set[TopicPartition] = set()
+        self.at_end: dict[TopicPartition, Offset] = {}
         self._positions: dict[TopicPartition, Offset] = {}
         own: dict[str, object] = dict(BY_ASSIGNMENT) | {
             "enable__partition__eof": True,
@@ -135,7 +140,7 @@ class Consumer:
             yield from self.read(_POLL_S)
 
     def records_to_end(self) -> Iterator[ConsumedRecord]:
-        """Yield records up to the ends that the assigned partitions have now.
+        """Yield records up to the ends that the assigned partitions have now, or to the first open transaction.
 
         Raises:
             Unreachable: nothing came for the connection's time-out although the end is not reached.
@@ -152,7 +157,7 @@ class Consumer:
                 if record.offset >= end - 1 and ends.pop(partition, None) is not None:
                     self.pause(partition)
             # The last offsets of a partition may hold no record: compaction, transaction markers.
-            for partition in self.at_end & ends.keys():
+            for partition in self.at_end.keys() & ends.keys():
                 del ends[partition]
             if ends and time.monotonic() > deadline:
                 raise Unreachable(f"{self._cluster.bootstrap}: no record of {min(ends)} came in time")
@@ -177,10 +182,10 @@ class Consumer:
             if error.code() not in self._passed_over:
                 raise translate(error, self._cluster)
             if error.code() == KafkaError._PARTITION_EOF:
-                self.at_end.add(TopicPartition(topic, partition))
+                self.at_end[TopicPartition(topic, partition)] = offset
             return None
         if self.at_end:
-            self.at_end.discard(TopicPartition(topic, partition))
+            self.at_end.pop(TopicPartition(topic, partition), None)
         headers: Any = message.headers() or []  # the stub also allows what only `produce` takes
         return ConsumedRecord(topic, partition, offset, message.timestamp()[1], message.key(), message.value(), headers)
 
@@ -228,7 +233,7 @@ class GroupConsumer(Consumer):
     @property
     def is_at_end(self) -> bool:
         """Whether it owns partitions and has seen the end of every one."""
-        return bool(self._positions) and self._positions.keys() <= self.at_end
+        return bool(self._positions) and self._positions.keys() <= self.at_end.keys()
 
     def read(self, timeout_s: float, max_count: int = BATCH_MESSAGES) -> list[ConsumedRecord]:
         """Return what has arrived, as `Consumer.read` does."""

@@ -3,6 +3,9 @@
 librdkafka hands out records one by one; whoever decodes whole batches (ingestion) or wants the batches themselves (log
 tools) fetches them here.  One request at a time, no thread, no group, no fetch session.
 
+Committed records are read unless `RawConfig.isolation_level` says otherwise: an end is then the last stable offset, and
+beside the batches, which come as they are stored, stands what was aborted.
+
 fetch v11 request  => replica_id: int32 (-1), max_wait_ms: int32, min_bytes: int32, max_bytes: int32,
                       isolation_level: int8, session_id: int32 (0), session_epoch: int32 (-1: no session),
                       topics: [name: string, [partition: int32, current_leader_epoch: int32, fetch_offset: int64,
@@ -20,14 +23,14 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Self, TypeVar
 from uuid import UUID
 
 from pylog.client.security import ClientSecurity, log_in
 from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, ProtocolError, Unreachable
-from pylog.model import NodeAddress, Offset, TopicPartition
+from pylog.model import IsolationLevel, NodeAddress, Offset, TopicPartition
 from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pylog.wire.api.offsets import (
@@ -66,6 +69,7 @@ _FETCH_HEAD = struct.Struct(">iiiibii")
 _FETCH_PARTITION = struct.Struct(">iiqqi")
 _FETCHED_HEAD = struct.Struct(">ihi")
 _FETCHED_PARTITION = struct.Struct(">ihqqqi")
+_ABORTED = struct.Struct(">qq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +94,14 @@ class RawConfig:
     max_wait_ms: int = 500
     """How long a broker holds a fetch that would be empty."""
 
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    """Which records of transactions are read."""
+
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it counts milliseconds or bytes, from 0")
+            value = getattr(self, name)
+            if isinstance(value, int) and value < 0:
+                raise ConfigError(f"{name} is {value}; it counts milliseconds or bytes, from 0")
 
 
 class Topic(NamedTuple):
@@ -112,11 +120,17 @@ class RawBatches:
             for, and the bytes stay valid as long as this object.
         high_watermark: first offset that consumers do not see yet.
         log_start_offset: first offset that is still there.
+        last_stable_offset: first offset that readers of committed records do not see yet; -1 from a broker that does
+            not say.
+        aborted: (producer id, first offset) of the aborted transactions that may have batches in *records*; see
+            `pylog.wire.markers.without_aborted`.  Empty when uncommitted records are read.
     """
 
     records: memoryview
     high_watermark: Offset
     log_start_offset: Offset
+    last_stable_offset: Offset = -1
+    aborted: Sequence[tuple[int, Offset]] = ()
 
 
 class RawClient:
@@ -191,16 +205,25 @@ class RawClient:
                 for the first record of that time or later.
 
         Returns:
-            Offsets; -1 where no record is that late.
+            Offsets; -1 where no record is that late.  Of committed records the latest is the last stable offset.
         """
         return self._from_leaders(
             dict.fromkeys(partitions, timestamp), lambda broker, asked: self._list_offsets(broker, asked)
         )
 
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[Offset, int]]:
-        """Return for each partition the offset behind the last record that may be read, and the leader epoch there."""
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], isolation_level: IsolationLevel | None = None
+    ) -> dict[TopicPartition, tuple[Offset, int]]:
+        """Return for each partition the offset behind the last record that may be read, and the leader epoch there.
+
+        Args:
+            partitions: which.
+            isolation_level: another one than the client's own.
+        """
+        level = isolation_level or self._config.isolation_level
         return self._from_leaders(
-            dict.fromkeys(partitions, LATEST_TIMESTAMP), lambda broker, asked: self._offsets_and_epochs(broker, asked)
+            dict.fromkeys(partitions, LATEST_TIMESTAMP),
+            lambda broker, asked: self._offsets_and_epochs(broker, asked, level),
         )
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
@@ -212,6 +235,8 @@ class RawClient:
 
     def fetch(self, positions: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, RawBatches]:
         """Return the next batches of every partition in *positions*, from its leader; some may be empty.
+
+        Batches of aborted transactions are among them; `RawBatches.aborted` tells which they are.
 
         Raises:
             OffsetOutOfRange: a position is below the log start offset or above the end; nothing is reset.
@@ -310,20 +335,21 @@ class RawClient:
         raise failed
 
     def _list_offsets(self, broker: NodeAddress, asked: Mapping[TopicPartition, int]) -> "_Answers[Offset]":
-        answers = self._offsets_and_epochs(broker, asked)
+        answers = self._offsets_and_epochs(broker, asked, self._config.isolation_level)
         return _Answers({where: offset for where, (offset, _) in answers.good.items()}, answers.error)
 
     def _offsets_and_epochs(
-        self, broker: NodeAddress, asked: Mapping[TopicPartition, int]
+        self, broker: NodeAddress, asked: Mapping[TopicPartition, int], isolation_level: IsolationLevel
     ) -> "_Answers[tuple[Offset, int]]":
         request = ListOffsetsRequest(
+            isolation_level=isolation_level.number,
             topics=[
                 ListOffsetsTopic(
                     name=topic,
                     partitions=[ListOffsetsPartition(partition_index=p, timestamp=t) for p, t in partitions.items()],
                 )
                 for topic, partitions in _by_topic(asked).items()
-            ]
+            ],
         )
         body = self._ask(
             (broker.host, broker.port), ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request.encode(LIST_OFFSETS_VERSION)
@@ -539,7 +565,8 @@ def frame(api_key: ApiKey, version: int, correlation_id: int, body: bytes) -> by
 
 def encode_fetch(positions: Mapping[TopicPartition, Offset], config: RawConfig) -> bytes:
     """Return the body of a fetch request, version 11."""
-    out = bytearray(_FETCH_HEAD.pack(-1, config.max_wait_ms, 1, config.max_bytes, 0, 0, -1))
+    level = config.isolation_level.number
+    out = bytearray(_FETCH_HEAD.pack(-1, config.max_wait_ms, 1, config.max_bytes, level, 0, -1))
     topics = _by_topic(positions)
     out += _INT32.pack(len(topics))
     for topic, partitions in topics.items():
@@ -573,14 +600,15 @@ def _parse_fetched(body: memoryview) -> dict[TopicPartition, tuple[int, RawBatch
         topic = str(take(body, at + 2, length), "utf-8")
         partition_count, at = _count(body, at + 2 + length)
         for _ in range(partition_count):
-            partition, error_code, high_watermark, _, log_start, aborted = _FETCHED_PARTITION.unpack_from(body, at)
+            partition, error_code, high_watermark, stable, log_start, count = _FETCHED_PARTITION.unpack_from(body, at)
             at += _FETCHED_PARTITION.size
-            check_count(max(aborted, 0), len(body) - at)
-            at += 16 * max(aborted, 0) + 4  # and the preferred read replica
+            aborted = list(_ABORTED.iter_unpack(take(body, at, _ABORTED.size * max(count, 0))))
+            at += _ABORTED.size * len(aborted) + 4  # and the preferred read replica
             (size,) = _INT32.unpack_from(body, at)
             records = take(body, at + 4, max(size, 0))
             at += 4 + len(records)
-            found[TopicPartition(topic, partition)] = (error_code, RawBatches(records, high_watermark, log_start))
+            batches = RawBatches(records, high_watermark, log_start, stable, aborted)
+            found[TopicPartition(topic, partition)] = (error_code, batches)
     return found
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias, TypedDict
 
 import pyarrow as pa
@@ -11,9 +12,10 @@ from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, 
 from pylog.ingest.decode import decode, whole_batches
 from pylog.ingest.options import StartingOffsets
 from pylog.ingest.plan import DataLoss, Position, Range, lost, made_again
-from pylog.model import Offset, TopicPartition
+from pylog.model import IsolationLevel, Offset, TopicPartition
 from pylog.wire import records
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from pylog.wire.markers import without_aborted
 from pylog.wire.records import HEADER_BYTES, BatchHeader
 
 
@@ -22,7 +24,7 @@ class Fetched(NamedTuple):
 
     Attributes:
         records: the bytes.
-        batches: (position, header) of every whole batch in them.
+        batches: (position, header) of every whole batch in them, without those of aborted transactions.
         start: first offset that was asked for; the first batch may hold some before it, deleted ones among them.
     """
 
@@ -45,6 +47,12 @@ class DeadLetter(NamedTuple):
     last_offset: Offset
     reason: str
     batch: bytes
+
+
+class UndecidedRecords(PylogError):
+    """A range ends behind the beginning of an open transaction; the message says where that began."""
+
+    fault = 314
 
 
 class _Headers(TypedDict):
@@ -119,6 +127,23 @@ def _positions_of(client: RawClient, topics: Mapping[str, Topic], timestamp: int
         epochs = {p: epoch for p, (_, epoch) in ends.items() if epoch >= 0}
         return Position({p: offset for p, (offset, _) in ends.items()}, ids, epochs)
     return Position(offsets_at(client, partitions, timestamp), ids)
+
+
+def with_read_uncommitted(client: RawClient, start: Position, latest: Position) -> Position:
+    """Return *latest* with the partitions at *start* that an earlier run read beyond an open transaction.
+
+    A run that read uncommitted records may have stopped behind the last stable offset.  Its log was not cut.
+    """
+    beyond = [
+        p
+        for p, end in latest.offsets.items()
+        if end < start.offsets.get(p, 0) and start.topic_ids.get(p.topic) == latest.topic_ids[p.topic]
+    ]
+    if not beyond:
+        return latest
+    ends = client.end_offsets(beyond, IsolationLevel.READ_UNCOMMITTED)
+    stays = {p: start.offsets[p] for p, (end, _) in ends.items() if end >= start.offsets[p]}
+    return replace(latest, offsets={**latest.offsets, **stays})
 
 
 def epoch_ends(client: RawClient, start: Position, latest: Position) -> dict[TopicPartition, Offset]:
@@ -196,6 +221,8 @@ def read_range(
 ) -> Iterator[Fetched]:
     """Yield one range, fetch by fetch; the first batch may begin before it and the last may end after it.
 
+    A client of committed records gets none of aborted transactions.  Their offsets are no holes, nor are markers.
+
     Args:
         client: to ask.
         wanted: the range.
@@ -207,6 +234,7 @@ def read_range(
     Raises:
         PositionError: the topic was deleted and made again.
         DataLoss: retention was faster and *on_hole* is None, or the partition ends before the range does.
+        UndecidedRecords: a transaction stays open before the end of the range.
     """
     partition, position, end = wanted
     # A first batch larger than the fetch's limit still comes whole, so every fetch that is not empty advances.
@@ -226,13 +254,32 @@ def read_range(
         if len(batches) > 1 and not _is_sound(fetched.records, batches[-1][0]):
             # Its header may lie about where it ends.  The next fetch begins with it, and what follows it tells.
             batches = batches[:-1]
-        yield Fetched(fetched.records, batches, position)
+        if fetched.aborted:
+            batches = _before_damage(fetched.records, batches)
+        yield Fetched(fetched.records, without_aborted(batches, fetched.aborted), position)
         last = min(batches[-1][1].last_offset, max(fetched.high_watermark, position + 1) - 1)
         position = max(last, position) + 1
     if topic_id is not None:
         now = str(client.topics([partition.topic])[partition.topic].topic_id)
         if now != topic_id:
             raise made_again(partition.topic, topic_id, now)
+
+
+def _before_damage(view: memoryview, batches: list[tuple[int, BatchHeader]]) -> list[tuple[int, BatchHeader]]:
+    """Return the batches before the first damaged one; where that is the first, return it alone.
+
+    A damaged batch may be the marker of an aborted transaction.  Without it, the same producer's next transaction would
+    be taken for the aborted one.  The answer of a fetch that begins behind it names only transactions that end there.
+    """
+    for number, (at, header) in enumerate(batches):
+        if not _is_sound(view, at):
+            if number:
+                return batches[:number]
+            if len(batches) > 1:
+                # Its own header may lie about where it ends.
+                header = replace(header, last_offset_delta=batches[1][1].base_offset - 1 - header.base_offset)
+            return [(at, header)]
+    return batches
 
 
 def _is_sound(view: memoryview, at: int) -> bool:
@@ -259,6 +306,12 @@ def _behind_hole(client: RawClient, wanted: Range, position: Offset, on_hole: Ca
 def _refuse_to_wait(fetched: RawBatches, wanted: Range, position: Offset, is_late: bool) -> None:
     if len(fetched.records):
         raise CorruptRecords(f"{wanted.partition} offset {position}: a fetch ends inside its first batch")
+    if is_late and 0 <= fetched.last_stable_offset <= position < fetched.high_watermark:
+        raise UndecidedRecords(
+            f"{wanted.partition} offset {position}: a transaction is open since offset {fetched.last_stable_offset}, "
+            f"and the end that was asked for, {wanted.end}, lies behind it; ask for an end before it, try again once "
+            "the transaction has ended, or read uncommitted records"
+        )
     if is_late:
         # A new leader may know less for a moment, never for as long as a client retries.
         raise _ended(wanted, position, f"at {fetched.high_watermark}, before")

@@ -31,13 +31,13 @@ from pylog.faults import code_of
 from pylog.ingest import landing, plan
 from pylog.ingest.checkpoint import Checkpoint
 from pylog.ingest.event_time import EventTime, with_schema
-from pylog.ingest.fetch import epoch_ends, names_of, positions_of_present
+from pylog.ingest.fetch import epoch_ends, names_of, positions_of_present, with_read_uncommitted
 from pylog.ingest.lake import COMMITS_KEPT_S, Kind, Lake, State
 from pylog.ingest.landing import WINDOW_MS, Landed, Landing, report
 from pylog.ingest.plan import Load, Position, PositionError, Range
 from pylog.ingest.spark import DEFAULT_MASTER, context, error_of, wait_for_executors
 from pylog.ingest.status import Status, StatusFiles, Stop, metrics_of, replace_text
-from pylog.model import Offset, TopicPartition
+from pylog.model import IsolationLevel, Offset, TopicPartition
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 _FIRST_ANSWER_MS = 15_000
@@ -78,6 +78,7 @@ class JobConfig:
         registry: URLs of the registry whose schemas have these fields; empty for payloads in JSON.
         security: how to connect to the brokers: keys of `pylog.client.security.SECURITY_KEYS`, whose files are on each
             host of Spark.
+        isolation_level: whether records of open and aborted transactions are landed.
         metrics_file: written after each run, in Prometheus's text format; None for none.
     """
 
@@ -102,6 +103,7 @@ class JobConfig:
     event_times: Mapping[str, str] = field(default_factory=dict)
     registry: tuple[str, ...] = ()
     security: Mapping[str, str] = field(default_factory=dict)
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
 
 
 def run(config: JobConfig) -> int:
@@ -126,7 +128,8 @@ class Loader:
 
     def __init__(self, config: JobConfig) -> None:
         self._config = config
-        self._client = RawClient(config.bootstrap, RawConfig(retry_ms=_FIRST_ANSWER_MS), security_of(config.security))
+        raw = RawConfig(retry_ms=_FIRST_ANSWER_MS, isolation_level=config.isolation_level)
+        self._client = RawClient(config.bootstrap, raw, security_of(config.security))
         self._checkpoint = Checkpoint(config.checkpoint)
         self._told: dict[TopicPartition, Offset] = {}
         self._seen: set[str] = set()
@@ -242,6 +245,7 @@ class Loader:
     ) -> Load:
         config = self._config
         start = _accepting(config.recreated, position, latest)
+        latest = with_read_uncommitted(self._client, start.without({*gone, *self.stopped}), latest)
         ends = epoch_ends(self._client, start, latest.without(gone))
         start = plan.accepting(start, latest, accepted, ends)
         load = Load(start=start, latest=latest, log_starts=log_starts, position=start)
@@ -301,7 +305,7 @@ class Loader:
             bootstrap=config.bootstrap, directory=attempt.directory, prefix=f"{attempt.plan:08}",
             window_ms=WINDOW_MS, fail_on_data_loss=config.fail_on_data_loss, topic_ids=load.latest.topic_ids,
             accepted=accepted, event_times=self._event_times, believed_ms=_believed_ms(config, int(time.time() * 1000)),
-            security=config.security,
+            security=config.security, isolation_level=config.isolation_level,
         )  # fmt: skip
         try:
             shares = self._shares(load)
@@ -467,6 +471,10 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         help="YAML file with the keys of a block security: (protocol, mechanism, user, password_file, ca_file); "
         "the files that it names are on each host of Spark",
     )  # fmt: skip
+    parser.add_argument(
+        "--isolation-level", choices=tuple(IsolationLevel), type=IsolationLevel, default=IsolationLevel.READ_COMMITTED,
+        help="read_uncommitted: land records of open and aborted transactions too (default: %(default)s)",
+    )  # fmt: skip
     given = parser.parse_args(arguments)
     if not given.topics and given.topic_pattern is None:
         parser.error("--topics names no topic")
@@ -494,6 +502,7 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
         event_times=given.event_time,
         registry=given.schema_registry,
         security=given.security,
+        isolation_level=given.isolation_level,
     )
 
 

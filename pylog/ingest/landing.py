@@ -31,7 +31,7 @@ from pylog.ingest.event_time import EventTime
 from pylog.ingest.fetch import DeadLetter, Fetched, decoded, read_range
 from pylog.ingest.lake import File, dead_letter_path_of, path_of, sync
 from pylog.ingest.plan import Range
-from pylog.model import Offset, TopicPartition
+from pylog.model import IsolationLevel, Offset, TopicPartition
 
 HOUR_MS = 3_600_000
 
@@ -84,6 +84,7 @@ class Landing:
         header_errors: what becomes of header names that are not UTF-8: ``strict`` makes dead letters of their batches,
             ``replace`` puts U+FFFD in place of what is none.
         security: keys of `pylog.client.security.SECURITY_KEYS`; a task reads their files on its own host.
+        isolation_level: whether records of open and aborted transactions are landed.
         believed_ms: from when to when a record's own time gives it an hour.  A clock that is off by years would make a
             file of each record; what lies outside shares one directory with records without a usable time.
     """
@@ -99,6 +100,7 @@ class Landing:
     header_errors: str = "strict"
     believed_ms: tuple[int, int] = (-(1 << 52), 1 << 52)
     security: Mapping[str, str] = field(default_factory=dict)
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
 
 
 @dataclass(slots=True)
@@ -149,7 +151,7 @@ def land(ranges: Sequence[Range], landing: Landing) -> Landed:
         StorageError: the lake cannot be written from here.
     """
     task = Task(landing)
-    config = RawConfig()
+    config = RawConfig(isolation_level=landing.isolation_level)
     with RawClient(landing.bootstrap, config, security_of(landing.security)) as client:
         for wanted in ranges:
             topic = wanted.partition.topic

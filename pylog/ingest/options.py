@@ -9,7 +9,7 @@ from enum import StrEnum
 from pylog.client.raw import parse_bootstrap
 from pylog.client.security import SECURITY_KEYS, ClientSecurity, security_of
 from pylog.errors import ConfigError
-from pylog.model import Offset
+from pylog.model import IsolationLevel, Offset
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 NAMED_OFFSETS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
@@ -22,6 +22,7 @@ _SYNONYMS = {
     "subscribe": "topics",
     "topic": "topics",
     "subscribepattern": "topicpattern",
+    "kafka.isolation.level": "isolationlevel",
 }
 # Spark's own Kafka connector says it so; a query moves over by its format name alone.
 
@@ -73,6 +74,7 @@ class SourceOptions:
         min_partitions: fewest Spark tasks that ranges are split into; None leaves them as they are.
         security: keys of `pylog.client.security.SECURITY_KEYS`; its files must be on each host of Spark, so that no
             password travels with a task.
+        isolation_level: whether records of open and aborted transactions are read.
         schema_subject: whose latest schema the values are read under; empty for the topic's name and ``-value``.
     """
 
@@ -92,6 +94,7 @@ class SourceOptions:
     mode: Mode = Mode.FAIL
     min_partitions: int | None = None
     security: Mapping[str, str] = field(default_factory=dict)
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
 
     def client_security(self) -> ClientSecurity:
         """Return how to connect; the files of `security` are read now, on this host.
@@ -122,6 +125,7 @@ _KNOWN = frozenset(
         "maxoffsetspertrigger",
         "maxbytespertrigger",
         "maxrecordsperpartition",
+        "isolationlevel",
         *(f"{_SECURITY}{key}" for key in SECURITY_KEYS),
     }
 )
@@ -163,6 +167,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         mode=_mode(given),
         min_partitions=_count(given, "minPartitions"),
         security=_security(given),
+        isolation_level=_isolation_level(given),
     )
 
 
@@ -184,6 +189,13 @@ def _mode(given: Mapping[str, str]) -> Mode:
     if value not in tuple(Mode):
         raise ConfigError(f"option 'mode' is {value!r}; {', '.join(Mode)} are wanted")
     return Mode(value)
+
+
+def _isolation_level(given: Mapping[str, str]) -> IsolationLevel:
+    value = given.get("isolationlevel", IsolationLevel.READ_COMMITTED).strip().lower()
+    if value not in tuple(IsolationLevel):
+        raise ConfigError(f"option 'isolationLevel' is {value!r}; {' or '.join(IsolationLevel)} is wanted")
+    return IsolationLevel(value)
 
 
 def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

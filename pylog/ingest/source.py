@@ -11,7 +11,7 @@ Source: pyspark.sql.datasource, Spark 4.2 and later (admission control, Availabl
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -54,12 +54,13 @@ from pylog.ingest.fetch import (
     read_range,
     resolve,
     sampled_rates,
+    with_read_uncommitted,
 )
 from pylog.ingest.filters import Wanted, wanted_by
 from pylog.ingest.options import Mode, SourceOptions, parse_options
 from pylog.ingest.plan import Position, Range
 from pylog.ingest.resolve import Column
-from pylog.model import Offset, TopicPartition
+from pylog.model import IsolationLevel, Offset, TopicPartition
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 _COLUMNS = (
@@ -157,6 +158,7 @@ class TaskRange(InputPartition):
     topic_id: str | None = None
     mode: Mode = Mode.FAIL
     security: Mapping[str, str] = field(default_factory=dict)
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
 
 
 class _TaskReader:
@@ -206,6 +208,7 @@ class _TaskReader:
                 topic_ids.get(piece.partition.topic),
                 options.mode,
                 options.security,
+                options.isolation_level,
             )
             for piece in plan.split(ranges, options.max_records_per_partition)
         ]
@@ -216,7 +219,7 @@ class PylogReader(_TaskReader, DataSourceReader):
 
     def partitions(self) -> Sequence[TaskRange]:
         """Return the tasks."""
-        with RawClient(self._options.bootstrap, security=self._options.client_security()) as client:
+        with _client_of(self._options) as client:
             # In this order a topic that comes up meanwhile is not read, and of all others the log start is known.
             end = resolve(client, self._topics, self._options.ending)
             start = resolve(client, self._topics, self._options.starting)
@@ -256,11 +259,11 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
     @cached_property
     def _client(self) -> RawClient:
         # Made at first use and never before: Spark pickles the reader for its planning process.
-        return RawClient(self._options.bootstrap, security=self._options.client_security())
+        return _client_of(self._options)
 
     @cached_property
     def _sampler(self) -> RawClient:
-        return RawClient(self._options.bootstrap, SAMPLE, self._options.client_security())
+        return _client_of(self._options, SAMPLE)
 
     @cached_property
     def _rates(self) -> dict[str, float]:
@@ -288,6 +291,7 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
         if self._target is not None:
             latest = plan.not_beyond(latest, self._target)
         begin = Position.from_json(start)
+        latest = with_read_uncommitted(self._client, begin, latest)
         if self._options.fail_on_data_loss:
             plan.check_topics(begin, latest)
             if begin.offsets != latest.offsets:
@@ -323,15 +327,21 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
         return dict(positions(self._client, self._topics, EARLIEST_TIMESTAMP).offsets)
 
 
+def _client_of(options: SourceOptions, config: RawConfig | None = None) -> RawClient:
+    config = replace(config or RawConfig(), isolation_level=options.isolation_level)
+    return RawClient(options.bootstrap, config, options.client_security())
+
+
 def read_task(task: TaskRange) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one range, fetch by fetch.
 
     Raises:
         plan.DataLoss: the partition ends before the range does.
         plan.PositionError: the topic was deleted and made again since the query was planned.
+        UndecidedRecords: the range ends behind the beginning of a transaction that stays open.
     """
     partition, _, end = task.range
-    config = RawConfig()
+    config = RawConfig(isolation_level=task.isolation_level)
     columns = None if task.reader_texts is None else AvroColumns(registry_of(task.registry), task.reader_texts)
     with RawClient(task.bootstrap, config, security_of(task.security)) as client:
         on_hole = None if task.fail_on_data_loss else _pass_over

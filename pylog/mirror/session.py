@@ -33,7 +33,7 @@ from pylog.mirror.parking import REFUSALS, Suspects, parked_mark
 from pylog.mirror.plan import PARKED_HEADER
 from pylog.mirror.resume import Resume, resume
 from pylog.mirror.scout import Scout
-from pylog.model import TopicPartition
+from pylog.model import IsolationLevel, TopicPartition
 
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]  # a text, because the stub of `produce` wants it so
 
@@ -155,6 +155,8 @@ class Session:
                 enable__auto__commit=False,
                 enable__auto__offset__store=False,
                 auto__offset__reset="error",
+                # What is aborted later cannot be taken back in the target.
+                isolation__level=IsolationLevel.READ_COMMITTED.value,
                 enable__partition__eof=True,
                 fetch__queue__backoff__ms=QUEUE_BACKOFF_MS,
                 # Range gives every topic's first partition to the same instance.  It is named so that instances of a

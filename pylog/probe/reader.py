@@ -20,7 +20,7 @@ from pylog.errors import ApiError, ErrorCode, ProtocolError, PylogError
 from pylog.group.records import OffsetKey, decode_group, decode_key, decode_offset
 from pylog.group.state import GroupConfig
 from pylog.metrics import Metrics, bounded_label
-from pylog.model import TopicPartition
+from pylog.model import IsolationLevel, TopicPartition
 from pylog.probe.lag import GroupLags, LagReport
 
 JUDGED = (
@@ -111,7 +111,8 @@ class LagReader(threading.Thread):
     def _follow(self) -> None:
         lags, admin = GroupLags(), Admin(self._cluster)
         next_s = 0.0
-        with Consumer(self._cluster) as consumer:
+        # An open transaction of one group must not hide the commits of others; see `pylog.client.commits`.
+        with Consumer(self._cluster, isolation__level=IsolationLevel.READ_UNCOMMITTED.value) as consumer:
             consumer.assign_topic(OFFSETS_TOPIC)
             count = len(admin.topic(OFFSETS_TOPIC).partitions)
             was_read = False

@@ -7,9 +7,12 @@ Source: Kafka's EndTxnMarker and ControlRecordType.
 """
 
 import struct
+from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pylog.errors import CorruptRecords
+from pylog.model import Offset
 from pylog.wire import records
 from pylog.wire.records import CONTROL, TRANSACTIONAL, BatchHeader, Record
 
@@ -62,3 +65,28 @@ def decode_marker(view: memoryview, header: BatchHeader, position: int = 0) -> M
         if kind in (_ABORT, _COMMIT):
             return Marker(kind == _COMMIT, _VALUE.unpack_from(value)[1])
     return None
+
+
+def without_aborted(
+    batches: Iterable[tuple[int, BatchHeader]], aborted: Iterable[tuple[int, Offset]]
+) -> list[tuple[int, BatchHeader]]:
+    """Return *batches* without those of aborted transactions; markers stay.
+
+    Args:
+        batches: (position, header) of all batches of one fetch, in their order.
+        aborted: (producer id, first offset) of the aborted transactions that the answer of this fetch names.
+
+    Source: KIP-98; a producer is left out from the first offset of its transaction on, up to its marker.
+    """
+    waiting = deque(sorted(aborted, key=lambda row: row[1]))
+    left_out: set[int] = set()
+    kept = []
+    for position, header in batches:
+        while waiting and waiting[0][1] <= header.last_offset:
+            left_out.add(waiting.popleft()[0])
+        if header.is_control:
+            left_out.discard(header.producer_id)
+        elif header.is_transactional and header.producer_id in left_out:
+            continue
+        kept.append((position, header))
+    return kept

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka import IsolationLevel as _IsolationLevel
 from confluent_kafka import TopicPartition as _TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -21,7 +22,7 @@ from confluent_kafka.admin import (
 
 from pylog.client.connection import Connection, as_connection, error_of, translate
 from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, Unreachable
-from pylog.model import NO_LEADER, NodeAddress, Offset, TopicPartition
+from pylog.model import NO_LEADER, IsolationLevel, NodeAddress, Offset, TopicPartition
 
 if TYPE_CHECKING:
     # At run time only where partitions are moved: it brings the protocol's messages, a tenth of a short command's time.
@@ -45,6 +46,10 @@ _ASK_AGAIN = frozenset(
 )
 _TIMESTAMP_MISSING = -1
 _SPEC: Any = OffsetSpec  # its stub has no annotations
+_ISOLATION_LEVELS = {
+    IsolationLevel.READ_COMMITTED: _IsolationLevel.READ_COMMITTED,
+    IsolationLevel.READ_UNCOMMITTED: _IsolationLevel.READ_UNCOMMITTED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +246,14 @@ class Admin:
             for name, entries in found.items()
         }
 
-    def offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """Return log start offset and high watermark of each partition."""
+    def offsets(
+        self,
+        partitions: Sequence[TopicPartition],
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, OffsetRange]:
+        """Return log start offset and end of each partition; the end is that of `ends`."""
         starts = self._list_offsets(dict.fromkeys(partitions, _SPEC.earliest()))
-        ends = self.ends(partitions)
+        ends = self.ends(partitions, isolation_level)
         return {p: OffsetRange(starts[p], ends[p]) for p in partitions}
 
     def led(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -258,9 +267,13 @@ class Admin:
         }
         return [one for one in partitions if one in led]
 
-    def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Return the high watermark of each partition."""
-        return self._list_offsets(dict.fromkeys(partitions, _SPEC.latest()))
+    def ends(
+        self,
+        partitions: Sequence[TopicPartition],
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, Offset]:
+        """Return the high watermark of each partition, or the last stable offset, where committed records end."""
+        return self._list_offsets(dict.fromkeys(partitions, _SPEC.latest()), isolation_level)
 
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, Offset]:
         """Return the first offset of each partition whose record is of *timestamp_ms* or later, else its end."""
@@ -301,7 +314,11 @@ class Admin:
 
         return list_placements(self._cluster)
 
-    def _list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Offset]:
+    def _list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, OffsetSpec],
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, Offset]:
         found: dict[TopicPartition, Offset] = {}
         left = dict(wanted)
         deadline_s = time.monotonic() + self._cluster.timeout_s
@@ -310,6 +327,7 @@ class Admin:
                 futures = self._client.list_offsets(
                     {_TopicPartition(p.topic, p.partition): spec for p, spec in left.items()},
                     request_timeout=self._cluster.timeout_s / _LEADER_TRIES,
+                    isolation_level=_ISOLATION_LEVELS[isolation_level],
                 )
                 for p, future in futures.items():
                     try:

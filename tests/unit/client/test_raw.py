@@ -15,7 +15,7 @@ from kafka.protocol.consumer import FetchRequest as KafkaPythonFetchRequest
 
 from pylog.client.raw import RawClient, RawConfig, encode_fetch, frame, parse_bootstrap, parse_fetched
 from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, ProtocolError, Unreachable
-from pylog.model import TopicPartition
+from pylog.model import IsolationLevel, TopicPartition
 from pylog.wire import fetch as server_side
 from pylog.wire.api import ApiKey, RequestHeader, encode_response, parse_request_header
 from pylog.wire.api.metadata import (
@@ -96,10 +96,27 @@ def test_any_bytes_are_a_reply_or_a_clear_error(body: bytes) -> None:
         parse_fetched(memoryview(body))
 
 
-def test_aborted_transactions_are_stepped_over() -> None:
+def test_aborted_transactions_come_with_the_batches() -> None:
     row = struct.pack(">ihqqqi", 0, 0, 5, 5, 0, 2) + struct.pack(">qqqq", 1, 2, 3, 4) + struct.pack(">ii", -1, 3)
     body = struct.pack(">ihi", 0, 0, 0) + struct.pack(">ih", 1, 6) + b"logins" + struct.pack(">i", 1) + row + b"abc"
-    assert bytes(parse_fetched(memoryview(body))[LOGINS][1].records) == b"abc"
+    found = parse_fetched(memoryview(body))[LOGINS][1]
+    assert (bytes(found.records), found.aborted, found.last_stable_offset) == (b"abc", [(1, 2), (3, 4)], 5)
+
+
+@pytest.mark.parametrize("count", [-1, 0])
+def test_an_answer_without_aborted_transactions_names_none(count: int) -> None:
+    row = struct.pack(">ihqqqi", 0, 0, 5, 5, 0, count) + struct.pack(">ii", -1, 3)
+    body = struct.pack(">ihi", 0, 0, 0) + struct.pack(">ih", 1, 6) + b"logins" + struct.pack(">i", 1) + row + b"abc"
+    found = parse_fetched(memoryview(body))[LOGINS][1]
+    assert (bytes(found.records), list(found.aborted)) == (b"abc", [])
+
+
+@pytest.mark.parametrize("level", IsolationLevel)
+def test_a_fetch_asks_for_its_isolation_level(level: IsolationLevel) -> None:
+    assert RawConfig().isolation_level is IsolationLevel.READ_COMMITTED
+    body = encode_fetch({LOGINS: 0}, RawConfig(isolation_level=level))
+    asked = server_side.parse_request(memoryview(body), 11, 0).isolation_level
+    assert asked == level.number == (server_side.READ_COMMITTED if level is IsolationLevel.READ_COMMITTED else 0)
 
 
 @pytest.mark.parametrize("text", ["", ",", "host", "host:", ":9092", "host:0", "host:70000", "host:x", "a:1,b"])

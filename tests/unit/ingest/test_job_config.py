@@ -14,7 +14,7 @@ from pylog.ingest.lake import Lake, LakeError, State
 from pylog.ingest.landing import Landed, report
 from pylog.ingest.plan import DataLoss, Range
 from pylog.ingest.spark import cause_of, error_of
-from pylog.model import TopicPartition
+from pylog.model import IsolationLevel, TopicPartition
 
 ARGUMENTS = ["--bootstrap", "h:9092", "--topics", "a, b", "--lake", "lake", "--checkpoint", "/cp"]
 P = TopicPartition("logins", 0)
@@ -25,6 +25,12 @@ def test_the_command_line_is_read() -> None:
     assert (config.topics, config.lake, config.checkpoint) == (("a", "b"), Path("lake").absolute(), Path("/cp"))
     assert (config.master, config.fail_on_data_loss, config.group) == (None, True, "pylog-ingest")
     assert (config.recreated, config.every_s) == ({"a"}, None)
+
+
+def test_committed_records_are_landed_unless_others_are_asked_for() -> None:
+    assert parse(ARGUMENTS).isolation_level is IsolationLevel.READ_COMMITTED
+    config = parse([*ARGUMENTS, "--isolation-level", "read_uncommitted"])
+    assert config.isolation_level is IsolationLevel.READ_UNCOMMITTED
 
 
 def test_security_is_read_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,7 @@ BAD = [
     ({"startingOffsets": '{"logins": 5}'}, "'startingOffsets' is"),
     ({"endingOffsets": "[]"}, "'endingOffsets' is"),
     ({"includeHeaders": "yes"}, "true or false"),
+    ({"isolationLevel": "committed"}, "read_committed or read_uncommitted"),
     ({"maxOffsetsPerTrigger": "0"}, "a number from 1"),
     ({"maxRecordsPerPartition": "-5"}, "a number from 1"),
 ]

@@ -3,8 +3,8 @@
 import pytest
 
 from pylog.errors import CorruptRecords
-from pylog.wire.markers import Marker, decode_marker, encode_marker
-from pylog.wire.records import CONTROL, TRANSACTIONAL, Record, check_batch, encode_batch
+from pylog.wire.markers import Marker, decode_marker, encode_marker, without_aborted
+from pylog.wire.records import CONTROL, TRANSACTIONAL, Record, check_batch, encode_batch, iter_batches
 
 KAFKA_ABORT = bytes.fromhex(
     "0000000000000001000000420000000002d1dd2d83003000000000000001a2093520f0000001a2093520f000000000000000"
@@ -50,3 +50,47 @@ def test_a_control_record_that_contradicts_itself(key: bytes | None, value: byte
     view = _control(key, value)
     with pytest.raises(CorruptRecords):
         decode_marker(view, check_batch(view))
+
+
+def fetched(*batches: bytes | tuple[int, bool]) -> bytes:
+    """Return batches one after the other: bytes as they are, (producer, whether transactional) as one record."""
+    out = b""
+    for offset, one in enumerate(batches):
+        if isinstance(one, bytes):
+            data = bytearray(one)
+        else:
+            producer_id, is_transactional = one
+            attributes = TRANSACTIONAL if is_transactional else 0
+            record = Record(0, TIME_MS, None, b"value")
+            data = bytearray(encode_batch([record], attributes=attributes, producer_id=producer_id, producer_epoch=0))
+        data[:8] = offset.to_bytes(8, "big")
+        out += data
+    return out
+
+
+def kept(view: bytes, aborted: list[tuple[int, int]]) -> list[int]:
+    return [header.base_offset for _, header in without_aborted(iter_batches(view), aborted)]
+
+
+COMMIT, ABORT = (encode_marker(9, 0, Marker(is_commit, 0), TIME_MS) for is_commit in (True, False))
+
+
+def test_batches_of_an_aborted_transaction_are_left_out_up_to_its_marker() -> None:
+    view = fetched((9, True), ABORT, (9, True), COMMIT)
+    assert kept(view, [(9, 0)]) == [1, 2, 3]
+    assert kept(view, []) == [0, 1, 2, 3]
+
+
+def test_a_transaction_is_aborted_from_its_first_offset_on() -> None:
+    view = fetched((9, True), COMMIT, (9, True), ABORT, (9, True), COMMIT, (9, True), ABORT)
+    assert kept(view, [(9, 6), (9, 2)]) == [0, 1, 3, 4, 5, 7]
+
+
+def test_a_transaction_that_began_before_the_fetch_is_aborted_too() -> None:
+    view = fetched((9, True), (8, True), ABORT)
+    assert kept(view, [(9, -5)]) == [1, 2]
+
+
+def test_batches_outside_of_transactions_are_kept_whoever_wrote_them() -> None:
+    view = fetched((9, False), (8, True), (-1, False), ABORT)
+    assert kept(view, [(9, 0)]) == [0, 1, 2, 3]
