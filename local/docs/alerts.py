@@ -23,7 +23,12 @@ for the fault. [A table](design/metrics.md#what-is-measured-and-what-watches-it)
 metrics, and which alert watches it.
 
 Each alert has its way through below: look, decide, act, verify. `pylog explain PylogBrokerDown` prints it on a
-terminal. Words in capitals are labels of the alert; `fab` wants `--inventory inventories/NAME`.
+terminal, and `pylog explain pylog_group_lag_seconds` what a metric means. Words in capitals are labels of the alert;
+`fab` wants `--inventory inventories/NAME`.
+
+Two times stand beside an alert. *Active since*, on Prometheus's page, is when its condition began to hold. *Since*, in
+what an Alertmanager sends, is later by the column *after*: the condition had held for so long. What broke may be a
+scrape older than *active since*, and some minutes older where the condition compares a rate.
 
 | alert | severity | after | what is wrong |
 |---|---|---|---|

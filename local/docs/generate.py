@@ -1,13 +1,15 @@
 """Writes the pages that follow from code.
 
-docs/settings.md, docs/metrics.md, docs/errors.md, docs/alerts.md, docs/cli/, docs/variables.md and the README of each
-role.
+docs/settings.md, docs/metrics.md, docs/errors.md, docs/alerts.md, docs/cli/, docs/variables.md, the README of each
+role, and what `pylog explain` says of metrics.
 
 python -m local.docs.generate [--check]        (--check writes nothing and exits 1 when a page is out of date)
 """
 
 import argparse
 import itertools
+import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +19,7 @@ from local.docs.catalogue import BROKER, catalogue
 from local.docs.commands import command_pages
 from pylog.broker.listener_settings import INTERNAL_SETTINGS, LISTENER_SETTINGS
 from pylog.broker.settings import SETTINGS, Kind
+from pylog.cli.told_metrics import TOLD
 from pylog.faults import CATALOGUE
 from pylog.store.zookeeper_security import ZOOKEEPER_SETTINGS
 from pylog.testing import BrokerProcess
@@ -125,6 +128,19 @@ def metrics_page(scraped: str) -> str:
     return text
 
 
+def told_metrics(scraped: str) -> str:
+    """Return what `pylog explain` says of each metric: who shows it, its kind, what it says, which alerts read it."""
+    told: dict[str, dict[str, object]] = {}
+    for one in catalogue(scraped):
+        command = BROKER if one.program == BROKER else _COMMANDS.get(one.program, one.program)
+        row = told.setdefault(one.name, {"programs": [], "kind": one.kind, "says": one.help, "alerts": []})
+        row["programs"] = [*row["programs"], f"pylog {command}"]  # type: ignore[misc]
+    for name, row in told.items():
+        reads = re.compile(rf"\b{name}(_bucket|_count|_sum)?\b")
+        row["alerts"] = [rule["alert"] for rule in alerts.rules() if reads.search(rule["expr"])]
+    return json.dumps(told, indent=1, sort_keys=True) + "\n"
+
+
 def errors_page() -> str:
     """Return the page of everything that ends a command without success."""
     rows = [
@@ -168,6 +184,10 @@ def main() -> int:
             if not is_check:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
+    if not TOLD.exists() or TOLD.read_text() != told_metrics(scraped):
+        stale.append(str(TOLD))
+        if not is_check:
+            TOLD.write_text(told_metrics(scraped))
     for name in stale:
         sys.stderr.write(
             f"docs/{name}: {'out of date; run python -m local.docs.generate' if is_check else 'written'}\n"

@@ -15,8 +15,9 @@ from pylog.wire.api import SERVED, ApiKey
 
 _NAME = "pylog_request_seconds"
 _HELP = (
-    "From reading a request to handing its answer to the socket. part: total; or replicas, the wait for in-sync "
-    "replicas with acks=all. Of a fetch that waits for records, the time beyond its max_wait_ms."
+    "From reading a request to handing its answer to the socket. api: produce, fetch (by clients), follower_fetch (by "
+    "brokers), metadata, list_offsets and what groups ask; other is all the rest. part: total; or replicas, the wait "
+    "for in-sync replicas with acks=all. Of a fetch that waits for records, the time beyond its max_wait_ms."
 )
 
 # Those whose time says something by itself; the others share one histogram, to bound the number of series.

@@ -1,4 +1,4 @@
-"""`pylog explain`: what an error code means, and what to do when an alert fires."""
+"""`pylog explain`: what an error code or a metric means, and what to do when an alert fires."""
 
 import difflib
 import textwrap
@@ -12,6 +12,7 @@ from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, table
 from pylog.cli.runbooks import RUNBOOKS, Runbook
+from pylog.cli.told_metrics import ToldMetric, find_metric, told_metrics
 from pylog.errors import ErrorCode, fault_number
 from pylog.faults import CATALOGUE, Fault
 
@@ -26,13 +27,14 @@ def explain(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CODE|ALERT]",
-            help="PYLOG-1003, 1003, NOT_CONTROLLER, or an alert as PylogBrokerDown; all codes without.",
+            metavar="[CODE|ALERT|METRIC]",
+            help="PYLOG-1003, 1003, NOT_CONTROLLER, an alert as PylogBrokerDown, or a metric as "
+            "pylog_group_lag_seconds; all codes without.",
         ),
     ] = None,
     format: FormatOption = None,
 ) -> None:
-    """Say what an error code means, or an alert, and what to do."""
+    """Say what an error code, an alert or a metric means, and what to do."""
     if code is None:
         rows = [_row(one) for one in sorted(CATALOGUE.values(), key=lambda one: one.number)]
         columns = [Column("code"), Column("what"), Column("exit_code", is_wide=True)]
@@ -40,6 +42,10 @@ def explain(
         return
     if (alert := _alert(code)) is not None:
         emit(format_of(format), {"alert": alert} | asdict(RUNBOOKS[alert]), lambda _: _runbook(alert, RUNBOOKS[alert]))
+        return
+    if (metric := find_metric(code)) is not None:
+        told = told_metrics()[metric]
+        emit(format_of(format), {"metric": metric} | asdict(told), lambda _: _metric(metric, told))
         return
     one = _fault(code)
     emit(
@@ -68,13 +74,23 @@ def _runbook(name: str, runbook: Runbook) -> str:
     return f"{said}\n"
 
 
+def _metric(name: str, told: ToldMetric) -> str:
+    """Return one metric as text."""
+    said = f"{name}: a {told.kind} of {', '.join(told.programs)}\n"
+    for head, words in (("says", told.says), ("alerts", ", ".join(told.alerts) or "none reads it")):
+        said += "\n" + textwrap.fill(
+            words, 100, initial_indent=f"  {head:<8}", subsequent_indent=" " * 10, break_long_words=False
+        )
+    return f"{said}\n"
+
+
 def _fault(text: str) -> Fault:
     code = ErrorCode.__members__.get(text.upper())  # as clients and metrics name errors of the protocol
     digits = text.upper().removeprefix("PYLOG-") if code is None else str(fault_number(code))
     found = CATALOGUE.get(int(digits)) if digits.isascii() and digits.isdecimal() and len(digits) <= 4 else None
     if found is None:
-        near = difflib.get_close_matches(text, RUNBOOKS, n=1)
-        wanted = f"{near[0]}?" if near else "a code that pylog printed, or the name of an alert"
+        near = difflib.get_close_matches(text, [*RUNBOOKS, *told_metrics()], n=1)
+        wanted = f"{near[0]}?" if near else "a code that pylog printed, or the name of an alert or of a metric"
         raise Failure(faults.UNKNOWN_CODE, where="CODE", found=text, wanted=wanted)
     return found
 

@@ -322,7 +322,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogGroupStopped": Runbook(
         what="group GROUP reads TOPIC no longer",
-        look="`pylog group describe GROUP`: members, offsets, when it last committed.",
+        look="The alert names partition and offset, and the member that reads there, if one does. `pylog group "
+        "describe GROUP`: members, offsets, when it last committed.",
         decide="No members: its program is down. Members that do not commit: it hangs, or its commits are refused; "
         "its own log says which.",
         act="The program's owner starts or restarts it. A group that is not wanted any more: `pylog group delete "
@@ -331,8 +332,9 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogGroupStalled": Runbook(
         what="group GROUP commits the same offset of TOPIC again and again",
-        look="`pylog group describe GROUP --format wide`: the partition that stalls, its offset, its member and that "
-        "member's host. `pylog consume TOPIC --partition N --from OFFSET -n 1`: the record that is next. "
+        look="The alert names the partition that stalls, its offset, its member and that member's address; `pylog "
+        "group describe GROUP --format wide` shows all partitions. `pylog consume TOPIC --partition N --from OFFSET -n "
+        "1`: the record that is next. "
         "`increase(pylog_group_rebalances_total[15m])`.",
         decide="Usually one record that its program cannot process. The group rebalances: the program crashes at that "
         "record and is started again. It does not: the program runs on without that partition, or commits an old "
@@ -363,7 +365,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogZooKeeperServerDown": Runbook(
         what="ZooKeeper server SERVER does not serve",
-        look="On the host of SERVER: `systemctl status pylog-zookeeper`; `journalctl -u pylog-zookeeper -n 50`; "
+        look="On HOST: `systemctl status pylog-zookeeper`; `journalctl -u pylog-zookeeper -n 50`; "
         "`df -h`.",
         decide="With PylogZooKeeperQuorumLost: go on there. Without it a majority serves and brokers feel nothing; "
         "after one more failure leaders and topics could not change.",
@@ -385,13 +387,25 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`fab status` shows a leader and followers, or one standalone; `pylog cluster health` ends with 0. A "
         "broker that has not come back within the session time-out loses its leaderships to others.",
     ),
+    "PylogZooKeeperUnreached": Runbook(
+        what="broker BROKER on HOST has no session with ZooKeeper",
+        look="`fab status`: do ZooKeeper's servers serve? `fab logs --host HOST --unit pylog-broker@BROKER`: lines "
+        "with `session`. `pylog_store_connected` of the other brokers.",
+        decide="All brokers: ZooKeeper is away, PylogZooKeeperQuorumLost fires or will. One broker: others lead what "
+        "it led, and it comes back by itself once it reaches ZooKeeper. It is cut off (firewall, address), refused "
+        "(PYLOG-0106 in its journal), or still starting and waiting.",
+        act="Mend the way to port 2181 of the servers. Refused: the settings `zookeeper.*` of its file, or `pylog zk "
+        "secure`. Restart no other broker meanwhile.",
+        verify="`pylog_store_connected` is 1; `pylog cluster health --wait 600`. It leads nothing at first: `pylog "
+        "partition elect`.",
+    ),
     "PylogZooKeeperSlow": Runbook(
         what="ZooKeeper server SERVER takes over a tenth of a second for a request",
         look="`rate(pylog_zookeeper_sync_seconds_total[1m]) / rate(pylog_zookeeper_syncs_total[1m])`, the mean time of "
         "a sync of its log: under 10 ms is healthy, over 50 ms is slow. `pylog_zookeeper_outstanding_requests`, "
         "`pylog_zookeeper_num_alive_connections`.",
         decide="Records do not wait for ZooKeeper. Changes of topics, in-sync replicas and leaders do, and sessions "
-        "that expire change leaders. Slow syncs: something else writes to the disk, or it fails; on the host of SERVER "
+        "that expire change leaders. Slow syncs: something else writes to the disk, or it fails; on HOST "
         "`iostat -x 1`, `pidstat -d 1`, `dmesg`. Many connections: a client opens sessions without end.",
         act="Stop what else writes to that disk. A disk that fails, in an ensemble: `playbooks/remove_zookeeper.yml`, "
         "then a server with another disk by `playbooks/site.yml`. The only server: `playbooks/backup_metadata.yml` "

@@ -1,10 +1,11 @@
-"""What a member of a consumer group wants to read.
+"""What a member of a consumer group wants to read, and what it was given.
 
 subscription => version: int16, topics: [string], rest      (array: int32 count; string: int16 length)
+assignment   => version: int16, topics: [name: string, partitions: [int32]], rest
 
-Groups hand subscriptions from members to their leader unread; only two questions need the topics.
+Groups hand both on unread; only few questions need what is in them.
 
-Source: Kafka's ConsumerProtocolSubscription message definition.
+Source: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment message definitions.
 """
 
 import struct
@@ -28,6 +29,28 @@ def subscribed_topics(raw: bytes) -> frozenset[str] | None:
     except (struct.error, UnicodeDecodeError):
         return None
     return frozenset(topics)
+
+
+def is_assigned(raw: bytes, topic: str, partition: int) -> bool:
+    """Whether an assignment has *partition* of *topic*; False if it cannot be read."""
+    wanted = topic.encode()
+    try:
+        (count,) = struct.unpack_from(">i", raw, 2)
+        position = 6
+        for _ in range(min(count, len(raw))):
+            (length,) = struct.unpack_from(">h", raw, position)
+            name = raw[position + 2 : position + 2 + length]
+            position += 2 + length
+            (partitions,) = struct.unpack_from(">i", raw, position)
+            position += 4
+            if name == wanted:
+                return partition in struct.unpack_from(f">{partitions}i", raw, position)
+            position += 4 * partitions
+            if length < 0 or partitions < 0:
+                return False
+    except struct.error:
+        pass
+    return False
 
 
 def is_same_subscription(protocol_type: str | None, old: bytes, new: bytes) -> bool:

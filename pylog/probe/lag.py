@@ -4,12 +4,15 @@ Fed with what coordinators write to `__consumer_offsets` and with samples of the
 `pylog.probe.reader` brings both.
 """
 
+import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pylog.client.admin.lag import PATIENCE_MS, WINDOW_COMMITS, Commit, Status, evaluate
+from pylog.group.subscription import is_assigned
 from pylog.model import Offset, TopicPartition
 from pylog.probe.ends import EndHistory
 
@@ -20,8 +23,36 @@ MAX_FOLLOWED = 100_000
 """Pairs of group and partition that are remembered, about 1 KB each.  A program that makes a new group at each start
 would take all memory otherwise."""
 
+MAX_STUCK = 200
+"""Partitions in which groups stand still that are shown, those that are furthest behind first."""
+
+MAX_MEMBER_BYTES = 64 << 20
+"""Of members and their assignments that are remembered; of groups beyond it only the number of members is known."""
+
 Row = tuple[str, str]
 _STATUS_VALUES = {status: float(place) for place, status in enumerate(Status)}
+
+
+class MemberNote(NamedTuple):
+    """One member of a group: its id, where it connected from, and what it reads, in Kafka's encoding."""
+
+    member_id: str
+    address: str
+    assignment: bytes
+
+
+class Stuck(NamedTuple):
+    """Where a group stands still, and the member that reads there; empty if none does, or it is not known."""
+
+    group: str
+    topic: str
+    partition: str
+    member: str
+    address: str
+
+
+_MEMBER_BYTES = 200
+"""Of a `MemberNote` beside its assignment, at most about."""
 
 
 @dataclass(slots=True)
@@ -44,6 +75,7 @@ class LagReport:
         seconds: age of the oldest record that was not read; 0 where everything was.
         status: 0 OK, 1 WARN, 2 STALL, 3 STOP; see `pylog.client.admin.lag.Status`.
         members: by group.
+        stuck: the offset that a group does not get beyond, of partitions that are judged STALL or STOP.
         unknown: partitions with a committed offset whose end is not known.
         left_out: pairs of group and topic beyond `MAX_ROWS`.
         passed_over: commits of pairs of group and partition beyond `MAX_FOLLOWED`.
@@ -53,6 +85,7 @@ class LagReport:
     seconds: Mapping[Row, float] = field(default_factory=dict)
     status: Mapping[Row, float] = field(default_factory=dict)
     members: Mapping[tuple[str], float] = field(default_factory=dict)
+    stuck: Mapping[Stuck, float] = field(default_factory=dict)
     unknown: int = 0
     left_out: int = 0
     passed_over: int = 0
@@ -64,6 +97,8 @@ class GroupLags:
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, _Committed]] = defaultdict(dict)
         self._members: dict[str, int] = {}
+        self._notes: dict[str, tuple[MemberNote, ...]] = {}
+        self._note_bytes = 0
         self._ends: dict[TopicPartition, EndHistory] = {}
         self._followed = 0
         self._passed_over = 0
@@ -88,8 +123,13 @@ class GroupLags:
             if not committed:
                 del self._committed[group]
 
-    def note_members(self, group: str, count: int | None) -> None:
-        """The group has *count* members; None: there is no such group any more."""
+    def note_members(self, group: str, count: int | None, notes: Sequence[MemberNote] = ()) -> None:
+        """The group has *count* members, of which *notes* tells more; None: there is no such group any more."""
+        self._note_bytes -= _size(self._notes.pop(group, ()))
+        size = _size(notes)
+        if count and notes and self._note_bytes + size <= MAX_MEMBER_BYTES:
+            self._notes[group] = tuple(notes)
+            self._note_bytes += size
         if count is None:
             self._members.pop(group, None)
         elif group in self._members or len(self._members) < MAX_FOLLOWED:
@@ -111,6 +151,7 @@ class GroupLags:
         records: dict[Row, float] = {}
         seconds: dict[Row, float] = {}
         statuses: dict[Row, list[Status]] = defaultdict(list)
+        stuck: list[tuple[float, str, TopicPartition, Offset]] = []
         unknown = 0
         for group, found in self._committed.items():
             for partition, committed in found.items():
@@ -123,23 +164,37 @@ class GroupLags:
                 records[row] = records.get(row, 0) + max(0, ends.end - committed.offset)
                 late_s = 0.0 if reached_ms is None else max(0, now_ms - reached_ms) / 1000
                 seconds[row] = max(seconds.get(row, 0.0), late_s)
-                statuses[row].append(_judge(committed, ends, now_ms))
+                status = _judge(committed, ends, now_ms)
+                statuses[row].append(status)
+                if status in (Status.STALL, Status.STOP):
+                    stuck.append((late_s, group, partition, committed.offset))
         kept = _furthest_behind(seconds, records)
         return LagReport(
             {row: records[row] for row in kept},
             {row: seconds[row] for row in kept},
             {row: _STATUS_VALUES[max(statuses[row], key=_STATUS_VALUES.__getitem__)] for row in kept},
             self._shown_members(kept),
+            {self._stuck(group, at): float(offset) for _, group, at, offset in heapq.nlargest(MAX_STUCK, stuck)},
             unknown,
             len(records) - len(kept),
             self._passed_over,
         )
+
+    def _stuck(self, group: str, at: TopicPartition) -> Stuck:
+        for note in self._notes.get(group, ()):
+            if is_assigned(note.assignment, at.topic, at.partition):
+                return Stuck(group, at.topic, str(at.partition), note.member_id, note.address)
+        return Stuck(group, at.topic, str(at.partition), "", "")
 
     def _shown_members(self, rows: Iterable[Row]) -> dict[tuple[str], float]:
         """Return the members of the groups of *rows*, then of others."""
         names = [group for group, _ in rows if group in self._members]
         names += itertools.islice(self._members, MAX_ROWS)
         return {(group,): float(self._members[group]) for group in itertools.islice(dict.fromkeys(names), MAX_ROWS)}
+
+
+def _size(notes: Iterable[MemberNote]) -> int:
+    return sum(len(note.assignment) + len(note.member_id) + _MEMBER_BYTES for note in notes)
 
 
 def _judge(committed: _Committed, ends: EndHistory, now_ms: int) -> Status:

@@ -21,7 +21,7 @@ from pylog.group.records import OffsetKey, decode_group, decode_key, decode_offs
 from pylog.group.state import GroupConfig
 from pylog.metrics import Metrics, bounded_label
 from pylog.model import IsolationLevel, TopicPartition
-from pylog.probe.lag import GroupLags, LagReport
+from pylog.probe.lag import GroupLags, LagReport, MemberNote, Stuck
 
 JUDGED = (
     "pylog_group_lag_judged_timestamp_seconds",
@@ -48,8 +48,12 @@ def take_in(lags: GroupLags, record: ConsumedRecord) -> None:
             commit = decode_offset(record.value)
             lags.note_commit(key.group_id, partition, commit.commit_timestamp, commit.offset)
     elif key is not None:
-        members = None if record.value is None else len(decode_group(key, record.value, GroupConfig()).members)
-        lags.note_members(key, members)
+        if record.value is None:
+            lags.note_members(key, None)
+            return
+        members = decode_group(key, record.value, GroupConfig()).members.values()
+        notes = [MemberNote(one.member_id, one.client_host.removeprefix("/"), one.assignment) for one in members]
+        lags.note_members(key, len(notes), notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,14 @@ def show_report(metrics: Metrics, report: Callable[[], LagReport]) -> None:
         "(commits the same offset), 3 STOP (commits no longer).",
         columns,
         lambda: labelled(report().status),
+    )
+    metrics.table(
+        "pylog_group_stuck_offset",
+        "gauge",
+        "Offset at which a group stands still in a partition (STALL or STOP of pylog_group_status), with the member "
+        "that reads the partition and its address, empty where no member has it; of the 200 that are furthest behind.",
+        Stuck._fields,
+        lambda: {tuple(map(bounded_label, row)): offset for row, offset in report().stuck.items()},
     )
     help = "Members of a group."
     metrics.table("pylog_group_members", "gauge", help, ("group",), lambda: labelled(report().members))

@@ -62,13 +62,13 @@ OF_THE_MACHINE = {"PylogAlertsWork", "PylogLoopDelayed", "PylogProduceSlow", "Py
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
-def hastened(rules: str) -> str:
-    """Return *rules* with every duration divided by `HASTE`; a range keeps at least five scrapes."""
+def hastened(rules: str, haste: int = HASTE, least_range_s: int = 6) -> str:
+    """Return *rules* with every duration divided by *haste*; a range keeps *least_range_s*, some scrapes."""
 
     def of(found: re.Match[str], least: int) -> str:
-        return f"{max(least, int(found[1]) * _SECONDS[found[2]] // HASTE)}s"
+        return f"{max(least, int(found[1]) * _SECONDS[found[2]] // haste)}s"
 
-    text = re.sub(r"\[(\d+)([smh])\]", lambda found: f"[{of(found, 6)}]", rules)
+    text = re.sub(r"\[(\d+)([smh])\]", lambda found: f"[{of(found, least_range_s)}]", rules)
     return re.sub(r"for: (\d+)([smh])", lambda found: f"for: {of(found, 0)}", text)
 
 
@@ -251,7 +251,10 @@ class Night:
         lines = []
         for one in self.prometheus.firing():
             labels = ", ".join(f"{name}={value}" for name, value in sorted(one["labels"].items()))
-            lines += [f"[{one['labels']['severity']}] {one['labels']['alertname']}", f"  since {one['activeAt']}"]
+            lines += [
+                f"[{one['labels']['severity']}] {one['labels']['alertname']}",
+                f"  active since {one['activeAt']}",
+            ]
             lines += [f"  {name}: {text}" for name, text in one["annotations"].items()] + [f"  {labels}", ""]
         (directory / "alerts.txt").write_text("\n".join(lines))
         self._save_history(directory / "history.txt")
@@ -467,7 +470,7 @@ BREAKAGES = (
     Breakage(
         "no-zookeeper",
         "ZooKeeper is gone",
-        frozenset({"PylogZooKeeperServerDown", "PylogZooKeeperQuorumLost"}),
+        frozenset({"PylogZooKeeperServerDown", "PylogZooKeeperQuorumLost", "PylogZooKeeperUnreached"}),
         frozenset({"PylogControllerMissing", *_REPLICAS, "PylogIsrChurns"}),
         _no_ensemble,
     ),

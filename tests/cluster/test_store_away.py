@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from pylog.testing import BrokerProcess
 from tests.cluster.conftest import bootstrap, create, running, wait_for
 from tests.cluster.history import Load
 from tests.cluster.test_replication import all_in_sync, check
@@ -15,6 +16,13 @@ from tests.servers.zookeeper import ZooKeeper
 
 AWAY_S = 12.0
 """Six session time-outs: to the brokers as good as ten minutes."""
+
+
+def _store_connected(broker: BrokerProcess) -> str:
+    [line] = [
+        one for one in broker.admin("GET", "/metrics")[1].splitlines() if one.startswith("pylog_store_connected ")
+    ]
+    return str(line.split()[1])
 
 
 def test_t20_zk_rolling_restart(tmp_path: Path) -> None:
@@ -58,6 +66,7 @@ def test_t19_zookeeper_gone_for_six_session_timeouts(tmp_path: Path) -> None:
                     seen = load.acknowledged
                     wait_for(lambda seen=seen: load.acknowledged > seen + 50, "writes go on without ZooKeeper")
                 assert load.acknowledged > before + 500
+                assert {_store_connected(one) for one in brokers.values()} == {"0"}
                 pause_s = load.history.longest_pause_s
                 print(f"longest pause without ZooKeeper: {pause_s * 1000:.0f} ms")
                 with pytest.raises(KafkaException):
@@ -70,6 +79,7 @@ def test_t19_zookeeper_gone_for_six_session_timeouts(tmp_path: Path) -> None:
                 lambda: all(one.admin("GET", "/status")[1]["is_registered"] for one in brokers.values()),
                 "every broker is registered again",
             )
+            assert {_store_connected(one) for one in brokers.values()} == {"1"}
             before = load.acknowledged
             wait_for(lambda: load.acknowledged > before + 300, "writes go on")
             wait_for(all_in_sync(brokers, "away"), "all replicas are in sync")

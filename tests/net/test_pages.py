@@ -7,7 +7,8 @@ import re
 from local.docs.alerts import FILES
 from local.docs.catalogue import catalogue
 from local.docs.commands import command_pages
-from local.docs.generate import PAGES, errors_page, metrics_page, settings_page
+from local.docs.generate import PAGES, errors_page, metrics_page, settings_page, told_metrics
+from pylog.cli.told_metrics import TOLD
 from pylog.testing import BrokerProcess
 
 pytest_plugins = ["pylog.testing"]
@@ -21,6 +22,7 @@ def test_every_metric_scraped_is_described_and_no_other(pylog_broker: BrokerProc
     status, text = pylog_broker.admin("GET", "/metrics")
     assert status == 200
     assert (PAGES / "metrics.md").read_text() == metrics_page(text)
+    assert TOLD.read_text() == told_metrics(text)
     for program, metrics in itertools.groupby(catalogue(text), key=lambda one: one.program):
         assert metrics_shown(program) == {one.name for one in metrics}, f"dashboard of {program}"
 

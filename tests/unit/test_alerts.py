@@ -94,6 +94,7 @@ def test_prometheus_takes_the_configuration_that_the_role_writes(tmp_path: Path)
         name: {
             "pylog_address": f"192.0.2.{n}",
             "pylog_broker_instances": [{"id": n, "metrics_port": 9400}, {"id": n + 5}],
+            "zookeeper_client_port": 2181,
         }
         for n, name in enumerate(("h1", "h2"), 1)
     }
@@ -105,7 +106,12 @@ def test_prometheus_takes_the_configuration_that_the_role_writes(tmp_path: Path)
         template.render(
             ansible_managed="managed",
             hostvars=hosts,
-            groups={"pylog_broker": ["h1", "h2"], "pylog_mirror": ["h2"]},
+            groups={
+                "pylog_broker": ["h1", "h2"],
+                "pylog_mirror": ["h2"],
+                "pylog_probe": ["h1"],
+                "pylog_zookeeper": ["h1", "h2"],
+            },
             monitoring_scrape_interval_s=15,
             monitoring_alertmanagers=["192.0.2.9:9093"],
             monitoring_alertmanager={},
@@ -117,10 +123,19 @@ def test_prometheus_takes_the_configuration_that_the_role_writes(tmp_path: Path)
         )
     )
     assert "SUCCESS" in promtool("check", "config", str(path))
-    jobs = {one["job_name"]: one["static_configs"] for one in yaml.safe_load(path.read_text())["scrape_configs"]}
+    configs = yaml.safe_load(path.read_text())["scrape_configs"]
+    jobs = {one["job_name"]: one["static_configs"] for one in configs}
     assert [one["targets"] for one in jobs["pylog-broker"]] == [["192.0.2.1:9400"], ["192.0.2.2:9400"]]
     assert jobs["pylog-mirror"] == [{"targets": ["192.0.2.2:9181"], "labels": {"host": "h2", "datacenter": "all"}}]
     assert jobs["pylog-registry"] is None
+    [probe] = [one for one in configs if one["job_name"] == "pylog-probe"]
+    hosts_of_servers = {
+        server: rule["replacement"]
+        for rule in probe["metric_relabel_configs"]
+        for server in ("192.0.2.1:2181", "192.0.2.2:2181", "192.0.2.122181", "192.0.212:2181")
+        if rule["target_label"] == "host" and re.fullmatch(rule["regex"], server)
+    }
+    assert hosts_of_servers == {"192.0.2.1:2181": "h1", "192.0.2.2:2181": "h2"}
 
 
 def test_promtool_fires_and_silences_each_rule() -> None:

@@ -134,6 +134,16 @@ class Membership:
             "1 on the broker that knows itself as controller.",
             read=lambda: self.is_controller,
         )
+        metrics.gauge(
+            "pylog_store_connected",
+            "1 while this broker has its session with ZooKeeper and is registered there; 0 while the connection is "
+            "gone, the session is over, or this broker waits for ZooKeeper to start.",
+            read=lambda: self.is_registered,
+        )
+        self._sessions_lost = metrics.counter(
+            "pylog_store_sessions_lost_total",
+            "Sessions with ZooKeeper that ended: each time others took over what this broker led.",
+        )
 
     # -- joining and leaving ---------------------------------------------------------------------------------------
 
@@ -335,6 +345,7 @@ class Membership:
         self._session = state
         self._suspended_ms = steady_ms()
         if state is SessionState.LOST:
+            self._sessions_lost.value += 1
             # Others lead by now, or will; what we lead next is what an image says that knows our next registration.
             self._on_leadership_lost(self._partitions.stop_leading())
 

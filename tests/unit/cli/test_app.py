@@ -126,6 +126,17 @@ def test_an_error_of_the_protocol_is_explained_by_the_name_that_clients_and_metr
     assert capsys.readouterr().out.startswith("PYLOG-1056: ")
 
 
+def test_a_metric_is_explained_by_its_name_or_that_of_a_series(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("pylog_request_seconds", "pylog_request_seconds_bucket"):
+        assert run(["explain", name]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert out.startswith("pylog_request_seconds: a histogram of pylog broker")
+        assert "other is all the rest" in out
+        assert "PylogProduceSlow" in out
+    assert run(["explain", "pylog_zookeper_up"]) == 2
+    assert "pylog_zookeeper_up?" in capsys.readouterr().err
+
+
 def test_an_alert_is_explained_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "pylogbrokerdown"]) == 0
     said = capsys.readouterr().out

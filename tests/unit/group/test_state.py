@@ -4,7 +4,7 @@ import pytest
 
 from pylog.errors import ErrorCode
 from pylog.group.state import NEVER_MS, Group, GroupConfig, State
-from pylog.group.subscription import is_same_subscription, subscribed_topics
+from pylog.group.subscription import is_assigned, is_same_subscription, subscribed_topics
 from pylog.wire.api.groups import JoinGroupRequest
 from tests.unit.group.members import CURRENT, REBALANCE_MS, SESSION_MS, Table, group_of
 
@@ -574,6 +574,20 @@ class TestRestore:
         assert table.heartbeat("m1", instance_id="a") is NONE
         table.pass_time(1)
         assert list(restored.members) == ["m1"]
+
+
+ASSIGNMENT = bytes.fromhex("0001 00000002 0001 61 00000002 00000000 00000007 0002 6263 00000001 00000003 ffffffff")
+"""Version 1: partitions 0 and 7 of a, and 3 of bc."""
+
+
+def test_an_assignment_is_read_as_far_as_it_goes() -> None:
+    given = {(topic, one) for topic in ("a", "bc", "d") for one in range(9) if is_assigned(ASSIGNMENT, topic, one)}
+    assert given == {("a", 0), ("a", 7), ("bc", 3)}
+    for end in range(len(ASSIGNMENT) - 8):
+        assert not is_assigned(ASSIGNMENT[:end], "bc", 3)
+    for place in range(len(ASSIGNMENT)):  # lengths and counts that lie
+        for byte in (0x00, 0x7F, 0x80, 0xFF):
+            assert is_assigned(ASSIGNMENT[:place] + bytes([byte]) + ASSIGNMENT[place + 1 :], "d", 3) is False
 
 
 def test_subscriptions_are_read_as_far_as_they_go() -> None:

@@ -1,3 +1,4 @@
+import struct
 import subprocess
 
 import pytest
@@ -5,7 +6,7 @@ import pytest
 from pylog.metrics import Metrics
 from pylog.model import TopicPartition
 from pylog.probe import lag
-from pylog.probe.lag import GroupLags
+from pylog.probe.lag import GroupLags, MemberNote
 from pylog.probe.reader import show_report
 
 FIRST, SECOND = TopicPartition("pageviews", 0), TopicPartition("pageviews", 1)
@@ -90,6 +91,64 @@ def test_offsets_and_groups_that_are_gone_are_not_shown() -> None:
     lags.note_ends(12_000, {})
     assert lags.partitions() == set()
     assert not lags._ends
+
+
+def _stalls(lags: GroupLags) -> None:
+    """Commit the same offset of one partition again and again, and go on with the other."""
+    for at_ms in range(0, 200_000, 5_000):
+        ends = {FIRST: 100 + at_ms // 100, SECOND: at_ms}
+        lags.note_ends(at_ms, ends)
+        lags.note_commit("readers", FIRST, at_ms, 100)
+        lags.note_commit("readers", SECOND, at_ms, at_ms)
+        lags.note_ends(at_ms + 1, ends)
+
+
+def _assignment(**partitions: list[int]) -> bytes:
+    raw = struct.pack(">hi", 3, len(partitions))
+    for topic, numbers in partitions.items():
+        raw += (
+            struct.pack(">h", len(topic)) + topic.encode() + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
+        )
+    return raw + struct.pack(">i", -1)
+
+
+def test_where_a_group_stalls_is_shown_with_the_member_that_reads_there() -> None:
+    lags = GroupLags()
+    _stalls(lags)
+    assert lags.report(200_000).stuck == {("readers", "pageviews", "0", "", ""): 100}
+    other = MemberNote("b-2", "192.0.2.2", _assignment(logins=[0], pageviews=[1]))
+    lags.note_members("readers", 2, [other, MemberNote("a-1", "192.0.2.1", _assignment(pageviews=[2, 0]))])
+    assert lags.report(200_000).stuck == {("readers", "pageviews", "0", "a-1", "192.0.2.1"): 100}
+    lags.note_members("readers", 1, [other])  # the member has left, and nobody has its partition yet
+    assert lags.report(200_000).stuck == {("readers", "pageviews", "0", "", ""): 100}
+
+
+def test_members_beyond_what_is_remembered_are_counted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag, "MAX_MEMBER_BYTES", 1_000)
+    lags = GroupLags()
+    _stalls(lags)
+    reader = MemberNote("a-1", "192.0.2.1", _assignment(pageviews=[0]))
+    lags.note_members("large", 1, [MemberNote("c-3", "192.0.2.3", bytes(700))])
+    lags.note_members("readers", 1, [reader])
+    report = lags.report(200_000)
+    assert report.members == {("readers",): 1, ("large",): 1}
+    assert [row.member for row in report.stuck] == [""]
+    lags.note_members("large", None)  # there is room again
+    lags.note_members("readers", 1, [reader])
+    assert [row.member for row in lags.report(200_000).stuck] == ["a-1"]
+
+
+def test_of_too_many_partitions_where_groups_stand_still_those_furthest_behind_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lag, "MAX_STUCK", 1)
+    lags = GroupLags()
+    lags.note_ends(0, {FIRST: 10, SECOND: 10})
+    for partition, at_ms in ((FIRST, 10_000), (SECOND, 20_000)):
+        lags.note_commit("readers", partition, 0, 10)
+        lags.note_commit("readers", partition, 1_000, 10)
+        lags.note_ends(at_ms, {partition: 20})
+    assert [row.partition for row in lags.report(500_000).stuck] == ["0"]
 
 
 def test_of_too_many_groups_those_furthest_behind_are_shown() -> None:
