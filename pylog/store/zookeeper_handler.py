@@ -18,6 +18,10 @@ from pylog.store.zookeeper_security import ZooKeeperSecurity
 _logger = logging.getLogger(__name__)
 
 
+MAX_HANDSHAKE_S = 20.0
+"""Longer than a session usually lasts: a client without a session has nothing to lose by waiting."""
+
+
 class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """Opens connections, encrypted where *security* says so.
 
@@ -27,12 +31,16 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # ka
 
     Attributes:
         failure: why the last attempt to connect failed; "" after one that did not.
+        handshake_timeout_s: what the next handshake of TLS may take. Doubled by one that took longer, up to
+            `MAX_HANDSHAKE_S`: handshakes that are given up cost servers which are short of processor the most, so that
+            with one limit for all of them no client would ever get in.
     """
 
     def __init__(self, security: ZooKeeperSecurity, attempt_timeout_s: float) -> None:
         super().__init__()
         self._security = security
         self._attempt_timeout_s = attempt_timeout_s
+        self.handshake_timeout_s = attempt_timeout_s
         self._context: ssl.SSLContext | None = None
         self.failure = ""
 
@@ -67,12 +75,22 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # ka
         connection = socket.create_connection(address, self._attempt_timeout_s)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if context is None:
-                return connection
-            return context.wrap_socket(connection, server_hostname=hostname)
+            return connection if context is None else self._encrypt(connection, context, hostname)
         except BaseException:
             connection.close()
             raise
+
+    def _encrypt(self, connection: socket.socket, context: ssl.SSLContext, hostname: str) -> ssl.SSLSocket:
+        connection.settimeout(self.handshake_timeout_s)
+        try:
+            encrypted = context.wrap_socket(connection, server_hostname=hostname)
+        except TimeoutError:
+            longest_s = max(MAX_HANDSHAKE_S, self._attempt_timeout_s)
+            self.handshake_timeout_s = min(2 * self.handshake_timeout_s, longest_s)
+            raise
+        self.handshake_timeout_s = self._attempt_timeout_s
+        encrypted.settimeout(self._attempt_timeout_s)
+        return encrypted
 
     def _new_context(self) -> ssl.SSLContext | None:
         """Return a context of the files as they are now, or the one before while they are not right."""

@@ -24,7 +24,7 @@ from pylog.store.tree import ClusterTree
 from pylog.store.tree_rights import open_tree, secure_tree
 from pylog.store.users import set_password
 from pylog.store.zookeeper import ZooKeeperStore
-from pylog.store.zookeeper_handler import ConnectionHandler, client_context
+from pylog.store.zookeeper_handler import MAX_HANDSHAKE_S, ConnectionHandler, client_context
 from pylog.store.zookeeper_security import ZooKeeperSecurity
 from tests.servers.certificates import HOUR, Authority
 from tests.servers.stores import Events
@@ -251,6 +251,25 @@ def test_bytes_that_openssl_has_decrypted_already_are_ready(authority: Authority
             assert near in handler.select([near], [], [], 0)[0]
             near.recv(100)
             assert handler.select([near], [], [], 0)[0] == []
+
+
+def test_a_handshake_that_took_too_long_may_take_longer_the_next_time(
+    zookeeper: ZooKeeper, authority: Authority, keys: Path
+) -> None:
+    security = ZooKeeperSecurity(is_encrypted=True, trust_store=authority.trusted, key_store=keys)
+    handler = ConnectionHandler(security, 0.01)
+    allowed = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for _ in range(3):
+            allowed.append(handler.handshake_timeout_s)
+            with pytest.raises(TimeoutError):
+                handler.create_connection(silent.getsockname(), hostname="127.0.0.1")
+    assert allowed == [0.01, 0.02, 0.04]
+    handler.handshake_timeout_s = MAX_HANDSHAKE_S
+    host, _, port = zookeeper.secure_hosts.rpartition(":")
+    with handler.create_connection((host, int(port)), hostname=host) as connection:
+        assert connection.gettimeout() == 0.01
+    assert handler.handshake_timeout_s == 0.01, "one that was in time ends it"
 
 
 def test_a_server_that_wants_an_identity_says_so_and_is_not_flooded(tmp_path: Path) -> None:
