@@ -61,6 +61,13 @@ def test_nothing_overrides_a_unit(host: Host) -> None:
     assert found == "", "would hold from the next start on"
 
 
+def test_systemd_understands_every_line_of_our_units(host: Host, mine: dict[str, Any]) -> None:
+    units = host.check_output("find /etc/systemd/system -maxdepth 1 -name 'pylog-*.service'").split()
+    assert units
+    said = "".join(host.run("systemd-analyze verify --recursive-errors=no %s 2>&1", unit).stdout for unit in units)
+    assert [line for line in said.splitlines() if "/pylog-" in line and ("arse" in line or "nknown" in line)] == []
+
+
 def test_service_users_cannot_log_in(host: Host, mine: dict[str, Any]) -> None:
     found = {name: host.user(name).shell for name in _USERS if host.user(name).exists}
     want_group(mine, *(group for group in mine["group_names"] if group in _WITH_A_USER))

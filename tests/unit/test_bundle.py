@@ -415,6 +415,10 @@ def test_f30_every_service_is_bounded(unit: str) -> None:
         assert "\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE\n" in text
     else:
         assert "{% include 'pylog-bounds.inc' %}" in text
+        # As Ansible renders it: the last newline of an included file goes, and what follows it joined its last line.
+        environment = jinja2.Environment(trim_blocks=True, loader=jinja2.FileSystemLoader(UNITS))
+        tail = environment.from_string("{% include 'pylog-bounds.inc' %}\nPrivateTmp=yes\n").render()
+        assert tail.splitlines()[-2:] == ["SystemCallErrorNumber=EPERM", "PrivateTmp=yes"]
     if unit == "pylog-node-exporter.service.j2":
         assert "\nSystemCallFilter=adjtimex clock_adjtime\n" in text, "or node_timex_sync_status is missing"
 
