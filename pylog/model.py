@@ -9,7 +9,11 @@ Offset: TypeAlias = int
 NO_LEADER = -1
 """Leader of a partition that has none: no live replica may lead it."""
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets"})
+TRANSACTIONS_TOPIC = "__transaction_state"
+"""Keeps transactional ids.  Going back in it would give epochs out twice, so nobody leads it who may lack something.
+An id belongs to one of as many partitions as it was made with."""
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", TRANSACTIONS_TOPIC})
 """Topics that brokers write themselves; clients may read but not write them."""
 
 MAX_TOPIC_NAME_LENGTH = 249

@@ -56,6 +56,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"data", "listeners"},
         {"shards"},
         {"control", "groups", "maintenance"},
+        {"transactions"},
         {"adoption", "apis", "status"},
         {"requests"},
         {"login"},
@@ -69,6 +70,13 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"shard"},
         {"coordinator"},
         {"handlers"},
+    ),
+    "broker/shards": ({"loading", "log", "topic"},),
+    "broker/transactions": (
+        {"ends", "shard"},
+        {"coordinator", "markers"},
+        {"verifying"},
+        {"handlers", "peers"},
     ),
     "broker/control": (
         {"acl_feed", "cluster", "controller", "images", "registration"},

@@ -27,6 +27,11 @@ from pylog.broker.security import credential_source, open_door, peer_keys, peer_
 from pylog.broker.settings import Value, broker_setting, typed
 from pylog.broker.status import Status
 from pylog.broker.tasks import Tasks
+from pylog.broker.transactions.coordinator import TransactionCoordinator, TransactionSettings
+from pylog.broker.transactions.ends import TransactionEnds
+from pylog.broker.transactions.markers import MarkerSender
+from pylog.broker.transactions.peers import TransactionPeers
+from pylog.broker.transactions.verifying import Verifier
 from pylog.broker.watchdog import StartProgress, Watchdog, notify
 from pylog.errors import PylogError
 from pylog.log.directory import LogDirectory
@@ -110,9 +115,26 @@ class Broker:
             is_used_elsewhere=membership.has_consumers if config.store.kind == "zookeeper" else None,
         )
 
+        self._ends = TransactionEnds(partitions, self.groups, data.acknowledgements, wall_ms)
+        self._markers = MarkerSender(broker_id, keys, partitions, self._ends, metrics)
+        self.transactions = TransactionCoordinator(
+            partitions,
+            typed(TransactionSettings, settings),
+            metrics,
+            wall_ms=wall_ms,
+            acknowledgements=data.acknowledgements,
+            fill_ids=membership.producer_ids.fill,
+            new_producer_id=membership.producer_ids.draw,
+            markers=self._markers,
+        )
+        self.verifier = Verifier(broker_id, keys, partitions, self.transactions)
+        data.produce.verifier = self.verifier
+
         self._quotas = Quotas(metrics, steady_ms)
         self._requests = Requests(self, data.produce, data.fetch, self._quotas, metrics)
-        self._peer_requests = PeerRequests(keys, data.fetch, membership.answer)
+        self._peer_requests = PeerRequests(
+            keys, data.fetch, membership.answer, TransactionPeers(self._ends, self.verifier).answer
+        )
         membership.on_deposed = self._peer_requests.expire_connections
         limits = typed(ListenerLimits, settings)
         source = credential_source(lambda: partitions.image.scram_credentials, config.cluster_secret)
@@ -173,6 +195,7 @@ class Broker:
         self._maintenance.start()
         self._data.replication.start()
         self.groups.start()
+        self.transactions.start()
         self._reloads.start()
         self._listeners.serve_clients()
         self.lifecycle.become(BrokerState.RUNNING)
@@ -193,6 +216,10 @@ class Broker:
         self._listeners.close_internal()
         await self._data.replication.stop()
         await self.groups.stop()
+        await self.transactions.stop()
+        await self._markers.stop()
+        await self._data.produce.close()
+        self.verifier.close()
         await self._reloads.stop()
         for door in self._doors.values():
             await door.close()
@@ -246,6 +273,7 @@ class Broker:
     def _leadership_changed(self, changed: list[Partition]) -> None:
         self._data.image_applied()
         self.groups.image_applied(changed)
+        self.transactions.image_applied(changed)
 
     def _image_applied(self, changed: list[Partition]) -> None:
         self._quotas.learn(self.partitions.image.client_quotas)

@@ -17,7 +17,7 @@ from pylog.cluster.quotas import ClientQuotas, QuotaEntity
 from pylog.cluster.reassignment import begin_move, finish_move
 from pylog.cluster.topics import UNCLEAN_ELECTION, ClusterConfig, NewTopic, plan_growth, plan_topic
 from pylog.errors import ApiError, ErrorCode
-from pylog.model import NO_LEADER, Key
+from pylog.model import NO_LEADER, TRANSACTIONS_TOPIC, Key
 
 _logger = logging.getLogger(__name__)
 
@@ -193,6 +193,8 @@ class Controller:
 
     def _may_lose(self, topic: TopicImage) -> bool:
         """Whether somebody prefers a partition that lost records to one that waits."""
+        if topic.name == TRANSACTIONS_TOPIC:
+            return False  # whatever is set
         text = topic.configs.get(UNCLEAN_ELECTION)
         return self.config.unclean_elections if text is None else text.strip().lower() == "true"
 
@@ -263,7 +265,10 @@ class Controller:
             if state is None:
                 results[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            after = self._elect_now(state, unclean=unclean)
+            if unclean and name == TRANSACTIONS_TOPIC and state.leader == NO_LEADER:
+                after: PartitionImage | ErrorCode = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+            else:
+                after = self._elect_now(state, unclean=unclean)
             if isinstance(after, PartitionImage):
                 changes[name, number] = StateChange(name, number, after)
                 after = ErrorCode.NONE

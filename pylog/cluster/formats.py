@@ -1,12 +1,15 @@
 """Which formats a cluster may write while brokers of two releases run in it (rule 15).
 
 A *level* stands for one version of everything that brokers write for each other: cluster images, internal requests,
-nodes in the store.  Every release reads its own level and the previous one.  It writes the cluster's level, which an
-operator raises with ``pylog cluster finalize`` once every broker runs the new release; until then a broker may go back.
+nodes in the store.  Every release reads its own levels and that of the release before.  It writes the cluster's level,
+which an operator raises with ``pylog cluster finalize`` once every broker runs the new release; until then a broker may
+go back.
 
 Level 1: before the first release; no release reads it any more.
 Level 2: release 0.1.0.
-Level 3: release 0.2.0.  A committed offset carries the id of its topic, and so does every fetch of a follower.
+Level 3: release 0.2.0, before it had transactions.  A committed offset carries the id of its topic, and so does every
+    fetch of a follower.
+Level 4: release 0.2.0.  Producers may have transactions.
 """
 
 from collections.abc import Mapping
@@ -14,14 +17,18 @@ from collections.abc import Mapping
 from pylog.cluster.image import FIRST_LEVEL, BrokerInfo
 from pylog.errors import ApiError, ConfigError, ErrorCode
 
-NEWEST_LEVEL = 3
+NEWEST_LEVEL = 4
 """What this release writes once the cluster is finalized, and the newest that it reads."""
 
-OLDEST_LEVEL = NEWEST_LEVEL - 1
+OLDEST_LEVEL = NEWEST_LEVEL - 2
 """The oldest that it reads."""
 
 TOPIC_ID_LEVEL = 3
 """From which on what brokers write for each other about a topic names its id."""
+
+TRANSACTION_LEVEL = 4
+"""From which on producers may have transactions: an earlier release would lead their partitions, and the groups whose
+offsets they commit, as if all were committed."""
 
 assert OLDEST_LEVEL >= FIRST_LEVEL
 

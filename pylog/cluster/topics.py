@@ -10,7 +10,7 @@ from pylog.cluster.election import elect_first
 from pylog.cluster.image import BrokerInfo, TopicImage
 from pylog.cluster.placement import check_replication_factor, place_replicas
 from pylog.errors import ApiError, ConfigError, ErrorCode
-from pylog.model import MAX_TOPIC_NAME_LENGTH
+from pylog.model import MAX_TOPIC_NAME_LENGTH, TRANSACTIONS_TOPIC
 
 BROKER_DEFAULT = -1
 """Partition count or replication factor that the cluster's default stands for."""
@@ -128,6 +128,9 @@ def plan_growth(
     Raises:
         ApiError: INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR or INVALID_REPLICA_ASSIGNMENT.
     """
+    if topic.name == TRANSACTIONS_TOPIC:
+        message = f"{topic.name} keeps its partitions: with another number every id would have another coordinator"
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
     present = len(topic.partitions)
     if not present < count <= MAX_PARTITIONS:
         message = f"topic {topic.name!r} has {present} partitions; {present + 1} to {MAX_PARTITIONS} in all are allowed"

@@ -58,6 +58,8 @@ class CommittedOffset:
     Attributes:
         commit_timestamp: when, in milliseconds by the coordinator's wall clock.
         topic_id: of the topic that it was committed for; None if the record does not say.
+        record_offset: where its record is in the log of the coordinator; the higher one of two counts, whenever the
+            transactions that they belong to end.
     """
 
     offset: int
@@ -65,6 +67,7 @@ class CommittedOffset:
     metadata: str = ""
     commit_timestamp: int = -1
     topic_id: uuid.UUID | None = None
+    record_offset: int = field(default=-1, compare=False)
 
 
 @dataclass(slots=True, kw_only=True)

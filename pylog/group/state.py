@@ -603,6 +603,16 @@ class Group:
             self._touch(self.members[member_id], now_ms)
         return fault
 
+    def transaction_fault(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Return why a transaction may not commit offsets in the name of this member, or NONE (KIP-447).
+
+        A producer that names neither member nor generation is not looked at: it is fenced by its own epoch.  While a
+        rebalance is being completed the members of the new generation may commit, unlike outside of transactions.
+        """
+        if generation < 0 and not member_id and instance_id is None:
+            return ErrorCode.NONE
+        return self.member_fault(member_id, instance_id, generation)
+
     def kill(self) -> list[Action]:
         """End the group: it was deleted, or another broker coordinates it now."""
         actions: list[Action] = []

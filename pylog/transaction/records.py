@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Annotated
 
 from pylog.errors import ProtocolError
+from pylog.model import TRANSACTIONS_TOPIC
 from pylog.transaction.state import (
     MAX_EPOCH,
     NO_PRODUCER_ID,
@@ -26,7 +27,7 @@ from pylog.wire.api.schema import Int8, Int16, Int32, Int64, Versions
 from pylog.wire.internal_topics import encode_versioned, find_topic_ids, split_version, topic_ids_header
 from pylog.wire.records import Record
 
-TOPIC = "__transaction_state"
+TOPIC = TRANSACTIONS_TOPIC
 
 KEY_VERSION = 0
 VALUE_VERSION = 1

@@ -15,9 +15,13 @@ SHUT_DOWN  => broker_id: int32, broker_epoch: int64     <= partitions: int32    
 FINALIZE   =>                                           <= level: int32          (see docs/design/formats.md)
 BEGIN_ANEW => topic_id: uuid, partition: int32,         <= log_start_offset: int64, removed_tombstone: int64,
               leader_epoch: int32                          snapshot of producers (see `Beginning`)
+WRITE_MARKERS      => (topic_id: uuid, partition: int32, leader_epoch: int32, producer_id: int64,
+                      producer_epoch: int16, coordinator_epoch: int32, is_commit: int8)*     <= error_code: int16*
+VERIFY_TRANSACTION => JSON, see `encode_verification`                                        <= error_code: int16*
 
-BEGIN_ANEW is for leaders, all others but HELLO and PROVE are for the controller.  Release 0.1.0 does not know it; its
-fetch answers name no topic ids, and nobody asks it.
+BEGIN_ANEW and WRITE_MARKERS are for leaders, VERIFY_TRANSACTION is for the coordinator of a transactional id, all
+others but HELLO and PROVE are for the controller.  Release 0.1.0 does not know BEGIN_ANEW; its fetch answers name no
+topic ids, and nobody asks it.  The two about transactions are sent from format level 4 on.
 
 Followers also send Kafka's own Fetch (API key 1, version 12) here, in Kafka's frames.
 
@@ -57,6 +61,8 @@ _PROCESS = struct.Struct(">iq")
 _COUNT = struct.Struct(">i")
 _REPLICA = struct.Struct(">16sii")
 _BEGINNING = struct.Struct(">qq")
+_MARKER_WISH = struct.Struct(">16siiqhib")
+_CODE = struct.Struct(">h")
 
 
 IsrWish: TypeAlias = tuple[uuid.UUID, int, int, int, tuple[tuple[int, int], ...]]
@@ -83,6 +89,8 @@ class InternalKey(IntEnum):
     SHUT_DOWN = 10007
     FINALIZE = 10008
     BEGIN_ANEW = 10009
+    WRITE_MARKERS = 10010
+    VERIFY_TRANSACTION = 10011
 
 
 class InternalRequest(NamedTuple):
@@ -380,6 +388,97 @@ def parse_beginning(body: bytes) -> Beginning:
         raise ProtocolError(f"answer of {len(body)} bytes to BEGIN_ANEW")
     start, removed = _BEGINNING.unpack_from(body)
     return Beginning(start, removed, body[_BEGINNING.size :])
+
+
+class MarkerWish(NamedTuple):
+    """The end of a transaction that a coordinator wants the leader of a partition to write.
+
+    Attributes:
+        leader_epoch: under which that broker leads the partition, as the coordinator knows it; another one refuses.
+        coordinator_epoch: under which the coordinator leads the partition of its transactional id.
+    """
+
+    topic_id: uuid.UUID
+    partition: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+
+
+def encode_marker_wishes(wishes: Iterable[MarkerWish]) -> bytes:
+    """Return the body of WRITE_MARKERS."""
+    return b"".join(_MARKER_WISH.pack(wish.topic_id.bytes, *wish[1:]) for wish in wishes)
+
+
+def parse_marker_wishes(body: bytes) -> list[MarkerWish]:
+    """Return what `encode_marker_wishes` wrote.
+
+    Raises:
+        ProtocolError: wrong size.
+    """
+    if len(body) % _MARKER_WISH.size:
+        raise ProtocolError(f"WRITE_MARKERS of {len(body)} bytes")
+    return [
+        MarkerWish(uuid.UUID(bytes=row[0]), row[1], row[2], row[3], row[4], row[5], bool(row[6]))
+        for row in _MARKER_WISH.iter_unpack(body)
+    ]
+
+
+class Verification(NamedTuple):
+    """What the leader of partitions asks the coordinator of a transactional id.
+
+    Attributes:
+        partitions: topic, partition, and id of the topic.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: list[tuple[str, int, uuid.UUID]]
+
+
+def encode_verification(asked: Verification) -> bytes:
+    """Return the body of VERIFY_TRANSACTION: the fields of `Verification` by name, ids of topics in hex."""
+    rows = [[topic, number, topic_id.hex] for topic, number, topic_id in asked.partitions]
+    return json.dumps(asked._asdict() | {"partitions": rows}).encode()
+
+
+def parse_verification(body: bytes) -> Verification:
+    """Return what `encode_verification` wrote.
+
+    Raises:
+        ProtocolError: it is something else.
+    """
+    try:
+        asked = json.loads(body)
+        rows = [(str(topic), int(number), uuid.UUID(hex=found)) for topic, number, found in asked["partitions"]]
+        return Verification(
+            str(asked["transactional_id"]), int(asked["producer_id"]), int(asked["producer_epoch"]), rows
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ProtocolError(f"not a question about a transaction: {error}") from error
+
+
+def encode_codes(codes: Iterable[ErrorCode]) -> bytes:
+    """Return the answer to WRITE_MARKERS or VERIFY_TRANSACTION."""
+    return b"".join(map(_CODE.pack, codes))
+
+
+def parse_codes(body: bytes, count: int) -> list[ErrorCode]:
+    """Return what `encode_codes` wrote of *count* codes.
+
+    Raises:
+        ProtocolError: it is something else.
+    """
+    try:
+        codes = [ErrorCode(code) for (code,) in _CODE.iter_unpack(body)]
+    except (struct.error, ValueError) as error:
+        raise ProtocolError(f"not an answer about transactions: {error}") from error
+    if len(codes) != count:
+        raise ProtocolError(f"{len(codes)} answers to {count} questions")
+    return codes
 
 
 def encode_count(count: int) -> bytes:

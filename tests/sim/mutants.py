@@ -589,8 +589,8 @@ MUTANTS: Sequence[Mutant] = (
         "hear-a-wish-on-an-old-connection",
         "broker/data/peers.py",
         "PeerRequests._check_newest",
-        "if caller.number < max(self._newest.get(role, 0), self._oldest_valid):",
-        "if caller.number < self._oldest_valid:",
+        "if caller.number < max(self._newest.get(role, 0), oldest_valid):",
+        "if caller.number < oldest_valid:",
         story="hear-a-wish-after-its-repetition-was-refused",
     ),
     Mutant(

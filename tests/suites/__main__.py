@@ -27,7 +27,7 @@ KGO_RECORDS = 5_000
 KGO_TRANSACTIONS = "^TestTxnEtl$"
 LIMIT_S = 900
 
-NO_TRANSACTIONS = "transactions are not built"
+NO_TRANSACTIONS = "not looked at since there are transactions"
 EXPECTED: dict[str, dict[str, str]] = {
     "kafka-python": {
         r"transaction": NO_TRANSACTIONS,

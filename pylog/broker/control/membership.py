@@ -74,6 +74,7 @@ class Membership:
         images: the cluster images applied here.
         broker_epoch: of this process's registration, -1 while there is none.
         cluster_id: of the cluster this broker joined, "" before.
+        producer_ids: those that this broker may hand out.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Membership:
         puller = self._clients[0] if self._clients else None
         self.images = Images(config.broker_id, partitions, puller)
         self.images.on_applied = self._image_applied
-        self._producer_ids = ProducerIds(self._take_producer_ids)
+        self.producer_ids = ProducerIds(self._take_producer_ids)
         self._store: Store | None = None
         self._agent: ClusterAgent | None = None
         self._link: ControllerLink | None = None
@@ -382,7 +383,7 @@ class Membership:
 
     async def new_producer_id(self) -> int:
         """Return a producer id that was never handed out."""
-        return await self._producer_ids.next()
+        return await self.producer_ids.next()
 
     async def alter_isr(self, requests: list[IsrRequest]) -> list[IsrResult]:
         """Return the controller's results for ISR changes that this broker, the leader, asks for.

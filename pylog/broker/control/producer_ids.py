@@ -17,8 +17,6 @@ from pylog.wire.internal import InternalKey, encode_broker_id, encode_id_block, 
 
 def handle_init(cluster: Cluster, request: InitProducerIdRequest, caller: Caller) -> Answer:
     """Give an idempotent producer an id; without a transactional id it is always a new one."""
-    if request.transactional_id is not None:
-        return request.error_response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not (
         caller.has(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
         or caller.may_any(Operation.WRITE, ResourceType.TOPIC)
@@ -48,14 +46,32 @@ class ProducerIds:
                 reason.  Producers ask again, while BROKER_NOT_AVAILABLE ends one of Kafka's for good.
         """
         async with self._lock:
-            if not self._ids:
-                try:
-                    first, count = await self._take_block()
-                except ApiError as error:
-                    message = f"no producer ids from the controller at the moment: {error}"
-                    raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message) from error
-                self._ids.extend(range(first, first + count))
+            await self._fill()
             return self._ids.popleft()
+
+    async def fill(self) -> None:
+        """Make sure that there is an id to `draw`, unless others draw it first.
+
+        Raises:
+            ApiError: as `next`.
+        """
+        if not self._ids:
+            async with self._lock:
+                await self._fill()
+
+    def draw(self) -> int | None:
+        """Return a producer id that was never handed out; None if another block must be taken first."""
+        return self._ids.popleft() if self._ids else None
+
+    async def _fill(self) -> None:
+        if self._ids:
+            return
+        try:
+            first, count = await self._take_block()
+        except ApiError as error:
+            message = f"no producer ids from the controller at the moment: {error}"
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message) from error
+        self._ids.extend(range(first, first + count))
 
 
 def take_producer_ids(controller: ActiveController, broker_id: int) -> tuple[int, int]:

@@ -63,22 +63,24 @@ class PeerRequests:
 
     A request that got no answer in time is sent again on a new connection, and the first one may still be on its way.
     Had the second been refused and the first were carried out then, a refusal would mean nothing (rule 4).  So a broker
-    has one connection for pulls and one for all else: once a request has come on a newer one, those on older ones are
-    closed unread.
+    has one connection for pulls, one for markers and one for all else: once a request has come on a newer one, those on
+    older ones are closed unread.  A marker that comes late would end the producer's next transaction.
     """
 
-    def __init__(self, keys: PeerKeys, fetch: FetchHandler, answer: Answerer) -> None:
+    def __init__(self, keys: PeerKeys, fetch: FetchHandler, answer: Answerer, answer_transactions: Answerer) -> None:
         """Make it; *answer* gets proven callers' requests and returns the response's body, or raises ApiError.
 
-        The first secret of *keys* counts here for a proof, and each of them for a connection whose proof came before.
+        *answer_transactions* gets those about transactions, which are not for the controller.  The first secret of
+        *keys* counts here for a proof, and each of them for a connection whose proof came before.
         """
         self._keys = keys
         self._fetch = fetch
         self._answer = answer
+        self._answer_transactions = answer_transactions
         self._tasks = Tasks()
         self._proof_count = 0
         self._oldest_valid = 0
-        self._newest: dict[tuple[int, bool], int] = {}  # connection by broker and whether it pulls
+        self._newest: dict[tuple[int, str], int] = {}  # connection by broker and what it is for
 
     def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
         """Handle one request; see `FrameHandler`."""
@@ -104,13 +106,18 @@ class PeerRequests:
             return [internal.encode_response(request.correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
         if request.key is InternalKey.BEGIN_ANEW:
             return [self._begin_anew(request)]
+        if request.key is InternalKey.WRITE_MARKERS:
+            self._check_newest(caller, "markers")
+        if request.key in (InternalKey.WRITE_MARKERS, InternalKey.VERIFY_TRANSACTION):
+            self._tasks.spawn(self._answer_later(connection.open_slot(), request, self._answer_transactions))
+            return None
         named = internal.named_broker(request)
         if named not in (None, caller.broker_id):
             message = "request refused key=%s caller=%d reason=it speaks for broker %d"
             _logger.warning(message, request.key.name, caller.broker_id, named)
             return [internal.encode_response(request.correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
-        self._check_newest(caller, is_pull=request.key is InternalKey.PULL_IMAGE)
-        self._tasks.spawn(self._answer_later(connection.open_slot(), request))
+        self._check_newest(caller, "pulls" if request.key is InternalKey.PULL_IMAGE else "")
+        self._tasks.spawn(self._answer_later(connection.open_slot(), request, self._answer))
         return None
 
     def expire_connections(self) -> None:
@@ -120,14 +127,15 @@ class PeerRequests:
         """
         self._oldest_valid = self._proof_count + 1
 
-    def _check_newest(self, caller: _Caller, *, is_pull: bool) -> None:
+    def _check_newest(self, caller: _Caller, use: str) -> None:
         """Refuse a request that may have been sent again on another connection.
 
         Raises:
             ProtocolError: the connection is not the newest one of its broker.
         """
-        role = (caller.broker_id, is_pull)
-        if caller.number < max(self._newest.get(role, 0), self._oldest_valid):
+        role = (caller.broker_id, use)
+        oldest_valid = 0 if use == "markers" else self._oldest_valid
+        if caller.number < max(self._newest.get(role, 0), oldest_valid):
             raise ProtocolError(f"broker {caller.broker_id} has a newer connection, or had another controller since")
         self._newest[role] = caller.number
 
@@ -165,9 +173,9 @@ class PeerRequests:
             return internal.encode_response(request.correlation_id, error.code)
         return internal.encode_response(request.correlation_id, ErrorCode.NONE, internal.encode_beginning(beginning))
 
-    async def _answer_later(self, slot: Slot, request: InternalRequest) -> None:
+    async def _answer_later(self, slot: Slot, request: InternalRequest, answer: Answerer) -> None:
         try:
-            reply = internal.encode_response(request.correlation_id, ErrorCode.NONE, await self._answer(request))
+            reply = internal.encode_response(request.correlation_id, ErrorCode.NONE, await answer(request))
         except ApiError as error:
             reply = internal.encode_response(request.correlation_id, error.code)
         except Exception:

@@ -4,18 +4,24 @@ A batch is checked by its header and CRC, gets its offset and leader epoch patch
 receive buffer itself.  Records inside are not decoded.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 from pylog.broker.data.acks import Acknowledgements
-from pylog.broker.data.partitions import Appended, Partitions
+from pylog.broker.data.partitions import Appended, Partition, Partitions
 from pylog.broker.data.topic_bytes import TopicBytes
 from pylog.broker.error_counts import ErrorCounts
 from pylog.broker.handler import topic_denied
 from pylog.broker.latency import Latency, now_ns
 from pylog.broker.quotas import Meter
+from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
 from pylog.log.intake import Allowance, take_in
+from pylog.log.log import Log
+from pylog.log.producers import ProducerProgress
 from pylog.metrics import Metrics
 from pylog.model import INTERNAL_TOPICS, Key, Offset
 from pylog.net.connection import Connection, Part, Slot
@@ -29,6 +35,7 @@ from pylog.wire.produce import ProduceRequest, ProduceResult, RefusedBatch, enco
 _logger = logging.getLogger(__name__)
 
 _ALLOWED_ACKS = (-1, 0, 1)
+_ABORTABLE_FROM_VERSION = 11
 _ZSTD_FROM_VERSION = 7
 _ZSTD = CODECS["zstd"]
 _LZ4 = CODECS["lz4"]
@@ -43,10 +50,49 @@ _BAD_TIMESTAMPS = "pylog_produce_bad_timestamps_total"
 _BAD_TIMESTAMPS_HELP = "Record batches refused for their time, by topic."
 
 
+class Verify(Protocol):
+    """Asks the coordinators of transactions; see `pylog.broker.transactions.verifying`."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the cluster's formats allow transactions."""
+
+    async def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
+    ) -> Sequence[ErrorCode]:
+        """Return for each partition NONE if it belongs to the open transaction of a producer, or why not."""
+
+
+class _Verified(NamedTuple):
+    """What the coordinator said of a partition, and how things stood there when it was asked.
+
+    Attributes:
+        progress: of the producer in the partition; a batch or marker that came meanwhile makes it another one, and what
+            the coordinator said may be about the transaction before.
+    """
+
+    code: ErrorCode
+    partition: Partition
+    leading_since: int
+    producer_id: int
+    producer_epoch: int
+    progress: ProducerProgress
+
+
+_Verdicts: TypeAlias = Mapping[Key, _Verified]
+
+_MAX_WAITING = 64
+"""Requests of one connection that wait for a verification; producers have five in flight."""
+
+
 class ProduceHandler:
     """Appends what producers send.
 
+    A batch of a transaction that its partition does not know yet waits until the coordinator says that it belongs to
+    one.  What the connection sends meanwhile in transactions waits behind it: a producer's batches are in order.
+
     Attributes:
+        verifier: asks coordinators; None where there are no transactions.
         is_disk_full: set while the data disk is above `log.disk.high.watermark.percent`; writes are refused then.
     """
 
@@ -65,6 +111,9 @@ class ProduceHandler:
         self._acknowledgements = acknowledgements
         self._now_ms = now_ms
         self.is_disk_full = False
+        self.verifier: Verify | None = None
+        self._tasks = Tasks()
+        self._verifying: dict[Connection, deque[asyncio.Future[None]]] = {}
         self._batches = metrics.counter("pylog_produce_batches_total", "Record batches appended.")
         self._records = metrics.counter("pylog_produce_records_total", "Records appended.")
         self._bytes = metrics.counter("pylog_produce_bytes_total", "Bytes of record batches appended.")
@@ -85,21 +134,21 @@ class ProduceHandler:
         """Append and answer; with acks 0 there is no answer, and an error closes the connection."""
         version = header.api_version
         request = parse_request(frame, version, header.body_offset)
+        if request.transactional_id is not None:
+            if subject is not None:
+                id_name = request.transactional_id
+                if not subject.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, id_name, "produce"):
+                    return self._refuse_all(header, request)
+            if self.verifier is not None and request.acks == -1 and self.verifier.is_on:
+                unverified = self._unverified(request, subject)
+                if unverified or connection in self._verifying:
+                    # The receive buffer is used again before this is appended.
+                    copied = parse_request(memoryview(bytearray(frame)), version, header.body_offset)
+                    throttle_ms = 0 if meter is None else meter.produced(len(frame))
+                    self._verify_first(connection, header, copied, subject, throttle_ms)
+                    return None
         waits: dict[Key, Appended] = {}
-        results: list[ProduceResult] = []
-        allowance = Allowance() if len(request.parts) > 1 else None
-        if subject is not None and request.transactional_id is not None:
-            may_write = subject.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id, "produce")
-            if not may_write:
-                return self._refuse_all(header, request)
-        for topic, partition, batch in request.parts:
-            try:
-                if subject is not None and topic not in subject.writable and not subject.may_write(topic):
-                    raise topic_denied(Operation.WRITE)
-                result = self._append(request.acks, version, topic, partition, batch, waits, allowance)
-            except (ApiError, StorageError) as error:
-                result = self._refuse(topic, partition, error)
-            results.append(result)
+        results = self._append_all(version, request, waits, subject)
         throttle_ms = 0 if meter is None else meter.produced(len(frame))
         if request.acks == 0:
             for result in results:
@@ -109,7 +158,7 @@ class ProduceHandler:
             connection.answered.append(self._latency.produce[0])
             return None
         if waits:
-            self._answer_later(connection.open_slot(), header, request.timeout_ms, results, waits, throttle_ms)
+            self._answer_slot_later(connection.open_slot(), header, request.timeout_ms, results, waits, throttle_ms)
             return None
         reply = encode_reply(version, header.correlation_id, results, throttle_ms)
         histogram = self._latency.produce.get(request.acks)
@@ -117,7 +166,164 @@ class ProduceHandler:
             connection.answered.append(histogram)
         return [reply]
 
-    def _answer_later(
+    def _append_all(
+        self,
+        version: int,
+        request: ProduceRequest,
+        waits: dict[Key, Appended],
+        subject: Subject | None,
+        verdicts: _Verdicts | None = None,
+    ) -> list[ProduceResult]:
+        """Append what may be appended; return the answers, and add to *waits* what they have to wait for."""
+        results: list[ProduceResult] = []
+        allowance = Allowance() if len(request.parts) > 1 else None
+        for topic, partition, batch in request.parts:
+            try:
+                if subject is not None and topic not in subject.writable and not subject.may_write(topic):
+                    raise topic_denied(Operation.WRITE)
+                result = self._append(request, version, topic, partition, batch, waits, allowance, verdicts)
+            except (ApiError, StorageError) as error:
+                result = self._refuse(topic, partition, error)
+            results.append(result)
+        return results
+
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    def _unverified(self, request: ProduceRequest, subject: Subject | None) -> list[_Verified]:
+        """Return the partitions of *request* that do not know its transaction yet."""
+        found = []
+        for topic, number, batch in request.parts:
+            partition = self._partitions.get(topic, number)
+            if batch is None or partition is None or partition.leading is None or partition.log is None:
+                continue  # refused when it is appended
+            if subject is not None and topic not in subject.writable and not subject.may_write(topic):
+                continue  # as above
+            try:
+                header = records.parse_header(batch)
+            except ApiError:
+                continue  # as above
+            if header.attributes & records.TRANSACTIONAL:
+                progress = partition.log.producers.progress(header.producer_id)
+                if not progress.is_open or progress.epoch != header.producer_epoch:
+                    known = (partition, partition.leading_since, header.producer_id, header.producer_epoch, progress)
+                    found.append(_Verified(ErrorCode.INVALID_TXN_STATE, *known))
+        return found
+
+    def _verify_first(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        request: ProduceRequest,
+        subject: Subject | None,
+        throttle_ms: int,
+    ) -> None:
+        """Carry *request* out once those before it are, and the coordinator has said what it knows of it.
+
+        Raises:
+            ProtocolError: too many wait on this connection.
+        """
+        queue = self._verifying.setdefault(connection, deque())
+        if len(queue) >= _MAX_WAITING:
+            raise ProtocolError(f"{len(queue)} transactional requests wait on this connection")
+        before = queue[-1] if queue else None
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(done)
+        slot = connection.open_slot()
+        self._tasks.spawn(self._carry_out(connection, slot, header, request, subject, throttle_ms, before, done))
+
+    async def _carry_out(
+        self,
+        connection: Connection,
+        slot: Slot,
+        header: RequestHeader,
+        request: ProduceRequest,
+        subject: Subject | None,
+        throttle_ms: int,
+        before: asyncio.Future[None] | None,
+        done: asyncio.Future[None],
+    ) -> None:
+        version = header.api_version
+        waits: dict[Key, Appended] = {}
+        try:
+            if before is not None:
+                await before
+            verdicts = await self._verify(request, version, subject)
+            results = self._append_all(version, request, waits, subject, verdicts)
+        except Exception:  # a bug of ours: one client's connection, as for every request
+            _logger.exception("bug in a transactional produce peer=%s", connection.peer)
+            connection.close("request failed here")
+            return
+        finally:
+            done.set_result(None)
+            queue = self._verifying[connection]
+            queue.popleft()
+            if not queue:
+                del self._verifying[connection]
+        if waits:
+            self._answer_slot_later(slot, header, request.timeout_ms, results, waits, throttle_ms)
+            return
+        slot.complete([encode_reply(version, header.correlation_id, results, throttle_ms)])
+        self._latency.produce[-1].observe_ns(now_ns() - slot.read_ns)
+
+    async def _verify(self, request: ProduceRequest, version: int, subject: Subject | None) -> _Verdicts:
+        """Return what the coordinator says of the partitions that do not know the transaction yet."""
+        asked = self._unverified(request, subject)
+        if not asked or self.verifier is None or request.transactional_id is None:
+            return {}
+        verdicts: dict[Key, _Verified] = {}
+        by_producer: dict[tuple[int, int], list[_Verified]] = {}
+        for one in asked:
+            by_producer.setdefault((one.producer_id, one.producer_epoch), []).append(one)
+        for (producer_id, epoch), rows in by_producer.items():
+            codes = await self.verifier.verify(
+                request.transactional_id, producer_id, epoch, [row.partition for row in rows]
+            )
+            for row, code in zip(rows, codes, strict=True):
+                if code is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM_VERSION:
+                    code = ErrorCode.INVALID_TXN_STATE
+                verdicts[row.partition.key] = row._replace(code=code)
+        return verdicts
+
+    def _check_transaction(
+        self, request: ProduceRequest, header: records.BatchHeader, partition: Partition, log: Log, verdicts: _Verdicts
+    ) -> None:
+        """Refuse a batch that belongs to no transaction of its producer, or perhaps to none.
+
+        Raises:
+            ApiError: why; NOT_ENOUGH_REPLICAS if the producer shall send it again.
+        """
+        if self.verifier is None or not self.verifier.is_on:
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not allowed in this cluster")
+        if request.transactional_id is None:
+            message = "a transactional batch in a request without transactional id"
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
+        if request.acks != -1:
+            # Its records could be lost below a marker that says that they are committed.
+            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} in a transaction; it must be all")
+        progress = log.producers.progress(header.producer_id)
+        if progress.is_open and progress.epoch == header.producer_epoch:
+            return
+        verdict = verdicts.get(partition.key)
+        if (
+            verdict is None
+            or verdict.partition is not partition
+            or verdict.leading_since != partition.leading_since
+            or (verdict.producer_id, verdict.producer_epoch) != (header.producer_id, header.producer_epoch)
+            or verdict.progress != progress
+        ):
+            message = "its transaction may have ended while it was looked for"
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+        if verdict.code is not ErrorCode.NONE:
+            message = f"producer {header.producer_id} has no transaction with {partition.key}, or it is not known yet"
+            raise ApiError(verdict.code, message)
+
+    async def close(self) -> None:
+        """End what is still being verified."""
+        await self._tasks.stop()
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def _answer_slot_later(
         self,
         slot: Slot,
         header: RequestHeader,
@@ -162,14 +368,16 @@ class ProduceHandler:
 
     def _append(
         self,
-        acks: int,
+        request: ProduceRequest,
         version: int,
         topic: str,
         number: int,
         batch: memoryview | None,
         waits: dict[Key, Appended],
         allowance: Allowance | None,
+        verdicts: _Verdicts | None,
     ) -> ProduceResult:
+        acks = request.acks
         if acks not in _ALLOWED_ACKS:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks}; -1, 0 and 1 are known")
         if topic in INTERNAL_TOPICS:
@@ -187,6 +395,8 @@ class ProduceHandler:
             or header.batch_length + records.LENGTH_OVERHEAD != size_bytes
         ):
             _check(header, size_bytes, version)  # most have no codec or an old one, and nothing else to be looked at
+            if header.attributes & records.TRANSACTIONAL:
+                self._check_transaction(request, header, partition, log, verdicts or {})
         if log.is_looking_inside:
             log.check_size(size_bytes)  # before anything is unpacked
             batch, header = take_in(batch, header, log.config, allowance)
@@ -227,8 +437,8 @@ def _check(header: records.BatchHeader, size_bytes: int, version: int) -> None:
         codec = attributes
     elif attributes & (records.CONTROL | records.LOG_APPEND_TIME):
         raise InvalidRecords(f"attributes {attributes:#x}: control batches and append time are the broker's")
-    elif attributes & records.TRANSACTIONAL:
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not built")
+    elif attributes & records.TRANSACTIONAL and header.producer_id < 0:
+        raise InvalidRecords("a transactional batch without producer id")
     else:
         codec = attributes & records.COMPRESSION_MASK
     if codec > _ZSTD or (codec == _ZSTD and version < _ZSTD_FROM_VERSION):

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 
 from pylog.broker.data.acks import Acknowledgements
-from pylog.broker.data.partitions import Partition, Partitions
+from pylog.broker.data.partitions import Appended, Partition, Partitions
 from pylog.broker.groups.rebalances import Rebalances
 from pylog.broker.groups.shard import GroupContext, Shard
 from pylog.broker.groups.topic import OffsetsTopic
@@ -35,6 +35,8 @@ from pylog.wire.api.message import Message
 
 SWEEP_MS = 100
 """How often all groups are looked at.  What is over before the next time is ended when it is over."""
+
+_NONE = ErrorCode.NONE
 
 MAX_NAME_CHARACTERS = 255
 """Of an instance, an assignor, or a protocol type; clients' own limit is 249."""
@@ -296,6 +298,51 @@ class GroupCoordinator:
     ) -> ErrorCode | Coroutine[None, None, ErrorCode]:
         """Commit offsets; see `ShardOffsets.commit`."""
         return self._shard_of(group_id).offsets.commit(group_id, offsets) if offsets else ErrorCode.NONE
+
+    def transaction_fault(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Return why a transaction may not commit offsets in the name of this member, or NONE."""
+        group = self._shard_of(group_id).groups.get(group_id)
+        if group is None:
+            return ErrorCode.ILLEGAL_GENERATION if generation >= 0 else ErrorCode.NONE
+        return group.transaction_fault(member_id, instance_id, generation)
+
+    def commit_pending(
+        self, group_id: str, offsets: Mapping[Key, CommittedOffset], producer_id: int, producer_epoch: int
+    ) -> ErrorCode | Coroutine[None, None, ErrorCode]:
+        """Commit offsets within a transaction; see `ShardOffsets.commit_pending`."""
+        shard = self._shard_of(group_id)
+        return shard.offsets.commit_pending(group_id, offsets, producer_id, producer_epoch) if offsets else _NONE
+
+    def partition_of(self, group_id: str) -> Partition:
+        """Return the partition that keeps *group_id*, which this broker leads.
+
+        Raises:
+            ApiError: it does not, or the group is not loaded.
+        """
+        self._shard_of(group_id)
+        return self._partitions.leader(group_records.TOPIC, self.topic.partition_of(group_id))[0]
+
+    def is_loaded(self, number: int) -> bool:
+        """Whether the groups of a partition that this broker leads are loaded."""
+        shard = self._shards.get(number)
+        return shard is not None and shard.finish_loading()
+
+    def end_transaction(self, number: int, producer_id: int, *, is_commit: bool, wait: Appended | None) -> None:
+        """Take note that the end of a transaction was appended to a partition that `is_loaded`.
+
+        Unless *wait* is None, `marker_replicated` follows.
+        """
+        self._shards[number].offsets.end_transaction(producer_id, wait, is_commit=is_commit)
+
+    def marker_replicated(self, number: int, wait: Appended) -> None:
+        """Every in-sync replica has the end of a transaction: its offsets count, or are dropped."""
+        shard = self._shards.get(number)
+        if shard is not None and shard.leading_since <= wait.leader_epoch:
+            shard.offsets.replicated(wait)
+
+    def is_unstable(self, group_id: str, key: Key) -> bool:
+        """Whether an open transaction has committed an offset of a group, which may soon be another one."""
+        return self._shard_of(group_id).offsets.is_unstable(group_id, key)
 
     def is_metadata_too_large(self, metadata: str | None) -> bool:
         """Whether a commit's metadata is longer than `offset.metadata.max.bytes`."""

@@ -15,7 +15,6 @@ from pylog.model import Key
 from pylog.security.acl import CLUSTER_NAME, Operation, ResourceType
 from pylog.wire.api import ApiKey
 from pylog.wire.api.coordinator import (
-    TRANSACTION,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -73,15 +72,7 @@ class Cluster(Protocol):
 
 def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: Caller) -> Answer:
     """Say which broker keeps each group; make the topic that keeps them if it is missing."""
-    is_transaction = request.key_type == TRANSACTION
-    kind = ResourceType.TRANSACTIONAL_ID if is_transaction else ResourceType.GROUP
-    denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_transaction else ErrorCode.GROUP_AUTHORIZATION_FAILED
-    is_allowed = {key: caller.may(Operation.DESCRIBE, kind, key) for key in request.coordinator_keys}
-    if is_transaction:
-        # Not retriable, so that a client that wants transactions learns at once that it will not get them.
-        return request.error_response(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not built in this release"
-        )
+    is_allowed = {key: caller.may_group(Operation.DESCRIBE, key) for key in request.coordinator_keys}
     if group_records.TOPIC not in cluster.partitions.image.topics and any(is_allowed.values()):
         cluster.groups.topic.create(cluster.ask_controller)
     rows = []
@@ -89,7 +80,8 @@ def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: 
         row = Coordinator(key=key)
         try:
             if not is_allowed[key]:
-                raise ApiError(denied, f"{key}: {Operation.DESCRIBE.name} is not allowed")
+                message = f"{key}: {Operation.DESCRIBE.name} is not allowed"
+                raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED, message)
             check_group_id(key)
             row.node_id, row.host, row.port = cluster.groups.topic.coordinator_of(key, caller.session.listener_name)
         except ApiError as error:
@@ -171,7 +163,7 @@ def offset_fetch(cluster: Cluster, request: OffsetFetchRequest, caller: Caller) 
     for wanted in request.groups:
         try:
             caller.require_group(Operation.DESCRIBE, wanted.group_id)
-            rows.append(_fetch_offsets(wanted, cluster.groups.offsets(wanted.group_id), caller))
+            rows.append(_fetch_offsets(cluster.groups, wanted, caller, require_stable=request.require_stable))
         except ApiError as error:
             refused = OffsetFetchRequest(groups=[wanted]).error_response(error.code)
             assert isinstance(refused, OffsetFetchResponse)
@@ -180,8 +172,9 @@ def offset_fetch(cluster: Cluster, request: OffsetFetchRequest, caller: Caller) 
 
 
 def _fetch_offsets(
-    wanted: OffsetFetchRequestGroup, known: Mapping[Key, CommittedOffset], caller: Caller
+    groups: GroupCoordinator, wanted: OffsetFetchRequestGroup, caller: Caller, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
+    known = groups.offsets(wanted.group_id)
     keys: list[Key]
     denied: set[str] = set()
     if wanted.topics is None:
@@ -196,6 +189,8 @@ def _fetch_offsets(
         found = known.get((topic, index))
         if topic in denied:
             row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif require_stable and groups.is_unstable(wanted.group_id, (topic, index)):
+            row.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT  # clients ask again
         elif found is not None:
             row.committed_offset, row.committed_leader_epoch = found.offset, found.leader_epoch
             row.metadata = found.metadata
@@ -321,7 +316,6 @@ def delete_groups(cluster: Cluster, request: DeleteGroupsRequest, caller: Caller
 
 
 GROUP_APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
-    ApiKey.FIND_COORDINATOR: (FindCoordinatorRequest, find_coordinator),
     ApiKey.JOIN_GROUP: (JoinGroupRequest, join_group),
     ApiKey.SYNC_GROUP: (SyncGroupRequest, sync_group),
     ApiKey.HEARTBEAT: (HeartbeatRequest, heartbeat),

@@ -3,7 +3,7 @@
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from pylog.broker.data.partitions import Appended
@@ -14,7 +14,7 @@ from pylog.cluster.image import ClusterImage, TopicImage
 from pylog.errors import ErrorCode
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset, OffsetKey
-from pylog.model import Key
+from pylog.model import Key, Offset
 from pylog.wire.records import Record
 
 _logger = logging.getLogger(__name__)
@@ -30,6 +30,24 @@ MAX_LOGGED_TOPICS = 10
 
 _Place: TypeAlias = tuple[str, Key]
 """Where an offset is kept: group, and topic and partition."""
+
+_NO_PRODUCER = -1
+
+
+class _Write(NamedTuple):
+    """What a batch of the log says.
+
+    Attributes:
+        group_id: whose offsets; "" for the end of a transaction.
+        offsets: what it commits, None for an offset that is deleted.
+        producer_id: to whose transaction it belongs; it counts once that is committed.
+        is_commit: how the transaction of *producer_id* ends; None for what is no end.
+    """
+
+    group_id: str
+    offsets: Mapping[Key, CommittedOffset | None]
+    producer_id: int = _NO_PRODUCER
+    is_commit: bool | None = None
 
 
 class ShardOffsets:
@@ -77,12 +95,15 @@ class ShardOffsets:
         self._wall_ms = wall_ms
         self._image = image
         self._on_commit = on_commit
-        # Writes that in-sync replicas may lack, by number, which is the order of the log: a group and what it commits,
-        # None for an offset that is deleted.
-        self._unapplied: OrderedDict[int, tuple[str, Mapping[Key, CommittedOffset | None]]] = OrderedDict()
+        # Writes that in-sync replicas may lack, by number, which is the order of the log.
+        self._unapplied: OrderedDict[int, _Write] = OrderedDict()
         self._write_count = 0
+        self._ends: dict[Offset, int] = {}  # of transactions among them, by where they are in the log
         # Number of the newest of them.
         self._newest: dict[_Place, int] = {}
+        # What open transactions have committed, by producer; and whose, from the moment when it is appended.
+        self._pending: dict[int, dict[_Place, CommittedOffset]] = {}
+        self._unstable: dict[_Place, set[int]] = {}
         # Orphaned offsets that the log still has; the number tells one from a later one of the same place.
         self._orphans: dict[_Place, int] = {}
         self._orphan_count = 0
@@ -95,6 +116,41 @@ class ShardOffsets:
         """Return everything *group_id* has committed, by topic and partition."""
         return self.by_group.get(group_id, {})
 
+    def is_unstable(self, group_id: str, key: Key) -> bool:
+        """Whether a transaction has committed an offset here and has not ended: it may soon be another one."""
+        return (group_id, key) in self._unstable
+
+    def has_pending(self, group_id: str) -> bool:
+        """Whether a transaction that has not ended has committed offsets of a group."""
+        return any(place[0] == group_id for place in self._unstable)
+
+    # -- what was read from the log --------------------------------------------------------------------------------
+
+    def forget_read(self) -> None:
+        """Forget everything: the log will be read again."""
+        self.by_group.clear()
+        self._pending.clear()
+        self._unstable.clear()
+
+    def read(self, group_id: str, key: Key, committed: CommittedOffset | None, producer_id: int) -> None:
+        """Take in a record of the log; *producer_id* is -1 outside of transactions."""
+        if committed is None:
+            self._remove(group_id, key)
+        elif producer_id != _NO_PRODUCER:
+            self._add_pending(producer_id, (group_id, key), committed)
+        else:
+            self.by_group.setdefault(group_id, {})[key] = committed
+
+    def read_end(self, producer_id: int, *, is_commit: bool) -> None:
+        """Take in the end of a transaction."""
+        for (group_id, key), committed in self._end_pending(producer_id).items():
+            if is_commit and _is_later(committed, self.of(group_id).get(key)):
+                self.by_group.setdefault(group_id, {})[key] = committed
+
+    def read_group_end(self, group_id: str) -> None:
+        """Take in the deletion of a group."""
+        self.by_group.pop(group_id, None)
+
     # -- commits ---------------------------------------------------------------------------------------------------
 
     def commit(
@@ -105,6 +161,16 @@ class ShardOffsets:
         Returns:
             NONE or why not; or, while replicas still lack them, what to await for that.
         """
+        return self._write(group_id, offsets, self._encode(group_id, offsets))
+
+    def commit_pending(
+        self, group_id: str, offsets: Mapping[Key, CommittedOffset], producer_id: int, producer_epoch: int
+    ) -> ErrorCode | Coroutine[None, None, ErrorCode]:
+        """Write offsets that count once the transaction of a producer is committed; see `commit`."""
+        producer = (producer_id, producer_epoch)
+        return self._write(group_id, offsets, self._encode(group_id, offsets), producer)
+
+    def _encode(self, group_id: str, offsets: Mapping[Key, CommittedOffset]) -> list[Record]:
         image, now_ms = self._image(), self._wall_ms()
         has_ids = image.level >= TOPIC_ID_LEVEL
         rows = []
@@ -118,17 +184,38 @@ class ShardOffsets:
             rows.append(
                 group_records.encode_offset(OffsetKey(group_id, *key), committed, now_ms, with_topic_id=has_ids)
             )
-        return self._write(group_id, offsets, rows)
+        return rows
+
+    def end_transaction(self, producer_id: int, wait: Appended | None, *, is_commit: bool) -> None:
+        """Take note that the end of a transaction was appended; *wait* is None if every in-sync replica has it.
+
+        Else `replicated` is to be called once they have it.
+        """
+        self._write_count += 1
+        self._unapplied[self._write_count] = _Write("", {}, producer_id, is_commit)
+        if wait is None:
+            self._apply(self._write_count)
+        else:
+            self._ends[wait.last_offset] = self._write_count
+
+    def replicated(self, wait: Appended) -> None:
+        """Every in-sync replica has the end of a transaction: what it commits counts."""
+        number = self._ends.pop(wait.last_offset, None)
+        if number is not None:
+            self._ends = {offset: later for offset, later in self._ends.items() if later > number}
+            self._apply(number)
 
     async def delete(self, group_id: str, keys: Iterable[Key]) -> ErrorCode:
         """Delete committed offsets."""
         known = self.of(group_id)
-        deleted = [key for key in keys if key in known or (group_id, key) in self._newest]
+        deleted = [
+            key for key in keys if key in known or (group_id, key) in self._newest or (group_id, key) in self._unstable
+        ]
         return await self._delete(group_id, deleted, [])
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """Delete everything that *group_id* has committed, and the group itself, in one batch of the log."""
-        unapplied = (key for name, key in self._newest if name == group_id)
+        unapplied = (key for name, key in (*self._newest, *self._unstable) if name == group_id)
         deleted = dict.fromkeys((*self.of(group_id), *unapplied, *self._kept.get(group_id, ())))
         error = await self._delete(group_id, deleted, [group_records.encode_group_end(group_id, self._wall_ms())])
         if error is ErrorCode.NONE:
@@ -144,20 +231,33 @@ class ShardOffsets:
         return written if isinstance(written, ErrorCode) else await written
 
     def _write(
-        self, group_id: str, offsets: Mapping[Key, CommittedOffset | None], rows: list[Record]
+        self,
+        group_id: str,
+        offsets: Mapping[Key, CommittedOffset | None],
+        rows: list[Record],
+        producer: tuple[int, int] | None = None,
     ) -> ErrorCode | Coroutine[None, None, ErrorCode]:
-        """Write *rows* to the log, and apply *offsets*, which they say, once every in-sync replica has them."""
+        """Write *rows* to the log, and apply *offsets*, which they say, once every in-sync replica has them.
+
+        The first rows say *offsets*, in their order.  With *producer*, id and epoch, they belong to its transaction.
+        """
         if not rows:
             return ErrorCode.NONE
-        appended = self._log.append(rows)
+        appended = self._log.append(rows, producer)
         if isinstance(appended, ErrorCode) and appended is not ErrorCode.NONE:
             return appended
         self._write_count += 1
         number = self._write_count
-        for key in offsets:
-            self._orphans.pop((group_id, key), None)  # the log has a newer one behind it
-            self._newest[group_id, key] = number
-        self._unapplied[number] = group_id, offsets
+        for record_offset, (key, committed) in enumerate(offsets.items(), self._log.end_offset - len(rows)):
+            place = group_id, key
+            self._orphans.pop(place, None)  # the log has a newer one behind it
+            if committed is not None:
+                committed.record_offset = record_offset
+            if producer is None:
+                self._newest[place] = number
+            else:
+                self._unstable.setdefault(place, set()).add(producer[0])
+        self._unapplied[number] = _Write(group_id, offsets, _NO_PRODUCER if producer is None else producer[0])
         if isinstance(appended, Appended):
             return self._apply_later(number, appended)
         self._apply(number)
@@ -177,8 +277,15 @@ class ShardOffsets:
     def _apply(self, number: int) -> None:
         """Apply the writes up to *number*, which every in-sync replica has: they have what the log has before it."""
         while self._unapplied and next(iter(self._unapplied)) <= number:
-            first, (group_id, offsets) = self._unapplied.popitem(last=False)
-            self._settle(first, group_id, offsets)
+            first, write = self._unapplied.popitem(last=False)
+            if write.is_commit is not None:
+                self._settle_end(write.producer_id, is_commit=write.is_commit)
+            elif write.producer_id == _NO_PRODUCER:
+                self._settle(first, write.group_id, write.offsets)
+            else:
+                for key, committed in write.offsets.items():
+                    assert committed is not None, "a transaction deletes no offsets"
+                    self._add_pending(write.producer_id, (write.group_id, key), committed)
 
     def _settle(self, number: int, group_id: str, offsets: Mapping[Key, CommittedOffset | None]) -> None:
         """Take note that every in-sync replica has a write."""
@@ -193,13 +300,56 @@ class ShardOffsets:
                 if is_newest:
                     self._orphan(group_id, key, committed)
             elif committed is None:
-                held.pop(key, None)
+                self._remove(group_id, key)
             else:
                 held[key] = committed
                 committed_count += 1
         if committed_count:
             self.by_group[group_id] = held
             self._on_commit(group_id, committed_count)
+
+    def _settle_end(self, producer_id: int, *, is_commit: bool) -> None:
+        """Take note that every in-sync replica has the end of a transaction."""
+        counts: dict[str, int] = {}
+        for (group_id, key), committed in self._end_pending(producer_id).items():
+            held = self.by_group.get(group_id, {})
+            if not is_commit or not _is_later(committed, held.get(key)):
+                continue
+            if self._is_orphan(key, committed):
+                if (group_id, key) not in self._newest:
+                    self._orphan(group_id, key, committed)
+                continue
+            held[key] = committed
+            self.by_group[group_id] = held
+            counts[group_id] = counts.get(group_id, 0) + 1
+        for group_id, count in counts.items():
+            self._on_commit(group_id, count)
+
+    def _add_pending(self, producer_id: int, place: _Place, committed: CommittedOffset) -> None:
+        self._pending.setdefault(producer_id, {})[place] = committed
+        self._unstable.setdefault(place, set()).add(producer_id)
+
+    def _end_pending(self, producer_id: int) -> dict[_Place, CommittedOffset]:
+        """Return what the transaction of a producer has committed, which is not pending any more."""
+        pending = self._pending.pop(producer_id, {})
+        for place in pending:
+            self._stabilize(place, producer_id)
+        return pending
+
+    def _stabilize(self, place: _Place, producer_id: int) -> None:
+        producers = self._unstable.get(place, set())
+        producers.discard(producer_id)
+        if not producers:
+            self._unstable.pop(place, None)
+
+    def _remove(self, group_id: str, key: Key) -> None:
+        """Delete an offset, and with it what open transactions have committed there before."""
+        self.by_group.get(group_id, {}).pop(key, None)
+        place = group_id, key
+        for producer_id in list(self._unstable.get(place, ())):
+            pending = self._pending.get(producer_id, {})
+            if pending.pop(place, None) is not None:
+                self._stabilize(place, producer_id)
 
     # -- offsets of topics that are gone ---------------------------------------------------------------------------
 
@@ -218,6 +368,10 @@ class ShardOffsets:
         """
         for offsets in self.by_group.values():
             for (name, _), committed in offsets.items():
+                if committed.topic_id is None:
+                    committed.topic_id = _probable_id(topics.get(name), committed)
+        for pending in self._pending.values():
+            for (_, (name, _)), committed in pending.items():
                 if committed.topic_id is None:
                     committed.topic_id = _probable_id(topics.get(name), committed)
         return self.drop_orphans()
@@ -310,6 +464,11 @@ class ShardOffsets:
                 del self._orphans[place]
         self._retry_ms = 0
         _logger.info("offsets of deleted topics deleted partition=%d offsets=%d", self._number, len(chosen))
+
+
+def _is_later(committed: CommittedOffset, held: CommittedOffset | None) -> bool:
+    """Whether an offset stands behind the one that is held, in the log of the coordinator."""
+    return held is None or committed.record_offset > held.record_offset
 
 
 def _probable_id(topic: TopicImage | None, committed: CommittedOffset) -> UUID | None:

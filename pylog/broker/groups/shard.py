@@ -24,9 +24,13 @@ from pylog.group.state import Action, Answer, Group, GroupConfig, Persist, State
 from pylog.group.subscription import subscribed_topics
 from pylog.metrics import Counter
 from pylog.wire import records
+from pylog.wire.markers import decode_marker
 from pylog.wire.records import BatchHeader, Record
 
 _logger = logging.getLogger(__name__)
+
+NO_PRODUCER_ID = -1
+"""Of a record outside of transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +93,30 @@ class Shard(LoadedShard):
     # -- loading ---------------------------------------------------------------------------------------------------
 
     def _forget_read(self) -> None:
-        self.offsets.by_group.clear()
+        self.offsets.forget_read()
         self._rows = {}
 
     def _take_in(self, data: memoryview, position: int, header: BatchHeader) -> None:
-        rows, offsets = self._rows, self.offsets.by_group
+        if header.is_control:
+            marker = decode_marker(data, header, position)
+            if marker is not None:
+                self.offsets.read_end(header.producer_id, is_commit=marker.is_commit)
+            return
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         for row in records.decode_records(data, header, position):
             key = group_records.decode_key(row.key or b"")
             if isinstance(key, OffsetKey):
-                committed = offsets.setdefault(key.group_id, {})
-                if row.value is None:
-                    committed.pop((key.topic, key.partition), None)
-                else:
-                    committed[key.topic, key.partition] = group_records.decode_offset(row.value, row.headers)
+                committed = None
+                if row.value is not None:
+                    committed = group_records.decode_offset(row.value, row.headers)
+                    committed.record_offset = row.offset
+                self.offsets.read(key.group_id, (key.topic, key.partition), committed, producer_id)
             elif key is not None:
                 if row.value is None:
-                    rows.pop(key, None)
-                    offsets.pop(key, None)
+                    self._rows.pop(key, None)
+                    self.offsets.read_group_end(key)
                 else:
-                    rows[key] = row
+                    self._rows[key] = row
 
     def _decode_read(self) -> None:
         config = self._context.config

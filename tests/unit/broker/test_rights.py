@@ -106,6 +106,15 @@ from pylog.wire.api.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from pylog.wire.api.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TransactionTopic,
+    TxnOffset,
+    TxnOffsetCommitRequest,
+    TxnOffsetTopic,
+)
 from pylog.wire.api.versions import ApiVersionsRequest
 from pylog.wire.records import Record, encode_batch
 
@@ -136,6 +145,10 @@ def group(operation: Operation) -> Right:
     return Right(operation, ResourceType.GROUP, "g")
 
 
+def transaction(operation: Operation) -> Right:
+    return Right(operation, ResourceType.TRANSACTIONAL_ID, "x")
+
+
 def cluster(operation: Operation) -> Right:
     return Right(operation, ResourceType.CLUSTER, "kafka-cluster")
 
@@ -159,11 +172,13 @@ def _fetch() -> bytes:
     return struct.pack(">iiiibih", -1, 1, 1, 1000, 0, 1, 1) + b"t" + struct.pack(">iiqi", 1, 0, 0, 1000)
 
 
-TOPIC, GROUP, CLUSTER = (
+TOPIC, GROUP, CLUSTER, ID_DENIED = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
+_TRANSACTION: dict[str, Any] = {"transactional_id": "x", "producer_id": 1, "producer_epoch": 0}
 _ACL: dict[str, Any] = {"principal": "User:x", "host": "*", "operation": 3, "permission_type": 3}
 _ANY_ACL: dict[str, Any] = {
     "resource_type_filter": 2,
@@ -268,6 +283,26 @@ ROWS: dict[ApiKey, Row] = {
         InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
         (cluster(Operation.IDEMPOTENT_WRITE),),
         CLUSTER,
+    ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Row(
+        AddPartitionsToTxnRequest(**_TRANSACTION, topics=[TransactionTopic(name=NOBODY_THERE, partitions=[0])]),
+        (transaction(Operation.WRITE), topic(Operation.WRITE, NOBODY_THERE)),
+        ID_DENIED,
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: Row(
+        AddOffsetsToTxnRequest(**_TRANSACTION, group_id="g"),
+        (transaction(Operation.WRITE), group(Operation.READ)),
+        ID_DENIED,
+    ),
+    ApiKey.END_TXN: Row(EndTxnRequest(**_TRANSACTION, committed=True), (transaction(Operation.WRITE),), ID_DENIED),
+    ApiKey.TXN_OFFSET_COMMIT: Row(
+        TxnOffsetCommitRequest(
+            **_TRANSACTION,
+            group_id="g",
+            topics=[TxnOffsetTopic(name=NOBODY_THERE, partitions=[TxnOffset(partition_index=0, committed_offset=0)])],
+        ),
+        (transaction(Operation.WRITE), group(Operation.READ), topic(Operation.READ, NOBODY_THERE)),
+        ID_DENIED,
     ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Row(
         OffsetForLeaderEpochRequest(
@@ -534,6 +569,13 @@ def test_who_has_the_rights_is_not_refused(desk: Desk, key: ApiKey) -> None:
     assert desk.noted == []
 
 
+_DENIED_BY_TYPE = {
+    ResourceType.GROUP: GROUP,
+    ResourceType.TOPIC: TOPIC,
+    ResourceType.TRANSACTIONAL_ID: ID_DENIED,
+}
+
+
 @pytest.mark.parametrize(
     ("key", "missing"),
     [(key, right) for key, row in ROWS.items() if len(row.rights) > 1 for right in row.rights],
@@ -543,7 +585,7 @@ def test_each_of_several_rights_is_needed(desk: Desk, key: ApiKey, missing: Righ
     row = ROWS[key]
     user = desk.user(*(right for right in row.rights if right != missing))
     _, errors = desk.ask(user, row.request, key, row.version)
-    assert errors & DENIALS == {GROUP if missing.resource_type is ResourceType.GROUP else TOPIC}
+    assert errors & DENIALS == {_DENIED_BY_TYPE[missing.resource_type]}
     assert missing in {Right(one.operation, one.resource_type, one.name) for one in desk.noted}
 
 
@@ -565,6 +607,20 @@ def test_a_producer_id_is_for_whoever_may_write_any_topic(desk: Desk) -> None:
     for right in (topic(Operation.WRITE, "somewhere"), cluster(Operation.IDEMPOTENT_WRITE)):
         assert desk.ask(desk.user(right), request, ApiKey.INIT_PRODUCER_ID)[1] == set()
     assert desk.ask(desk.user(topic(Operation.READ)), request, ApiKey.INIT_PRODUCER_ID)[1] == {CLUSTER}
+
+
+@pytest.mark.parametrize(
+    ("request_", "right"),
+    [
+        (InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000), transaction(Operation.WRITE)),
+        (FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=["x"]), transaction(Operation.DESCRIBE)),
+    ],
+    ids=["InitProducerId", "FindCoordinator"],
+)
+def test_a_transactional_id_is_for_whoever_has_a_right_to_it(desk: Desk, request_: Request, right: Right) -> None:
+    other = right._replace(name="another")
+    assert desk.ask(desk.user(other), request_, request_.api_key)[1] == {ID_DENIED}
+    assert not desk.ask(desk.user(right), request_, request_.api_key)[1] & DENIALS
 
 
 def test_lists_show_what_one_may_see(desk: Desk) -> None:

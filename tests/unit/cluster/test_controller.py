@@ -460,3 +460,21 @@ def test_formats_are_finalized_once_no_broker_is_behind() -> None:
     assert refusal.value.code is ErrorCode.FEATURE_UPDATE_FAILED
     ready = {one: replace(broker, max_level=3) for one, broker in live.items()}
     assert controller(snapshot(ready)).plan_finalize() == 3
+
+
+def test_nobody_leads_transactional_ids_who_may_lack_some() -> None:
+    name = "__transaction_state"
+    found = replace(topic(name, led_by(1, (1,), (1, 2))), configs={"unclean.leader.election.enable": "true"})
+    term = Controller(1, 4, "c", ClusterConfig(unclean_elections=True), snapshot(brokers((2, 1)), found))
+    (change,) = term.settle(brokers((2, 1)))
+    assert change.after.leader == NO_LEADER
+    term.topics[name] = replace(found, partitions={0: change.after})
+    assert term.plan_elections([(name, 0)], unclean=True) == ([], {(name, 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE})
+
+
+def test_the_topic_of_transactional_ids_does_not_grow() -> None:
+    name = "__transaction_state"
+    term = Controller(1, 4, "c", ClusterConfig(), snapshot(brokers((1, 1)), topic(name, led_by(1, (1,), (1,)))))
+    with pytest.raises(ApiError, match="keeps its partitions") as refused:
+        term.plan_growth(name, 3, None)
+    assert refused.value.code is ErrorCode.INVALID_PARTITIONS

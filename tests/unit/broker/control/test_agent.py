@@ -237,7 +237,7 @@ def test_the_store_holds_exactly_what_kafka_would_write(cluster: Cluster) -> Non
     registered = json.loads(text(store, "/brokers/ids/1"))
     assert registered.pop("timestamp").isdigit()
     assert registered == {
-        "features": {"pylog.formats": {"min_version": 2, "max_version": 3}},
+        "features": {"pylog.formats": {"min_version": 2, "max_version": 4}},
         "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "INTERNAL": "PLAINTEXT"},
         "endpoints": ["PLAINTEXT://h1:9092", "INTERNAL://h1:9192"],
         "jmx_port": -1,
@@ -684,9 +684,9 @@ def test_data_of_a_cluster_is_refused_by_a_wiped_store(cluster: Cluster) -> None
 
 def test_rule_15_a_cluster_of_later_formats_is_refused(cluster: Cluster) -> None:
     cluster.lead(1)
-    cluster.outsider().set("/pylog/format_level", b'{"version":1,"level":4}')
+    cluster.outsider().set("/pylog/format_level", b'{"version":1,"level":5}')
     two = cluster.member(2)
-    with pytest.raises(ConfigError, match="level 4; this release knows up to 3"):
+    with pytest.raises(ConfigError, match="level 5; this release knows up to 4"):
         two.agent.start(WAIT_S)
 
 
@@ -698,7 +698,7 @@ def test_rule_15_a_cluster_of_formats_before_the_last_release_is_refused(cluster
 
 
 def test_a_new_cluster_begins_with_this_release_s_formats(cluster: Cluster) -> None:
-    assert cluster.lead(1).images[-1].level == 3
+    assert cluster.lead(1).images[-1].level == 4
 
 
 def test_a_cluster_of_the_release_before_keeps_its_formats(cluster: Cluster) -> None:
@@ -707,8 +707,8 @@ def test_a_cluster_of_the_release_before_keeps_its_formats(cluster: Cluster) -> 
     store.create("/pylog/format_level", b'{"version":1,"level":2}', make_parents=True)
     one = cluster.lead(1)
     assert one.images[-1].level == 2
-    assert one.agent.ask(formats.finalize).result(WAIT_S) == 3
-    assert one.images[-1].level == 3
+    assert one.agent.ask(formats.finalize).result(WAIT_S) == 4
+    assert one.images[-1].level == 4
 
 
 def test_configs_that_another_tool_changes_are_seen_by_its_notice(cluster: Cluster) -> None:

@@ -236,7 +236,7 @@ def test_a_fetcher_stopped_while_it_connects_closes_the_connection(tmp_path: Pat
 
     async def run() -> None:
         closed = asyncio.Event()
-        requests = PeerRequests(PeerKeys(secret), unused, unused)
+        requests = PeerRequests(PeerKeys(secret), unused, unused, unused)
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             connection: Any = SimpleNamespace(state=None, session=Session(client_host="h", listener_name="internal"))

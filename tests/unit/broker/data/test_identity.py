@@ -474,7 +474,7 @@ def beginning_of(
 ) -> tuple[ErrorCode, bytes]:
     """Return what a broker is answered that asks how a replica begins anew."""
     unused: Any = None
-    requests = PeerRequests(PeerKeys(b""), leading.handler, unused)
+    requests = PeerRequests(PeerKeys(b""), leading.handler, unused, unused)
     connection: Any = SimpleNamespace(state=_Caller(FOLLOWER, is_proven=is_proven))
     body = internal.encode_replica(topic_id, number, epoch)
     [answered] = requests.on_frame(connection, memoryview(internal.encode_request(InternalKey.BEGIN_ANEW, 1, body))[4:])
@@ -535,7 +535,7 @@ def asked_by(broker_id: int, key: InternalKey, body: bytes) -> tuple[ErrorCode, 
         return b""
 
     async def story() -> ErrorCode:
-        requests = PeerRequests(PeerKeys(b""), Any, carry_out)  # type: ignore[arg-type]
+        requests = PeerRequests(PeerKeys(b""), Any, carry_out, carry_out)  # type: ignore[arg-type]
         slot = SimpleNamespace(complete=lambda parts: None)
         connection: Any = SimpleNamespace(state=_Caller(broker_id, is_proven=True), open_slot=lambda: slot)
         frame = memoryview(internal.encode_request(key, 1, body))[4:]
@@ -566,7 +566,7 @@ class Peers:
     def __init__(self) -> None:
         self.answered: list[InternalKey] = []
         unused: Any = None
-        self.requests = PeerRequests(PeerKeys(b"secret"), unused, self._answer)
+        self.requests = PeerRequests(PeerKeys(b"secret"), unused, self._answer, self._answer)
 
     async def _answer(self, request: internal.InternalRequest) -> bytes:
         self.answered.append(request.key)
@@ -587,7 +587,7 @@ class Peers:
         return found
 
     async def send(self, connection: Any, key: InternalKey) -> None:
-        self._send(connection, key, BODIES[key])
+        self._send(connection, key, BODIES.get(key, b""))
         await asyncio.sleep(0)
 
     def _send(self, connection: Any, key: InternalKey, body: bytes) -> Any:
@@ -605,6 +605,23 @@ def test_rule_4_a_request_that_was_sent_again_is_not_carried_out_after_its_repet
         await peers.send(first, InternalKey.PULL_IMAGE)  # a broker has another connection for these
         await peers.send(second, InternalKey.SHUT_DOWN)
         assert peers.answered == [InternalKey.ALTER_ISR] * 2 + [InternalKey.PULL_IMAGE, InternalKey.SHUT_DOWN]
+
+    run(story())
+
+
+def test_a_marker_that_was_sent_again_is_not_written_after_its_repetition() -> None:
+    async def story() -> None:
+        peers = Peers()
+        first, second = peers.connection(), peers.connection()
+        await peers.send(second, InternalKey.ALTER_ISR)
+        await peers.send(first, InternalKey.WRITE_MARKERS)  # a broker has another connection for these
+        await peers.send(second, InternalKey.WRITE_MARKERS)
+        await peers.send(first, InternalKey.VERIFY_TRANSACTION)  # changes nothing
+        with pytest.raises(ProtocolError):
+            await peers.send(first, InternalKey.WRITE_MARKERS)
+        peers.requests.expire_connections()  # concerns the controller
+        await peers.send(second, InternalKey.WRITE_MARKERS)
+        assert peers.answered.count(InternalKey.WRITE_MARKERS) == 3
 
     run(story())
 

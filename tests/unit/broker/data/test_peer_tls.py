@@ -56,7 +56,7 @@ def callee(keys: PeerKeys, *, accepts_plain: bool) -> Iterator[tuple[NodeAddress
         )
     listener = Listener(
         "internal",
-        PeerRequests(keys, unused, unused),
+        PeerRequests(keys, unused, unused, unused),
         max_frame_bytes=1 << 20,
         max_connections=10,
         on_event=lambda event, peer, reason: events.append(reason),

@@ -119,7 +119,7 @@ def test_a_broker_that_does_not_answer_in_time_is_said_to() -> None:
 async def serving(keys: PeerKeys) -> AsyncIterator[NodeAddress]:
     """Listen for brokers as one with *keys*."""
     unused: Any = None
-    requests = PeerRequests(keys, unused, unused)
+    requests = PeerRequests(keys, unused, unused, unused)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection: Any = SimpleNamespace(state=None, session=Session(client_host="h", listener_name="internal"))
@@ -206,7 +206,7 @@ def test_f5_a_connection_ends_with_the_secret_that_opened_it(tmp_path: Path, fra
     async def story() -> None:
         unused: Any = None
         keys = keys_of(tmp_path / "secret", PHASES[0])
-        requests = PeerRequests(keys, unused, answer)
+        requests = PeerRequests(keys, unused, answer, answer)
         slot = SimpleNamespace(complete=lambda parts: None)
         session = Session(client_host="h", listener_name="internal")
         connection: Any = SimpleNamespace(state=None, session=session, open_slot=lambda: slot)

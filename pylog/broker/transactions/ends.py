@@ -1,0 +1,85 @@
+"""Writing the end of a transaction to the partitions led here."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from pylog.broker.data.acks import Acknowledgements
+from pylog.broker.data.partitions import Appended, Partition, Partitions
+from pylog.broker.groups.coordinator import GroupCoordinator
+from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.group import records as group_records
+from pylog.model import Key
+from pylog.wire import records
+from pylog.wire.internal import MarkerWish
+from pylog.wire.markers import Marker, encode_marker
+
+_logger = logging.getLogger(__name__)
+
+MARKER_TIMEOUT_MS = 5_000
+"""How long the in-sync replicas may take to replicate a marker before its coordinator sends it again."""
+
+
+class TransactionEnds:
+    """See the module."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        groups: GroupCoordinator,
+        acknowledgements: Acknowledgements,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """Make it; *groups* has the offsets that transactions commit."""
+        self._partitions = partitions
+        self._groups = groups
+        self._acknowledgements = acknowledgements
+        self._wall_ms = wall_ms
+
+    async def write(self, wishes: Sequence[MarkerWish]) -> list[ErrorCode]:
+        """Write markers; return for each, in order, NONE once every in-sync replica has it, or why that is not certain.
+
+        All are appended before anything is waited for: a marker that comes later from the same coordinator is later in
+        the log.  Offsets that a transaction commits count before the answer.
+        """
+        appended = [self._append(wish) for wish in wishes]
+        codes = []
+        for wish, one in zip(wishes, appended, strict=True):
+            codes.append(await self._wait(wish, one) if isinstance(one, Appended) else one)
+        return codes
+
+    def _append(self, wish: MarkerWish) -> Appended | ErrorCode:
+        """Append one marker; return what to wait for, NONE if nothing, or why it is not written."""
+        topic = self._partitions.image.topic_by_id(wish.topic_id)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            partition, log = self._partitions.leader(topic.name, wish.partition)
+            if partition.leader_epoch != wish.leader_epoch:
+                # Sent under another leader epoch, perhaps long ago: who sent it may have been answered by another
+                # leader since, and the producer may have begun its next transaction.
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            is_group = topic.name == group_records.TOPIC
+            if is_group and not self._groups.is_loaded(wish.partition):
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            marker = Marker(wish.is_commit, wish.coordinator_epoch)
+            now_ms = self._wall_ms()
+            batch = memoryview(bytearray(encode_marker(wish.producer_id, wish.producer_epoch, marker, now_ms)))
+            header = records.parse_header(batch)
+            _, wait = self._partitions.append(partition, log, batch, header, now_ms, -1, marker)
+        except ApiError as error:
+            _logger.info("marker not written partition=%s-%d reason=%s", topic.name, wish.partition, error)
+            return error.code
+        except StorageError as error:
+            _logger.error("marker not written partition=%s-%d reason=%s", topic.name, wish.partition, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if is_group:
+            self._groups.end_transaction(wish.partition, wish.producer_id, is_commit=wish.is_commit, wait=wait)
+        return ErrorCode.NONE if wait is None else wait
+
+    async def _wait(self, wish: MarkerWish, appended: Appended) -> ErrorCode:
+        partition: Partition = appended.partition
+        key: Key = partition.key
+        code = await self._acknowledgements.wait_for(key, appended, MARKER_TIMEOUT_MS)
+        if code is ErrorCode.NONE and key[0] == group_records.TOPIC:
+            self._groups.marker_replicated(wish.partition, appended)
+        return code

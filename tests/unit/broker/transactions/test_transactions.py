@@ -1,0 +1,338 @@
+"""Transactions at one broker that coordinates them and leads their partitions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from pylog.errors import ErrorCode
+from pylog.group.records import TOPIC as OFFSETS_TOPIC
+from pylog.transaction.records import TOPIC as STATE_TOPIC
+from pylog.transaction.state import TransactionState
+from pylog.wire.api.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
+from pylog.wire.api.producers import InitProducerIdRequest
+from pylog.wire.api.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TransactionTopic,
+    TxnOffset,
+    TxnOffsetCommitRequest,
+    TxnOffsetTopic,
+)
+from tests.unit.broker.transactions.node import Node
+
+Producer = tuple[int, int]
+T0, T1 = ("t", 0), ("t", 1)
+
+
+async def init(node: Node, name: str = "a", timeout_ms: int = 60_000) -> Producer:
+    answer = await node.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms), 4)
+    assert answer.error_code == ErrorCode.NONE, answer
+    return answer.producer_id, answer.producer_epoch
+
+
+async def add(node: Node, producer: Producer, *partitions: int, name: str = "a", topic: str = "t") -> ErrorCode:
+    answer = await node.ask(
+        AddPartitionsToTxnRequest(
+            transactional_id=name,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            topics=[TransactionTopic(name=topic, partitions=list(partitions))],
+        )
+    )
+    await node.settle()
+    return ErrorCode(answer.results_by_topic[0].results_by_partition[0].partition_error_code)
+
+
+async def end(node: Node, producer: Producer, *, is_commit: bool = True, name: str = "a") -> ErrorCode:
+    answer = await node.ask(
+        EndTxnRequest(transactional_id=name, producer_id=producer[0], producer_epoch=producer[1], committed=is_commit)
+    )
+    await node.settle()
+    return ErrorCode(answer.error_code)
+
+
+async def commit_offset(
+    node: Node, producer: Producer, offset: int, *, generation: int = -1, member: str = "", name: str = "a"
+) -> ErrorCode:
+    added = await node.ask(
+        AddOffsetsToTxnRequest(transactional_id=name, producer_id=producer[0], producer_epoch=producer[1], group_id="g")
+    )
+    assert added.error_code == ErrorCode.NONE
+    return await commit_pending(node, producer, offset, generation=generation, member=member, name=name)
+
+
+async def commit_pending(
+    node: Node, producer: Producer, offset: int, *, generation: int = -1, member: str = "", name: str = "a"
+) -> ErrorCode:
+    answer = await node.ask(
+        TxnOffsetCommitRequest(
+            transactional_id=name,
+            group_id="g",
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            generation_id=generation,
+            member_id=member,
+            topics=[TxnOffsetTopic(name="t", partitions=[TxnOffset(partition_index=0, committed_offset=offset)])],
+        )
+    )
+    await node.settle()
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+async def stable_offset(node: Node) -> int | ErrorCode:
+    """Return what a reader of committed records is told about the group's offset."""
+    from pylog.broker.groups.handlers import offset_fetch
+    from pylog.broker.handler import Caller
+    from pylog.security.principal import Session
+
+    wanted = OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+    request = OffsetFetchRequest(groups=[wanted], require_stable=True)
+    answer = offset_fetch(node.cluster, request, Caller("c", Session(client_host="h", listener_name="client"), 8))
+    row = answer.groups[0].topics[0].partitions[0]  # type: ignore[union-attr]
+    return ErrorCode(row.error_code) if row.error_code else row.committed_offset
+
+
+def run(story: Callable[[Node], Awaitable[None]], directory: Path, level: int = 4) -> None:
+    async def main() -> None:
+        node = Node(directory, level)
+        await node.apply()
+        try:
+            await story(node)
+        finally:
+            await node.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_each_partition_of_a_transaction_gets_its_end(tmp_path: Path, is_commit: bool) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        assert await add(node, producer, 0, 1) is ErrorCode.NONE
+        assert await node.send("a", producer) is ErrorCode.NONE
+        assert await node.send("a", producer, partition=1) is ErrorCode.NONE
+        assert node.log(T0).last_stable_offset == 0
+        assert await end(node, producer, is_commit=is_commit) is ErrorCode.NONE
+        told = "commit" if is_commit else "abort"
+        assert node.history(T0) == node.history(T1) == ["data", told]
+        assert node.log(T0).last_stable_offset == 2
+        found = node.transactions.describe("a")
+        assert found is not None
+        assert found.state is (TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT)
+        assert await end(node, producer, is_commit=is_commit) is ErrorCode.NONE, "an answer was lost"
+        assert node.history(T0) == ["data", told]
+
+    run(story, tmp_path)
+
+
+def test_below_the_level_of_transactions_every_id_is_refused_by_name(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        answer = await node.ask(InitProducerIdRequest(transactional_id="a", transaction_timeout_ms=1), 4)
+        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert await add(node, (1, 0), 0) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert await end(node, (1, 0)) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert await commit_pending(node, (1, 0), 5) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert await node.send("a", (1, 0)) is ErrorCode.INVALID_TXN_STATE
+        assert node.history(T0) == []
+
+    run(story, tmp_path, level=3)
+
+
+def test_a_batch_that_comes_after_the_end_of_its_transaction_is_not_taken(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        assert await node.send("a", producer) is ErrorCode.INVALID_TXN_STATE, "no transaction was begun"
+        await add(node, producer, 0)
+        await node.send("a", producer)
+        await end(node, producer, is_commit=False)
+        assert await node.send("a", producer, 1) is ErrorCode.INVALID_TXN_STATE
+        await add(node, producer, 1)
+        assert await node.send("a", producer, 1) is ErrorCode.INVALID_TXN_STATE, "the next one has another partition"
+        assert node.history(T0) == ["data", "abort"]
+        assert node.log(T0).last_stable_offset == 2, "nobody waits for a transaction that never ends"
+
+    run(story, tmp_path)
+
+
+def test_what_belongs_to_no_transaction_is_refused(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        await add(node, producer, 0)
+        assert await node.send(None, producer) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert await node.send("a", producer, acks=1) is ErrorCode.INVALID_REQUIRED_ACKS
+        assert await node.send("b", producer) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert await node.send("a", (producer[0], producer[1] + 1)) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert node.history(T0) == []
+
+    run(story, tmp_path)
+
+
+def test_a_second_producer_of_an_id_ends_what_the_first_one_left(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        first = await init(node)
+        await add(node, first, 0)
+        await node.send("a", first)
+        again = InitProducerIdRequest(transactional_id="a", transaction_timeout_ms=60_000)
+        assert (await node.ask(again, 4)).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        await node.settle()
+        assert node.history(T0) == ["data", "abort"]
+        second = await init(node)
+        assert second == (first[0], first[1] + 2)
+        assert await node.send("a", first, 1) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await end(node, first) is ErrorCode.PRODUCER_FENCED
+        await add(node, second, 0)
+        assert await node.send("a", second) is ErrorCode.NONE
+        assert await end(node, second) is ErrorCode.NONE
+        assert node.history(T0) == ["data", "abort", "data", "commit"]
+
+    run(story, tmp_path)
+
+
+def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fenced(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node, timeout_ms=1_000)
+        await add(node, producer, 0)
+        await node.send("a", producer)
+        node.now_ms += 1_000
+        node.transactions.expire(node.now_ms)
+        await node.settle()
+        assert node.history(T0) == ["data"]
+        node.now_ms += 1
+        node.transactions.expire(node.now_ms)
+        await node.settle()
+        assert node.history(T0) == ["data", "abort"]
+        assert await end(node, producer) is ErrorCode.PRODUCER_FENCED
+
+    run(story, tmp_path)
+
+
+def test_an_id_that_nobody_uses_is_forgotten_also_by_the_log(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        node.now_ms += 3_600_000
+        node.transactions.expire(node.now_ms)
+        await node.settle()
+        assert node.transactions.known_ids() == []
+        assert await add(node, producer, 0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        await node.lead_again(STATE_TOPIC)
+        assert node.transactions.known_ids() == []
+        assert (await init(node))[0] != producer[0]
+
+    run(story, tmp_path)
+
+
+def test_the_next_coordinator_goes_on_with_open_transactions_and_ends_decided_ones(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        open_one, decided = await init(node, "open"), await init(node, "decided")
+        await add(node, open_one, 0, name="open")
+        await node.send("open", open_one)
+        await add(node, decided, 1, name="decided")
+        await node.send("decided", decided, partition=1)
+        node.leaders["t"] = (2, 2)
+        await node.apply()
+        assert await end(node, decided, name="decided") is ErrorCode.NONE, "decided, while nobody takes the marker"
+        await node.lead_again(STATE_TOPIC)
+        await node.lead_again("t")
+        for _ in range(3):
+            await asyncio.sleep(0.1)  # markers are sent again
+        await node.settle()
+        assert node.history(T1) == ["data", "commit"]
+        assert await node.send("open", open_one, 1) is ErrorCode.NONE
+        assert await end(node, open_one, name="open") is ErrorCode.NONE
+        assert node.history(T0) == ["data", "data", "commit"]
+
+    run(story, tmp_path)
+
+
+def test_a_marker_that_was_sent_under_another_leader_epoch_is_refused(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        from pylog.wire.internal import MarkerWish
+
+        producer = await init(node)
+        await add(node, producer, 0)
+        await node.send("a", producer)
+        late = MarkerWish(node.topic_ids["t"], 0, 1, *producer, 1, True)
+        await node.lead_again("t")
+        assert await node.ends.write([late]) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert node.history(T0) == ["data"]
+
+    run(story, tmp_path)
+
+
+def test_the_end_of_a_transaction_does_not_wait_for_a_topic_that_is_gone(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        await add(node, producer, 0)
+        await node.send("a", producer)
+        del node.topic_ids["t"]
+        await node.apply()
+        assert await end(node, producer) is ErrorCode.NONE
+        found = node.transactions.describe("a")
+        assert found is not None
+        assert found.state is TransactionState.COMPLETE_COMMIT
+
+    run(story, tmp_path)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("is_loaded_again", [False, True])
+def test_offsets_count_once_their_transaction_is_committed(
+    tmp_path: Path, is_commit: bool, is_loaded_again: bool
+) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        assert await commit_offset(node, producer, 5) is ErrorCode.NONE
+        assert await commit_pending(node, producer, 6) is ErrorCode.NONE, "no repetition"
+        if is_loaded_again:
+            await node.lead_again(OFFSETS_TOPIC)
+        assert node.committed("g") == {}
+        assert await stable_offset(node) is ErrorCode.UNSTABLE_OFFSET_COMMIT
+        assert await end(node, producer, is_commit=is_commit) is ErrorCode.NONE
+        assert node.committed("g") == ({T0: 6} if is_commit else {})
+        assert await stable_offset(node) == (6 if is_commit else -1)
+        await node.lead_again(OFFSETS_TOPIC)
+        assert node.committed("g") == ({T0: 6} if is_commit else {}), "the log says the same"
+
+    run(story, tmp_path)
+
+
+def test_of_two_offsets_the_one_whose_record_is_later_counts_whenever_its_transaction_ends(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        first, second = await init(node, "a"), await init(node, "b")
+        assert await commit_offset(node, first, 5, name="a") is ErrorCode.NONE
+        assert await commit_offset(node, second, 9, name="b") is ErrorCode.NONE
+        assert await end(node, second, name="b") is ErrorCode.NONE
+        assert await stable_offset(node) is ErrorCode.UNSTABLE_OFFSET_COMMIT
+        assert await end(node, first, name="a") is ErrorCode.NONE
+        assert node.committed("g") == {T0: 9}
+        await node.lead_again(OFFSETS_TOPIC)
+        assert node.committed("g") == {T0: 9}
+
+    run(story, tmp_path)
+
+
+def test_a_member_of_another_generation_commits_nothing_in_its_transaction(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        code = await commit_offset(node, producer, 5, generation=3, member="m")
+        assert code is ErrorCode.ILLEGAL_GENERATION
+        assert await end(node, producer) is ErrorCode.NONE
+        assert node.committed("g") == {}
+
+    run(story, tmp_path)
+
+
+def test_offsets_of_a_transaction_that_does_not_have_their_group_are_refused(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        await add(node, producer, 0)
+        assert await commit_pending(node, producer, 5) is ErrorCode.INVALID_TXN_STATE
+        assert await end(node, producer) is ErrorCode.NONE
+        assert await commit_pending(node, producer, 5) is ErrorCode.INVALID_TXN_STATE
+        assert node.committed("g") == {}
+        assert node.history((OFFSETS_TOPIC, node.groups.topic.partition_of("g"))) == []
+
+    run(story, tmp_path)
