@@ -204,6 +204,8 @@ def load_console_config(path: Path) -> "ConsoleConfig":
     mechanism = reader.text("login_mechanism", "SCRAM-SHA-256")
     payloads = reader.texts("read_payloads") if reader.has("read_payloads") else ()
     url, registries = reader.text("public_url", "-"), reader.texts("registry") if reader.has("registry") else ()
+    ledgers = tuple(map(_read_ledger, reader.sections("ledgers"))) if reader.has("ledgers") else ()
+    window_ms = reader.integer("audit_window_ms", 1_000, 86_400_000, 60_000)
     reader.finish()
     try:
         return ConsoleConfig(
@@ -216,6 +218,8 @@ def load_console_config(path: Path) -> "ConsoleConfig":
             key=None if key == "-" else Path(key),
             public_url="" if url == "-" else url,
             registries=registries,
+            ledgers=ledgers,
+            window_ms=window_ms,
         )
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
@@ -227,6 +231,12 @@ def _read_end(reader: "_Section") -> "Cluster":
     found = Cluster(reader.text("name"), _read_cluster(reader))
     reader.finish()
     return found
+
+
+def _read_ledger(reader: "_Section") -> "Connection":
+    cluster = _read_cluster(reader)
+    reader.finish()
+    return cluster
 
 
 def _patterns(reader: "_Section", name: str) -> tuple[str, ...]:
@@ -443,6 +453,17 @@ class _Section:
         if not isinstance(node, yaml.MappingNode):
             raise self.fault(name, "wanted keys and values")
         return _Section(self._path, node, f"{self._prefix}{name}.")
+
+    def sections(self, name: str) -> "list[_Section]":
+        """Return the elements of a list of sections."""
+        node = self._required(name)
+        if not isinstance(node, yaml.SequenceNode) or not all(isinstance(one, yaml.MappingNode) for one in node.value):
+            raise self.fault(name, "wanted a list of keys and values")
+        return [
+            _Section(self._path, one, f"{self._prefix}{name}[{number}].")
+            for number, one in enumerate(node.value)
+            if isinstance(one, yaml.MappingNode)
+        ]
 
     def names(self) -> list[str]:
         """Return all keys as they stand, for a section whose keys are names."""

@@ -108,10 +108,12 @@ class Ledger:
 
     Args:
         from_ms: windows that begin earlier are passed over.
+        to_ms: ... and those that begin at this time or later.
     """
 
-    def __init__(self, from_ms: int = 0) -> None:
+    def __init__(self, from_ms: int = 0, to_ms: int = FOR_EVER_MS) -> None:
         self.from_ms = from_ms
+        self.to_ms = to_ms
         self._tiers: defaultdict[str, dict[Tier, TierCounts]] = defaultdict(dict)
         self._producers: defaultdict[str, dict[str, ProducerState]] = defaultdict(dict)
         self._rounds: dict[tuple[Tier, str], Round] = {}
@@ -170,7 +172,7 @@ class Ledger:
                 del tier.windows[key]
             tier.unstamped = 0
         for key, count in report.windows.items():
-            if key[1] >= self.from_ms:
+            if self.from_ms <= key[1] < self.to_ms:
                 there = tier.windows.setdefault(key, WindowCount(count.host))
                 before = len(there.sequences)
                 there.merge(count)

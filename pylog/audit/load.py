@@ -9,10 +9,10 @@ from pylog.audit.reports import IDLE_REPORT_MS, Progress, Report, Round, Tier, d
 from pylog.client.admin.cluster import Admin
 from pylog.client.admin.configs import ConfigAdmin, Holder
 from pylog.client.connection import Connection
-from pylog.client.consumer import Consumer
+from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.client.producer import Producer
 from pylog.errors import ApiError, ErrorCode
-from pylog.model import TopicPartition
+from pylog.model import Offset, TopicPartition
 
 RETENTION_MS = 14 * 86_400_000
 """How long counts are kept; a report over a longer time cannot be made."""
@@ -62,25 +62,88 @@ def load(clusters: Iterable[Connection], from_ms: int, warn: Callable[[str], Non
     """
     ledger = Ledger(from_ms)
     for cluster in clusters:
-        # Of a topic of which nothing comes there is a report at least so often.
-        for report, at_ms in _read(cluster, from_ms - IDLE_REPORT_MS - _SLACK_MS, warn):
-            ledger.add(report, at_ms)
+        LedgerReader(cluster, ledger, warn).read_on(lambda: False)
     return ledger
+
+
+class LedgerReader:
+    """Adds one cluster's reports to a ledger, and goes on later where it stopped.
+
+    Args:
+        cluster: has its own `_audit`.
+        ledger: gets the reports; may be shared by the readers of several clusters.
+        warn: told of records that are no reports.
+
+    Attributes:
+        read_count: records read so far.
+        left_count: offsets that were left when the last reading stopped.
+        tiers: whose readers report to this cluster: the live cluster's or the mirror's.
+    """
+
+    def __init__(self, cluster: Connection, ledger: Ledger, warn: Callable[[str], None]) -> None:
+        self.cluster = cluster
+        self.read_count = 0
+        self.left_count = 0
+        self.tiers: set[Tier] = set()
+        self._ledger = ledger
+        self._warn = warn
+        self._next: Offset | None = None
+
+    def read_on(self, is_enough: Callable[[], bool]) -> None:
+        """Read to the end that `_audit` has now, or until *is_enough*.
+
+        Raises:
+            ApiError: OFFSET_OUT_OF_RANGE: `_audit` was made again, and this ledger is of the old one; or the cluster
+                refuses.
+            Unreachable: no broker answers.
+        """
+        admin = Admin(self.cluster)
+        if self._next is None:
+            # Of a topic of which nothing comes there is a report at least so often.
+            from_ms = self._ledger.from_ms - IDLE_REPORT_MS - _SLACK_MS
+            self._next = admin.offsets_at([_PARTITION], max(0, from_ms))[_PARTITION]
+        end = admin.offsets([_PARTITION])[_PARTITION].end
+        if self._next > end:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{AUDIT_TOPIC} was made again and ends at offset {end}")
+        for record in _records(self.cluster, self._next):
+            if (report := _decoded(record, self._warn)) is not None:
+                self._ledger.add(report, record.timestamp_ms)
+                if isinstance(report, Report) and report.tier in (Tier.LIVE, Tier.MIRROR):
+                    self.tiers.add(report.tier)
+            self.read_count += 1
+            self._next = record.offset + 1
+            if is_enough():
+                break
+        else:
+            self._next = max(self._next, end)
+        self.left_count = max(0, end - self._next)
+
+
+_PARTITION = TopicPartition(AUDIT_TOPIC, 0)
+
+
+def _records(cluster: Connection, start: Offset) -> Iterator[ConsumedRecord]:
+    with Consumer(cluster) as consumer:
+        consumer.assign({_PARTITION: start})
+        yield from consumer.records_to_end()
+
+
+def _decoded(record: ConsumedRecord, warn: Callable[[str], None]) -> Report | Progress | Round | None:
+    try:
+        return decode(record.value)
+    except ValueError as error:
+        warn(f"{AUDIT_TOPIC} offset {record.offset}: {error}")
+        return None
 
 
 def _read(
     cluster: Connection, from_ms: int, warn: Callable[[str], None]
 ) -> Iterator[tuple[Report | Progress | Round, int]]:
     """Yield the reports in one cluster's `_audit` since a time, each with when it was written."""
-    partition = TopicPartition(AUDIT_TOPIC, 0)
-    start = Admin(cluster).offsets_at([partition], max(0, from_ms))[partition]
-    with Consumer(cluster) as consumer:
-        consumer.assign({partition: start})
-        for record in consumer.records_to_end():
-            try:
-                yield decode(record.value), record.timestamp_ms
-            except ValueError as error:
-                warn(f"{AUDIT_TOPIC} offset {record.offset}: {error}")
+    start = Admin(cluster).offsets_at([_PARTITION], max(0, from_ms))[_PARTITION]
+    for record in _records(cluster, start):
+        if (report := _decoded(record, warn)) is not None:
+            yield report, record.timestamp_ms
 
 
 def last_reports(cluster: Connection, tier: Tier, who: str, warn: Callable[[str], None]) -> dict[str, Report]:

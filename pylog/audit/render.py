@@ -1,5 +1,6 @@
 """A judgement as text, as plain data, and as a picture for each topic.  Decides; waits for nothing."""
 
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
@@ -34,6 +35,7 @@ def as_data(judgement: Judgement) -> dict[str, Any]:
 def as_text(judgement: Judgement, *, is_wide: bool) -> str:
     """Return totals for each topic, the windows if *is_wide*, and every finding."""
     lines = []
+    at = by_window(judgement.findings)
     for topic, rows in judgement.rows.items():
         tiers = [tier for tier in Tier if any(tier in row.arrived for row in rows)]
         heads = ["window", "produced", *tiers, "copies", "state"]
@@ -43,7 +45,7 @@ def as_text(judgement: Judgement, *, is_wide: bool) -> str:
                 str(row.produced),
                 *(str(row.arrived.get(tier, 0)) for tier in tiers),
                 str(max(row.doubled.values(), default=0)),
-                _state_of(judgement, topic, row),
+                _state_of(at, topic, row),
             ]
             for row in rows
         ]
@@ -52,7 +54,7 @@ def as_text(judgement: Judgement, *, is_wide: bool) -> str:
             str(sum(row.produced for row in rows)),
             *(str(sum(row.arrived.get(tier, 0) for row in rows)) for tier in tiers),
             str(sum(max(row.doubled.values(), default=0) for row in rows)),
-            _worst([_state_of(judgement, topic, row) for row in rows]),
+            worst(_state_of(at, topic, row) for row in rows),
         ]
         shown = [heads, *(table if is_wide else []), total]
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
@@ -62,7 +64,7 @@ def as_text(judgement: Judgement, *, is_wide: bool) -> str:
         said = [f"{tier} has {passage.seen[tier]} of {due}" for tier, due in passage.due.items()]
         said += [f"{tier} is behind" for tier in sorted(passage.pending)]
         lines.append(f"all records of {topic}, stamped or not: {', '.join(said)}")
-    lines += [_sentence(one) for one in judgement.findings]
+    lines += [sentence(one) for one in judgement.findings]
     if not judgement.findings:
         lines.append("nothing is missing")
     return "\n".join(lines) + "\n"
@@ -71,6 +73,7 @@ def as_text(judgement: Judgement, *, is_wide: bool) -> str:
 def as_picture(judgement: Judgement, topic: str) -> str:
     """Return an SVG: a row for each tier, a column for each window, a colour for how complete it is."""
     rows = judgement.rows[topic][-MAX_COLUMNS:]
+    at = by_window(judgement.findings)
     tiers = [tier for tier in Tier if any(tier in row.arrived for row in rows)]
     width, height = _LEFT + _CELL * max(len(rows), 44), _TOP + _CELL * len(tiers) + 44
     out = [
@@ -88,7 +91,7 @@ def as_picture(judgement: Judgement, topic: str) -> str:
         y = _TOP + line * _CELL
         out.append(f'<text x="4" y="{y + 11}">{tier}</text>')
         for column, row in enumerate(rows):
-            state = _tier_state(judgement, topic, row, tier)
+            state = tier_state(at.get((topic, row.window_ms), ()), row, tier)
             out.append(
                 f'<rect x="{_LEFT + column * _CELL}" y="{y}" width="{_CELL - 1}" height="{_CELL - 1}" '
                 f'fill="{_COLOURS[state]}"><title>{moment(row.window_ms)} {tier}: {row.arrived.get(tier, 0)} '
@@ -134,7 +137,8 @@ def _finding(one: Finding) -> dict[str, Any]:
     }
 
 
-def _sentence(one: Finding) -> str:
+def sentence(one: Finding) -> str:
+    """Return a finding in words."""
     named = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in one.ranges)
     if one.found_in is not None:
         return (
@@ -147,8 +151,22 @@ def _sentence(one: Finding) -> str:
     )
 
 
-def _tier_state(judgement: Judgement, topic: str, row: WindowRow, tier: Tier) -> str:
-    here = [one for one in judgement.findings if (one.topic, one.window_ms) == (topic, row.window_ms)]
+def by_window(findings: Iterable[Finding]) -> dict[tuple[str, int], list[Finding]]:
+    """Return findings by topic and window."""
+    at: dict[tuple[str, int], list[Finding]] = {}
+    for finding in findings:
+        at.setdefault((finding.topic, finding.window_ms), []).append(finding)
+    return at
+
+
+def tier_state(here: Collection[Finding], row: WindowRow, tier: Tier) -> str:
+    """Return how complete a window is at a tier: lost, pending, unknown, doubled or complete.
+
+    Args:
+        here: the findings of this topic and window.
+        row: the window.
+        tier: which.
+    """
     if any(one.tier is tier and one.kind in ("lost", "altered") for one in here):
         return "lost"
     if tier in row.pending:
@@ -158,9 +176,12 @@ def _tier_state(judgement: Judgement, topic: str, row: WindowRow, tier: Tier) ->
     return "doubled" if row.doubled.get(tier) else "complete"
 
 
-def _state_of(judgement: Judgement, topic: str, row: WindowRow) -> str:
-    return _worst([_tier_state(judgement, topic, row, tier) for tier in row.arrived])
+def worst(states: Iterable[str]) -> str:
+    """Return the worst of several states of `tier_state`."""
+    kept = set(states)
+    return next((state for state in ("lost", "unknown", "pending", "doubled") if state in kept), "complete")
 
 
-def _worst(states: list[str]) -> str:
-    return next((state for state in ("lost", "unknown", "pending", "doubled") if state in states), "complete")
+def _state_of(at: Mapping[tuple[str, int], Collection[Finding]], topic: str, row: WindowRow) -> str:
+    here = at.get((topic, row.window_ms), ())
+    return worst(tier_state(here, row, tier) for tier in row.arrived)

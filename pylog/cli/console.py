@@ -21,6 +21,12 @@ def console(
     check: Annotated[bool, typer.Option("--check", help="Read the file, and change nothing.")] = False,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of 127.0.0.1 [8085]; 0 takes a free one.")] = None,
     payloads: Annotated[bool, typer.Option("--payloads", help="Show keys and values of records too.")] = False,
+    ledger: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ledger", metavar="HOST:PORT,..", help="Another cluster with an `_audit` to compare; may be repeated."
+        ),
+    ] = None,
     bootstrap: Bootstrap = None,
     timeout: Timeout = None,
     property: Properties = None,
@@ -33,7 +39,7 @@ def console(
     from pylog.console.config import DEFAULT_PORT, EVERYBODY, ConsoleConfig
 
     if config is not None:
-        if bootstrap or timeout or property or payloads or port is not None:
+        if bootstrap or timeout or property or payloads or ledger or port is not None:
             raise Failure(
                 faults.OPTIONS_CONFLICT,
                 where="--config",
@@ -51,6 +57,7 @@ def console(
             cluster=connection(settings(bootstrap, timeout, property)),
             listen=("127.0.0.1", DEFAULT_PORT if port is None else port),
             read_payloads=(EVERYBODY,) if payloads else (),
+            ledgers=tuple(connection(settings(other, timeout, property)) for other in ledger or ()),
         )
     if check:
         note(f"{config}: good, for a console of {loaded.cluster.bootstrap}")

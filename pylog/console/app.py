@@ -27,6 +27,7 @@ from pylog import __version__
 from pylog.client.connection import Connection
 from pylog.client.rows import Row
 from pylog.console.config import ConsoleConfig
+from pylog.console.counts import Counts
 from pylog.console.pages import PAGES, Ask, Forbidden, NotFound, Page, Person, View
 from pylog.console.readings import reason_of
 from pylog.console.records import Deserialize
@@ -76,6 +77,7 @@ class Console:
     Args:
         config: what it shows, to whom.
         lags: lag of all groups, read as the console's own user.
+        counts: what the audit counted, read as the console's own user.
         deserialize: for values in Avro; None without a registry.
         clock_s: seconds of a clock that does not go back.
         source_of: makes what asks the cluster for one person.
@@ -86,6 +88,7 @@ class Console:
         self,
         config: ConsoleConfig,
         lags: Lags,
+        counts: Counts,
         deserialize: Deserialize | None = None,
         clock_s: Callable[[], float] = time.monotonic,
         source_of: Callable[[Connection, Lags], ClusterSource] = ClusterSource,
@@ -93,6 +96,7 @@ class Console:
     ) -> None:
         self._config = config
         self._lags = lags
+        self._counts = counts
         self._deserialize = deserialize
         self._clock_s = clock_s
         self._source_of = source_of
@@ -148,7 +152,7 @@ class Console:
         return answer
 
     def _ask(self, request: Request, person: Person) -> Ask:
-        return Ask(person, request.path_params, dict(request.query_params), self._deserialize)
+        return Ask(person, request.path_params, dict(request.query_params), self._counts, self._deserialize)
 
     def _who(self, request: Request) -> Person | None:
         if self._everybody is not None:

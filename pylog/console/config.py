@@ -29,6 +29,8 @@ class ConsoleConfig:
         key: PEM file with its private key.
         public_url: where people find it, if that is not the address it listens on: a proxy stands in front.
         registries: URLs of the schema registry.
+        ledgers: other clusters whose `_audit` is compared with that of *cluster*.
+        window_ms: length of the audit's windows.
     """
 
     cluster: Connection
@@ -40,6 +42,8 @@ class ConsoleConfig:
     key: Path | None = None
     public_url: str = ""
     registries: tuple[str, ...] = ()
+    ledgers: tuple[Connection, ...] = ()
+    window_ms: int = 60_000
 
     def __post_init__(self) -> None:
         host = self.listen[0]

@@ -5,6 +5,7 @@ import time
 from pylog.client.avro import AvroDeserializer, RegistryClient
 from pylog.console.app import Console
 from pylog.console.config import ConsoleConfig
+from pylog.console.counts import Counts
 from pylog.console.sources import Lags
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
@@ -29,7 +30,8 @@ def run(config: ConsoleConfig, stop: Stop, notices: Notices) -> None:
     deserialize = None
     if config.registries:
         deserialize = AvroDeserializer(RegistryClient(config.registries, timeout_s=_REGISTRY_TIMEOUT_S))
-    app = Console(config, Lags(reader), deserialize).app()
+    counts = Counts((config.cluster, *config.ledgers), config.window_ms)
+    app = Console(config, Lags(reader), counts, deserialize).app()
     certificate = None if config.certificate is None or config.key is None else (config.certificate, config.key)
     with WebServer(*config.listen, app, certificate=certificate, has_proxy=bool(config.public_url)) as server:
         reader.start()

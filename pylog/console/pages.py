@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
+from pylog.audit.judge import Judgement
+from pylog.audit.render import moment
 from pylog.client.admin.cluster import TopicView
 from pylog.client.rows import Row
-from pylog.console import screens
+from pylog.console import completeness, screens
+from pylog.console.completeness import Span
+from pylog.console.counts import Counts, Look
 from pylog.console.records import Deserialize, records_data
 from pylog.console.screens import command
 from pylog.console.sources import ClusterSource, clock_ms
@@ -25,6 +29,10 @@ MAX_QUERY = 200
 """Characters of a filter or a search."""
 
 MAX_OFFSET = (1 << 63) - 1
+
+DEFAULT_HOURS = 2
+MAX_HOURS = 6
+"""Of completeness at a time: every window of every producer is kept in memory meanwhile."""
 
 
 class Forbidden(PylogError):
@@ -58,12 +66,14 @@ class Ask:
         person: who looks.
         path: variable parts of the path.
         query: the last value of each name.
+        counts: what the audit counted.
         deserialize: for values in Avro; None without a registry.
     """
 
     person: Person
     path: Mapping[str, str]
     query: Mapping[str, str]
+    counts: Counts
     deserialize: Deserialize | None = None
 
     def text(self, name: str) -> str:
@@ -115,10 +125,101 @@ def overview(ask: Ask) -> Page:
     """Return the verdict and its reasons."""
     source = ask.person.source
     problems, since_ms = source.problems()
+    latest = completeness.latest(ask.counts.latest(), _visible_if_known(ask))
     model = screens.overview(
-        source.view(), source.answering(), source.disks(), source.groups(), since_ms, problems
-    )  # fmt: skip
+        source.view(), source.answering(), source.disks(), source.groups(), since_ms, problems, latest
+    )
     return Page("overview", "Overview", model, command("cluster", "health"))
+
+
+def all_completeness(ask: Ask) -> Page:
+    """Return whether every record arrived, for all topics."""
+    span, look = _look(ask)
+    model = completeness.overview(look, span, _visible(ask), ask.number("page") or 1)
+    return Page("completeness", "Completeness", model, _audit_command(ask, span, None))
+
+
+def topic_completeness(ask: Ask) -> Page:
+    """Return the windows of one topic, a lane a tier."""
+    name = _visible_topic(ask)
+    span, look = _look(ask)
+    model = completeness.topic(look, span, name, ask.number("page") or 1)
+    return Page("completeness_topic", f"Completeness of {name}", model, _audit_command(ask, span, name))
+
+
+def window_completeness(ask: Ask) -> Page:
+    """Return one window of a topic, down to the first missing record."""
+    name, start_text = _visible_topic(ask), ask.path["window"]
+    start_ms = parse_time(start_text)
+    start_ms -= start_ms % ask.counts.window_ms
+    end_ms = start_ms + ask.counts.window_ms
+    look = ask.counts.look(start_ms, end_ms)
+    judgement: Judgement | None = None
+    producers = {}
+    if look.judgement is not None and look.producers is not None:
+        judgement = ask.counts.confirmed(look.judgement.between(start_ms, end_ms).only({name}))
+        producers = look.producers.of(name, start_ms)
+    model = completeness.window(look, judgement, name, start_ms, producers)
+    said = ["--from", model["window"], "--to", moment(end_ms)]
+    ledgers = [word for one in ask.counts.clusters for word in ("--ledger", one.bootstrap)]
+    return Page(
+        "completeness_window",
+        f"{name} at {model['window']}",
+        model,
+        command("audit", "report", *ledgers, *said, "--topic", name, "--format", "wide"),
+    )
+
+
+def _look(ask: Ask) -> tuple[Span, Look]:
+    """Return the time that was asked for, and what is known of it.
+
+    Raises:
+        ConfigError: it is no time, or longer than `MAX_HOURS`.
+    """
+    from_text = ask.text("from")
+    hours = ask.number("hours") or DEFAULT_HOURS
+    if hours > MAX_HOURS:
+        raise ConfigError(f"hours must be from 1 to {MAX_HOURS}, got {hours}")
+    if not from_text:
+        return Span("", DEFAULT_HOURS), ask.counts.look(None, None)
+    from_ms = parse_time(from_text)
+    to_ms = from_ms + hours * 3_600_000
+    return Span(from_text, hours, moment(to_ms)), ask.counts.look(from_ms, to_ms)
+
+
+def _audit_command(ask: Ask, span: Span, name: str | None) -> str:
+    return completeness.span_command([one.bootstrap for one in ask.counts.clusters], span, name)
+
+
+def _visible(ask: Ask) -> set[str] | None:
+    """Return the topics whose counts the person may see; None for all.
+
+    Raises:
+        Unreachable: the brokers did not say yet which these are.
+    """
+    view = ask.person.source.view()
+    if not ask.person.user:
+        return None
+    if view.value is None:
+        raise Unreachable(view.error)
+    return set(view.value.topics)
+
+
+def _visible_if_known(ask: Ask) -> set[str] | None:
+    view = ask.person.source.view()
+    return None if not ask.person.user else set(view.value.topics if view.value else ())
+
+
+def _visible_topic(ask: Ask) -> str:
+    """Return the topic that the path names.
+
+    Raises:
+        ApiError: UNKNOWN_TOPIC_OR_PARTITION; also for one that the person may not see.
+    """
+    name, visible = ask.path["topic"], _visible(ask)
+    if visible is not None and name not in visible:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+    return name
 
 
 def topics(ask: Ask) -> Page:
@@ -220,6 +321,9 @@ View: TypeAlias = Callable[[Ask], Page]
 
 PAGES: tuple[tuple[str, View], ...] = (
     ("/", overview),
+    ("/completeness", all_completeness),
+    ("/completeness/{topic}", topic_completeness),
+    ("/completeness/{topic}/{window}", window_completeness),
     ("/topics", topics),
     ("/topics/{topic}", topic),
     ("/topics/{topic}/{partition}", partition),

@@ -81,6 +81,7 @@ def overview(
     groups: Reading[list[GroupListing]],
     first_seen_ms: Mapping[Problem, int],
     problems: Sequence[Problem],
+    completeness: Row,
 ) -> Row:
     """Return the verdict in one sentence, and its reasons.
 
@@ -91,6 +92,7 @@ def overview(
         groups: of all brokers.
         first_seen_ms: since when a problem is known here.
         problems: of `problems_of`.
+        completeness: verdict and sentence of the latest windows.
     """
     known = view.value or _EMPTY
     partitions = {
@@ -114,6 +116,7 @@ def overview(
         **health_data(known, problems),
         "verdict": verdict,
         "sentence": sentence,
+        "completeness": completeness,
         "problems": rows,
         "problem_count": len(problems),
         "group_count": None if groups.value is None else len(groups.value),
@@ -165,7 +168,7 @@ def topics(view: Reading[ClusterView], disks: Reading[dict[int, BrokerDisks]], q
     known = view.value or _EMPTY
     found = [topic for name, topic in known.topics.items() if query in name]
     sizes = _topic_sizes(disks.value or {})
-    rows, pages = _page(found, page)
+    rows, pages = paged(found, page)
     return {
         "query": query,
         "total": len(found),
@@ -271,7 +274,7 @@ def groups(listed: Reading[list[GroupListing]], lags: Reading[LagReport], query:
             }
         )
     found.sort(key=lambda row: (-_severity(row["status"]), -(row["seconds_behind"] or 0), row["group"]))
-    shown, pages = _page(found, page)
+    shown, pages = paged(found, page)
     return {
         "query": query,
         "total": len(found),
@@ -425,7 +428,7 @@ def _severity(status: str | None) -> int:
     return -1 if status is None else _STATUSES.index(Status(status))
 
 
-def _page(rows: Collection[Any], page: int) -> tuple[list[Any], Row]:
+def paged(rows: Collection[Any], page: int) -> tuple[list[Any], Row]:
     """Return the rows of one page, and where it is among the others; a page beyond the last is the last."""
     pages = max(1, -(-len(rows) // PAGE_ROWS))
     number = min(max(1, page), pages)

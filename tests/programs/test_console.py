@@ -6,16 +6,21 @@ import re
 import ssl
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pylog.audit import load
+from pylog.audit.counting import AUDIT_TOPIC
+from pylog.audit.render import moment
+from pylog.audit.reports import Progress, Report
 from pylog.broker.settings import ACL_AUTHORIZER
 from pylog.client.admin.acls import AclAdmin
 from pylog.client.connection import Connection
@@ -26,6 +31,7 @@ from pylog.testing import BrokerProcess
 from tests.programs.program import Program, wait_until
 from tests.servers.certificates import Authority
 from tests.servers.ports import free_ports
+from tests.unit.console.ledgers import WINDOW_MS, reports
 
 PASSWORDS = {name: f"{name}'s =,ü" for name in ("admin", "alice", "bob", "console")}
 READERS = {"alice": (Operation.DESCRIBE, Operation.READ, Operation.DESCRIBE_CONFIGS), "bob": (Operation.DESCRIBE,)}
@@ -56,8 +62,8 @@ class Cluster:
             subprocess.run([sys.executable, "-m", "pylog", *command], check=True)
         self.broker = BrokerProcess(home, port=port, config_file=config)
 
-    def fill(self) -> None:
-        """Make topics, records and ACLs."""
+    def connection(self) -> Connection:
+        """Return how the administrator connects."""
         properties = {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "SCRAM-SHA-256",
@@ -65,7 +71,11 @@ class Cluster:
             "sasl.password": PASSWORDS["admin"],
             "ssl.ca.location": str(self.authority.trusted),
         }
-        cluster = Connection(bootstrap=self.broker.bootstrap, properties=properties)
+        return Connection(bootstrap=self.broker.bootstrap, properties=properties)
+
+    def fill(self) -> None:
+        """Make topics, records and ACLs."""
+        cluster = self.connection()
         admin = AclAdmin(cluster)
         for topic in ("clicks", "salaries"):
             admin.create_topic(topic, partitions=2)
@@ -202,6 +212,42 @@ def test_records_come_in_pages_and_markup_stays_text(browser: Browser) -> None:
     since = browser.get("/api/topics/clicks/0/records?time=2020-01-01").json
     assert since["from_offset"] == 0
     assert browser.get("/api/topics/clicks/0/records?time=2900-01-01").json["records"] == []
+
+
+def progress_of_the_mirror(progress: Progress) -> bytes:
+    return json.dumps({"version": 1, "kind": "progress", "source": "live", **asdict(progress)}).encode()
+
+
+def test_completeness_names_the_first_missing_record_of_topics_one_may_see(browser: Browser, cluster: Cluster) -> None:
+    browser.log_in("alice", PASSWORDS["alice"])
+    before = browser.get("/api/completeness").json
+    assert before["verdict"] == "unknown"
+    assert "nobody counts there" in before["unknown"][0]["reason"]
+    now_ms = time.time_ns() // 1_000_000
+    t0 = now_ms - now_ms % WINDOW_MS - 10 * WINDOW_MS
+    load.ensure_topic(cluster.connection(), 1)
+    for topic, lost in (("clicks", (107, 108)), ("salaries", (5,))):
+        written = reports(topic, lost=lost, t0=t0, until_ms=now_ms + 3_600_000)
+        with Producer(cluster.connection()) as producer:
+            for report in written:
+                value = report.encode() if isinstance(report, Report) else progress_of_the_mirror(report)
+                producer.send(AUDIT_TOPIC, value, partition=0)
+    wait_until(lambda: browser.get("/api/completeness").json["topics"], "the counts are read")
+    page = browser.get("/api/completeness").json
+    window = moment(t0 + WINDOW_MS)
+    assert [row["topic"] for row in page["topics"]] == ["clicks"]
+    assert page["sentence"] == (
+        f"Not complete: 2 records are lost or altered. The first: topic clicks, window {window}, "
+        "record 107 of producer p1 on web1, is not at mirror."
+    )
+    assert browser.get("/completeness/salaries").status == 404
+    assert browser.get(f"/completeness/salaries/{window}").status == 404
+    one = browser.get(f"/api/completeness/clicks/{window}").json
+    assert one["producers"][0]["counts"][2] == {"arrived": 98, "copies": 3, "missing": 2, "ranges": [[107, 108]]}
+    assert "lacks 2: 107–108" in browser.get(f"/completeness/clicks/{window}").text
+    hour = urllib.parse.urlencode({"from": moment(t0), "hours": 1})
+    assert browser.get(f"/api/completeness/clicks?{hour}").json["finding_count"] == 6
+    wait_until(lambda: browser.get("/api/").json["completeness"]["verdict"] == "incomplete", "the overview knows")
 
 
 def test_a_stopped_broker_is_said_and_nothing_hangs(browser: Browser, cluster: Cluster) -> None:

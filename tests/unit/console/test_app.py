@@ -4,6 +4,7 @@ import html
 import json
 import re
 import shlex
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from pylog.audit.judge import Judgement
 from pylog.client.admin.cluster import ClusterView, OffsetRange, PartitionView, TopicView
 from pylog.client.admin.configs import Setting
 from pylog.client.admin.disks import BrokerDisks, LogDir, ReplicaSize
@@ -26,6 +28,7 @@ from pylog.client.consumer import ConsumedRecord
 from pylog.console import sources
 from pylog.console.app import ATTEMPTS_OF_ADDRESS, ATTEMPTS_OF_USER, HEADERS, Console
 from pylog.console.config import ConsoleConfig
+from pylog.console.counts import Counts, Look, Producers
 from pylog.console.pages import PAGES, parse_time
 from pylog.console.readings import Reading
 from pylog.console.records import Found
@@ -34,6 +37,7 @@ from pylog.console.sources import ClusterSource, Lags
 from pylog.errors import ApiError, ConfigError, ErrorCode, Unreachable
 from pylog.model import NodeAddress, TopicPartition
 from pylog.probe.reader import Latest
+from tests.unit.console.ledgers import WINDOW_MS, ledger_of, look_of, reports
 from tests.unit.test_commands import refusal
 
 EVIL = "\"><script>alert('1')<img src=x onerror=alert(1)>{{7*7}}&lt;"
@@ -124,8 +128,26 @@ class Brokers:
 LAGS = Lags(SimpleNamespace(latest=Latest(failure=EVIL, failed_ms=5)))  # type: ignore[arg-type]
 
 
+class PlantedCounts(Counts):
+    """Counts of a topic and a producer whose names are markup, with a loss; one of two clusters is away."""
+
+    def __init__(self) -> None:
+        super().__init__((Connection(bootstrap="127.0.0.1:1"),), WINDOW_MS)
+        self._ledger = ledger_of(*reports(EVIL, EVIL, EVIL))
+
+    def look(self, from_ms: int | None, to_ms: int | None) -> Look:
+        readings = {"127.0.0.1:1": known(1), EVIL: Reading().failed(EVIL, 2_000)}
+        return replace(look_of(self._ledger, readings), producers=Producers(self._ledger, threading.Lock()))
+
+    def latest(self) -> Look:
+        return self.look(None, None)
+
+    def confirmed(self, judgement: Judgement) -> Judgement:
+        return judgement
+
+
 def client_of(config: ConsoleConfig, clock: Clock | None = None, brokers: Brokers | None = None) -> TestClient:
-    console = Console(config, LAGS, None, clock or Clock(), Planted, brokers or Brokers())
+    console = Console(config, LAGS, PlantedCounts(), None, clock or Clock(), Planted, brokers or Brokers())
     scheme = "https" if config.is_encrypted else "http"
     return TestClient(console.app(), base_url=f"{scheme}://localhost:8085", follow_redirects=False)
 
@@ -164,9 +186,19 @@ class Html(HTMLParser):
 def addresses() -> list[str]:
     name = re.sub("[^A-Za-z0-9]", lambda found: f"%{ord(found[0]):02X}", EVIL)
     return [
-        path.replace("{topic}", name).replace("{partition}", "0") + (f"?id={name}" if path == "/group" else "")
+        path.replace("{topic}", name).replace("{partition}", "0").replace("{window}", "2030-01-01T00:01:00Z")
+        + (f"?id={name}" if path == "/group" else "")
         for path, _ in PAGES
     ]
+
+
+def records_address() -> str:
+    [found] = [one for one in addresses() if one.endswith("/records")]
+    return found
+
+
+def partition_address() -> str:
+    return records_address().removesuffix("/records")
 
 
 @pytest.mark.parametrize("address", addresses())
@@ -187,7 +219,8 @@ def test_each_page_can_be_read_and_walked_without_seeing_it(open_client: TestCli
     page = Html(open_client.get(address).text)
     tags = [tag for tag, _ in page.tags]
     assert page.of("html")[0]["lang"] == "en"
-    assert [tags.count(tag) for tag in ("title", "h1", "main", "header", "footer")] == [1] * 5
+    assert [tags.count(tag) for tag in ("h1", "main", "header", "footer")] == [1] * 4
+    assert tags.index("title") < tags.index("body")
     assert page.of("a")[0]["href"] == "#main"
     assert tags.count("caption") == tags.count("table")
     assert all(one["scope"] in ("col", "row") for one in page.of("th"))
@@ -253,11 +286,14 @@ def test_loopback_is_ours_under_any_port(open_client: TestClient, host: str) -> 
         ("/topics/nope", 404, "does not exist"),
         ("/group?id=nope", 404, "does not exist"),
         ("/group", 404, "names the group"),
-        (addresses()[3].replace("/0", "/9"), 404, "has no partition 9"),
-        (addresses()[3].replace("/0", "/x"), 400, "partition must be a whole number"),
-        (addresses()[4] + "?offset=99999999999999999999", 400, "offset must be a whole number"),
-        (addresses()[4] + "?offset=1&time=2030-01-01", 400, "give one of them"),
-        (addresses()[4] + "?time=yesterday", 400, "time must be like"),
+        (partition_address().replace("/0", "/9"), 404, "has no partition 9"),
+        (partition_address().replace("/0", "/x"), 400, "partition must be a whole number"),
+        (records_address() + "?offset=99999999999999999999", 400, "offset must be a whole number"),
+        (records_address() + "?offset=1&time=2030-01-01", 400, "give one of them"),
+        (records_address() + "?time=yesterday", 400, "time must be like"),
+        ("/completeness?from=yesterday", 400, "time must be like"),
+        ("/completeness?from=2030-01-01&hours=7", 400, "hours must be from 1 to 6"),
+        ("/completeness/x/yesterday", 400, "time must be like"),
         ("/topics?page=%C2%B2", 400, "page must be a whole number"),
         ("/topics?q=" + "x" * 201, 400, "at most 200 characters"),
     ],
@@ -271,9 +307,9 @@ def test_bad_input_has_a_clear_answer(open_client: TestClient, address: str, sta
 
 def test_payloads_need_a_right_of_their_own() -> None:
     with client_of(ConsoleConfig(cluster=Connection(bootstrap="127.0.0.1:1"))) as client:
-        assert client.get(addresses()[4]).status_code == 403
-        assert client.get("/api" + addresses()[4]).status_code == 403
-        assert "/records" not in client.get(addresses()[3]).text
+        assert client.get(records_address()).status_code == 403
+        assert client.get("/api" + records_address()).status_code == 403
+        assert "/records" not in client.get(partition_address()).text
 
 
 def log_in(client: TestClient, user: str = "alice", password: str = "wonder", **headers: str) -> Any:
@@ -406,7 +442,9 @@ def test_a_session_ends_by_itself() -> None:
 
 
 def test_two_sessions_of_one_person_share_their_connections() -> None:
-    console = Console(ConsoleConfig(cluster=SECURED, has_login=True), LAGS, None, Clock(), Planted, Brokers())
+    console = Console(
+        ConsoleConfig(cluster=SECURED, has_login=True), LAGS, PlantedCounts(), None, Clock(), Planted, Brokers()
+    )
     with TestClient(console.app(), base_url="http://localhost", follow_redirects=False) as one:
         log_in(one)
         one.cookies.clear()

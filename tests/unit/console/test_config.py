@@ -76,9 +76,21 @@ def test_a_file_says_all_of_it(tmp_path: Path) -> None:
     assert not found.has_login
 
 
+def test_a_file_names_the_other_clusters_that_count(tmp_path: Path) -> None:
+    path = tmp_path / "console.yml"
+    path.write_text(
+        "version: 1\nbootstrap: h:9092\naudit_window_ms: 5000\nledgers: [{bootstrap: 'b:9092', timeout_s: 3}]\n"
+    )
+    found = load_console_config(path)
+    assert [(one.bootstrap, one.timeout_s) for one in found.ledgers] == [("b:9092", 3)]
+    assert found.window_ms == 5_000
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("ledgers: b:9092\n", "wanted a list of keys and values"),
+        ("ledgers: [{bootstrap: b, boot: c}]\n", "unknown key"),
         ("listen: 0.0.0.0:80\n", "without login everybody"),
         ("login: basic\n", "must be none or scram"),
         ("loggin: scram\n", "unknown key"),

@@ -54,7 +54,15 @@ def overview(
     alive = {1, 2, 3} if answering is None else answering
     problems = screens.problems_of(cluster.value, alive, said or {}) if cluster.value else []
     since = dict.fromkeys(problems, 500)
-    return screens.overview(cluster, reading(alive), reading(said or {}), reading([]), since, problems)
+    return screens.overview(
+        cluster,
+        reading(alive),
+        reading(said or {}),
+        reading([]),
+        since,
+        problems,
+        {"verdict": "complete", "sentence": ""},
+    )
 
 
 def test_a_healthy_cluster_is_one_sentence() -> None:
