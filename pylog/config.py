@@ -205,6 +205,7 @@ def load_console_config(path: Path) -> "ConsoleConfig":
     payloads = reader.texts("read_payloads") if reader.has("read_payloads") else ()
     url, registries = reader.text("public_url", "-"), reader.texts("registry") if reader.has("registry") else ()
     ledgers = tuple(map(_read_ledger, reader.sections("ledgers"))) if reader.has("ledgers") else ()
+    prometheus = reader.text("prometheus", "-")
     window_ms = reader.integer("audit_window_ms", 1_000, 86_400_000, 60_000)
     reader.finish()
     try:
@@ -220,6 +221,7 @@ def load_console_config(path: Path) -> "ConsoleConfig":
             registries=registries,
             ledgers=ledgers,
             window_ms=window_ms,
+            prometheus="" if prometheus == "-" else prometheus,
         )
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error

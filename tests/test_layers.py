@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent / "pylog"
 
 # Neighbours on one level do not know each other; a level may import every level before it.
 LEVELS = (
-    {"model", "errors", "faults", "metrics"},
+    {"model", "errors", "faults", "metrics", "runbooks"},
     {"wire", "delayed", "process_metrics", "security", "token_bucket"},
     {"group", "replica", "cluster", "log", "transaction"},
     {"net", "store"},

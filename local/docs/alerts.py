@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from pylog.cli.runbooks import RUNBOOKS
+from pylog.runbooks import RUNBOOKS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "roles" / "monitoring" / "files"

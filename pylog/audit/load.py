@@ -93,12 +93,14 @@ class LedgerReader:
         """Read to the end that `_audit` has now, or until *is_enough*.
 
         Raises:
-            ApiError: OFFSET_OUT_OF_RANGE: `_audit` was made again, and this ledger is of the old one; or the cluster
-                refuses.
+            ApiError: UNKNOWN_TOPIC_OR_PARTITION: the cluster has no `_audit`; OFFSET_OUT_OF_RANGE: it was made again,
+                and this ledger is of the old one; or the cluster refuses.
             Unreachable: no broker answers.
         """
         admin = Admin(self.cluster)
         if self._next is None:
+            if AUDIT_TOPIC not in admin.cluster().topics:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {AUDIT_TOPIC} does not exist")
             # Of a topic of which nothing comes there is a report at least so often.
             from_ms = self._ledger.from_ms - IDLE_REPORT_MS - _SLACK_MS
             self._next = admin.offsets_at([_PARTITION], max(0, from_ms))[_PARTITION]

@@ -11,10 +11,10 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of, new_app
 from pylog.cli.output import Column, emit, table
-from pylog.cli.runbooks import RUNBOOKS, Runbook
 from pylog.cli.told_metrics import ToldMetric, find_metric, told_metrics
 from pylog.errors import ErrorCode, fault_number
 from pylog.faults import CATALOGUE, Fault
+from pylog.runbooks import RUNBOOKS, Runbook
 
 app = new_app()
 

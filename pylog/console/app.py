@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from importlib import resources
 from typing import Any
@@ -26,10 +26,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pylog import __version__
 from pylog.client.connection import Connection
 from pylog.client.rows import Row
+from pylog.console.alerts import Alert, read_alerts
 from pylog.console.config import ConsoleConfig
 from pylog.console.counts import Counts
 from pylog.console.pages import PAGES, Ask, Forbidden, NotFound, Page, Person, View
-from pylog.console.readings import reason_of
+from pylog.console.readings import Question, Reading, reason_of
 from pylog.console.records import Deserialize
 from pylog.console.sessions import Attempts, Sessions
 from pylog.console.sources import ClusterSource, Lags, TooManyReaders, log_in
@@ -55,6 +56,11 @@ ATTEMPTS_OF_USER = 5
 
 ATTEMPTS_OF_ADDRESS = 20
 """Logins a minute from one address, whatever the user."""
+
+ALERTS_MS = 5_000
+"""How long an answer of Prometheus counts, or that there was none."""
+
+ALERTS_TIMEOUT_S = 3.0
 
 MAX_FORM_BYTES = 16 << 10
 
@@ -101,6 +107,7 @@ class Console:
         self._clock_s = clock_s
         self._source_of = source_of
         self._check = check
+        self._watched: Question[Sequence[Alert]] = Question(ALERTS_MS, lambda: time.time_ns() // 1_000_000)
         self._sessions: Sessions[Person] = Sessions()
         self._attempts = Attempts()
         self._cookie = "__Host-pylog" if config.is_encrypted else "pylog"
@@ -120,6 +127,10 @@ class Console:
             ]
         handlers: dict[Any, Any] = {HTTPException: self._on_http_error, Exception: self._on_bug}
         return _Guard(Starlette(routes=routes, exception_handlers=handlers), self._config.hosts)
+
+    def _alerts(self) -> Reading[Sequence[Alert]] | None:
+        url = self._config.prometheus
+        return self._watched.read(lambda: read_alerts(url, ALERTS_TIMEOUT_S)) if url else None
 
     def _person(self, user: str, source: ClusterSource) -> Person:
         return Person(user, source, self._config.may_read_payloads(user))
@@ -152,7 +163,9 @@ class Console:
         return answer
 
     def _ask(self, request: Request, person: Person) -> Ask:
-        return Ask(person, request.path_params, dict(request.query_params), self._counts, self._deserialize)
+        return Ask(
+            person, request.path_params, dict(request.query_params), self._counts, self._alerts, self._deserialize
+        )
 
     def _who(self, request: Request) -> Person | None:
         if self._everybody is not None:

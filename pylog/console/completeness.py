@@ -109,7 +109,8 @@ def topic(look: Look, span: Span, name: str, page: int) -> Row:
     judgement = _visible(look, {name})
     verdict, words = verdict_of(look, judgement)
     windows = judgement.rows.get(name, []) if judgement else []
-    findings = judgement.findings if judgement else []
+    # What somebody should act on first, whatever its window.
+    findings = sorted(judgement.findings, key=lambda one: not one.is_alarm) if judgement else []
     at = by_window(findings)
     tiers = _tiers(windows)
     rows, pages = paged(windows[::-1], page)
@@ -168,7 +169,7 @@ def window(
     """
     rows = judgement.rows.get(name, []) if judgement else []
     row = next((one for one in rows if one.window_ms == start_ms), WindowRow(start_ms))
-    findings = judgement.findings if judgement else []
+    findings = sorted(judgement.findings, key=lambda one: not one.is_alarm) if judgement else []
     verdict, words = verdict_of(look, judgement)
     tiers = [tier for tier in Tier if any(tier in counts for counts in producers.values())]
     return {
@@ -238,7 +239,7 @@ def _complete(judgement: Judgement, topics: int) -> tuple[str, str]:
     }
     if not tiers:
         return "unknown", "Unknown: only producers counted; no tier behind them did."
-    where = " and ".join(sorted(tiers, key=list(Tier).index))
+    where = " and ".join(tier for tier in Tier if tier in tiers)
     named = "1 topic" if topics == 1 else f"{topics:,} topics"
     waiting = [one for one in judgement.passages.values() if one.pending]
     if windows and not closed:

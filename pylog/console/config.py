@@ -31,6 +31,7 @@ class ConsoleConfig:
         registries: URLs of the schema registry.
         ledgers: other clusters whose `_audit` is compared with that of *cluster*.
         window_ms: length of the audit's windows.
+        prometheus: URL of the Prometheus whose alerts are shown; empty for none.
     """
 
     cluster: Connection
@@ -44,6 +45,7 @@ class ConsoleConfig:
     registries: tuple[str, ...] = ()
     ledgers: tuple[Connection, ...] = ()
     window_ms: int = 60_000
+    prometheus: str = ""
 
     def __post_init__(self) -> None:
         host = self.listen[0]
@@ -63,10 +65,12 @@ class ConsoleConfig:
             raise ConfigError("login: scram needs brokers with logins: security.protocol must be SASL_SSL")
         if self.mechanism not in SCRAM_MECHANISMS:
             raise ConfigError(f"login_mechanism: must be one of {', '.join(SCRAM_MECHANISMS)}, got {self.mechanism}")
-        if self.public_url:
-            parts = urlsplit(self.public_url)
-            if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-                raise ConfigError(f"public_url: must be https://HOST or https://HOST:PORT, got {self.public_url}")
+        for name, url in (("public_url", self.public_url), ("prometheus", self.prometheus)):
+            parts = urlsplit(url)
+            if url and (
+                parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query
+            ):
+                raise ConfigError(f"{name}: must be https://HOST or https://HOST:PORT, got {url}")
 
     @property
     def is_encrypted(self) -> bool:

@@ -22,6 +22,9 @@ from pylog.errors import ApiError, ErrorCode, PylogError
 READ_S = 3.0
 """How long one look reads."""
 
+WAIT_S = 0.2
+"""How long a look waits for another one, if it has something to show."""
+
 COUNTS_S = 10.0
 """How long a judgement counts, and a cluster that failed is left alone."""
 
@@ -97,13 +100,20 @@ class Counts:
         if from_ms is None:
             now_ms = self._clock_ms()
             from_ms, to_ms = now_ms - now_ms % _HOUR_MS - LATEST_MS, None
-        with self._lock:
-            key = (from_ms - from_ms % self.window_ms, to_ms)
+        key = (from_ms - from_ms % self.window_ms, to_ms)
+        known = self._spans.get(key)
+        # Who asks for a cluster that is away waits for it; the others are shown what is known meanwhile.
+        if not self._lock.acquire(timeout=-1 if known is None else WAIT_S):
+            assert known is not None
+            return known.last
+        try:
             span = self._spans.pop(key, None) or _Span(*key, self.clusters)
             self._spans[key] = span
             while len(self._spans) > MAX_SPANS:
                 del self._spans[next(iter(self._spans))]
             return span.look(self.window_ms, self._clock_ms, self._clock_s)
+        finally:
+            self._lock.release()
 
     def latest(self) -> Look | None:
         """Return what is known of the latest two hours, without waiting; None before anything is known.
@@ -153,22 +163,24 @@ class Producers:
 
 
 class _Span:
+    """A span of time whose reports are kept; `last` is what the last look found."""
+
     def __init__(self, from_ms: int, to_ms: int | None, clusters: Sequence[Connection]) -> None:
         self._clusters = clusters
         self._lock = threading.Lock()
-        self._look = Look(from_ms, to_ms)
+        self.last = Look(from_ms, to_ms)
         self._begin()
 
     def _begin(self) -> None:
-        to_ms = self._look.to_ms
-        self._ledger = Ledger(self._look.from_ms, FOR_EVER_MS if to_ms is None else to_ms)
+        to_ms = self.last.to_ms
+        self._ledger = Ledger(self.last.from_ms, FOR_EVER_MS if to_ms is None else to_ms)
         self._readers = [LedgerReader(one, self._ledger, lambda _: None) for one in self._clusters]
         self._readings: dict[str, Reading[int]] = {one.bootstrap: Reading() for one in self._clusters}
         self._done_s: float | None = None
 
     def look(self, window_ms: int, clock_ms: Callable[[], int], clock_s: Callable[[], float]) -> Look:
         if self._done_s is not None and clock_s() - self._done_s < COUNTS_S:
-            return self._look
+            return self.last
         deadline_s = clock_s() + READ_S
         with self._lock:
             for reader in self._readers:
@@ -180,16 +192,16 @@ class _Span:
         if not left:
             self._done_s = clock_s()
         read = sum(reader.read_count for reader in self._readers)
-        self._look = Look(
-            self._look.from_ms,
-            self._look.to_ms,
+        self.last = Look(
+            self.last.from_ms,
+            self.last.to_ms,
             judgement,
             Producers(self._ledger, self._lock),
             dict(self._readings),
             f"{read:,} of {read + left:,} reports have been read" if left else "",
             frozenset(self._readers[0].tiers),
         )
-        return self._look
+        return self.last
 
     def _read(self, reader: LedgerReader, clock_ms: Callable[[], int], is_enough: Callable[[], bool]) -> None:
         name = reader.cluster.bootstrap

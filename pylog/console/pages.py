@@ -3,19 +3,21 @@
 page => GET path (HTML) and GET /api path (JSON, the model itself)
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pylog.audit.judge import Judgement
 from pylog.audit.render import moment
 from pylog.client.admin.cluster import TopicView
 from pylog.client.rows import Row
 from pylog.console import completeness, screens
+from pylog.console.alerts import Alert, alerts_data, runbook_data
 from pylog.console.completeness import Span
 from pylog.console.counts import Counts, Look
-from pylog.console.records import Deserialize, records_data
+from pylog.console.readings import Reading
+from pylog.console.records import Deserialize, parse_places, records_data, search_data
 from pylog.console.screens import command
 from pylog.console.sources import ClusterSource, clock_ms
 from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, Unreachable
@@ -27,6 +29,9 @@ LATEST_COUNT = 50
 
 MAX_QUERY = 200
 """Characters of a filter or a search."""
+
+MAX_PLACES = 16_000
+"""Characters of the places at which a search goes on: of a topic with 1,000 partitions."""
 
 MAX_OFFSET = (1 << 63) - 1
 
@@ -67,6 +72,7 @@ class Ask:
         path: variable parts of the path.
         query: the last value of each name.
         counts: what the audit counted.
+        alerts: reads Prometheus's alerts; its answer is None without a Prometheus.
         deserialize: for values in Avro; None without a registry.
     """
 
@@ -74,6 +80,7 @@ class Ask:
     path: Mapping[str, str]
     query: Mapping[str, str]
     counts: Counts
+    alerts: Callable[[], Reading[Sequence[Alert]] | None]
     deserialize: Deserialize | None = None
 
     def text(self, name: str) -> str:
@@ -256,10 +263,7 @@ def partition(ask: Ask) -> Page:
 
 def records(ask: Ask) -> Page:
     """Return records of a partition, from an offset or a time, or those that contain a text."""
-    if not ask.person.may_read_payloads:
-        raise Forbidden(
-            "reading keys and values needs the right read_payloads; whoever runs this console can name you there"
-        )
+    _check_payloads(ask)
     source, name = ask.person.source, ask.path["topic"]
     found, number = _topic_and_partition(ask)
     place = TopicPartition(name, number)
@@ -282,6 +286,45 @@ def records(ask: Ask) -> Page:
     model["unknown"] = screens.missing(offsets=held)
     said = command("consume", name, "-p", str(number), "--from", str(begin), "-n", str(LATEST_COUNT), "-e")
     return Page("records", f"Records of {name}, partition {number}", model, said)
+
+
+def search(ask: Ask) -> Page:
+    """Return the records of all partitions of a topic that contain a text, from a time on if one is given."""
+    _check_payloads(ask)
+    source, name = ask.person.source, ask.path["topic"]
+    topic_view = screens.topic_of(source.view(), name)
+    query, at, go_on = ask.text("q"), ask.text("time"), ask.query.get("go_on", "")
+    if len(go_on) > MAX_PLACES:
+        raise ConfigError(f"go_on must have at most {MAX_PLACES} characters, got {len(go_on)}")
+    held = source.offsets(topic_view)
+    if held.value is None:
+        raise Unreachable(held.error)
+    starts = parse_places(go_on) if go_on else {}
+    if at and not starts:
+        places = sorted(held.value)
+        starts = {place.partition: offset for place, offset in source.offsets_at(places, parse_time(at)).items()}
+    spans = {
+        place.partition: (min(max(starts.get(place.partition, kept.start), kept.start), kept.end), kept.end)
+        for place, kept in held.value.items()
+    }
+    leaderless = [one.partition for one in topic_view.partitions if not one.has_leader]
+    model: dict[str, Any] = {"topic": name, "time": at, "query": query, "sentence": "", "records": [], "next": None}
+    if query:
+        model |= search_data(source.search(name, spans, query.encode()), spans, query, ask.deserialize)
+    model["unknown"] = screens.missing(offsets=held) + [
+        {"what": f"partition {one}", "reason": "it has no leader, so nobody can read it", "since_ms": None,
+         "shown_from_ms": None}
+        for one in leaderless
+    ]  # fmt: skip
+    said = command("consume", name, *(["--from", at] if at else []), "-e")
+    return Page("search", f"Search {name}", model, said)
+
+
+def _check_payloads(ask: Ask) -> None:
+    if not ask.person.may_read_payloads:
+        raise Forbidden(
+            "reading keys and values needs the right read_payloads; whoever runs this console can name you there"
+        )
 
 
 def groups(ask: Ask) -> Page:
@@ -308,6 +351,21 @@ def brokers(ask: Ask) -> Page:
     return Page("brokers", "Brokers", model, command("cluster", "info", "--format", "wide"))
 
 
+def alerts(ask: Ask) -> Page:
+    """Return the alerts that fire, and what to do about each alert that there is."""
+    model = alerts_data(ask.alerts(), ask.number("page") or 1)
+    return Page("alerts", "Alerts", model, command("explain"))
+
+
+def runbook(ask: Ask) -> Page:
+    """Return what to do about one alert."""
+    name = ask.path["alert"]
+    model = runbook_data(name, ask.alerts())
+    if model is None:
+        raise NotFound(f"there is no alert {name!r}")
+    return Page("runbook", f"Alert {name}", model, command("explain", name))
+
+
 def codes(ask: Ask) -> Page:
     """Return all codes with cause and remedy."""
     rows = [
@@ -326,11 +384,14 @@ PAGES: tuple[tuple[str, View], ...] = (
     ("/completeness/{topic}/{window}", window_completeness),
     ("/topics", topics),
     ("/topics/{topic}", topic),
+    ("/topics/{topic}/search", search),
     ("/topics/{topic}/{partition}", partition),
     ("/topics/{topic}/{partition}/records", records),
     ("/groups", groups),
     ("/group", group),
     ("/brokers", brokers),
+    ("/alerts", alerts),
+    ("/alerts/{alert}", runbook),
     ("/codes", codes),
 )
 """Path and function of every page; the twin in JSON has the same path under /api."""

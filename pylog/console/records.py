@@ -5,13 +5,14 @@ No clock and no socket: `pylog.console.sources` brings the records.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pylog.client.avro import FRAME_BYTES, MAGIC, SchemaError
 from pylog.client.consumer import ConsumedRecord
 from pylog.client.rows import Row
+from pylog.errors import ConfigError
 from pylog.model import Offset
 
 SHOWN_BYTES = 64 << 10
@@ -105,6 +106,115 @@ def collect(
             return found
     found.next_offset = end
     return found
+
+
+@dataclass(slots=True)
+class FoundInTopic:
+    """What a search through all partitions of a topic brought.
+
+    Attributes:
+        next_offsets: where to go on in each partition.
+        records: hits, in the order in which they were read.
+        scanned: records looked at.
+        scanned_bytes: of keys, values and headers.
+        ended_by: end, records, bytes or time.
+    """
+
+    next_offsets: dict[int, Offset]
+    records: list[ConsumedRecord] = field(default_factory=list)
+    scanned: int = 0
+    scanned_bytes: int = 0
+    ended_by: str = "end"
+
+
+def collect_topic(
+    batches: Iterable[Sequence[ConsumedRecord]],
+    spans: Mapping[int, tuple[Offset, Offset]],
+    needle: bytes,
+    budget: Budget,
+    clock_s: Callable[[], float],
+) -> FoundInTopic:
+    """Look through records of several partitions until each one's end or until the budget is used up.
+
+    Args:
+        batches: what was read, in order within each partition; an empty one is a moment in which nothing came.  They
+            end when every partition was read to its end.
+        spans: where reading begins in each partition, and where it ended when reading began.
+        needle: bytes that a hit has in its key, its value or a header.
+        budget: the limits.
+        clock_s: seconds of a clock that does not go back.
+    """
+    found = FoundInTopic({partition: start for partition, (start, _) in spans.items()})
+    deadline_s = clock_s() + budget.seconds
+    for batch in batches:
+        for record in batch:
+            if record.offset >= spans[record.partition][1]:
+                continue
+            found.scanned += 1
+            found.scanned_bytes += _size(record)
+            found.next_offsets[record.partition] = record.offset + 1
+            if _has(record, needle):
+                found.records.append(record)
+            if len(found.records) >= budget.records:
+                found.ended_by = "records"
+            elif found.scanned_bytes >= budget.bytes:
+                found.ended_by = "bytes"
+            if found.ended_by != "end":
+                return found
+        if clock_s() >= deadline_s:
+            found.ended_by = "time"
+            return found
+    found.next_offsets = {partition: end for partition, (_, end) in spans.items()}
+    return found
+
+
+def search_data(
+    found: FoundInTopic, spans: Mapping[int, tuple[Offset, Offset]], query: str, deserialize: Deserialize | None
+) -> Row:
+    """Return the model of a search through a topic.
+
+    Args:
+        found: what reading brought.
+        spans: where reading began in each partition, and the partition's end.
+        query: what was searched for.
+        deserialize: for values in Avro; None without a registry.
+    """
+    searched = sum(found.next_offsets[partition] - start for partition, (start, _) in spans.items())
+    total = sum(end - start for start, end in spans.values())
+    hits = f"{len(found.records):,} {'record' if len(found.records) == 1 else 'records'}"
+    named = "1 partition" if len(spans) == 1 else f"{len(spans):,} partitions"
+    ends = _ENDS | {"end": "That is all of them."}
+    is_done = found.ended_by == "end" or searched >= total
+    return {
+        "query": query,
+        "searched": searched,
+        "total_offsets": total,
+        "scanned": found.scanned,
+        "scanned_bytes": found.scanned_bytes,
+        "ended_by": found.ended_by,
+        "sentence": f"Searched {searched:,} of {total:,} offsets in {named}: {hits} found. {ends[found.ended_by]}",
+        "next": None if is_done else format_places(found.next_offsets),
+        "records": [_record_row(one, deserialize) | {"partition": one.partition} for one in found.records],
+    }
+
+
+def format_places(offsets: Mapping[int, Offset]) -> str:
+    """Return offsets by partition as one text, such as ``0:12,1:40``."""
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(offsets.items()))
+
+
+_PLACES = re.compile(r"[0-9]{1,9}:[0-9]{1,18}(,[0-9]{1,9}:[0-9]{1,18})*")
+
+
+def parse_places(text: str) -> dict[int, Offset]:
+    """Return what `format_places` was given.
+
+    Raises:
+        ConfigError: *text* is something else.
+    """
+    if not _PLACES.fullmatch(text):
+        raise ConfigError("go_on must be like 0:12,1:40: partitions and offsets")
+    return {int(partition): int(offset) for partition, _, offset in (one.partition(":") for one in text.split(","))}
 
 
 def records_data(

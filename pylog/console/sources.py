@@ -5,7 +5,7 @@ A page asks for the cluster first: when no broker answers, nothing else is asked
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.client.raw import RawClient, RawConfig
 from pylog.console.readings import FirstSeen, Questions, Reading
-from pylog.console.records import BROWSE, SEARCH, Found, collect
+from pylog.console.records import BROWSE, SEARCH, Found, FoundInTopic, collect, collect_topic
 from pylog.console.screens import problems_of
 from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
 from pylog.model import Offset, TopicPartition
@@ -194,6 +194,50 @@ class ClusterSource:
         if reading.value is None:
             raise Unreachable(reading.error)
         return reading.value
+
+    def offsets_at(self, places: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, Offset]:
+        """Return the first offset of that time or later in each partition; kept for `SLOW_MS`.
+
+        Raises:
+            PylogError: a leader did not say.
+        """
+        reading = self._questions.read(
+            ("times", *places, timestamp_ms), SLOW_MS, lambda: self._admin().offsets_at(places, timestamp_ms)
+        )
+        if reading.value is None:
+            raise Unreachable(reading.error)
+        return reading.value
+
+    def search(self, topic: str, spans: Mapping[int, tuple[Offset, Offset]], needle: bytes) -> FoundInTopic:
+        """Search partitions from their first offset to before their second, within the budget of a search.
+
+        Raises:
+            TooManyReaders: others read.
+            PylogError: the cluster refuses, or nobody answers.
+        """
+        if not self._readers.acquire(blocking=False):
+            raise TooManyReaders(f"{MAX_READERS} pages of records are being read; try again in a moment")
+        try:
+            return collect_topic(self._batches_of(topic, spans), spans, needle, SEARCH, time.monotonic)
+        finally:
+            self._readers.release()
+
+    def _batches_of(self, topic: str, spans: Mapping[int, tuple[Offset, Offset]]) -> Iterator[Sequence[ConsumedRecord]]:
+        left = {partition: end for partition, (start, end) in spans.items() if start < end}
+        if not left:
+            return
+        with Consumer(self.connection, **_FETCH) as consumer:
+            consumer.assign({TopicPartition(topic, partition): spans[partition][0] for partition in left})
+            while left:
+                batch = consumer.read(0.1)
+                yield batch
+                for record in batch:
+                    if record.offset >= left.get(record.partition, record.offset + 1) - 1:
+                        del left[record.partition]
+                        consumer.pause(TopicPartition(topic, record.partition))
+                # The last offsets may hold no record: compaction, markers of transactions.
+                for place in consumer.at_end:
+                    left.pop(place.partition, None)
 
     def records(self, place: TopicPartition, start: Offset, end: Offset, needle: bytes) -> Found:
         """Read records from *start* to before *end*, within the budget of a page or of a search.

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import pytest
 from pylog.audit import load
 from pylog.audit.counting import AUDIT_TOPIC
 from pylog.audit.render import moment
-from pylog.audit.reports import Progress, Report
+from pylog.audit.reports import Report
 from pylog.broker.settings import ACL_AUTHORIZER
 from pylog.client.admin.acls import AclAdmin
 from pylog.client.connection import Connection
@@ -31,7 +31,7 @@ from pylog.testing import BrokerProcess
 from tests.programs.program import Program, wait_until
 from tests.servers.certificates import Authority
 from tests.servers.ports import free_ports
-from tests.unit.console.ledgers import WINDOW_MS, reports
+from tests.unit.console.ledgers import WINDOW_MS, progress_of_the_mirror, reports
 
 PASSWORDS = {name: f"{name}'s =,ü" for name in ("admin", "alice", "bob", "console")}
 READERS = {"alice": (Operation.DESCRIBE, Operation.READ, Operation.DESCRIBE_CONFIGS), "bob": (Operation.DESCRIBE,)}
@@ -194,6 +194,7 @@ def test_the_console_s_own_rights_are_nobody_s(browser: Browser) -> None:
     browser.log_in("bob", PASSWORDS["bob"])
     assert [row["name"] for row in browser.get("/api/topics").json["topics"]] == ["clicks"]
     assert browser.get("/topics/clicks/0/records").status == 403
+    assert browser.get("/topics/clicks/search?q=n").status == 403
     assert "/records" not in browser.get("/topics/clicks/0").text
 
 
@@ -209,13 +210,15 @@ def test_records_come_in_pages_and_markup_stays_text(browser: Browser) -> None:
     assert [row["offset"] for row in found["records"]] == [277]
     assert found["sentence"].startswith("Searched 300 of 300 offsets: 1 record found.")
     assert "<script" not in browser.get("/topics/clicks/0/records").text
+    everywhere = browser.get("/api/topics/clicks/search?q=%22n%22%3A+277%2C").json
+    assert [(row["partition"], row["offset"]) for row in everywhere["records"]] == [(0, 277)]
+    assert everywhere["sentence"] == (
+        "Searched 300 of 300 offsets in 2 partitions: 1 record found. That is all of them."
+    )
+    assert browser.get("/api/topics/clicks/search?q=n&time=2900-01-01").json["records"] == []
     since = browser.get("/api/topics/clicks/0/records?time=2020-01-01").json
     assert since["from_offset"] == 0
     assert browser.get("/api/topics/clicks/0/records?time=2900-01-01").json["records"] == []
-
-
-def progress_of_the_mirror(progress: Progress) -> bytes:
-    return json.dumps({"version": 1, "kind": "progress", "source": "live", **asdict(progress)}).encode()
 
 
 def test_completeness_names_the_first_missing_record_of_topics_one_may_see(browser: Browser, cluster: Cluster) -> None:

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from local.docs.alerts import FILES, pages, rules, summary
-from pylog.cli.runbooks import RUNBOOKS
 from pylog.ops.addresses import addresses
 from pylog.ops.preflight import GROUPS, load_specs
+from pylog.runbooks import RUNBOOKS
 from tests.cluster.night import BREAKAGES
 from tests.infra.test_monitoring import NOT_RAISED
 

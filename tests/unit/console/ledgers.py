@@ -1,6 +1,7 @@
 """Accounts with something missing, for tests of the console."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 from pylog.audit.counting import WindowCount
 from pylog.audit.judge import judge
@@ -89,6 +90,11 @@ def unstamped(topic: str, lost: tuple[int, ...] = ()) -> list[Report | Progress]
         live, tier=Tier.MIRROR, who="mirror", topic_id="mirror-id", places=at_mirror, offsets={0: 50 - len(lost)}
     )
     return [live, Progress(topic, 0, NOW_MS), mirror]
+
+
+def progress_of_the_mirror(progress: Progress) -> bytes:
+    """Return the record that a mirror writes for *progress*."""
+    return json.dumps({"version": 1, "kind": "progress", "source": "live", **asdict(progress)}).encode()
 
 
 def ledger_of(*written: Report | Progress) -> Ledger:

@@ -1,11 +1,12 @@
 """The console over HTTP without a cluster: escaping, headers, accessibility, logins, forged forms, foreign names."""
 
 import html
+import http.server
 import json
 import re
 import shlex
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from importlib import resources
@@ -31,7 +32,7 @@ from pylog.console.config import ConsoleConfig
 from pylog.console.counts import Counts, Look, Producers
 from pylog.console.pages import PAGES, parse_time
 from pylog.console.readings import Reading
-from pylog.console.records import Found
+from pylog.console.records import Found, FoundInTopic
 from pylog.console.sessions import IDLE_S
 from pylog.console.sources import ClusterSource, Lags
 from pylog.errors import ApiError, ConfigError, ErrorCode, Unreachable
@@ -99,6 +100,13 @@ class Planted(ClusterSource):
         one = ConsumedRecord(EVIL, 0, 0, 1, text, b'{"a": ' + json.dumps(EVIL).encode() + b"}", [(EVIL, text)])
         return Found(1, [one, replace(one, offset=1, value=text)], 2, 10, "records")
 
+    def offsets_at(self, places: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 1)
+
+    def search(self, topic: str, spans: Mapping[int, tuple[int, int]], needle: bytes) -> FoundInTopic:
+        one = ConsumedRecord(EVIL, 0, 0, 1, needle, EVIL.encode(), [])
+        return FoundInTopic({0: 1}, [one], 1, 10, "bytes")
+
 
 @dataclass
 class Clock:
@@ -146,6 +154,36 @@ class PlantedCounts(Counts):
         return judgement
 
 
+class Prometheus(http.server.BaseHTTPRequestHandler):
+    """Answers with one alert whose words are markup."""
+
+    def do_GET(self) -> None:
+        assert self.path == "/api/v1/alerts"
+        alert = {
+            "labels": {"alertname": EVIL, "severity": "critical", EVIL: EVIL},
+            "annotations": {"summary": EVIL},
+            "state": "firing",
+            "activeAt": "2030-01-01T00:00:00.123456789Z",
+            "value": "1e+00",
+        }
+        known = alert | {"labels": {"alertname": "PylogBrokerDown", "host": EVIL}}
+        body = json.dumps({"status": "success", "data": {"alerts": [alert, known]}}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def prometheus() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Prometheus) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
 def client_of(config: ConsoleConfig, clock: Clock | None = None, brokers: Brokers | None = None) -> TestClient:
     console = Console(config, LAGS, PlantedCounts(), None, clock or Clock(), Planted, brokers or Brokers())
     scheme = "https" if config.is_encrypted else "http"
@@ -153,8 +191,9 @@ def client_of(config: ConsoleConfig, clock: Clock | None = None, brokers: Broker
 
 
 @pytest.fixture
-def open_client() -> Iterator[TestClient]:
-    with client_of(ConsoleConfig(cluster=Connection(bootstrap="127.0.0.1:1"), read_payloads=("*",))) as client:
+def open_client(prometheus: str) -> Iterator[TestClient]:
+    cluster = Connection(bootstrap="127.0.0.1:1")
+    with client_of(ConsoleConfig(cluster=cluster, read_payloads=("*",), prometheus=prometheus)) as client:
         yield client
 
 
@@ -186,7 +225,10 @@ class Html(HTMLParser):
 def addresses() -> list[str]:
     name = re.sub("[^A-Za-z0-9]", lambda found: f"%{ord(found[0]):02X}", EVIL)
     return [
-        path.replace("{topic}", name).replace("{partition}", "0").replace("{window}", "2030-01-01T00:01:00Z")
+        path.replace("{topic}", name)
+        .replace("{partition}", "0")
+        .replace("{window}", "2030-01-01T00:01:00Z")
+        .replace("{alert}", "PylogBrokerDown")
         + (f"?id={name}" if path == "/group" else "")
         for path, _ in PAGES
     ]
@@ -242,7 +284,7 @@ def test_each_link_leads_to_a_page(open_client: TestClient) -> None:
             continue
         page = Html(answer.text)
         found = [one["href"] or "" for one in page.of("a") + page.of("link") if (one["href"] or "").startswith("/")]
-        left += [one for one in set(found) - seen if "offset=" not in one]
+        left += [one for one in set(found) - seen if "offset=" not in one and "go_on=" not in one]
         seen |= set(found)
     assert {"/topics", "/brokers", "/codes", "/groups"} <= seen
     assert any("/records" in one for one in seen)
@@ -294,6 +336,7 @@ def test_loopback_is_ours_under_any_port(open_client: TestClient, host: str) -> 
         ("/completeness?from=yesterday", 400, "time must be like"),
         ("/completeness?from=2030-01-01&hours=7", 400, "hours must be from 1 to 6"),
         ("/completeness/x/yesterday", 400, "time must be like"),
+        ("/alerts/PylogNothing", 404, "there is no alert"),
         ("/topics?page=%C2%B2", 400, "page must be a whole number"),
         ("/topics?q=" + "x" * 201, 400, "at most 200 characters"),
     ],
@@ -303,6 +346,39 @@ def test_bad_input_has_a_clear_answer(open_client: TestClient, address: str, sta
     assert (answer.status_code, words in Html(answer.text).text) == (status, True), answer.text
     twin = open_client.get("/api" + address)
     assert (twin.status_code, words in twin.json()["error"]) == (status, True)
+
+
+def test_a_search_goes_on_where_it_stopped(open_client: TestClient) -> None:
+    address = partition_address().removesuffix("/0") + "/search"
+    page = Html(open_client.get(address, params={"q": "<b>"}).text)
+    assert "Searched 1 of 3 offsets in 1 partition: 1 record found. It stopped because it had read" in page.text
+    [further] = [one["href"] for one in page.of("a") if one.get("rel") == "next"]
+    assert further is not None
+    assert "go_on=0%3A1" in further
+    twin = open_client.get("/api" + further).json()
+    assert (twin["total_offsets"], twin["next"]) == (2, "0:1")
+    for wrong in ("x", "0:", "0:1,", "1:1;2", "0:" + "9" * 19):
+        answer = open_client.get("/api" + address, params={"q": "a", "go_on": wrong})
+        assert (answer.status_code, "go_on must be like" in answer.json()["error"]) == (400, True), wrong
+
+
+def test_a_search_needs_the_right_to_payloads() -> None:
+    with client_of(ConsoleConfig(cluster=Connection(bootstrap="127.0.0.1:1"))) as client:
+        address = partition_address().removesuffix("/0")
+        assert client.get(address + "/search?q=a").status_code == 403
+        assert "/search" not in client.get(address).text
+
+
+def test_a_prometheus_that_is_away_is_no_quiet_cluster() -> None:
+    cluster = Connection(bootstrap="127.0.0.1:1")
+    with client_of(ConsoleConfig(cluster=cluster, prometheus="http://127.0.0.1:1")) as client:
+        page = client.get("/api/alerts").json()
+        assert page["verdict"] == "unknown"
+        assert "Prometheus at http://127.0.0.1:1 does not answer" in page["sentence"]
+        assert page["unknown"][0]["since_ms"] > 0
+        assert client.get("/alerts/PylogBrokerDown").status_code == 200
+    with client_of(ConsoleConfig(cluster=cluster)) as client:
+        assert "names no Prometheus" in client.get("/api/alerts").json()["sentence"]
 
 
 def test_payloads_need_a_right_of_their_own() -> None:

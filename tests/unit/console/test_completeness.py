@@ -6,9 +6,10 @@ import pytest
 
 from pylog.audit.render import moment
 from pylog.audit.reports import Tier
+from pylog.client.connection import Connection
 from pylog.console import completeness
 from pylog.console.completeness import Span
-from pylog.console.counts import Look, Producers
+from pylog.console.counts import Counts, Look, Producers
 from pylog.console.readings import Reading
 from tests.unit.console.ledgers import NOW_MS, T0, WINDOW_MS, ledger_of, look_of, reports, unstamped
 
@@ -136,3 +137,17 @@ def test_the_command_has_what_the_page_was_asked_for() -> None:
         "--topic 'my topic' --format wide"
     )
     assert completeness.span_command(["a:1"], LATEST, None).endswith("--ledger a:1 --since 2h --format wide")
+
+
+def test_who_looks_while_another_waits_for_a_cluster_is_shown_what_is_known() -> None:
+    away = Connection(bootstrap="127.0.0.1:1", timeout_s=1)
+    now_s = [0.0]
+    counts = Counts((away,), WINDOW_MS, lambda: NOW_MS, lambda: now_s[0])
+    first = counts.look(T0, NOW_MS)
+    assert (first.judgement, first.readings["127.0.0.1:1"].unknown_since_ms) == (None, NOW_MS)
+    now_s[0] = 60.0
+    with counts._lock:
+        assert counts.look(T0, NOW_MS) is first
+    page = completeness.overview(first, LATEST, None, 1)
+    assert page["sentence"] == "Unknown: no cluster's counts could be read."
+    assert page["unknown"][0]["what"] == "counts of 127.0.0.1:1"

@@ -8,7 +8,20 @@ import pytest
 from pylog.client.avro import SchemaError
 from pylog.client.consumer import ConsumedRecord
 from pylog.client.rows import Row
-from pylog.console.records import BINARY_BYTES, MAX_HEADERS, SHOWN_BYTES, Budget, collect, decoded, records_data
+from pylog.console.records import (
+    BINARY_BYTES,
+    MAX_HEADERS,
+    SEARCH,
+    SHOWN_BYTES,
+    Budget,
+    collect,
+    collect_topic,
+    decoded,
+    parse_places,
+    records_data,
+    search_data,
+)
+from pylog.errors import ConfigError
 
 BUDGET = Budget(records=3, bytes=1_000, seconds=10)
 
@@ -130,3 +143,50 @@ def test_headers_are_bounded() -> None:
     found = collect([[many]], 0, 1, b"", Budget(records=1, bytes=1 << 20, seconds=1), clock)
     [row] = records_data(found, 0, (0, 1), "", None)["records"]
     assert (len(row["headers"]), row["header_count"]) == (MAX_HEADERS, MAX_HEADERS + 5)
+
+
+def at(partition: int, offset: int, value: bytes = b"x") -> ConsumedRecord:
+    return ConsumedRecord("t", partition, offset, 0, None, value, [])
+
+
+SPANS = {0: (0, 10), 3: (5, 7)}
+
+
+def test_a_search_through_a_topic_reads_every_partition() -> None:
+    batches = [[at(0, 0), at(3, 5, b"hit")], [], [at(0, 9, b"a hit"), at(3, 6)]]
+    found = collect_topic(batches, SPANS, b"hit", SEARCH, lambda: 0.0)
+    assert [(one.partition, one.offset) for one in found.records] == [(3, 5), (0, 9)]
+    assert (found.ended_by, found.scanned, found.next_offsets) == ("end", 4, {0: 10, 3: 7})
+    page = search_data(found, SPANS, "hit", None)
+    assert page["sentence"] == "Searched 12 of 12 offsets in 2 partitions: 2 records found. That is all of them."
+    assert page["next"] is None
+    assert [row["partition"] for row in page["records"]] == [3, 0]
+
+
+def test_a_search_that_is_out_of_time_says_where_to_go_on() -> None:
+    clock = iter([0.0, 1.0, 11.0])
+    found = collect_topic([[at(0, 0)], [at(0, 1), at(3, 5)], [at(0, 2)]], SPANS, b"hit", SEARCH, lambda: next(clock))
+    assert (found.ended_by, found.next_offsets) == ("time", {0: 2, 3: 6})
+    page = search_data(found, SPANS, "hit", None)
+    assert page["sentence"].startswith("Searched 3 of 12 offsets in 2 partitions: 0 records found.")
+    assert parse_places(page["next"]) == {0: 2, 3: 6}
+
+
+@pytest.mark.parametrize(
+    ("budget", "reason"),
+    [(Budget(records=2, bytes=1 << 20, seconds=9), "records"), (Budget(records=9, bytes=3, seconds=9), "bytes")],
+)
+def test_a_search_through_a_topic_ends_with_its_budget(budget: Budget, reason: str) -> None:
+    found = collect_topic([[at(0, n, b"xy") for n in range(10)]], SPANS, b"x", budget, lambda: 0.0)
+    assert (found.ended_by, len(found.records), found.next_offsets) == (reason, 2, {0: 2, 3: 5})
+
+
+def test_records_that_came_after_the_search_began_are_not_its() -> None:
+    found = collect_topic([[at(0, 10, b"hit"), at(3, 7, b"hit")]], SPANS, b"hit", SEARCH, lambda: 0.0)
+    assert (found.records, found.scanned) == ([], 0)
+
+
+@pytest.mark.parametrize("text", ["", "0", "0:x", "-1:0", "0:1,", "0:1 ,1:2", "0:" + "1" * 19])
+def test_places_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="go_on must be like"):
+        parse_places(text)

@@ -1,7 +1,7 @@
 """What to do when an alert fires: look, decide, act, verify.
 
-One source for `pylog explain ALERT` and for docs/alerts.md.  The rules are in `roles/monitoring/files/alerts.yml`; a
-test holds both to the same alerts.  Words in capitals are labels of the alert.
+One source for `pylog explain ALERT`, the console and docs/alerts.md.  The rules are in
+`roles/monitoring/files/alerts.yml`; a test holds both to the same alerts.  Words in capitals are labels of the alert.
 """
 
 from collections.abc import Mapping

@@ -1,0 +1,174 @@
+"""Alerts that fire: read from Prometheus, shown with what to do.
+
+    read_alerts("http://127.0.0.1:9090", 3.0) -> [Alert(name, state, severity, summary, labels, since_ms), ...]
+
+Prometheus's address stands in the console's file, and the one request is fixed: nothing of it comes from a browser.
+Source: Prometheus's HTTP API, ``GET /api/v1/alerts``.
+"""
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pylog.client.rows import Row
+from pylog.console.readings import Reading
+from pylog.console.screens import missing, paged
+from pylog.errors import PylogError, Unreachable
+from pylog.runbooks import RUNBOOKS
+
+MAX_BYTES = 8 << 20
+"""Of Prometheus's answer: thousands of alerts."""
+
+_SEVERITIES = ("critical", "warning", "info")
+_HIDDEN_LABELS = frozenset({"alertname", "severity"})
+
+
+class BadAnswer(PylogError):
+    """What Prometheus answered is not what its interface promises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert of Prometheus.
+
+    Attributes:
+        name: of its rule.
+        state: firing, or pending: its condition holds, but not for long enough yet.
+        severity: critical, warning or another word of the rule's.
+        summary: what is wrong, in words; empty if the rule has none.
+        labels: what it is about.
+        since_ms: since when its condition holds; ms since the Unix epoch, None if it is not said.
+    """
+
+    name: str
+    state: str
+    severity: str
+    summary: str
+    labels: Mapping[str, str]
+    since_ms: int | None
+
+
+def read_alerts(url: str, timeout_s: float) -> list[Alert]:
+    """Ask Prometheus at *url* for its alerts.
+
+    Raises:
+        Unreachable: it does not answer.
+        BadAnswer: its answer cannot be read.
+    """
+    # Straight to the address in the file: a proxy of the environment has no business between the two.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url.rstrip('/')}/api/v1/alerts", timeout=timeout_s) as answer:
+            body = answer.read(MAX_BYTES + 1)
+    except (OSError, http.client.HTTPException) as error:
+        said = f"status {error.code}" if isinstance(error, urllib.error.HTTPError) else _reason(error)
+        raise Unreachable(f"Prometheus at {url} does not answer: {said}") from error
+    if len(body) > MAX_BYTES:
+        raise BadAnswer(f"the answer of Prometheus at {url} has more than {MAX_BYTES} bytes")
+    try:
+        return [_alert(entry) for entry in json.loads(body)["data"]["alerts"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadAnswer(f"the answer of Prometheus at {url} cannot be read") from error
+
+
+def alerts_data(reading: Reading[Sequence[Alert]] | None, page: int) -> Row:
+    """Return the model of the page of alerts; *reading* is None if the console's file names no Prometheus."""
+    alerts = sorted(reading.value or [] if reading else [], key=_urgency)
+    firing = [alert for alert in alerts if alert.state == "firing"]
+    rows, pages = paged(alerts, page)
+    return {
+        "verdict": "unknown" if reading is None or reading.error else "unhealthy" if firing else "healthy",
+        "sentence": _sentence(reading, len(firing), len(alerts) - len(firing)),
+        "query": "",
+        **pages,
+        "alerts": [
+            {
+                "name": alert.name,
+                "state": alert.state,
+                "severity": alert.severity,
+                "summary": alert.summary,
+                "labels": {name: value for name, value in alert.labels.items() if name not in _HIDDEN_LABELS},
+                "since_ms": alert.since_ms,
+                "has_runbook": alert.name in RUNBOOKS,
+            }
+            for alert in rows
+        ],
+        "runbooks": [{"name": name, "what": book.what} for name, book in sorted(RUNBOOKS.items())],
+        "unknown": missing(alerts=reading) if reading else [],
+    }
+
+
+def runbook_data(name: str, reading: Reading[Sequence[Alert]] | None) -> Row | None:
+    """Return what to do about an alert, and where it fires; None if there is no such alert."""
+    book = RUNBOOKS.get(name)
+    if book is None:
+        return None
+    alerts = sorted(reading.value or [] if reading else [], key=_urgency)
+    return {
+        "name": name,
+        "what": book.what,
+        "look": book.look,
+        "decide": book.decide,
+        "act": book.act,
+        "verify": book.verify,
+        "alerts": [
+            {
+                "state": alert.state,
+                "summary": alert.summary,
+                "labels": {name: value for name, value in alert.labels.items() if name not in _HIDDEN_LABELS},
+                "since_ms": alert.since_ms,
+            }
+            for alert in alerts
+            if alert.name == name
+        ],
+        "unknown": missing(alerts=reading) if reading else [],
+    }
+
+
+def _sentence(reading: Reading[Sequence[Alert]] | None, firing: int, pending: int) -> str:
+    if reading is None:
+        return "Unknown: the console's file names no Prometheus. What to do about each alert stands below."
+    if reading.value is None:
+        return f"Unknown: {reading.error}."
+    said = {0: "No alert fires", 1: "1 alert fires"}.get(firing, f"{firing:,} alerts fire")
+    if pending:
+        said += f"; {pending:,} {'is' if pending == 1 else 'are'} about to"
+    return f"Unknown: {reading.error}. Before that: {said}." if reading.error else f"{said}."
+
+
+def _urgency(alert: Alert) -> tuple[bool, int, int, str]:
+    place = _SEVERITIES.index(alert.severity) if alert.severity in _SEVERITIES else len(_SEVERITIES)
+    return alert.state != "firing", place, alert.since_ms or 0, alert.name
+
+
+def _alert(entry: Mapping[str, Any]) -> Alert:
+    labels = {str(name): str(value) for name, value in entry["labels"].items()}
+    annotations = entry.get("annotations") or {}
+    return Alert(
+        labels.get("alertname", ""),
+        str(entry["state"]),
+        labels.get("severity", ""),
+        str(annotations.get("summary", "")),
+        labels,
+        _time_ms(str(entry.get("activeAt", ""))),
+    )
+
+
+def _time_ms(text: str) -> int | None:
+    # Go writes nanoseconds, of which Python reads six digits.
+    head, point, rest = text.partition(".")
+    digits = rest.rstrip("Z")
+    try:
+        return int(datetime.fromisoformat(f"{head}{point}{digits[:6]}Z" if point else text).timestamp() * 1000)
+    except ValueError:
+        return None
+
+
+def _reason(error: Exception) -> str:
+    inner = getattr(error, "reason", error)
+    return getattr(inner, "strerror", None) or str(inner) or type(inner).__name__
