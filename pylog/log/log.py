@@ -5,6 +5,7 @@ that queue runs it elsewhere (`pylog.log.jobs`).  Files and their names are Apac
 """
 
 import contextlib
+import logging
 import os
 import struct
 from collections import deque
@@ -40,6 +41,8 @@ from pylog.wire.records import (
     check_stored_batch,
     iter_batches,
 )
+
+_logger = logging.getLogger(__name__)
 
 _FRONT = struct.Struct(">qii")  # base_offset, batch_length, partition_leader_epoch
 
@@ -643,6 +646,12 @@ class Log:
         if job is not None:
             self.jobs.append(job)
 
+    def _end_roll(self, base_offset: Offset, lowered_count: int, truncation_count: int) -> None:
+        """Take note that everything below *base_offset* is synced, and the snapshot there."""
+        self._recovery_point.end_sync(base_offset, lowered_count)
+        if truncation_count == self.truncation_count:
+            self.producers.note_synced(base_offset)
+
     @contextmanager
     def _beginning(self) -> Iterator[None]:
         """Refuse to begin a segment for want of room or descriptors; nothing has changed then."""
@@ -670,12 +679,13 @@ class Log:
         """Return the job that syncs everything written up to now, or None if nothing is unsynced.
 
         Args:
-            until: stop there instead.
+            until: stop there instead, where a segment has just begun; the job then syncs the snapshot of producers
+                there too, also if all records are synced already.
             records_only: leave out the indexes, which an unclean start makes again.
         """
         end_offset = self.log_end_offset if until is None else until
         segments = self._segments.between(self.recovery_point, end_offset)
-        if not segments or self.offline is not None:
+        if (not segments and until is None) or self.offline is not None:
             return None
         try:
             self._segments.flush_aborted(segments)
@@ -703,15 +713,23 @@ class Log:
         for segment in segments:
             segment.index.flush()
             segment.time_index.flush()
-        return self._sync_job(segments, [*paths, *names], end_offset, lowered_count)
+        if until is None:
+            return self._sync_job(segments, [*paths, *names], end_offset, lowered_count)
+        on_done = partial(self._end_roll, until, lowered_count, self.truncation_count)
+        return self._sync_job(segments, [*paths, *names], end_offset, lowered_count, on_done)
 
     def _sync_job(
-        self, segments: Sequence[Segment], paths: Sequence[Path], end_offset: Offset, lowered_count: int
+        self,
+        segments: Sequence[Segment],
+        paths: Sequence[Path],
+        end_offset: Offset,
+        lowered_count: int,
+        on_done: Callable[[], None] | None = None,
     ) -> SyncJob:
         return SyncJob(
             segments,
             paths,
-            on_done=partial(self._recovery_point.end_sync, end_offset, lowered_count),
+            on_done=on_done or partial(self._recovery_point.end_sync, end_offset, lowered_count),
             on_error=lambda error: self.go_offline(f"{self.directory}: sync failed: {error.strerror}"),
         )
 
@@ -747,7 +765,7 @@ class Log:
         if expired and not dry_run:
             if len(expired) == len(self._segments):
                 self.roll()
-            self._drop_first(len(expired))
+            return expired[: self._drop_first(len(expired))]
         return expired
 
     def delete_records_before(self, offset: Offset) -> Offset:
@@ -782,9 +800,11 @@ class Log:
         with self._going_offline():
             self._remove(self._segments.replace(old, new))
 
-    def _drop_first(self, count: int) -> None:
+    def _drop_first(self, count: int) -> int:
+        """Delete the oldest *count* segments, or fewer while the disk refuses a snapshot; return how many."""
+        count = self._keep_producers(count)
         if not count:
-            return
+            return 0
         with self._going_offline():
             self._remove(self._segments.drop_first(count))
         first = self._segments.base_offset
@@ -794,6 +814,25 @@ class Log:
             self.epochs.truncate_start(first)
         with self._going_offline():
             self.producers.delete_snapshots(before=first)
+        return count
+
+    def _keep_producers(self, count: int) -> int:
+        """Have a snapshot that outlives the oldest *count* segments: nothing else will say what was stored there.
+
+        Mostly the snapshot of a roll does, which was synced long ago.
+
+        Returns:
+            How many of the segments may be deleted: without room for a new snapshot those below an earlier one.
+        """
+        if not count or self.producers.is_empty:
+            return count
+        first, lasting = self._segments.first_offset_after(count), self.producers.lasting_offset
+        try:
+            if self.producers.keep_from(first, self.recovery_point):
+                return count
+        except StorageError as error:
+            _logger.warning("cannot write down producers, keeps segments log=%s reason=%s", self.directory, error)
+        return self._segments.wholly_below(lasting) if lasting <= self.recovery_point else 0
 
     def _remove(self, paths: Sequence[Path]) -> None:
         if paths:

@@ -19,6 +19,7 @@ from pylog.log.aborted import SUFFIX as ABORTED_SUFFIX
 from pylog.log.config import LogConfig
 from pylog.log.index import TimeIndex
 from pylog.log.layout import locked, partitions_in
+from pylog.log.producers import Producers
 from pylog.log.retention import DeletedSegment, SegmentFacts, expired_segments
 from pylog.log.segment import NO_TIMESTAMP
 from pylog.model import Offset, TopicPartition
@@ -117,6 +118,7 @@ def _retain(path: Path, now_ms: int, *, dry_run: bool) -> OfflineRetention:
     policies = read_policies(path)
     high_watermarks = checkpoint.read_offsets(path / checkpoint.HIGH_WATERMARKS)
     log_start_offsets = checkpoint.read_offsets(path / checkpoint.LOG_START_OFFSETS)
+    recovery_points = checkpoint.read_offsets(path / checkpoint.RECOVERY_POINTS)
     was_clean = (path / checkpoint.CLEAN_SHUTDOWN).exists()
     done = OfflineRetention([], [], [])
     for key, directory in partitions_in(path).items():
@@ -132,11 +134,36 @@ def _retain(path: Path, now_ms: int, *, dry_run: bool) -> OfflineRetention:
             high_watermark=high_watermark,
             now_ms=now_ms,
         )
+        if expired:
+            kept_offset = _keep_producers(directory, _NO_END if was_clean else recovery_points.get(key, 0))
+            expired = [segment for segment in expired if _end_offset(directory, segment) <= kept_offset]
         done.deleted.extend((key, segment) for segment in expired)
         if not dry_run:
             for segment in expired:
                 done.files.extend(_take_out(directory, segment.base_offset))
     return done
+
+
+def _keep_producers(directory: Path, recovery_point: Offset) -> Offset:
+    """Sync the newest snapshot of producers whose records are synced; return where it is, -1 if there is none.
+
+    Once the batches below are gone, nothing else says what was stored.
+    """
+    producers = Producers(directory)
+    offset = producers.read(recovery_point)
+    if offset >= 0:
+        checkpoint.sync_path(producers.path(offset))
+        checkpoint.sync_path(directory)
+    return offset
+
+
+def _end_offset(directory: Path, segment: DeletedSegment) -> Offset:
+    """Return where the segment behind *segment* begins."""
+    return min(_base_offset(file) for file in directory.glob("*.log") if _is_behind(file, segment))
+
+
+def _is_behind(file: Path, segment: DeletedSegment) -> bool:
+    return file.stem.isdigit() and _base_offset(file) > segment.base_offset
 
 
 def _facts(directory: Path, *, was_clean: bool) -> list[SegmentFacts]:

@@ -149,15 +149,17 @@ class Producers:
 
     Attributes:
         transactions: those of the partition; None until it has its first one.
+        lasting_offset: of the newest snapshot that is known to survive a power cut, -1 if none is.
     """
 
-    __slots__ = ("_directory", "_producers", "_unsure", "transactions")
+    __slots__ = ("_directory", "_producers", "_unsure", "lasting_offset", "transactions")
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._producers: dict[int, _Producer] = {}
         self._unsure: frozenset[int] = frozenset()
         self.transactions: Transactions | None = None
+        self.lasting_offset: Offset = -1
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -398,7 +400,56 @@ class Producers:
             StorageError: the disk refuses.
         """
         if not self._unsure:
+            if log_end_offset == self.lasting_offset:
+                self.lasting_offset = -1  # the file that replaces it is not synced
             checkpoint.write_atomically(self.path(log_end_offset), self.encode(log_end_offset), durable=False)
+
+    def note_synced(self, offset: Offset) -> None:
+        """Take note that the snapshot at *offset*, if there is one, survives a power cut."""
+        if offset > self.lasting_offset and self.path(offset).exists():
+            self.lasting_offset = offset
+
+    def keep_from(self, offset: Offset, recovery_point: Offset) -> bool:
+        """Have a snapshot at or above *offset* that survives a power cut, before the batches below are deleted.
+
+        One that a roll wrote is synced.  Without any, one at *offset* is written.  One above the recovery point does
+        not count: after a power cut the log may end below it, and then it is removed.
+
+        Returns:
+            Whether there is one; not while `unsure` names anyone and no roll has written one.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        if offset <= self.lasting_offset <= recovery_point:
+            return True
+        try:
+            for found in reversed(self.snapshot_offsets()):
+                if offset <= found <= recovery_point and self._is_usable(found):
+                    checkpoint.sync_path(self.path(found))
+                    checkpoint.sync_path(self._directory)
+                    self.lasting_offset = found
+                    return True
+        except OSError as error:
+            raise StorageError(f"{error.filename or self._directory}: {error.strerror}") from error
+        if self._unsure:
+            return False
+        checkpoint.write_atomically(self.path(offset), self.encode(offset))
+        self.lasting_offset = offset
+        return True
+
+    def _is_usable(self, offset: Offset) -> bool:
+        """Whether a snapshot is whole: an earlier power cut may have torn one that no start had to read."""
+        try:
+            _parse(self.path(offset).read_bytes(), offset)
+        except (ValueError, KeyError, struct.error):
+            return False
+        return True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known of anybody, so that there is nothing to keep."""
+        return not self._producers and not self._unsure and self.transactions is None
 
     def encode(self, offset: Offset) -> bytes:
         """Return the content of a snapshot at *offset*: what was written below it.
@@ -453,6 +504,7 @@ class Producers:
             raise CorruptRecords(f"snapshot of producers of {len(data)} bytes: {error}") from error
         if producers:
             checkpoint.write_atomically(self.path(offset), data)
+            self.lasting_offset = offset
             self.delete_snapshots(before=offset)
         self.delete_snapshots(after=offset if producers else -1)
         self._producers, self.transactions = producers, transactions
@@ -514,6 +566,8 @@ class Producers:
         """
         for offset in self.snapshot_offsets():
             if offset < before if before is not None else offset > after:
+                if offset == self.lasting_offset:
+                    self.lasting_offset = -1
                 path = self.path(offset)
                 try:
                     path.unlink(missing_ok=True)

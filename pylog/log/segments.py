@@ -136,6 +136,10 @@ class Segments:
         self._rows.append(new)
         self._activate_last()
 
+    def first_offset_after(self, count: int) -> Offset:
+        """Return where the log will begin without its oldest *count* segments."""
+        return self._rows[count].base_offset
+
     def drop_first(self, count: int) -> list[Path]:
         """Take the oldest *count* segments out; return the files that are left to be removed."""
         dropped = self._rows[:count]

@@ -7,6 +7,7 @@ from typing import TypeVar
 from pylog.broker.control.images import PULL_TIMEOUT_S
 from pylog.errors import ErrorCode
 from pylog.log.compaction import CompactionJob, plan
+from pylog.log.log import Log
 from pylog.model import TopicPartition
 from pylog.wire.records import Record, decode_records, encode_batch, iter_batches
 from tests.sim import clients, groups, touch
@@ -67,6 +68,80 @@ async def repeat_a_trimmed_batch_after_a_move(stage: Stage) -> None:
     await clients.move_once(stage.client, CONTROLLER, KEY, [FOLLOWER, CONTROLLER, LEADER])
     await stage.until(lambda: len(_isr(stage)) == len(stage.cluster.hosts), "all have it")
     await stage.settle()
+
+
+async def repeat_a_trimmed_batch_after_a_power_cut(stage: Stage) -> None:
+    """A producer's batch is deleted with its segment, all hosts lose power, and the batch is sent again.
+
+    All was synced before the segment ended, as `flush.messages` has it: what was written down of producers when it
+    ended must survive too.
+    """
+    await stage.set_config(TOPIC, "flush.messages", "1")
+    await asyncio.sleep(1)
+    producer = await _Producer.begin(stage)
+    await producer.send_once(LEADER, 0, wanted=0)
+    await _fill(stage, 7)
+    await _trim_a_segment(stage)
+    for host in list(stage.cluster.hosts.values()):
+        snapshots = sorted(host.data_dir.glob(f"{KEY}/*.snapshot"))
+        stage.cluster.cut_power(host, torn=snapshots[-1].name)
+    for broker_id in (CONTROLLER, LEADER, FOLLOWER):
+        stage.start(broker_id)
+    await stage.until(stage.checks.is_settled, "all agree again")
+    await producer.send(0, wanted=0)
+    await stage.settle()
+
+
+async def repeat_a_trimmed_batch_after_a_kill_on_a_disk_that_was_full(stage: Stage) -> None:
+    """A disk has no room for what is written down of producers when a segment ends, and has room again.
+
+    Then the producer's batch is deleted with the segment, all brokers are killed, and the batch is sent again.
+    """
+    producer = await _Producer.begin(stage)
+    await producer.send_once(LEADER, 0, wanted=0)
+    logs = _logs(stage)
+    await _fill(stage, 7)
+    await stage.until(lambda: all(len(log.segments) > 1 for log in logs), "all have rolled")
+    for log in logs:
+        log.producers.delete_snapshots()  # as if the disk had refused them
+    await _trim_a_segment(stage)
+    for host in list(stage.cluster.hosts.values()):
+        stage.kill(host.broker_id)
+    for broker_id in (CONTROLLER, LEADER, FOLLOWER):
+        stage.start(broker_id)
+    await stage.until(stage.checks.is_settled, "all agree again")
+    await producer.send(0, wanted=0)
+    await stage.settle()
+
+
+def _logs(stage: Stage) -> list[Log]:
+    """Return the replicas' logs, the leader's first."""
+    found = [stage.log(broker_id) for broker_id in (LEADER, FOLLOWER, CONTROLLER)]
+    logs = [log for log in found if log is not None]
+    assert len(logs) == len(found)
+    return logs
+
+
+async def _fill(stage: Stage, count: int) -> None:
+    """Write *count* batches of which five fill a segment."""
+    for number in range(count):
+        value = f"{'filler'.ljust(880, '.')}:{KEY}:{number}".encode()
+        batch = encode_batch([Record(0, stage.world.wall_ns() // 1_000_000, None, value)])
+        error, offset = await stage.client.produce(LEADER, KEY, batch, -1)
+        if error is not ErrorCode.NONE:
+            raise Violation("progress", f"the answer is {error.name}")
+        stage.checks.acknowledged(KEY, LEADER, offset, [value], is_first=False)
+
+
+async def _trim_a_segment(stage: Stage) -> None:
+    """Delete the records of all closed segments, once everything is synced."""
+    logs = _logs(stage)
+    await stage.until(stage.checks.is_settled, "all have all")
+    await stage.until(lambda: all(len(log.segments) > 1 for log in logs), "all have rolled")
+    await stage.until(lambda: all(log.recovery_point == log.log_end_offset for log in logs), "all is synced", 120)
+    await stage.delete_records(logs[0].segments[-1].base_offset)
+    await stage.until(lambda: all(len(log.segments) == 1 for log in logs), "the segment is gone everywhere")
+    await asyncio.sleep(5)
 
 
 async def come_back_before_hearing_of_having_left(stage: Stage) -> None:

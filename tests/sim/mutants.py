@@ -709,6 +709,22 @@ MUTANTS: Sequence[Mutant] = (
         story="repeat-a-trimmed-batch-at-a-replica-that-began-anew",
     ),
     Mutant(
+        "end-a-segment-without-syncing-its-snapshot",
+        "log/log.py",
+        "Log.begin_sync",
+        "names.insert(0, self.producers.path(until))",
+        "",
+        story="repeat-a-trimmed-batch-after-a-power-cut",
+    ),
+    Mutant(
+        "delete-batches-that-no-snapshot-knows",
+        "log/log.py",
+        "Log._drop_first",
+        "count = self._keep_producers(count)",
+        "",
+        story="repeat-a-trimmed-batch-after-a-kill-on-a-disk-that-was-full",
+    ),
+    Mutant(
         "keep-the-records-of-tombstones-that-are-gone",
         "broker/data/replication.py",
         "_begins_anew",

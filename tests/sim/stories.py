@@ -408,6 +408,8 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         tails.cut_power_before_a_follower_has_synced,
         beginnings.repeat_a_trimmed_batch_at_a_replica_that_began_anew,
         beginnings.repeat_a_trimmed_batch_after_a_move,
+        beginnings.repeat_a_trimmed_batch_after_a_power_cut,
+        beginnings.repeat_a_trimmed_batch_after_a_kill_on_a_disk_that_was_full,
         beginnings.come_back_before_hearing_of_having_left,
         beginnings.return_after_a_tombstone_is_gone,
         beginnings.return_after_a_groups_tombstones_are_gone,

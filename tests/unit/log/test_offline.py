@@ -119,3 +119,22 @@ def test_a_partition_that_was_not_opened_keeps_what_was_known(tmp_path: Path) ->
     stopped(tmp_path)
     LogDirectory.open(tmp_path, broker_id=1).close()
     assert offline.read_policies(tmp_path)[str(KEY)].retention_ms == 10_000
+
+
+@pytest.mark.parametrize("harm", ["torn", "missing"])
+def test_segments_stay_that_no_snapshot_of_producers_covers(tmp_path: Path, harm: str) -> None:
+    stopped(tmp_path)
+    before = base_offsets(tmp_path)
+    *_, earlier, _, _ = snapshots = sorted((tmp_path / str(KEY)).glob("*.snapshot"))
+    for path in snapshots[snapshots.index(earlier) + 1 :]:
+        path.unlink() if harm == "missing" else path.write_bytes(b"")
+    offline.retain(tmp_path, NOW_MS * 10)
+    assert base_offsets(tmp_path) == [offset for offset in before if offset >= int(earlier.stem)]
+
+
+def test_the_snapshot_that_covers_deleted_segments_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped(tmp_path)
+    synced: list[Path] = []
+    monkeypatch.setattr(checkpoint, "sync_path", synced.append)
+    assert offline.retain(tmp_path, NOW_MS).deleted
+    assert synced == [max((tmp_path / str(KEY)).glob("*.snapshot")), tmp_path / str(KEY)]

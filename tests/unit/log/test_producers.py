@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pylog.errors import ApiError, ErrorCode, StorageError
+from pylog.log import checkpoint
 from pylog.log import producers as producers_of_log
 from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.compaction import plan
@@ -650,3 +651,115 @@ def test_the_snapshot_of_a_roll_is_synced_with_the_segment(log: Log, monkeypatch
     monkeypatch.setattr("pylog.log.jobs.sync_path", lambda path: synced.append(path.name))
     log.jobs.popleft().run()
     assert "00000000000000000002.snapshot" in synced
+
+
+def test_a_roll_syncs_its_snapshot_where_all_records_are_synced_already(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(log, 0)
+    log.flush()
+    log.roll()
+    synced: list[str] = []
+    monkeypatch.setattr("pylog.log.jobs.sync_path", lambda path: synced.append(path.name))
+    job = log.jobs.popleft()
+    job.run()
+    job.finish()
+    assert "00000000000000000002.snapshot" in synced
+    assert log.producers.lasting_offset == 2
+
+
+def _refuse_snapshots(patched: pytest.MonkeyPatch) -> None:
+    """Let a full disk have no room for another snapshot."""
+    write = checkpoint.write_atomically
+
+    def refuse(path: Path, content: str | bytes, *, durable: bool = True) -> None:
+        if path.suffix == ".snapshot":
+            raise StorageError(f"{path}: No space left on device")
+        write(path, content, durable=durable)
+
+    patched.setattr(checkpoint, "write_atomically", refuse)
+
+
+def _end_segment(log: Log) -> int:
+    """Write until another segment begins, and one batch more; return where it begins."""
+    while len(log.segments) == 1:
+        fill(log, 1)
+    fill(log, 1)
+    return log.segments[-1].base_offset
+
+
+def _finish_jobs(log: Log) -> None:
+    while log.jobs:
+        job = log.jobs.popleft()
+        job.run()
+        job.finish()
+
+
+@pytest.mark.parametrize("by", ["a deletion of records", "retention"])
+def test_a_batch_is_known_after_a_power_cut_though_its_segment_is_deleted_at_once(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    send(log, 0)
+    first = _end_segment(log)
+    synced: set[str] = set()
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.add(str(Path(f"/proc/self/fd/{fd}").readlink()).removesuffix(".tmp"))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    if by == "retention":
+        log.configure(replace(SMALL, retention_bytes=log.segments[-1].size_bytes))
+        log.delete_expired(1)
+    else:
+        log.delete_records_before(first)
+    point = log.recovery_point
+    crash(log)
+    for path in segment_files(tmp_path, ".snapshot"):
+        if str(path) not in synced:
+            path.write_bytes(b"")  # as a power cut leaves what was not synced
+    log = open_log(tmp_path, recovery_point=point, log_start_offset=first)
+    assert send(log, 0) == (0, True)
+
+
+def test_a_roll_on_a_full_disk_loses_no_producer_when_its_segment_is_deleted(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(log, 0)
+    with monkeypatch.context() as patched:
+        _refuse_snapshots(patched)
+        first = _end_segment(log)
+        assert not log.producers.snapshot_offsets()
+        log.delete_records_before(first)
+        _finish_jobs(log)
+        # What they say of producers is nowhere else, so the files stay until there is room to write it down.
+        assert (log.log_start_offset, len(log.segments), log.offline) == (first, 2, None)
+    deleted = log.delete_expired(0)
+    assert [segment.base_offset for segment in deleted] == [0]
+    point = log.recovery_point
+    crash(log)
+    log = open_log(tmp_path, recovery_point=point, log_start_offset=first)
+    assert send(log, 0) == (0, True)
+
+
+def test_a_full_disk_lets_go_of_what_is_below_an_earlier_snapshot(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(log, 0)
+    first = _end_segment(log)
+    _finish_jobs(log)
+    assert log.producers.lasting_offset == first
+    _refuse_snapshots(monkeypatch)
+    while len(log.segments) < 4:
+        fill(log, 1)
+    _finish_jobs(log)
+    log.delete_records_before(log.segments[-1].base_offset)
+    assert log.segments[0].base_offset == first
+    assert log.producers.snapshot_offsets() == [first]
+
+
+def test_a_snapshot_that_is_cut_off_counts_no_more(log: Log) -> None:
+    send(log, 0)
+    first = _end_segment(log)
+    _finish_jobs(log)
+    log.truncate_to(first - 1)
+    assert log.producers.lasting_offset == -1
