@@ -44,6 +44,7 @@ SETTINGS: Mapping[str, str] = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
     "replica.lag.time.max.ms": "1500",
     "log.flush.offset.checkpoint.interval.ms": "2000",
     "log.segment.bytes": "4096",

@@ -17,7 +17,7 @@ from pylog.errors import ErrorCode
 from pylog.log import checkpoint
 from pylog.replica.leader import Leader
 from pylog.wire.records import Record, encode_batch, iter_batches
-from tests.sim import beginnings, groups, members, orders, tails, touch, trims, wishes
+from tests.sim import beginnings, groups, members, orders, tails, touch, transactions, trims, wishes
 from tests.sim.checks import MEMBERS_S
 from tests.sim.clients import Client, Unanswered
 from tests.sim.cluster import Host
@@ -424,6 +424,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         orders.send_a_batch_again_that_only_the_leader_has,
         orders.ask_a_coordinator_whose_follower_lacks_a_generation,
         orders.read_beside_a_follower_that_is_to_cut_its_log,
+        transactions.commit_while_coordinators_die,
     )
 }
 

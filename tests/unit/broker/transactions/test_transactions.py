@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from pylog.broker.groups.handlers import offset_fetch
+from pylog.broker.handler import Caller
 from pylog.errors import ErrorCode
 from pylog.group.records import TOPIC as OFFSETS_TOPIC
+from pylog.security.principal import Session
 from pylog.transaction.records import TOPIC as STATE_TOPIC
 from pylog.transaction.state import TransactionState
 from pylog.wire.api.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
@@ -21,6 +24,7 @@ from pylog.wire.api.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetTopic,
 )
+from pylog.wire.internal import MarkerWish
 from tests.unit.broker.transactions.node import Node
 
 Producer = tuple[int, int]
@@ -84,10 +88,6 @@ async def commit_pending(
 
 async def stable_offset(node: Node) -> int | ErrorCode:
     """Return what a reader of committed records is told about the group's offset."""
-    from pylog.broker.groups.handlers import offset_fetch
-    from pylog.broker.handler import Caller
-    from pylog.security.principal import Session
-
     wanted = OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
     request = OffsetFetchRequest(groups=[wanted], require_stable=True)
     answer = offset_fetch(node.cluster, request, Caller("c", Session(client_host="h", listener_name="client"), 8))
@@ -249,8 +249,6 @@ def test_the_next_coordinator_goes_on_with_open_transactions_and_ends_decided_on
 
 def test_a_marker_that_was_sent_under_another_leader_epoch_is_refused(tmp_path: Path) -> None:
     async def story(node: Node) -> None:
-        from pylog.wire.internal import MarkerWish
-
         producer = await init(node)
         await add(node, producer, 0)
         await node.send("a", producer)
