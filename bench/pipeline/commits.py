@@ -1,11 +1,15 @@
 """A day of loads: is the last commit as cheap as the first?
 
-python -m bench.pipeline.commits [--commits 1440] [--topics 100] [--partitions 8] [--directory DIR]
+python -m bench.pipeline.commits [--commits 1440] [--rounds 3] [--topics 100] [--partitions 8] [--directory DIR]
 
 What a driver does beside its tasks for each load: reads where it stands, begins, commits, moves the files out, purges
 and prunes.  A load a minute, by one driver (`--every 60`); each makes a file of each topic and has the positions of all
 partitions.  Once an hour a compaction makes one file a topic of the hour before, as the role's timer does.  The files
 are not Parquet, since nothing of this opens them.  No Spark, no broker, no Iceberg.
+
+What else runs on the machine makes CPU time dearer, and it changes in the course of a day's commits.  So the last ten
+are made by turns with the first ten of a lake that begins then, one commit of each; further rounds go on with the day,
+each beside another new lake.
 """
 
 import argparse
@@ -76,9 +80,9 @@ def compact(root: Path, hour: int, topics: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the medians of the first ten commits, the last ten, and some between."""
+    """Print the medians of ten commits here and there in the day, and of its last ten beside a new lake's first ten."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("commits", 1440), ("topics", 100), ("partitions", 8)):
+    for name, default in (("commits", 1440), ("rounds", 3), ("topics", 100), ("partitions", 8)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--directory", type=Path, help="for the lake, on the disk that is meant")
     given = parser.parse_args(arguments)
@@ -86,24 +90,44 @@ def main(arguments: Sequence[str]) -> int:
     work = Path(tempfile.mkdtemp(prefix="pylog-bench-", dir=given.directory))
     lake: Lake | None = None
     costs: list[Cost] = []
+
+    def load_of_the_day(minute: int) -> None:
+        nonlocal lake
+        if minute % _HOUR == 0 and minute:
+            compact(work / "lake", minute // _HOUR - 1, topics)
+        lake, cost = load(work / "lake", lake, minute, topics, given.partitions)
+        costs.append(cost)
+
     try:
-        for minute in range(given.commits):
-            if minute % _HOUR == 0 and minute:
-                compact(work / "lake", minute // _HOUR - 1, topics)
-            lake, cost = load(work / "lake", lake, minute, topics, given.partitions)
-            costs.append(cost)
-            if len(costs) % 240 == _TEN or len(costs) == given.commits:
-                median = _median(costs[-_TEN:])
-                print(
-                    f"commits {len(costs) - 9} to {len(costs)}: median {median.wall_s * 1000:.0f} ms, "
-                    f"CPU {median.cpu_s * 1000:.0f} ms, load {os.getloadavg()[0]:.1f}",
-                    flush=True,
-                )
+        for minute in range(given.commits - _TEN):
+            load_of_the_day(minute)
+            if len(costs) % 240 == _TEN:
+                print(_line(f"commits {len(costs) - 9} to {len(costs)}", costs[-_TEN:]), flush=True)
+        for number in range(given.rounds):
+            new: Lake | None = None
+            first: list[Cost] = []
+            for minute in range(_TEN):
+                load_of_the_day(len(costs))
+                new, cost = load(work / f"new-{number}", new, minute, topics, given.partitions)
+                first.append(cost)
+            print(_line(f"commits {len(costs) - 9} to {len(costs)}", costs[-_TEN:]))
+            print(_line("by turns with commits 1 to 10 of another lake", first))
+            late, early = _median(costs[-_TEN:]), _median(first)
+            print(
+                f"last ten / first ten: elapsed {late.wall_s / early.wall_s:.2f}, CPU {late.cpu_s / early.cpu_s:.2f}",
+                flush=True,
+            )
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    first, last = _median(costs[:_TEN]), _median(costs[-_TEN:])
-    print(f"last ten / first ten: elapsed {last.wall_s / first.wall_s:.2f}, CPU {last.cpu_s / first.cpu_s:.2f}")
     return 0
+
+
+def _line(which: str, costs: Sequence[Cost]) -> str:
+    median = _median(costs)
+    return (
+        f"{which}: median {median.wall_s * 1000:.1f} ms, CPU {median.cpu_s * 1000:.1f} ms, "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
 
 
 def _median(costs: Sequence[Cost]) -> Cost:

@@ -66,11 +66,20 @@ def faults(lake: Path, names: Sequence[str], partitions: int, count: int, files:
         files: that the load made.
     """
     state = Lake.open(lake).visible()
-    table = ds.dataset([str(lake / path) for path in state.files], format="parquet").to_table(columns=["partition"])
+    where = ["topic", "partition", "offset"]
+    rows = ds.dataset(
+        [str(lake / path) for path in state.files], format="parquet", partitioning="hive", partition_base_dir=str(lake)
+    )
+    table = rows.to_table(columns=where)
     ends = {TopicPartition(name, partition): count for name in names for partition in range(partitions)}
     found = []
     if table.num_rows != len(ends) * count:
         found.append(f"{table.num_rows} records are in the lake, {len(ends) * count} were produced")
+    # What the load doubled has one offset twice; what a producer sent twice has two.
+    if doubled := table.num_rows - table.group_by(where).aggregate([]).num_rows:
+        found.append(f"{doubled} offsets are in the lake more than once")
+    if table.num_rows != sum(state.position.offsets.values()):
+        found.append(f"{table.num_rows} records are in the lake, and the topics have other ends")
     if state.position.offsets != ends:
         found.append(f"a partition was not loaded up to offset {count}")
     # All records are of one hour, and a topic between two tasks has a file of each.
