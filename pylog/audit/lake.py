@@ -1,4 +1,7 @@
-"""Counts what a lake holds: the Parquet files themselves, row by row, but for what a file's end says of its rows."""
+"""Counts what a lake holds: the Parquet files themselves, row by row, but for what a file's end says of its rows.
+
+A file is read once, as long as it is what it was (`pylog.audit.held`).
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -12,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pylog.audit.counting import STAMP_HEADER
+from pylog.audit.counting import STAMP_HEADER, WindowCount
+from pylog.audit.held import Held, Memory
 from pylog.audit.places import ORIGIN_HEADER, ORIGIN_ID_HEADER, ORIGIN_OFFSET_HEADER, Places, offset_of
 from pylog.audit.reader import TopicCounter
-from pylog.audit.reports import Report, Tier
+from pylog.audit.reports import Report, Tier, WindowKey
 from pylog.audit.sequences import Sequences
 from pylog.client.admin.cluster import Admin
 from pylog.model import Offset, TopicPartition
@@ -54,6 +58,7 @@ def count(
     now_ms: int,
     complete_ms: int,
     warn: Callable[[str], None],
+    memory: Memory | None = None,
 ) -> Report:
     """Return a whole report of one topic.
 
@@ -66,21 +71,69 @@ def count(
         now_ms: the time.
         complete_ms: up to when the lake has everything.
         warn: told of files that cannot be read.
+        memory: what is known of files; takes in what is read.
     """
-    # The time numbers the reports: each says everything, so the latest counts.
-    counter = TopicCounter(Tier.LAKE, topic, Tier.LAKE, window_ms, number=now_ms)
-    seen: _Seen = defaultdict(list)
+    memory = memory or Memory(window_ms)
+    holds: dict[Path, Held] = {}
     for path in files:
         try:
-            _count_file(counter, seen, pq.ParquetFile(path), loaded.topic_id)
+            holds[path] = memory.held(path, loaded.topic_id, lambda one: _read(one, topic, window_ms, loaded.topic_id))
         except (OSError, pa.ArrowException, KeyError) as error:
             warn(f"{path}: {error}")
+    windows, in_several = _joined(holds.values())
+    # Which of two copies' bytes count, their order decides, and a file's own sums do not tell them apart.
+    again = [path for path, held in holds.items() if in_several & held.windows.keys()]
+    counted = _count_windows(again, topic, window_ms, warn) if again else {}
+    seen: _Seen = defaultdict(list)
+    for held in holds.values():
+        for key, ranges in held.seen.items():
+            seen[key] += ranges
+    # The time numbers the reports: each says everything, so the latest counts.
+    counter = TopicCounter(Tier.LAKE, topic, Tier.LAKE, window_ms, number=now_ms)
+    counter.add_unstamped(sum(held.unstamped for held in holds.values()))
     report = counter.report(now_ms, complete_ms)
     report.is_whole, report.from_ms, report.after = True, from_ms, None
     report.topic_id, report.offsets = loaded.topic_id, dict(loaded.offsets)
     report.places = _places(seen, loaded)
-    report.windows = {key: found for key, found in report.windows.items() if key[1] >= from_ms}
+    windows |= {key: counted[key] for key in in_several & counted.keys()}
+    report.windows = {key: found for key, found in windows.items() if key[1] >= from_ms}
     return report
+
+
+def _read(path: Path, topic: str, window_ms: int, topic_id: str | None) -> Held:
+    counter = TopicCounter(Tier.LAKE, topic, Tier.LAKE, window_ms)
+    seen: _Seen = defaultdict(list)
+    _count_file(counter, seen, pq.ParquetFile(path), topic_id)
+    report = counter.report(0, 0)
+    ranges = {key: list(Sequences(found).ranges()) for key, found in seen.items()}
+    return Held(topic_id, report.unstamped, report.windows, ranges)
+
+
+def _count_windows(
+    paths: Iterable[Path], topic: str, window_ms: int, warn: Callable[[str], None]
+) -> Mapping[WindowKey, WindowCount]:
+    """Return the windows of all files, read one after the other."""
+    counter = TopicCounter(Tier.LAKE, topic, Tier.LAKE, window_ms)
+    for path in paths:
+        try:
+            _count_file(counter, defaultdict(list), pq.ParquetFile(path), None)
+        except (OSError, pa.ArrowException, KeyError) as error:
+            warn(f"{path}: {error}")
+    return counter.report(0, 0).windows
+
+
+def _joined(holds: Iterable[Held]) -> tuple[dict[WindowKey, WindowCount], set[WindowKey]]:
+    """Return the windows of all files, and those of which two files have the same record."""
+    found: dict[WindowKey, WindowCount] = {}
+    in_several = set()
+    for held in holds:
+        for key, count in held.windows.items():
+            there = found.setdefault(key, WindowCount(count.host))
+            doubled = there.doubled + count.doubled
+            there.merge(count)
+            if there.doubled > doubled:
+                in_several.add(key)
+    return found, in_several
 
 
 _Seen: TypeAlias = defaultdict[tuple[str, int], list[tuple[Offset, Offset]]]

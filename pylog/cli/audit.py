@@ -54,6 +54,10 @@ def lake(
     directory: Annotated[Path, typer.Argument(metavar="LAKE", help="The directory the ingestion loads into.")],
     since: Annotated[str, typer.Option(metavar="DURATION", help="Count hours from so long ago on.")] = "26h",
     window_ms: Annotated[int, typer.Option("--window-ms", min=1000, help="How long a window is.")] = 60_000,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep there what files held, so that the next run reads only new ones."),
+    ] = None,
     bootstrap: Bootstrap = None,
     timeout: Timeout = None,
     property: Properties = None,
@@ -61,9 +65,11 @@ def lake(
     """Count the rows of a lake's Parquet files, and report them to `_audit` of the cluster it is loaded from."""
     from pylog.audit import lake as counting
     from pylog.audit import load
+    from pylog.audit.held import Memory
     from pylog.client.admin.cluster import Admin
-    from pylog.errors import ApiError, ErrorCode
+    from pylog.errors import ApiError, ErrorCode, StorageError
     from pylog.ingest.lake import HOUR_S, Lake
+    from pylog.log.checkpoint import write_atomically
 
     cluster = connection(load_given(bootstrap, timeout, property))
     state = Lake.open(directory).visible()
@@ -71,6 +77,7 @@ def lake(
     from_ms = now_ms - parse_duration_ms(since)
     from_ms -= from_ms % 3_600_000
     admin, reports = Admin(cluster), []
+    memory = Memory.decode(_text_of(keep), window_ms)
     for topic in tracked(sorted(state.position.topic_ids), "counting topics"):
         loaded = {one.partition: offset for one, offset in state.position.offsets.items() if one.topic == topic}
         try:
@@ -94,11 +101,31 @@ def lake(
         of_it = counting.Loaded(state.position.topic_ids.get(topic), loaded, len(files) == len(all_files))
         reports.append(
             counting.count(
-                topic, files, window_ms, of_it, from_ms=from_ms, now_ms=now_ms, complete_ms=complete_ms, warn=note
+                topic,
+                files,
+                window_ms,
+                of_it,
+                from_ms=from_ms,
+                now_ms=now_ms,
+                complete_ms=complete_ms,
+                warn=note,
+                memory=memory,
             )
         )
+    if keep is not None:
+        try:
+            write_atomically(keep, memory.encode(), durable=False)
+        except StorageError as error:
+            note(str(error))  # what was counted is right all the same
     load.write(cluster, reports)
     note(f"reported {sum(len(one.windows) for one in reports)} windows of {len(reports)} topics")
+
+
+def _text_of(path: Path | None) -> str:
+    try:
+        return "" if path is None else path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _written_ms(path: Path) -> float:

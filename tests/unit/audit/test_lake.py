@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pylog.audit import lake
 from pylog.audit.counting import STAMP_HEADER, Stamp
+from pylog.audit.held import Memory
 from pylog.audit.reader import TopicCounter
 from pylog.audit.reports import Report, Tier
 from pylog.ingest.landing import COLUMNS
@@ -35,9 +36,12 @@ def write(path: Path, rows: list[Row], **options: object) -> Path:
     return path
 
 
-def counted(*paths: Path, from_ms: int = 0, warnings: list[str] | None = None) -> Report:
+LOADED, UNKNOWN = lake.Loaded("id", {0: 100}), lake.Loaded()
+
+
+def counted(*paths: Path, from_ms: int = 0, warnings: list[str] | None = None, loaded: lake.Loaded = UNKNOWN) -> Report:
     warned: list[str] = []
-    found = lake.count("clicks", paths, WINDOW_MS, from_ms=from_ms, now_ms=9, complete_ms=7, warn=warned.append)
+    found = lake.count("clicks", paths, WINDOW_MS, loaded, from_ms=from_ms, now_ms=9, complete_ms=7, warn=warned.append)
     assert warned == [] or warnings is not None
     if warnings is not None:
         warnings += warned
@@ -69,6 +73,41 @@ def test_a_file_counts_as_its_records_one_by_one(
 ) -> None:
     path = write(tmp_path_factory.mktemp("lake") / "file.parquet", rows, row_group_size=group)
     assert counted(path) == one_by_one(rows)
+
+
+@given(files=st.lists(ROWS, max_size=4), changed=st.integers(0, 3), group=st.integers(1, 40))
+def test_what_is_remembered_of_files_is_what_they_hold(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[Row]], changed: int, group: int
+) -> None:
+    directory = tmp_path_factory.mktemp("lake")
+    paths = [write(directory / f"{one}.parquet", rows, row_group_size=group) for one, rows in enumerate(files)]
+    first = Memory(WINDOW_MS)
+    assert remembered(first, paths) == counted(*paths, loaded=LOADED)
+    if changed < len(paths):
+        write(paths[changed], [([stamp(99)], b"another"), *files[changed]])
+    then = Memory.decode(first.encode(), WINDOW_MS)
+    assert remembered(then, paths) == counted(*paths, loaded=LOADED)
+    assert then.asked.keys() == {str(path) for path in paths}
+
+
+def remembered(memory: Memory, paths: list[Path]) -> Report:
+    return lake.count(
+        "clicks", paths, WINDOW_MS, LOADED, from_ms=0, now_ms=9, complete_ms=7, warn=pytest.fail, memory=memory
+    )
+
+
+def test_a_file_that_is_known_is_not_read_again(tmp_path: Path) -> None:
+    paths = [write(tmp_path / "a.parquet", [([stamp(0)], b"a")]), write(tmp_path / "b.parquet", [([stamp(1)], b"b")])]
+    memory = Memory(WINDOW_MS)
+    before = remembered(memory, paths)
+    read: list[Path] = []
+    then = Memory.decode(memory.encode(), WINDOW_MS)
+    for path in paths:
+        then.held(path, LOADED.topic_id, lambda one: read.append(one) or memory.asked[str(one)][1])  # type: ignore[func-returns-value]
+    assert read == []
+    assert remembered(Memory.decode(memory.encode(), WINDOW_MS), paths) == before
+    for other in (Memory.decode(memory.encode(), 2 * WINDOW_MS), Memory.decode("torn", WINDOW_MS)):
+        assert other.known == {}
 
 
 @pytest.mark.parametrize(
