@@ -26,9 +26,9 @@ PASSWORDS = ROOT / ".local" / "users"
 USERS = (
     "demo", "pylog-admin", "pylog-audit", "pylog-ingest", "pylog-mirror", "pylog-probe", "pylog-registry", "pylog-ship",
 )  # fmt: skip
-# `sasl_ssl` or `none`, as `make up` was told; the environment says something else for one run.
-SECURITY = ROOT / ".local" / "security"
 STATE_FILE = Path(os.environ.get("PYLOG_HOSTS_FILE") or ROOT / ".local" / "hosts.json")
+# `sasl_ssl` or `none`, as `make up` was told; the environment says something else for one run.
+SECURITY = STATE_FILE.with_name("security")
 
 
 def variables(state: dict[str, Any], host: str) -> dict[str, Any]:

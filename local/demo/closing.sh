@@ -17,6 +17,15 @@ jq -r '(.hosts | keys | map(select(startswith("spark"))) | length) as $spark | .
    elif .key | startswith("live") then "ZooKeeper :2181, broker :9092"
    elif .key | startswith("spark") then "Spark"
    else "broker :9092" end)' "$hosts" | column -t -s $'\t'
+if [[ "${SECURITY:-none}" != none ]]; then
+  cat <<END
+
+How to log in
+  Connections are encrypted; user demo may do everything with topics and groups. Its password: .local/users/demo.password
+  for pylog and kcat, in this shell:   export PYLOG_CONFIG=.local/client.yml KCAT_CONFIG=.local/client.properties
+  for other clients                    .local/client.properties has their properties, .local/ca/ca.pem is the authority
+END
+fi
 cat <<END
 
 Where to look

@@ -19,6 +19,8 @@ ROUNDS=5 # ingestion runs before the count is given up; one is the rule, two whe
 LOOKS=12 # at the audit, until it has judged every window
 
 pylog="$VENV/bin/pylog"
+# Both read how to log in from files, so that no password is an argument.
+if [[ "${SECURITY:-none}" == sasl_ssl ]]; then export PYLOG_CONFIG="$STATE/client.yml" KCAT_CONFIG="$STATE/client.properties"; fi
 mapfile -t hosts < <(jq -r '.hosts | keys[]' "$HOSTS_FILE")
 address_of() { jq -r --arg host "$1" '.hosts[$host].ip' "$HOSTS_FILE"; }
 brokers_of() {

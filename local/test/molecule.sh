@@ -57,7 +57,7 @@ molecule reset --scenario-name "$scenario" >"$log" 2>&1 || die "molecule reset f
 "${within[@]}" molecule test --scenario-name "$scenario" --destroy=never 2>&1 | tee "$log" || die "Molecule failed"
 
 # The secret that brokers know each other by was made by this run's first deployment, which showed all it wrote.
-for secret in "$STATE"/*.secret "$STATE/$PYLOG_HOSTS_SET"/*.secret; do
+for secret in "$STATE"/*.secret "$STATE/$PYLOG_HOSTS_SET"/*.secret "$STATE"/users/*.password; do
   if [[ -s "$secret" ]] && grep -qF -f "$secret" "$log"; then die "the secret of $secret stands in $log"; fi
 done
 

@@ -4,6 +4,8 @@
 hosts=''
 # `packages` is the image of `make up`, for a scenario that shows nothing of bare hosts.
 image=${HOST_IMAGE:-bare}
+# Whether hosts are secured, whatever `make up` was told; the tests of most scenarios are plain clients.
+export SECURITY=none
 # How many tests `verify` must run at least.
 min_tests=1
 # Plays for which it has no hosts on purpose.

@@ -16,7 +16,10 @@ import yaml
 from cryptography.x509.oid import NameOID
 
 from local.docs import roles
+from pylog.cli.settings import load_settings
+from pylog.client.security import security_properties
 from pylog.config import load_broker_config, load_counter_config, load_mirror_config, load_registry_config
+from pylog.ingest.job import parse
 from pylog.ops.host import OWN_PATHS
 from pylog.ops.preflight import Host, check_inventory, load_specs
 from pylog.ops.wheelhouse import pack
@@ -402,6 +405,23 @@ def test_a_program_of_a_secured_cluster_logs_in(tmp_path: Path, role: str, load:
     loaded = load(path)
     connections = [loaded.source.connection, loaded.target.connection] if role == "mirror" else [loaded.cluster]
     assert [dict(one.properties) for one in connections] == [login] * len(connections)
+
+
+def test_the_load_and_the_count_of_the_lake_log_in_by_the_files_that_the_role_writes(tmp_path: Path) -> None:
+    authority, password = Authority(tmp_path).trusted, tmp_path / "ingest.password"
+    password.write_text("a long password\n")
+    password.chmod(0o600)
+    given = {"ansible_managed": "managed", "__ingest_password_file": str(password)}
+    paths = {}
+    for name in ("ingest-security.yml", "ingest-login.yml"):
+        paths[name] = tmp_path / name
+        text = render(f"etc/pylog/{name}.j2", **given).replace("/etc/pylog/ca.pem", str(authority))
+        paths[name].write_text(text)
+    job = parse(["--bootstrap", "h:1", "--topics", "t", "--lake", "/l", "--checkpoint", "/c", "--security",
+                     str(paths["ingest-security.yml"])])  # fmt: skip
+    found = load_settings({"PYLOG_CONFIG": str(paths["ingest-login.yml"])}).properties
+    assert found["sasl.password"] == "a long password"
+    assert found == security_properties(job.security, {})
 
 
 @pytest.mark.parametrize("unit", sorted(path.name for path in UNITS.glob("*.service.j2")))

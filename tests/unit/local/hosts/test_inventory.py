@@ -30,3 +30,15 @@ def test_a_secret_is_made_once_whoever_asks_first(inventory: ModuleType, tmp_pat
     inventory.make_secret(path)
     assert path.read_text() == made
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_each_set_of_hosts_is_secured_as_it_was_told(
+    inventory: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SECURITY", raising=False)
+    monkeypatch.setattr(inventory, "SECURITY", tmp_path / "security")
+    assert inventory.security() == "none"
+    (tmp_path / "security").write_text("sasl_ssl\n")
+    assert inventory.security() == "sasl_ssl"
+    monkeypatch.setenv("SECURITY", "none")
+    assert inventory.security() == "none"

@@ -1,0 +1,47 @@
+"""Files with which clients connect to secured local hosts."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from local.hosts.client import bootstrap, properties, settings, write
+from pylog.cli.settings import load_settings
+from tests.servers.certificates import Authority
+
+HOSTS = {"hosts": {"live2": {"ip": "192.0.2.2"}, "live1": {"ip": "192.0.2.1"}, "offline1": {"ip": "192.0.2.9"}}}
+
+
+@pytest.fixture
+def password(tmp_path: Path) -> Path:
+    path = tmp_path / "demo.password"
+    write(path, "a password\n")
+    return path
+
+
+def test_clients_begin_at_the_live_brokers_or_at_the_only_ones() -> None:
+    assert bootstrap(HOSTS) == "192.0.2.1:9092,192.0.2.2:9092"
+    assert bootstrap({"hosts": {"offline1": {"ip": "192.0.2.9"}}}) == "192.0.2.9:9092"
+
+
+def test_pylog_reads_its_file(tmp_path: Path, password: Path) -> None:
+    path, authority = tmp_path / "client.yml", Authority(tmp_path).trusted
+    write(path, settings("192.0.2.1:9092", password, authority))
+    found = load_settings({"PYLOG_CONFIG": str(path)})
+    assert found.bootstrap == "192.0.2.1:9092"
+    assert found.properties["sasl.password"] == "a password"
+    assert found.properties["ssl.ca.location"] == str(authority)
+
+
+def test_librdkafka_knows_every_property(tmp_path: Path) -> None:
+    text = properties("192.0.2.1:9092", "a=password", Authority(tmp_path).trusted)
+    given: dict[str, str | int | float | bool] = {}
+    given.update(line.split("=", 1) for line in text.splitlines())
+    assert given["sasl.password"] == "a=password"
+    AdminClient(given)  # it refuses what it does not know
+
+
+def test_the_files_are_for_their_owner_alone(password: Path) -> None:
+    password.chmod(0o644)
+    write(password, "another\n")
+    assert password.stat().st_mode & 0o777 == 0o600
