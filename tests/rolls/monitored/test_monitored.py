@@ -1,0 +1,312 @@
+"""Faults on deployed hosts raise the alerts that are listed for them, and no others.
+
+Prometheus and its Alertmanager are those that `site` deployed, with the rules that role `monitoring` ships; only time
+is shorter, see `HASTE`.  What an Alertmanager would send is what it calls active: an alert that follows from another
+one is suppressed there.
+"""
+
+import base64
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from local.docs.alerts import FILES
+from pylog.client.producer import Producer
+from pylog.errors import PylogError
+from tests.cluster.night import OF_THE_MACHINE, hastened
+from tests.rolls import cluster
+from tests.rolls.cluster import HOSTS_FILE, inside
+
+HASTE = 20
+"""Times are divided by it; a range keeps `LEAST_RANGE_S`."""
+LEAST_RANGE_S = 60
+"""The canary's alert wants 30 failures in its range, and there is one a second."""
+WATCHER, AWAY, FILLED = "live2", "live3", "live1"
+TOPIC = "orders"
+RULES = "/etc/pylog-monitoring/alerts.yml"
+BUSY = OF_THE_MACHINE | {"PylogZooKeeperSlow", "PylogSyncSlow", "PylogMemoryShort", "PylogHostDiskFull"}
+"""Alerts that count for nothing here: hosts in containers share a machine, which others keep busy."""
+FIRES_WITHIN_S = 420
+QUIET_WITHIN_S = 420
+
+
+class Watch:
+    """Prometheus and its Alertmanager, on their host."""
+
+    def __init__(self) -> None:
+        address = json.loads(HOSTS_FILE.read_text())["hosts"][WATCHER]["ip"]
+        self._url = f"http://{address}:9090/api/v1"
+
+    def ask(self, path: str) -> Any:
+        with urllib.request.urlopen(f"{self._url}/{path}", timeout=30) as answer:
+            return json.load(answer)["data"]
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """Return what is wrong, whether it fires yet or its time still runs; but not `BUSY`."""
+        return [one for one in self.ask("alerts")["alerts"] if one["labels"]["alertname"] not in BUSY]
+
+    def firing(self) -> set[tuple[str, str]]:
+        """Return name and host of what fires."""
+        return {
+            (one["labels"]["alertname"], one["labels"].get("host", ""))
+            for one in self.alerts()
+            if one["state"] == "firing"
+        }
+
+    def told(self) -> set[str]:
+        """Return the names of what the Alertmanager sends to whom its configuration names."""
+        script = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9093/api/v2/alerts').read().decode())"
+        found = json.loads(inside(WATCHER, f'python3 -c "{script}"'))
+        return {one["labels"]["alertname"] for one in found if one["status"]["state"] == "active"} - BUSY
+
+    def put(self, path: str, text: str) -> None:
+        """Replace a file that Prometheus reads, and have it read that, as a change of the inventory does."""
+        inside(WATCHER, f"echo {base64.b64encode(text.encode()).decode()} | base64 -d > {path}")
+        inside(WATCHER, "systemctl reload pylog-prometheus")
+
+    def read(self, path: str) -> str:
+        return inside(WATCHER, f"cat {path}")
+
+    def wait_quiet(self) -> None:
+        """Wait until nothing is wrong that an earlier fault may have left."""
+        cluster.wait_for(lambda: not self.alerts(), QUIET_WITHIN_S)
+
+
+def write() -> None:
+    """Let a producer write to every partition; whether that works is not its business here."""
+    with suppress(PylogError), Producer(cluster.bootstrap(), acks="all", delivery_timeout_ms=4000) as producer:
+        for number in range(60):
+            producer.send(TOPIC, b"%d" % number * 20)
+
+
+def nothing() -> None:
+    """Go on with nothing."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong on a host.
+
+    Attributes:
+        name: of its test.
+        truth: what was done.
+        fires: alerts that must fire, each with its host; "" for any.
+        may_fire: alerts that also fire where it lasts long enough; no others may.
+        broken: does it, and puts it right again.
+        go_on: what goes on meanwhile.
+    """
+
+    name: str
+    truth: str
+    fires: frozenset[tuple[str, str]]
+    may_fire: frozenset[str]
+    broken: Callable[[Watch], AbstractContextManager[object]]
+    go_on: Callable[[], None] = nothing
+
+
+@contextmanager
+def _dead_broker(_: Watch) -> Iterator[None]:
+    """Kill a broker and keep systemd from starting it again."""
+    inside(AWAY, "systemctl kill --signal=KILL pylog-broker@3; systemctl stop pylog-broker@3")
+    try:
+        yield
+    finally:
+        inside(AWAY, "systemctl start pylog-broker@3")
+        cluster.health()
+
+
+@contextmanager
+def _full_disk(_: Watch) -> Iterator[None]:
+    """Leave 3 % of a data disk: the rest is taken by a file of somebody else's."""
+    disk = "/var/lib/pylog/disk1"
+    free, size = map(int, inside(FILLED, f"df --block-size=1 --output=avail,size {disk} | tail -n 1").split())
+    inside(FILLED, f"fallocate --length {free - size * 3 // 100} {disk}/core.12345")
+    try:
+        yield
+    finally:
+        inside(FILLED, f"rm {disk}/core.12345")
+
+
+@contextmanager
+def _stopped_zookeeper(_: Watch) -> Iterator[None]:
+    inside(AWAY, "systemctl stop pylog-zookeeper")
+    try:
+        yield
+    finally:
+        inside(AWAY, "systemctl start pylog-zookeeper")
+
+
+@contextmanager
+def _dropped(host: str, chain: str, rule: str) -> Iterator[None]:
+    """Drop what matches *rule* on *host*."""
+    inside(
+        host, f"nft add table inet fault; nft 'add chain inet fault cut {{ type filter hook {chain} priority -10; }}'"
+    )
+    inside(host, f"nft add rule inet fault cut {rule}")
+    try:
+        yield
+    finally:
+        inside(host, "nft delete table inet fault")
+        cluster.health()
+
+
+def _cut_off_from_zookeeper(_: Watch) -> AbstractContextManager[None]:
+    return _dropped(AWAY, "output", "tcp dport 2181 meta skuid pylog drop")
+
+
+def _closed_to_clients(_: Watch) -> AbstractContextManager[None]:
+    return _dropped(AWAY, "input", "tcp dport 9092 reject with tcp reset")
+
+
+@contextmanager
+def _crash_loop(_: Watch) -> Iterator[None]:
+    """A configuration that the broker does not take."""
+    path = "/etc/pylog/broker-3.yml"
+    inside(
+        AWAY,
+        f"cp -p {path} /root/broker.yml; echo 'nonsense: true' >> {path}; systemctl restart pylog-broker@3 || true",
+    )
+    try:
+        yield
+    finally:
+        inside(AWAY, f"cp -p /root/broker.yml {path}; systemctl restart pylog-broker@3")
+        cluster.health()
+
+
+@contextmanager
+def _failed_unit(_: Watch) -> Iterator[None]:
+    inside(AWAY, "systemd-run --unit=pylog-fails /bin/false")
+    try:
+        yield
+    finally:
+        inside(AWAY, "systemctl reset-failed pylog-fails")
+
+
+_REPLICAS = frozenset({"PylogPartitionsUnderReplicated", "PylogNoMargin", "PylogIsrChurns"})
+FAULTS = (
+    Fault(
+        "failed-unit",
+        f"a unit on {AWAY} fails, and is not started again",
+        frozenset({("PylogUnitFailed", AWAY)}),
+        frozenset(),
+        _failed_unit,
+    ),
+    Fault(
+        "zookeeper-server",
+        f"the ZooKeeper server on {AWAY} is stopped",
+        frozenset({("PylogZooKeeperServerDown", AWAY)}),
+        frozenset(),
+        _stopped_zookeeper,
+        write,
+    ),
+    Fault(
+        "crash-loop",
+        f"the broker on {AWAY} ends at each start: its file has a word that it does not know",
+        frozenset({("PylogBrokerDown", AWAY), ("PylogUnitRestarts", AWAY), ("PylogPartitionsUnderReplicated", "")}),
+        _REPLICAS | {"PylogCanaryFails"},
+        _crash_loop,
+        write,
+    ),
+    Fault(
+        "closed-to-clients",
+        f"a packet filter on {AWAY} refuses clients of the broker, and nobody else",
+        frozenset({("PylogCanaryFails", "")}),
+        frozenset({"PylogShipLate"}),
+        _closed_to_clients,
+    ),
+    Fault(
+        "full-disk",
+        f"a file of somebody else's fills the data disk of the broker on {FILLED}",
+        frozenset({("PylogDiskFull", FILLED), ("PylogDiskFilling", FILLED), ("PylogProduceRefused", FILLED)}),
+        frozenset({"PylogDiskFullSoon", "PylogCanaryFails", "PylogShipLate"}),
+        _full_disk,
+        write,
+    ),
+    Fault(
+        "dead-broker",
+        f"the broker on {AWAY} was killed and stays down",
+        frozenset({("PylogBrokerDown", AWAY), ("PylogPartitionsUnderReplicated", "")}),
+        _REPLICAS | {"PylogCanaryFails"},
+        _dead_broker,
+        write,
+    ),
+    Fault(
+        "cut-off",
+        f"the broker on {AWAY} does not reach ZooKeeper",
+        frozenset({("PylogZooKeeperUnreached", AWAY), ("PylogPartitionsUnderReplicated", "")}),
+        _REPLICAS | {"PylogCanaryFails"},
+        _cut_off_from_zookeeper,
+        write,
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def watch() -> Iterator[Watch]:
+    """Prometheus on the deployed hosts, in a hurry."""
+    found = Watch()
+    rules = found.read(RULES)
+    pid = inside(WATCHER, "systemctl show -P MainPID pylog-prometheus")
+    found.put(RULES, hastened((FILES / "alerts.yml").read_text(), HASTE, LEAST_RANGE_S))
+    assert inside(WATCHER, "systemctl show -P MainPID pylog-prometheus") == pid, "it was read, without a new start"
+    [down] = [
+        rule for group in found.ask("rules")["groups"] for rule in group["rules"] if rule["name"] == "PylogBrokerDown"
+    ]
+    assert down["duration"] == 60 / HASTE
+    if TOPIC not in {row["name"] for row in cluster.said("topic", "list")}:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
+        made = admin.create_topics([NewTopic(TOPIC, 6, 3, config={"min.insync.replicas": "2"})], operation_timeout=60)
+        made[TOPIC].result(90)
+    try:
+        yield found
+    finally:
+        found.put(RULES, rules)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_raises_its_alerts_and_no_others(fault: Fault, watch: Watch) -> None:
+    watch.wait_quiet()
+    seen: set[tuple[str, str]] = set()
+    told: set[str] = set()
+    with fault.broken(watch):
+        began_s = time.monotonic()
+
+        def all_fire() -> bool:
+            fault.go_on()
+            firing = watch.firing()
+            seen.update(firing)
+            return all(any(name == one and host in ("", at) for one, at in firing) for name, host in fault.fires)
+
+        deadline_s = began_s + FIRES_WITHIN_S
+        while not all_fire():
+            assert time.monotonic() < deadline_s, f"{fault.fires - seen} did not fire; {seen}"
+            time.sleep(1)
+        took_s = time.monotonic() - began_s
+        # Those that follow from another alert need some seconds more to be suppressed.
+        names = {name for name, _ in fault.fires}
+        while not told & names:
+            assert time.monotonic() < deadline_s + 30, f"nobody is told: {told}"
+            told = watch.told()
+            time.sleep(1)
+    wanted = {name for name, _ in fault.fires}
+    others = {(name, host) for name, host in seen if name not in wanted | fault.may_fire}
+    cluster.keep_more(
+        "monitored",
+        "faults",
+        {
+            "fault": fault.truth,
+            "must fire": ", ".join(sorted(f"{name} {host}".strip() for name, host in fault.fires)),
+            "may fire": ", ".join(sorted(fault.may_fire - wanted)),
+            "fired": ", ".join(sorted(f"{name} {host}".strip() for name, host in seen)),
+            "sent": ", ".join(sorted(told)),
+            "after_s": round(took_s),
+        },
+    )
+    assert not others, others
