@@ -51,7 +51,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
             "retention_clock",
             "watchdog",
         },
-        {"decision_log", "flusher"},
+        {"decision_log", "flusher", "large"},
         {"authorization", "handler"},
         {"data", "listeners"},
         {"shards"},
@@ -98,7 +98,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"membership"},
     ),
     "broker/data": (
-        {"peer_keys", "search_places", "sessions"},
+        {"peer_keys", "places", "sessions"},
         {"partitions"},
         {"acks", "feeds", "partition_counts", "progress", "throttles", "topic_bytes"},
         {"reading", "waiting"},

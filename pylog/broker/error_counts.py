@@ -25,14 +25,14 @@ class ErrorCounts:
         metrics.declare(_NAME, "counter", _HELP)
         self._counters: dict[tuple[int, int], Counter] = {}
 
-    def note(self, api_key: int, code: int) -> None:
-        """Count one answer with *code*, which is not NONE."""
+    def note(self, api_key: int, code: int, count: int = 1) -> None:
+        """Count *count* answers with *code*, which is not NONE."""
         counter = self._counters.get((api_key, code))
         if counter is None:
             api, error = ApiKey(api_key).name.lower(), ErrorCode(code).name
             counter = self._metrics.counter(_NAME, _HELP, api=api, error=error)
             self._counters[api_key, code] = counter
-        counter.value += 1
+        counter.value += count
 
     def note_all(self, api_key: int, answer: object) -> None:
         """Count every error in *answer*, a response of the control APIs."""

@@ -117,6 +117,10 @@ class Meter:
         """
         begun_s, self._begun_s = self._begun_s, None
         seconds = 0 if begun_s is None else time.perf_counter() - begun_s
+        return self.worked_on(seconds)
+
+    def worked_on(self, seconds: float) -> int:
+        """As `worked`, of time that the caller has measured: in steps, with the work of others between them."""
         return max(self._charge(self._limits.busy, seconds, self._quotas.throttled_requests), self._refused_ms)
 
     def _charge(self, bucket: TokenBucket | None, amount: float, throttled: Counter) -> int:

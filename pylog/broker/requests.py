@@ -4,11 +4,15 @@ Produce and Fetch go straight to their own handlers.  The rest is decoded into a
 for its API in `apis.py`, and answered when that function is done, which may be later.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 
+from pylog.broker import large
 from pylog.broker.apis import APIS, Cluster
 from pylog.broker.data.fetch import FetchHandler
+from pylog.broker.data.places import Places
 from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.error_counts import ErrorCounts
 from pylog.broker.handler import Caller
@@ -55,6 +59,7 @@ class Requests:
         self._names: Mapping[int, str] = {int(key): key.name.lower() for key in SERVED}
         self._latency = Latency(metrics)
         self._errors = ErrorCounts(metrics)
+        self._large = Places(1)
         self._tasks = Tasks()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
@@ -112,18 +117,82 @@ class Requests:
         if not is_served(key, version):
             return self._refuse_version(header, body)
         self._counters[key].value += 1
+        if len(body) >= large.LARGE_BYTES:
+            body = connection.hold(body)
+            work = _Work(connection, connection.open_slot(), header, meter)
+            self._tasks.spawn(self._answer_large(work, body, subject))
+            return None
         request_class, handler = APIS[key]  # type: ignore[index]  # as above: an IntEnum key equals its number
         request = request_class.decode(version, body)
         try:
-            name = self._names[key] if subject is not None else ""
-            caller = Caller(header.client_id or "", connection.session, version, meter, subject, name)
-            answer = handler(self._cluster, request, caller)
+            answer = handler(self._cluster, request, self._caller(connection, header, meter, subject))
         except ApiError as error:
             answer = request.error_response(error.code, str(error))
         if isinstance(answer, Message):
             return self._answer(answer, header, connection.read_ns, meter)
         self._tasks.spawn(self._answer_later(connection, connection.open_slot(), header, request, answer, meter))
         return None
+
+    def _caller(
+        self, connection: Connection, header: RequestHeader, meter: Meter | None, subject: Subject | None
+    ) -> Caller:
+        name = self._names[header.api_key] if subject is not None else ""
+        return Caller(header.client_id or "", connection.session, header.api_version, meter, subject, name)
+
+    async def _answer_large(self, work: "_Work", body: memoryview, subject: Subject | None) -> None:
+        """Decode a large request, handle it in parts, and encode its answer, with turns for others in between."""
+        connection, header = work.connection, work.header
+        try:
+            response = await self._handle_large(work, body, subject)
+            if work.meter is not None:
+                self._throttle(response, work.meter.worked_on(work.busy_ns / 1e9))
+            async with self._large.hold(connection.session):
+                counts, reply = await asyncio.to_thread(
+                    large.encode, response, header.correlation_id, header.api_version
+                )
+            for code, count in counts.items():
+                self._errors.note(header.api_key, code, count)
+            self._latency.by_api[header.api_key].observe_ns(now_ns() - work.slot.read_ns)
+            work.slot.complete(_framed(reply))
+        except ProtocolError as error:
+            connection.close(f"protocol error: {error}")
+        except Exception:  # as above: one client's connection
+            _logger.exception("bug api_key=%d version=%d", header.api_key, header.api_version)
+            connection.close("request failed here")
+        finally:
+            connection.release()
+
+    async def _handle_large(self, work: "_Work", body: memoryview, subject: Subject | None) -> Message:
+        connection, header = work.connection, work.header
+        request_class, handler = APIS[header.api_key]  # type: ignore[index]  # as above
+        async with self._large.hold(connection.session):
+            request = await asyncio.to_thread(request_class.decode, header.api_version, body)
+        whole: Message | None = None
+        left = large.parts(request)
+        part = next(left)
+        while True:
+            async with self._large.hold(connection.session):
+                began_ns = now_ns()
+                try:
+                    caller = self._caller(connection, header, work.meter, subject)
+                    answer = handler(self._cluster, part.request, caller)
+                except ApiError as error:
+                    answer = part.request.error_response(error.code, str(error))
+                following = next(left, None)
+                work.busy_ns += now_ns() - began_ns
+            if not isinstance(answer, Message):
+                try:
+                    answer = await answer
+                except ApiError as error:
+                    answer = part.request.error_response(error.code, str(error))
+            if whole is None:
+                whole = answer
+            else:
+                large.join(whole, answer, goes_on=part.goes_on)
+            if following is None or connection.is_closed:
+                return whole
+            part = following
+            await asyncio.sleep(0)
 
     async def _answer_later(
         self,
@@ -146,13 +215,16 @@ class Requests:
 
     def _answer(self, response: Message, header: RequestHeader, read_ns: int, meter: Meter | None) -> list[Part]:
         if meter is not None:
-            throttle_ms = meter.worked()
-            if response.api_key not in _WITHOUT_THROTTLE:
-                response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
+            self._throttle(response, meter.worked())
         self._errors.note_all(header.api_key, response)
         parts = _framed(encode_response(response, header.correlation_id, header.api_version))
         self._latency.by_api[header.api_key].observe_ns(now_ns() - read_ns)
         return parts
+
+    @staticmethod
+    def _throttle(response: Message, throttle_ms: int) -> None:
+        if response.api_key not in _WITHOUT_THROTTLE:
+            response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
 
     @staticmethod
     def _refuse_version(header: RequestHeader, body: memoryview) -> list[Part]:
@@ -165,6 +237,17 @@ class Requests:
         served = SERVED.get(key)  # type: ignore[call-overload]  # an IntEnum key equals its number
         known = f"versions {served.min_served} to {served.max_advertised} are" if served else "no such API is"
         raise ProtocolError(f"request {key} version {version} is not served; {known}")
+
+
+@dataclass(slots=True)
+class _Work:
+    """A large request while it is worked on; *busy_ns* is the time of the loop that it took so far."""
+
+    connection: Connection
+    slot: Slot
+    header: RequestHeader
+    meter: Meter | None
+    busy_ns: int = 0
 
 
 def _framed(reply: bytes) -> list[Part]:

@@ -103,10 +103,10 @@ class Connection:
     """
 
     __slots__ = (
-        "_big", "_big_have", "_big_size", "_buffer", "_fd", "_handler", "_is_behind", "_is_paused", "_is_reading_ahead",
-        "_is_writing", "_loop", "_max_frame_bytes", "_muted", "_on_close", "_out", "_out_bytes", "_raw", "_session_end",
-        "_slots", "_sock", "_tail", "_was_read_in", "answered", "is_closed", "peer", "read_ns", "requests", "rights",
-        "session", "software", "state",
+        "_big", "_big_have", "_big_size", "_buffer", "_fd", "_handler", "_is_behind", "_is_held", "_is_paused",
+        "_is_reading_ahead", "_is_writing", "_loop", "_max_frame_bytes", "_muted", "_on_close", "_out", "_out_bytes",
+        "_raw", "_session_end", "_slots", "_sock", "_tail", "_was_read_in", "answered", "is_closed", "peer", "read_ns",
+        "requests", "rights", "session", "software", "state",
     )  # fmt: skip
 
     def __init__(
@@ -138,6 +138,7 @@ class Connection:
         self._slots: list[Slot] = []
         # Whole frames lie in the tail: they are handled in a later turn, and nothing is read before.
         self._is_behind = False
+        self._is_held = False
         self._is_paused = False
         self._is_writing = False
         self._is_reading_ahead = False
@@ -160,6 +161,24 @@ class Connection:
         slot = Slot(self)
         self._slots.append(slot)
         return slot
+
+    def hold(self, frame: memoryview) -> memoryview:
+        """Handle no frame behind the one being handled until `release`, so that none overtakes it; keep what it reads.
+
+        So Kafka does with every frame until it is answered.
+
+        Returns:
+            The frame, or a part of it, as memory that nobody else writes to.
+        """
+        self._is_held = True
+        self._pause()
+        return memoryview(bytes(frame)) if frame.obj is self._raw else frame
+
+    def release(self) -> None:
+        """Go on after `hold`."""
+        self._is_held = False
+        if not self.is_closed:
+            self._resume()
 
     def begin_session(self, session: Session) -> None:
         """Replace the session; the connection is closed when this one expires, unless another one begins before.
@@ -311,7 +330,7 @@ class Connection:
 
     @property
     def _has_too_much_in_flight(self) -> bool:
-        return len(self._slots) > MAX_REQUESTS_IN_FLIGHT or self._out_bytes > MAX_REPLY_BYTES_IN_FLIGHT
+        return self._is_held or len(self._slots) > MAX_REQUESTS_IN_FLIGHT or self._out_bytes > MAX_REPLY_BYTES_IN_FLIGHT
 
     def _check_size(self, size: int, first: bytes | bytearray) -> None:
         if 0 < size <= self._max_frame_bytes:
@@ -365,6 +384,7 @@ class Connection:
     def _resume(self) -> None:
         if (
             self._is_paused
+            and not self._is_held
             and self._muted is None
             and len(self._slots) <= MAX_REQUESTS_IN_FLIGHT // 2
             and self._out_bytes <= MAX_REPLY_BYTES_IN_FLIGHT // 2

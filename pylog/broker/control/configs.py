@@ -6,7 +6,7 @@ an operator keeps for many hosts; to change them here is refused.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +14,7 @@ from pylog.broker.control.api import ControlContext, ControllerApi
 from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController, TopicResult
 from pylog.broker.handler import Answer, Caller, topic_denied
+from pylog.broker.large import PART_ELEMENTS, take_turns
 from pylog.broker.settings import (
     DEFAULT_BROKER,
     Effective,
@@ -63,9 +64,28 @@ Rows = dict[tuple[int, str], AlterConfigsResourceResponse]
 
 def handle_describe(cluster: Cluster, request: DescribeConfigsRequest, caller: Caller) -> Answer:
     """Say every setting of topics and of this broker, where it comes from and what it means."""
-    results: list[DescribeConfigsResult] = []
     # Each is described once, however often it is named.
-    for resource in {(one.resource_type, one.resource_name): one for one in request.resources}.values():
+    wanted = {(one.resource_type, one.resource_name): one for one in request.resources}
+    results: list[DescribeConfigsResult] = []
+    steps = _describe_all(cluster, replace(request, resources=list(wanted.values())), caller, results)
+    if len(wanted) <= PART_ELEMENTS:
+        for _ in steps:
+            pass
+        return DescribeConfigsResponse(results=results)
+
+    async def answer() -> Message:
+        await take_turns(steps)
+        return DescribeConfigsResponse(results=results)
+
+    return answer()
+
+
+def _describe_all(
+    cluster: Cluster, request: DescribeConfigsRequest, caller: Caller, results: list[DescribeConfigsResult]
+) -> Iterator[None]:
+    """Add a row to *results* for each resource, one a step."""
+    for resource in request.resources:
+        yield
         row = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         results.append(row)
         try:
@@ -87,7 +107,6 @@ def handle_describe(cluster: Cluster, request: DescribeConfigsRequest, caller: C
                 for name, value in cluster.config.identity().items()
                 if wanted is None or name in wanted
             ]
-    return DescribeConfigsResponse(results=results)
 
 
 def _settings_of(cluster: Cluster, resource_type: int, name: str) -> dict[str, Effective]:

@@ -13,6 +13,7 @@ from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Partition, Partitions, Trimmed
 from pylog.broker.data.reading import check_leader_epoch
 from pylog.broker.handler import Answer, Caller, Handler
+from pylog.broker.large import Turns
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, StorageError
 from pylog.log.log import Log
 from pylog.log.search import Allowance, first_not_older
@@ -237,25 +238,25 @@ async def delete_records(cluster: Cluster, request: DeleteRecordsRequest, caller
     """
     partitions = cluster.partitions
     waits: dict[Key, Trimmed] = {}
-    response = DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[_delete_records(partitions, topic.name, one, waits) for one in topic.partitions]
-                if caller.may_topic(Operation.DELETE, topic.name)
-                else [
-                    DeleteRecordsPartitionResult(partition_index=one.partition_index, error_code=_DENIED)
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    response = DeleteRecordsResponse(topics=[])
+    turns = Turns()
+    for topic in request.topics:
+        is_allowed = caller.may_topic(Operation.DELETE, topic.name)
+        rows: list[DeleteRecordsPartitionResult] = []
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
+        await turns.next()
+        for one in topic.partitions:
+            await turns.next()
+            if is_allowed:
+                rows.append(_delete_records(partitions, topic.name, one, waits))
+            else:
+                rows.append(DeleteRecordsPartitionResult(partition_index=one.partition_index, error_code=_DENIED))
     errors = await _wait_deleted(cluster, waits, request.timeout_ms) if waits else {}
-    for topic in response.topics:
-        for row in topic.partitions:
-            trimmed = waits.get((topic.name, row.partition_index))
+    for answered in response.topics:
+        for row in answered.partitions:
+            trimmed = waits.get((answered.name, row.partition_index))
             if trimmed is not None and not row.error_code:
+                await turns.next()
                 row.error_code = errors[trimmed.partition.key]
                 row.low_watermark = -1 if row.error_code else trimmed.low_watermark()
     return response

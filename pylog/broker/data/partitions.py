@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from pylog.broker.clock import steady_ms, wall_ms
-from pylog.broker.data.search_places import SearchPlaces
+from pylog.broker.data.places import SEARCHES_AT_ONCE, Places
 from pylog.broker.settings import Effective, Value, broker_settings, log_config, topic_setting, typed
 from pylog.cluster.formats import OLDEST_LEVEL, TOPIC_ID_LEVEL
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage
@@ -181,7 +181,7 @@ class Partitions:
         self._by_key: dict[Key, Partition] = {}
         self._cleaned: set[UUID] = set()
         self._removed: set[tuple[UUID, int]] = set()
-        self.searching = SearchPlaces()
+        self.searching = Places(SEARCHES_AT_ONCE)
         """Held by whoever searches records in a thread."""
         self._is_clean = False  # what lies on disk has not been compared with an image yet
         self.registered_epoch: Callable[[], int] = lambda: -1

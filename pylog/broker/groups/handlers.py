@@ -1,11 +1,12 @@
 """One function per API of consumer groups; see `pylog.broker.apis`."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.groups.coordinator import GroupCoordinator, check_group_id
 from pylog.broker.handler import Answer, Caller, Handler
+from pylog.broker.large import PART_ELEMENTS, take_turns
 from pylog.errors import ApiError, ErrorCode
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset
@@ -120,31 +121,18 @@ def leave_group(cluster: Cluster, request: LeaveGroupRequest, caller: Caller) ->
 def offset_commit(cluster: Cluster, request: OffsetCommitRequest, caller: Caller) -> Answer:
     """Write down how far a group has read."""
     caller.require_group(Operation.READ, request.group_id)
-    groups, image = cluster.groups, cluster.partitions.image
-    fault = groups.commit_fault(
-        request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
-    )
-    if fault is not ErrorCode.NONE:
-        return request.error_response(fault)
     wanted: dict[Key, CommittedOffset] = {}
     rows: list[OffsetCommitResponseTopic] = []
-    for topic in request.topics:
-        row = OffsetCommitResponseTopic(name=topic.name, partitions=[])
-        rows.append(row)
-        is_allowed = caller.may_topic(Operation.READ, topic.name)
-        for part in topic.partitions:
-            error = ErrorCode.NONE
-            if not is_allowed:
-                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif image.partition(topic.name, part.partition_index) is None:
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif groups.is_metadata_too_large(part.committed_metadata):
-                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                wanted[topic.name, part.partition_index] = CommittedOffset(
-                    part.committed_offset, part.committed_leader_epoch, part.committed_metadata or ""
-                )
-            row.partitions.append(OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=error))
+    steps = _look_at_commit(cluster, request, caller, wanted, rows)
+
+    def commit() -> Answer:
+        groups = cluster.groups
+        fault = groups.commit_fault(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+        )
+        # Appended before anything else happens to the group, which is the one that was asked here.
+        written = groups.commit(request.group_id, wanted) if fault is ErrorCode.NONE else fault
+        return answer(written) if isinstance(written, ErrorCode) else answer_later(written)
 
     def answer(error: ErrorCode) -> Message:
         return request.error_response(error) if error is not ErrorCode.NONE else OffsetCommitResponse(topics=rows)
@@ -152,29 +140,95 @@ def offset_commit(cluster: Cluster, request: OffsetCommitRequest, caller: Caller
     async def answer_later(written: Awaitable[ErrorCode]) -> Message:
         return answer(await written)
 
-    # Appended before anything else happens to the group, which is the one that was asked above.
-    written = groups.commit(request.group_id, wanted)
-    return answer(written) if isinstance(written, ErrorCode) else answer_later(written)
+    async def commit_many() -> Message:
+        await take_turns(steps)
+        written = commit()
+        return written if isinstance(written, Message) else await written
+
+    if sum(len(topic.partitions) for topic in request.topics) > PART_ELEMENTS:
+        return commit_many()
+    for _ in steps:
+        pass
+    return commit()
+
+
+def _look_at_commit(
+    cluster: Cluster,
+    request: OffsetCommitRequest,
+    caller: Caller,
+    wanted: dict[Key, CommittedOffset],
+    rows: list[OffsetCommitResponseTopic],
+) -> Iterator[None]:
+    """Add what may be committed to *wanted*, and a row to *rows* for each topic; one partition a step."""
+    image = cluster.partitions.image
+    for topic in request.topics:
+        row = OffsetCommitResponseTopic(name=topic.name, partitions=[])
+        rows.append(row)
+        is_allowed = caller.may_topic(Operation.READ, topic.name)
+        for part in topic.partitions:
+            yield
+            error = ErrorCode.NONE
+            if not is_allowed:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image.partition(topic.name, part.partition_index) is None:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif cluster.groups.is_metadata_too_large(part.committed_metadata):
+                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                wanted[topic.name, part.partition_index] = CommittedOffset(
+                    part.committed_offset, part.committed_leader_epoch, part.committed_metadata or ""
+                )
+            row.partitions.append(OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=error))
 
 
 def offset_fetch(cluster: Cluster, request: OffsetFetchRequest, caller: Caller) -> Answer:
     """Say how far groups have read."""
-    rows = []
+    rows: list[OffsetFetchResponseGroup] = []
+    steps = _look_up_offsets(cluster, request, caller, rows)
+    count = sum(1 + sum(len(topic.partition_indexes) for topic in group.topics or ()) for group in request.groups)
+    if count > PART_ELEMENTS:
+        return _fetch_many(cluster.groups, steps, rows)
+    for _ in steps:
+        pass
+    return OffsetFetchResponse(groups=rows)
+
+
+async def _fetch_many(groups: GroupCoordinator, steps: Iterable[None], rows: list[OffsetFetchResponseGroup]) -> Message:
+    await take_turns(steps)
+    for row in rows:
+        if not row.error_code:
+            groups.offsets(row.group_id)  # another broker may coordinate the group by now, and know of later commits
+    return OffsetFetchResponse(groups=rows)
+
+
+def _look_up_offsets(
+    cluster: Cluster, request: OffsetFetchRequest, caller: Caller, rows: list[OffsetFetchResponseGroup]
+) -> Iterator[None]:
+    """Add a row to *rows* for each group; one partition a step."""
     for wanted in request.groups:
+        yield
         try:
             caller.require_group(Operation.DESCRIBE, wanted.group_id)
-            rows.append(_fetch_offsets(cluster.groups, wanted, caller, require_stable=request.require_stable))
+            known = cluster.groups.offsets(wanted.group_id)
         except ApiError as error:
             refused = OffsetFetchRequest(groups=[wanted]).error_response(error.code)
             assert isinstance(refused, OffsetFetchResponse)
             rows += refused.groups
-    return OffsetFetchResponse(groups=rows)
+            continue
+        row = OffsetFetchResponseGroup(group_id=wanted.group_id, topics=[])
+        rows.append(row)
+        yield from _fetch_offsets(cluster.groups, wanted, known, caller, row, require_stable=request.require_stable)
 
 
 def _fetch_offsets(
-    groups: GroupCoordinator, wanted: OffsetFetchRequestGroup, caller: Caller, *, require_stable: bool
-) -> OffsetFetchResponseGroup:
-    known = groups.offsets(wanted.group_id)
+    groups: GroupCoordinator,
+    wanted: OffsetFetchRequestGroup,
+    known: Mapping[Key, CommittedOffset],
+    caller: Caller,
+    answered: OffsetFetchResponseGroup,
+    *,
+    require_stable: bool,
+) -> Iterator[None]:
     keys: list[Key]
     denied: set[str] = set()
     if wanted.topics is None:
@@ -185,6 +239,7 @@ def _fetch_offsets(
         denied = {topic.name for topic in wanted.topics if not caller.may_topic(Operation.DESCRIBE, topic.name)}
     topics: dict[str, OffsetFetchResponseTopic] = {}
     for topic, index in keys:
+        yield
         row = OffsetFetchResponsePartition(partition_index=index)
         found = known.get((topic, index))
         if topic in denied:
@@ -194,8 +249,10 @@ def _fetch_offsets(
         elif found is not None:
             row.committed_offset, row.committed_leader_epoch = found.offset, found.leader_epoch
             row.metadata = found.metadata
-        topics.setdefault(topic, OffsetFetchResponseTopic(name=topic, partitions=[])).partitions.append(row)
-    return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=list(topics.values()))
+        if topic not in topics:
+            topics[topic] = OffsetFetchResponseTopic(name=topic, partitions=[])
+            answered.topics.append(topics[topic])
+        topics[topic].partitions.append(row)
 
 
 def offset_delete(cluster: Cluster, request: OffsetDeleteRequest, caller: Caller) -> Answer:

@@ -14,8 +14,8 @@ from pylog.broker.data import handlers
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.handlers import list_offsets
 from pylog.broker.data.partitions import Appended, Moved, Partitions
+from pylog.broker.data.places import SEARCHES_AT_ONCE, Places
 from pylog.broker.data.reading import check_leader_epoch
-from pylog.broker.data.search_places import SEARCHES_AT_ONCE, SearchPlaces
 from pylog.broker.handler import Caller
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
@@ -325,7 +325,7 @@ def test_a_client_searches_at_one_place_and_leaves_the_other_to_others() -> None
     ann = Principal(USER, "ann")
 
     async def story() -> None:
-        places, held, leave = SearchPlaces(), list[str](), asyncio.Event()
+        places, held, leave = Places(SEARCHES_AT_ONCE), list[str](), asyncio.Event()
 
         async def search(who: str, by: Session) -> None:
             async with places.hold(by):

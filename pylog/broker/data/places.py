@@ -1,4 +1,4 @@
-"""How many searches by time run at once, and how many of one client."""
+"""How much of what lasts runs at once, and how much of one client: searches by time, steps of large requests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,16 +11,16 @@ SEARCHES_AT_ONCE = 2
 """Searches of records by time in threads; others wait for their turn."""
 
 
-class SearchPlaces:
-    """Places for searches in threads.  A client has one at most, so that no single one can take all of them."""
+class Places:
+    """Places for what lasts.  A client has one at most, so that no single one can take all of them."""
 
-    def __init__(self) -> None:
-        self._places = asyncio.Semaphore(SEARCHES_AT_ONCE)
+    def __init__(self, count: int) -> None:
+        self._places = asyncio.Semaphore(count)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of clients that hold or wait
 
     @asynccontextmanager
     async def hold(self, session: Session) -> AsyncIterator[None]:
-        """Hold a place for one search; clients are told apart by their principal, without a login by their address."""
+        """Hold a place; clients are told apart by their principal, without a login by their address."""
         client = session.client_host if session.principal == ANONYMOUS else str(session.principal)
         turn = self._turns.get(client)
         if turn is None:

@@ -1,0 +1,125 @@
+"""Requests that name thousands of things: cut into parts, so that other clients have a turn between two of them.
+
+One request may hold 65,536 elements, which take a second to decode, to look up and to encode.
+"""
+
+import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pylog.broker.error_counts import error_codes
+from pylog.wire.api import ApiKey, Message, encode_response
+from pylog.wire.api.message import Request
+
+LARGE_BYTES = 4096
+"""From this length of its body on a request is decoded, and its answer encoded, in a thread.  An element has three
+bytes or more, so a shorter one keeps the loop busy for some milliseconds at most."""
+
+PART_ELEMENTS = 256
+"""So many elements of a request are handled in one turn of the loop, which takes one or two milliseconds."""
+
+
+async def take_turns(steps: Iterable[object]) -> None:
+    """Do what *steps* does between its elements, with turns for others; it ends by itself, or by raising."""
+    turns = Turns()
+    for _ in steps:
+        await turns.next()
+
+
+class Turns:
+    """Counts the elements that a handler has done, and gives others a turn after `PART_ELEMENTS`."""
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    async def next(self) -> None:
+        """Go on with the next element."""
+        self._done += 1
+        if self._done % PART_ELEMENTS == 0:
+            await asyncio.sleep(0)
+
+
+class Cut(NamedTuple):
+    """Where a request may be cut, and its answers joined: each element is answered for itself, in the same order.
+
+    Attributes:
+        wanted: array of the request.
+        answered: array of the answer, with an element for each of *wanted*.
+        inner: array within an element of *wanted* that is cut as well, "" for none.
+        answered_inner: the same within an element of *answered*.
+        is_set: whether a name is answered once, however often it is there: a group of a thousand members must not be
+            described once for each part.
+    """
+
+    wanted: str
+    answered: str
+    inner: str = ""
+    answered_inner: str = ""
+    is_set: bool = False
+
+
+CUTS: Mapping[ApiKey, Cut] = {
+    ApiKey.METADATA: Cut("topics", "topics"),
+    ApiKey.LIST_OFFSETS: Cut("topics", "topics", "partitions", "partitions"),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Cut("topics", "topics", "partitions", "partitions"),
+    ApiKey.DESCRIBE_PRODUCERS: Cut("topics", "topics", "partition_indexes", "partitions"),
+    ApiKey.FIND_COORDINATOR: Cut("coordinator_keys", "coordinators"),
+    ApiKey.DESCRIBE_GROUPS: Cut("groups", "groups", is_set=True),
+    ApiKey.DELETE_GROUPS: Cut("groups_names", "results"),
+}
+"""Others are handled whole: their elements belong together, or their handler gives others a turn by itself."""
+
+
+class Part(NamedTuple):
+    """A part of a request; *goes_on* where its first element is the rest of the one before it."""
+
+    request: Request
+    goes_on: bool
+
+
+def parts(request: Request, size: int = PART_ELEMENTS) -> Iterator[Part]:
+    """Yield *request* in parts of at most *size* elements, an element with others within it counted as one more."""
+    cut = CUTS.get(request.api_key)
+    elements = getattr(request, cut.wanted) if cut is not None else None
+    if cut is None or not elements:
+        yield Part(request, False)
+        return
+    if cut.is_set:
+        elements = list(dict.fromkeys(elements))
+    taken: list[Any] = []
+    count, goes_on = 0, False
+    for element in elements:
+        rest: list[Any] = getattr(element, cut.inner) if cut.inner else []
+        is_rest = False
+        while True:
+            if count >= size:
+                yield Part(_with(request, cut.wanted, taken), goes_on)
+                taken, count, goes_on = [], 0, is_rest
+            room = max(size - count - 1, 1)
+            taken.append(_with(element, cut.inner, rest[:room]) if cut.inner else element)
+            count += 1 + len(rest[:room])
+            rest, is_rest = rest[room:], True
+            if not rest:
+                break
+    yield Part(_with(request, cut.wanted, taken), goes_on)
+
+
+def join(whole: Message, answer: Message, *, goes_on: bool) -> None:
+    """Add the *answer* to a part to that of all parts before it."""
+    cut = CUTS[whole.api_key]
+    before, added = getattr(whole, cut.answered), getattr(answer, cut.answered)
+    if goes_on and added:
+        getattr(before[-1], cut.answered_inner).extend(getattr(added[0], cut.answered_inner))
+        added = added[1:]
+    before.extend(added)
+
+
+def encode(answer: Message, correlation_id: int, version: int) -> tuple[Mapping[int, int], bytes]:
+    """Return how often *answer* has each error code, and its bytes; for a thread, since nobody else has it any more."""
+    return Counter(error_codes(answer)), encode_response(answer, correlation_id, version)
+
+
+def _with(struct: Any, name: str, elements: list[Any]) -> Any:  # noqa: ANN401  # a message or a part of one
+    return dataclasses.replace(struct, **{name: elements})

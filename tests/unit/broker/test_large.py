@@ -1,0 +1,281 @@
+"""A request of thousands of names is handled in parts: others have turns, answers are whole, nothing overtakes it."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylog.broker import apis, large
+from pylog.broker.broker import Broker
+from pylog.broker.large import PART_ELEMENTS
+from pylog.config import standalone_config
+from pylog.errors import ErrorCode
+from pylog.log.directory import LogDirectory
+from pylog.wire.api import SERVED, ApiKey
+from pylog.wire.api.coordinator import GROUP, FindCoordinatorRequest, FindCoordinatorResponse
+from pylog.wire.api.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from pylog.wire.api.groups import DescribeGroupsRequest, DescribeGroupsResponse
+from pylog.wire.api.message import Message, Request
+from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pylog.wire.api.offsets import (
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from pylog.wire.api.partitions import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from pylog.wire.api.table import is_flexible
+
+NAMES = [f"topic-{number:05}" for number in range(3 * PART_ELEMENTS + 7)]
+
+
+def wanted(*counts: int) -> ListOffsetsRequest:
+    """Ask for so many partitions of each of some topics."""
+    return ListOffsetsRequest(
+        topics=[
+            ListOffsetsTopic(
+                name=f"t{number}",
+                partitions=[
+                    ListOffsetsPartition(partition_index=one, timestamp=LATEST_TIMESTAMP) for one in range(count)
+                ],
+            )
+            for number, count in enumerate(counts)
+        ]
+    )
+
+
+@pytest.mark.parametrize("counts", [(1,), (3, 0, 4), (10,), (25, 1, 1), (4, 9, 30, 0), (9, 9)])
+def test_the_parts_of_a_request_are_all_of_it_and_none_is_larger_than_it_may_be(counts: tuple[int, ...]) -> None:
+    request = wanted(*counts)
+    found: list[ListOffsetsTopic] = []
+    for part in large.parts(request, 10):
+        assert isinstance(part.request, ListOffsetsRequest)
+        topics = part.request.topics
+        assert sum(1 + len(topic.partitions) for topic in topics) <= 10
+        if part.goes_on:
+            assert topics[0].name == found[-1].name
+            found[-1].partitions.extend(topics[0].partitions)
+            topics = topics[1:]
+        found += topics
+    assert found == request.topics
+
+
+class Cluster:
+    """A standalone broker on the loop of the test."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    @asynccontextmanager
+    async def connected(self) -> "AsyncIterator[Client]":
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            yield Client(reader, writer)
+        finally:
+            writer.close()
+
+
+class Client:
+    """Frames of one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def send(self, request: Request, number: int = 1) -> None:
+        key, version = request.api_key, SERVED[request.api_key].max_advertised
+        head = struct.pack(">hhih", key, version, number, -1) + (b"\0" if is_flexible(key, version) else b"")
+        frame = request.encode(version, head)
+        self._writer.write(len(frame).to_bytes(4, "big") + frame)
+
+    def send_bytes(self, key: ApiKey, body: bytes) -> None:
+        frame = struct.pack(">hhih", key, SERVED[key].max_advertised, 1, -1) + b"\0" + body
+        self._writer.write(len(frame).to_bytes(4, "big") + frame)
+
+    async def receive(self, kind: type[Message]) -> Any:
+        size = int.from_bytes(await self._reader.readexactly(4), "big")
+        reply = await self._reader.readexactly(size)
+        version = SERVED[kind.api_key].max_advertised
+        return kind.decode(version, memoryview(reply)[5 if is_flexible(kind.api_key, version) else 4 :])
+
+    async def is_closed(self) -> bool:
+        return not await self._reader.read()
+
+
+def run(directory: Path, story: Callable[[Cluster], Awaitable[None]], **settings: Any) -> None:
+    async def main() -> None:
+        config = standalone_config(directory, port=0, overrides=settings)
+        broker = Broker(config, LogDirectory.open(directory, broker_id=0), asyncio.Event())
+        await broker.start()
+        try:
+            address = broker.partitions.image.brokers[0].address(config.client_name)
+            assert address is not None
+            await story(Cluster(address.port))
+        finally:
+            await broker.stop()
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def handled(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """What handlers are given, in its order."""
+    seen: list[Request] = []
+
+    def noting(handler: Callable[..., Any]) -> Callable[..., Any]:
+        def note(cluster: Any, request: Request, caller: Any) -> Any:
+            seen.append(request)
+            return handler(cluster, request, caller)
+
+        return note
+
+    noted = {key: (request, noting(handler)) for key, (request, handler) in apis.APIS.items()}
+    monkeypatch.setattr("pylog.broker.requests.APIS", noted)
+    return seen
+
+
+def test_thousands_of_names_are_looked_up_in_parts_and_answered_in_their_order(
+    tmp_path: Path, handled: list[Request]
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as client:
+            client.send(MetadataRequest(topics=list(map(asked, NAMES)), allow_auto_topic_creation=False))
+            answer = await client.receive(MetadataResponse)
+        assert [topic.name for topic in answer.topics] == NAMES
+        assert {topic.error_code for topic in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert [len(one.topics) for one in handled] == [PART_ELEMENTS] * 3 + [7]  # type: ignore[attr-defined]
+
+    run(tmp_path, story)
+
+
+def asked(name: str) -> MetadataRequestTopic:
+    return MetadataRequestTopic(name=name)
+
+
+def test_the_partitions_of_one_topic_are_answered_as_one_topic(tmp_path: Path, handled: list[Request]) -> None:
+    count = 2 * PART_ELEMENTS
+
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as client:
+            client.send(wanted(count, 1))
+            answer = await client.receive(ListOffsetsResponse)
+        first, second = answer.topics
+        assert [one.partition_index for one in first.partitions] == list(range(count))
+        assert len(second.partitions) == 1
+        assert len(handled) == 3
+
+    run(tmp_path, story)
+
+
+def test_another_client_is_answered_between_two_parts(tmp_path: Path, handled: list[Request]) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as one, cluster.connected() as other:
+            one.send(MetadataRequest(topics=list(map(asked, NAMES * 20)), allow_auto_topic_creation=False))
+            while not handled:
+                await asyncio.sleep(0)
+            other.send(MetadataRequest(topics=[asked("small")], allow_auto_topic_creation=False))
+            await other.receive(MetadataResponse)
+            assert [len(request.topics) for request in handled].count(1) == 1  # type: ignore[attr-defined]
+            assert len(handled) < len(NAMES) * 20 / PART_ELEMENTS, "the large request goes on"
+            assert len((await one.receive(MetadataResponse)).topics) == len(NAMES) * 20
+
+    run(tmp_path, story)
+
+
+def test_a_request_behind_a_large_one_does_not_overtake_it(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as client:
+            client.send(MetadataRequest(topics=[asked("there")], allow_auto_topic_creation=True))
+            while (await client.receive(MetadataResponse)).topics[0].error_code:
+                client.send(MetadataRequest(topics=[asked("there")], allow_auto_topic_creation=True))
+            # Who asks for the coordinator has its topic made.
+            error = ErrorCode.NOT_COORDINATOR
+            while error is not ErrorCode.NONE:
+                client.send(FindCoordinatorRequest(key_type=GROUP, coordinator_keys=["g"]))
+                await client.receive(FindCoordinatorResponse)
+                client.send(commit(0))
+                error = ErrorCode((await client.receive(OffsetCommitResponse)).topics[0].partitions[0].error_code)
+            client.send(commit(1, *NAMES))
+            client.send(commit(2))
+            first = await client.receive(OffsetCommitResponse)
+            assert [topic.partitions[0].error_code for topic in first.topics[:2]] == [
+                ErrorCode.NONE,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ]
+            assert len(first.topics) == 1 + len(NAMES)
+            assert len((await client.receive(OffsetCommitResponse)).topics) == 1
+            client.send(fetch("there", *NAMES))
+            [group] = (await client.receive(OffsetFetchResponse)).groups
+            assert [topic.name for topic in group.topics] == ["there", *NAMES]
+            assert group.topics[0].partitions[0].committed_offset == 2
+
+    run(tmp_path, story, **{"auto.create.topics.enable": "true", "offsets.topic.num.partitions": "1"})
+
+
+def commit(offset: int, *more: str) -> OffsetCommitRequest:
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topics = [OffsetCommitRequestTopic(name=name, partitions=[part]) for name in ("there", *more)]
+    return OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=topics)
+
+
+def fetch(*names: str) -> OffsetFetchRequest:
+    topics = [OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in names]
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+
+
+def test_a_group_is_described_once_however_often_it_is_named(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as client:
+            client.send(DescribeGroupsRequest(groups=["twice"] * 3000))
+            answer = await client.receive(DescribeGroupsResponse)
+            assert [row.group_id for row in answer.groups] == ["twice"]
+
+    run(tmp_path, story)
+
+
+def test_records_of_thousands_of_partitions_are_deleted_with_turns_for_others(tmp_path: Path) -> None:
+    topics = [
+        DeleteRecordsTopic(name=name, partitions=[DeleteRecordsPartition(partition_index=0, offset=1)])
+        for name in NAMES
+    ]
+
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as client:
+            client.send(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+            answer = await client.receive(DeleteRecordsResponse)
+            assert [topic.name for topic in answer.topics] == NAMES
+            codes = {topic.partitions[0].error_code for topic in answer.topics}
+            assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+    run(tmp_path, story)
+
+
+def test_a_large_request_that_cannot_be_decoded_costs_its_client_the_connection(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as client:
+            client.send_bytes(ApiKey.METADATA, b"\xff" * 2 * large.LARGE_BYTES)
+            assert await client.is_closed()
+        async with cluster.connected() as client:
+            client.send(MetadataRequest(topics=[asked("small")], allow_auto_topic_creation=False))
+            assert len((await client.receive(MetadataResponse)).topics) == 1
+
+    run(tmp_path, story)
