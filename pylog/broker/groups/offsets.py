@@ -1,7 +1,7 @@
 """The offsets that the groups of one shard have committed."""
 
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -24,6 +24,9 @@ FORGET_REST_MS = 5_000
 
 MAX_FORGOTTEN_AT_ONCE = 1_000
 """Offsets deleted by one batch of records."""
+
+DELETION_BYTES = 128 * 1024
+"""Keys of deleted offsets in one batch: so many fit into any batch that the topic takes."""
 
 MAX_LOGGED_TOPICS = 10
 """Topics that one log line about orphaned offsets names."""
@@ -161,14 +164,14 @@ class ShardOffsets:
         Returns:
             NONE or why not; or, while replicas still lack them, what to await for that.
         """
-        return self._write(group_id, offsets, self._encode(group_id, offsets))
+        return _told(self._write(group_id, offsets, self._encode(group_id, offsets)))
 
     def commit_pending(
         self, group_id: str, offsets: Mapping[Key, CommittedOffset], producer_id: int, producer_epoch: int
     ) -> ErrorCode | Coroutine[None, None, ErrorCode]:
         """Write offsets that count once the transaction of a producer is committed; see `commit`."""
         producer = (producer_id, producer_epoch)
-        return self._write(group_id, offsets, self._encode(group_id, offsets), producer)
+        return _told(self._write(group_id, offsets, self._encode(group_id, offsets), producer))
 
     def _encode(self, group_id: str, offsets: Mapping[Key, CommittedOffset]) -> list[Record]:
         image, now_ms = self._image(), self._wall_ms()
@@ -214,7 +217,10 @@ class ShardOffsets:
         return await self._delete(group_id, deleted, [])
 
     async def delete_group(self, group_id: str) -> ErrorCode:
-        """Delete everything that *group_id* has committed, and the group itself, in one batch of the log."""
+        """Delete everything that *group_id* has committed, and the group itself.
+
+        In one batch of the log if it takes no more; else in several, with nothing of others between them.
+        """
         unapplied = (key for name, key in (*self._newest, *self._unstable) if name == group_id)
         deleted = dict.fromkeys((*self.of(group_id), *unapplied, *self._kept.get(group_id, ())))
         error = await self._delete(group_id, deleted, [group_records.encode_group_end(group_id, self._wall_ms())])
@@ -225,10 +231,33 @@ class ShardOffsets:
         return error
 
     async def _delete(self, group_id: str, keys: Iterable[Key], more: list[Record]) -> ErrorCode:
+        """Delete offsets in as many batches as they take, and write *more* in the last of them.
+
+        All are appended here and now: a commit that comes between two of them would be deleted with them.
+        """
         now_ms = self._wall_ms()
-        rows = [group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms) for key in keys]
-        written = self._write(group_id, dict.fromkeys(keys), [*rows, *more])
-        return written if isinstance(written, ErrorCode) else await written
+        left = deque(keys)
+        waiting: list[Coroutine[None, None, ErrorCode]] = []
+        error = ErrorCode.NONE
+        is_last = False
+        while not is_last and error is ErrorCode.NONE:
+            rows: list[Record] = []
+            chosen: list[Key] = []
+            size_bytes = 0
+            while left and size_bytes < DELETION_BYTES:
+                chosen.append(left.popleft())
+                rows.append(group_records.encode_offset(OffsetKey(group_id, *chosen[-1]), None, now_ms))
+                size_bytes += len(rows[-1].key or b"")
+            is_last = not left
+            written = self._write(group_id, dict.fromkeys(chosen), [*rows, *more] if is_last else rows)
+            if isinstance(written, ErrorCode):
+                error = written
+            else:
+                waiting.append(written)
+        for one in waiting:
+            ended = await one
+            error = ended if error is ErrorCode.NONE else error
+        return error
 
     def _write(
         self,
@@ -479,3 +508,10 @@ def _probable_id(topic: TopicImage | None, committed: CommittedOffset) -> UUID |
     if topic is None or (topic.created_ms and topic.created_ms > committed.commit_timestamp):
         return None
     return topic.topic_id
+
+
+def _told(
+    written: ErrorCode | Coroutine[None, None, ErrorCode],
+) -> ErrorCode | Coroutine[None, None, ErrorCode]:
+    """Return how a commit ended, or will, in the words that clients know."""
+    return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if written is ErrorCode.MESSAGE_TOO_LARGE else written

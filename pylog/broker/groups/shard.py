@@ -159,6 +159,8 @@ class Shard(LoadedShard):
                 if isinstance(appended, Appended):
                     context.tasks.spawn(self._persist(group, action, appended))
                 else:
+                    if appended is ErrorCode.MESSAGE_TOO_LARGE:  # members do not know it, and trying again is no use
+                        appended = ErrorCode.UNKNOWN_SERVER_ERROR
                     todo += group.persisted(action, appended, context.now_ms())
                     context.rebalances.note(group)
 

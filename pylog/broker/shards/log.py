@@ -16,6 +16,9 @@ COMMIT_TIMEOUT_MS = 5_000
 """How long the in-sync replicas may take to replicate what a coordinator wrote; Kafka's `offsets.commit.timeout.ms`."""
 
 
+_TOLD = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.MESSAGE_TOO_LARGE})
+
+
 class ShardLog:
     """Appends the records of one shard and waits until every in-sync replica has them.
 
@@ -47,7 +50,8 @@ class ShardLog:
             producer: id and epoch of the producer whose transaction they belong to; None if they belong to none.
 
         Returns:
-            NONE when every in-sync replica has them already, what to wait for when not, or why they are not written.
+            NONE when every in-sync replica has them already, what to wait for when not, or why they are not written:
+            MESSAGE_TOO_LARGE, or an error after which members look for the coordinator and try again.
         """
         if not rows:
             return ErrorCode.NONE
@@ -71,7 +75,7 @@ class ShardLog:
             )
         except (ApiError, StorageError) as error:
             _logger.error("not written partition=%s-%d reason=%s", self._topic, self._number, error)
-            if isinstance(error, ApiError) and error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+            if isinstance(error, ApiError) and error.code in _TOLD:
                 return error.code
             is_moved = isinstance(error, ApiError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
             return ErrorCode.NOT_COORDINATOR if is_moved else ErrorCode.COORDINATOR_NOT_AVAILABLE

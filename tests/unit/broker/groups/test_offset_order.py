@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pylog.broker.data.partitions import Moved
 from pylog.broker.groups.offsets import FORGET_REST_MS
+from pylog.broker.groups.shard import Shard
 from pylog.errors import ErrorCode
 from pylog.group.records import CommittedOffset, OffsetKey
 from tests.unit.broker.groups.test_loading_groups import COMMITTED, Coordinating, records_of
@@ -170,3 +171,42 @@ def test_a_topic_made_again_does_not_take_along_the_commit_that_waits_for_it(tmp
         assert records_of(one)[-1] == (OffsetKey("g", *COMMITTED), False)
 
     run(story, tmp_path)
+
+
+MANY = 9_000
+"""Offsets whose deletion, like their commit, does not fit into one batch."""
+
+
+class Full(Coordinating):
+    """A coordinator alone in sync, one of whose groups has committed more than one batch can delete."""
+
+    async def begin(self) -> None:
+        await self.lead(isr=(1,), min_isr=1)
+        for first in range(0, MANY, 1_000):
+            keys = [(f"{'t' * 100}-{number}", 0) for number in range(first, first + 1_000)]
+            self.shard.offsets.by_group.setdefault("g", {}).update(dict.fromkeys(keys, CommittedOffset(1)))
+
+    @property
+    def shard(self) -> Shard:
+        return self.groups._shard_of("g")
+
+
+def test_a_group_with_more_offsets_than_a_batch_takes_is_deleted(tmp_path: Path) -> None:
+    async def main() -> None:
+        one = Full(tmp_path)
+        await one.begin()
+        assert await one.groups.delete("g") is ErrorCode.NONE
+        assert one.groups.group("g") is None
+        assert not one.groups.offsets("g")
+
+    asyncio.run(main())
+
+
+def test_a_commit_that_no_batch_takes_is_refused_for_good(tmp_path: Path) -> None:
+    async def main() -> None:
+        one = Full(tmp_path)
+        await one.begin()
+        offsets = {(f"{'t' * 100}-{number}", 0): CommittedOffset(1) for number in range(MANY)}
+        assert one.groups.commit("g", offsets) is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+    asyncio.run(main())
