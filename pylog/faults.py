@@ -221,6 +221,18 @@ MIRROR_BEHIND = Fault(
     "Records of the source have not arrived in the target in time.",
     "`pylog mirror status` shows which partitions; on the mirror's hosts, `systemctl status pylog-mirror`.",
 )
+TRANSACTION_HANGS = Fault(
+    216,
+    "a transaction hangs",
+    "A partition has a transaction open that no coordinator will end. Readers of committed records wait before it.",
+    "`pylog txn hanging` prints the command that ends it. What it wrote is not shown to them.",
+)
+TRANSACTION_NOT_OPEN = Fault(
+    217,
+    "there is no such open transaction",
+    "The transaction has ended meanwhile, or another one is open there.",
+    "`pylog txn list` shows those of transactional ids, `pylog txn hanging` those that nobody will end.",
+)
 NO_BROKER_HERE = Fault(
     209,
     "there is no broker on this host",

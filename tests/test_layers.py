@@ -76,7 +76,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"ends", "shard"},
         {"coordinator", "markers"},
         {"verifying"},
-        {"handlers", "peers"},
+        {"handlers", "peers", "tools"},
     ),
     "broker/control": (
         {"acl_feed", "cluster", "controller", "images", "registration"},

@@ -10,7 +10,9 @@ from pylog.broker.data.handlers import PARTITION_APIS
 from pylog.broker.groups.handlers import GROUP_APIS
 from pylog.broker.handler import Answer, Caller, Handler
 from pylog.broker.transactions import handlers as transactions
+from pylog.broker.transactions import tools
 from pylog.broker.transactions.handlers import TRANSACTION_APIS
+from pylog.broker.transactions.tools import TOOL_APIS
 from pylog.errors import ApiError, ErrorCode
 from pylog.wire.api import ApiKey
 from pylog.wire.api.acls import DescribeAclsRequest
@@ -23,7 +25,7 @@ from pylog.wire.api.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from pylog.wire.api.scram import DescribeUserScramCredentialsRequest
 
 
-class Cluster(transactions.Cluster, data.Cluster, Protocol):
+class Cluster(transactions.Cluster, tools.Cluster, data.Cluster, Protocol):
     """What all handlers use of the broker."""
 
 
@@ -45,5 +47,6 @@ APIS: Mapping[ApiKey, tuple[type[Request], Handler]] = {
     **GROUP_APIS,
     **PARTITION_APIS,
     **TRANSACTION_APIS,
+    **TOOL_APIS,
 }
 """Every API but the two hot ones and ApiVersions; a test compares it with the table of served APIs."""

@@ -115,8 +115,8 @@ class Broker:
             is_used_elsewhere=membership.has_consumers if config.store.kind == "zookeeper" else None,
         )
 
-        self._ends = TransactionEnds(partitions, self.groups, data.acknowledgements, wall_ms)
-        self._markers = MarkerSender(broker_id, keys, partitions, self._ends, metrics)
+        self.transaction_ends = TransactionEnds(partitions, self.groups, data.acknowledgements, wall_ms)
+        self._markers = MarkerSender(broker_id, keys, partitions, self.transaction_ends, metrics)
         self.transactions = TransactionCoordinator(
             partitions,
             typed(TransactionSettings, settings),
@@ -133,7 +133,7 @@ class Broker:
         self._quotas = Quotas(metrics, steady_ms)
         self._requests = Requests(self, data.produce, data.fetch, self._quotas, metrics)
         self._peer_requests = PeerRequests(
-            keys, data.fetch, membership.answer, TransactionPeers(self._ends, self.verifier).answer
+            keys, data.fetch, membership.answer, TransactionPeers(self.transaction_ends, self.verifier).answer
         )
         membership.on_deposed = self._peer_requests.expire_connections
         limits = typed(ListenerLimits, settings)

@@ -30,6 +30,7 @@ VERBS = {
     "produce": "Send lines of stdin as records.",
     "consume": "Write records to stdout.",
     "group": "See consumer groups and their lag; move or delete their offsets.",
+    "txn": "See transactions, find those that hang, and end them.",
     "partition": "Move partitions between brokers; give leaders back.",
     "config": "See and change settings; check configuration files.",
     "acl": "See, add and remove access control lists.",

@@ -37,7 +37,8 @@ PARTITION_COUNT_AGE_S = 60.0
 class Producer:
     """Sends records to a cluster.
 
-    Not thread-safe towards its own counters: use one from one thread.
+    Not thread-safe towards its own counters: use one from one thread.  It has no transactions, and refuses a
+    transactional id.
 
     Args:
         cluster: a `Connection`, or just ``host:port``.
@@ -76,6 +77,8 @@ class Producer:
         if acks not in ACKS:
             raise ConfigError(f"acks: {acks!r}; wanted one of {', '.join(ACKS)}")
         self._cluster = as_connection(cluster)
+        if "transactional__id" in properties or "transactional.id" in self._cluster.properties:
+            raise ConfigError("transactional.id: this producer has no transactions; confluent_kafka.Producer has")
         self._is_sync = sync
         self._partitioner = partitioner
         self._serializer = serializer

@@ -184,7 +184,7 @@ class RawClient:
             ApiError: UNKNOWN_TOPIC_OR_PARTITION, or another code the brokers give for a name; the message names it.
         """
         wanted = None if names is None else sorted(set(names))
-        found = self._retrying(lambda: self._metadata(wanted))
+        found = self.retrying(lambda: self._metadata(wanted))
         # A partition that was added since the leaders were looked up is known from here on.
         self._topics.update(found)
         return found
@@ -192,7 +192,7 @@ class RawClient:
     def present_topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return those of the named topics that are there, as far as the broker knows that answers."""
         wanted = sorted(set(names))
-        found = self._retrying(lambda: self._metadata(wanted, skip_unknown=True))
+        found = self.retrying(lambda: self._metadata(wanted, skip_unknown=True))
         self._topics.update(found)
         return found
 
@@ -245,7 +245,44 @@ class RawClient:
 
     def ask(self, request: Request, version: int) -> memoryview:
         """Return the body of some broker's answer to a request that any of them can answer."""
-        return self._retrying(lambda: self._from_anyone(request, version))
+        return self.retrying(lambda: self._from_anyone(request, version))
+
+    def ask_broker(self, broker: NodeAddress, request: Request, version: int) -> memoryview:
+        """Return the body of one broker's answer.
+
+        Raises:
+            Unreachable: it does not answer; another is not asked.
+        """
+        try:
+            return self._ask((broker.host, broker.port), request.api_key, version, request.encode(version))
+        except OSError as error:
+            raise Unreachable(f"broker {broker.node_id} at {broker.host}:{broker.port}: {error}") from error
+
+    def ask_leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        request: Callable[[Mapping[str, Sequence[int]]], Request],
+        version: int,
+        rows: Callable[[memoryview], Iterable[tuple[TopicPartition, int, _T]]],
+    ) -> dict[TopicPartition, _T]:
+        """Return what the leader of each partition answers.
+
+        Args:
+            partitions: which.
+            request: makes the request to one broker, of partitions by topic.
+            version: of the request.
+            rows: reads partition, error code and value from the body of an answer.
+        """
+
+        def ask(broker: NodeAddress, asked: Mapping[TopicPartition, int]) -> "_Answers[_T]":
+            wanted = request({topic: list(numbers) for topic, numbers in _by_topic(asked).items()})
+            body = self._ask((broker.host, broker.port), wanted.api_key, version, wanted.encode(version))
+            answers: _Answers[_T] = _Answers()
+            for where, error_code, value in rows(body):
+                answers.add(where, error_code, value, str(where))
+            return answers
+
+        return self._from_leaders(dict.fromkeys(partitions, 0), ask)
 
     def _from_leaders(
         self,
@@ -266,10 +303,10 @@ class RawClient:
                     raise ProtocolError(f"{broker.host}:{broker.port} left out {sorted(part.keys() - done.keys())}")
             return done
 
-        return self._retrying(attempt)
+        return self.retrying(attempt)
 
-    def _retrying(self, attempt: Callable[[], _T]) -> _T:
-        """Call *attempt* until it succeeds, fails for good, or time is up."""
+    def retrying(self, attempt: Callable[[], _T]) -> _T:
+        """Return what *attempt* does, which is called until it succeeds, fails for good, or time is up."""
         deadline = self._clock() + self._config.retry_ms / 1000
         pause = self._config.backoff_ms / 1000
         while True:

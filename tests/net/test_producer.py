@@ -106,6 +106,14 @@ def test_wrong_arguments_are_named() -> None:
         Message(b"", partition=-1)
 
 
+def test_a_transactional_id_is_refused_by_name() -> None:
+    refused = r"transactional\.id: this producer has no transactions"
+    with pytest.raises(ConfigError, match=refused):
+        Producer(Connection(bootstrap="nowhere:1", properties={"transactional.id": "mine"}))
+    with pytest.raises(ConfigError, match=refused):
+        Producer("nowhere:1", transactional__id="mine")
+
+
 def test_too_large_a_message_is_refused(broker: BrokerProcess, topic: str) -> None:
     with pytest.raises((ApiError, ClientError)) as caught:
         Producer(broker.bootstrap, sync=True).send(topic, Message(b"x" * 2_000_000))

@@ -125,14 +125,15 @@ SERVED: Mapping[ApiKey, ApiVersionRange] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0, 0, flexible_from=0),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1, 0, flexible_from=0),
     ApiKey.DESCRIBE_PRODUCERS: ApiVersionRange(0, 0, 0, flexible_from=0),
+    # Version 2 is of transactions with an epoch of their own.
+    ApiKey.WRITE_TXN_MARKERS: ApiVersionRange(1, 1, 1, flexible_from=1),
+    ApiKey.DESCRIBE_TRANSACTIONS: ApiVersionRange(0, 0, 0, flexible_from=0),
+    # Version 2 takes a regular expression from anybody who may connect.
+    ApiKey.LIST_TRANSACTIONS: ApiVersionRange(0, 1, 0, flexible_from=0),
 }
 """What this release answers, which is exactly what ApiVersions says."""
 
-PLANNED: Mapping[ApiKey, ApiVersionRange] = {
-    ApiKey.WRITE_TXN_MARKERS: ApiVersionRange(1, 2, 1, flexible_from=1),
-    ApiKey.DESCRIBE_TRANSACTIONS: ApiVersionRange(0, 0, 0, flexible_from=0),
-    ApiKey.LIST_TRANSACTIONS: ApiVersionRange(0, 2, 0, flexible_from=0),
-}
+PLANNED: Mapping[ApiKey, ApiVersionRange] = {}
 """Messages that can be encoded and decoded but have no handler yet; never advertised."""
 
 KNOWN: Mapping[ApiKey, ApiVersionRange] = {**SERVED, **PLANNED}

@@ -109,11 +109,16 @@ from pylog.wire.api.topics import (
 from pylog.wire.api.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
+    DescribeTransactionsRequest,
     EndTxnRequest,
+    ListTransactionsRequest,
+    MarkerTopic,
+    TransactionMarker,
     TransactionTopic,
     TxnOffset,
     TxnOffsetCommitRequest,
     TxnOffsetTopic,
+    WriteTxnMarkersRequest,
 )
 from pylog.wire.api.versions import ApiVersionsRequest
 from pylog.wire.records import Record, encode_batch
@@ -304,6 +309,27 @@ ROWS: dict[ApiKey, Row] = {
         (transaction(Operation.WRITE), group(Operation.READ), topic(Operation.READ, NOBODY_THERE)),
         ID_DENIED,
     ),
+    # Alter will do as well; it has a test of its own.
+    ApiKey.WRITE_TXN_MARKERS: Row(
+        WriteTxnMarkersRequest(
+            markers=[
+                TransactionMarker(
+                    producer_id=1,
+                    producer_epoch=0,
+                    transaction_result=False,
+                    topics=[MarkerTopic(name=NOBODY_THERE, partition_indexes=[0])],
+                    coordinator_epoch=0,
+                )
+            ]
+        ),
+        (cluster(Operation.CLUSTER_ACTION),),
+        CLUSTER,
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: Row(
+        DescribeTransactionsRequest(transactional_ids=["x"]), (transaction(Operation.DESCRIBE),), ID_DENIED
+    ),
+    # A list leaves out.
+    ApiKey.LIST_TRANSACTIONS: Row(ListTransactionsRequest(), (), ErrorCode.NONE),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Row(
         OffsetForLeaderEpochRequest(
             replica_id=-1,
@@ -621,6 +647,13 @@ def test_a_transactional_id_is_for_whoever_has_a_right_to_it(desk: Desk, request
     other = right._replace(name="another")
     assert desk.ask(desk.user(other), request_, request_.api_key)[1] == {ID_DENIED}
     assert not desk.ask(desk.user(right), request_, request_.api_key)[1] & DENIALS
+
+
+def test_the_end_of_a_transaction_may_be_written_by_who_may_alter_the_cluster(desk: Desk) -> None:
+    request = ROWS[ApiKey.WRITE_TXN_MARKERS].request
+    assert desk.ask(desk.user(cluster(Operation.ALTER)), request, ApiKey.WRITE_TXN_MARKERS)[1] == {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
 
 
 def test_lists_show_what_one_may_see(desk: Desk) -> None:
