@@ -15,6 +15,8 @@ from pylog.wire.api import ApiKey
 _NAME = "pylog_errors_total"
 _HELP = "Errors in answers to clients, by API and name; one for each partition, topic or group that an answer refuses."
 _NONE = int(ErrorCode.NONE)
+_CODES = ("error_code", "partition_error_code")
+"""Names of error codes in answers; the second is that of AddPartitionsToTxn."""
 
 
 class ErrorCounts:
@@ -42,8 +44,8 @@ class ErrorCounts:
 
 def error_codes(struct: Any) -> Iterator[int]:  # noqa: ANN401  # any message or part of one
     """Yield every code but NONE in a response or a part of one."""
-    has_code, parts = _plan(type(struct))  # type: ignore[arg-type]  # a class is hashable
-    if has_code and (code := struct.error_code) != _NONE:
+    name_of_code, parts = _plan(type(struct))  # type: ignore[arg-type]  # a class is hashable
+    if name_of_code and (code := getattr(struct, name_of_code)) != _NONE:
         yield code
     for name in parts:
         for part in getattr(struct, name) or ():
@@ -51,13 +53,13 @@ def error_codes(struct: Any) -> Iterator[int]:  # noqa: ANN401  # any message or
 
 
 @cache
-def _plan(kind: type) -> tuple[bool, tuple[str, ...]]:
-    """Return whether *kind* has an error code, and which of its arrays hold structs that lead to one."""
+def _plan(kind: type) -> tuple[str, tuple[str, ...]]:
+    """Return the name of the error code of *kind*, "" without one, and its arrays of structs that lead to one."""
     if not dataclasses.is_dataclass(kind):
-        return False, ()
+        return "", ()
     hints = get_type_hints(kind)
     parts = tuple(field.name for field in dataclasses.fields(kind) if _leads_to_code(hints[field.name]))
-    return "error_code" in hints, parts
+    return next((name for name in _CODES if name in hints), ""), parts
 
 
 def _leads_to_code(hint: Any) -> bool:  # noqa: ANN401  # as get_type_hints returns them

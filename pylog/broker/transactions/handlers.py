@@ -223,11 +223,10 @@ def commit_offsets(cluster: Cluster, request: TxnOffsetCommitRequest, caller: Ca
             row.partitions.append(TxnOffsetResult(partition_index=part.partition_index, error_code=error))
 
     def answer(error: ErrorCode) -> Message:
-        return (
-            request.error_response(_told_offsets(error, caller.version))
-            if error is not ErrorCode.NONE
-            else TxnOffsetCommitResponse(topics=rows)
-        )
+        told = _told_offsets(error, caller.version)
+        for part in (part for row in rows for part in row.partitions):
+            part.error_code = part.error_code or told
+        return TxnOffsetCommitResponse(topics=rows)
 
     async def commit() -> Message:
         try:
@@ -235,7 +234,7 @@ def commit_offsets(cluster: Cluster, request: TxnOffsetCommitRequest, caller: Ca
         except ApiError as error:
             return answer(error.code)
 
-    return commit()
+    return commit() if wanted else TxnOffsetCommitResponse(topics=rows)
 
 
 async def _commit_verified(
