@@ -239,7 +239,8 @@ def _complete(judgement: Judgement, topics: int) -> tuple[str, str]:
     }
     if not tiers:
         return "unknown", "Unknown: only producers counted; no tier behind them did."
-    where = " and ".join(tier for tier in Tier if tier in tiers)
+    *others, last = [tier.value for tier in Tier if tier in tiers]
+    where = f"{', '.join(others)} and {last}" if others else last
     named = "1 topic" if topics == 1 else f"{topics:,} topics"
     waiting = [one for one in judgement.passages.values() if one.pending]
     if windows and not closed:

@@ -3,6 +3,7 @@
 page => GET path (HTML) and GET /api path (JSON, the model itself)
 """
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -317,6 +318,8 @@ def search(ask: Ask) -> Page:
         for one in leaderless
     ]  # fmt: skip
     said = command("consume", name, *(["--from", at] if at else []), "-e")
+    if query:
+        said += f" | grep -F -e {shlex.quote(query)}"
     return Page("search", f"Search {name}", model, said)
 
 
