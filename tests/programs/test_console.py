@@ -245,11 +245,15 @@ def test_completeness_names_the_first_missing_record_of_topics_one_may_see(brows
     )
     assert browser.get("/completeness/salaries").status == 404
     assert browser.get(f"/completeness/salaries/{window}").status == 404
-    one = browser.get(f"/api/completeness/clicks/{window}").json
+    # Each span of time is read on its own, for three seconds a look.
+    address = f"/completeness/clicks/{window}"
+    wait_until(lambda: browser.get(f"/api{address}").json["judged_ms"], "the counts of the window are read")
+    one = browser.get(f"/api{address}").json
     assert one["producers"][0]["counts"][2] == {"arrived": 98, "copies": 3, "missing": 2, "ranges": [[107, 108]]}
-    assert "lacks 2: 107–108" in browser.get(f"/completeness/clicks/{window}").text
-    hour = urllib.parse.urlencode({"from": moment(t0), "hours": 1})
-    assert browser.get(f"/api/completeness/clicks?{hour}").json["finding_count"] == 6
+    assert "lacks 2: 107–108" in browser.get(address).text
+    hour = "/api/completeness/clicks?" + urllib.parse.urlencode({"from": moment(t0), "hours": 1})
+    wait_until(lambda: browser.get(hour).json["judged_ms"], "the counts of the hour are read")
+    assert browser.get(hour).json["finding_count"] == 6
     wait_until(lambda: browser.get("/api/").json["completeness"]["verdict"] == "incomplete", "the overview knows")
 
 

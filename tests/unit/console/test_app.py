@@ -382,6 +382,12 @@ def test_a_prometheus_that_is_away_is_no_quiet_cluster() -> None:
         assert "names no Prometheus" in client.get("/api/alerts").json()["sentence"]
 
 
+def test_commands_of_a_runbook_are_shown_as_commands(open_client: TestClient) -> None:
+    text = open_client.get("/alerts/PylogBrokerDown").text
+    assert "<code>fab status</code>" in text
+    assert "`" not in text
+
+
 def test_payloads_need_a_right_of_their_own() -> None:
     with client_of(ConsoleConfig(cluster=Connection(bootstrap="127.0.0.1:1"))) as client:
         assert client.get(records_address()).status_code == 403
