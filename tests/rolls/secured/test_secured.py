@@ -112,10 +112,10 @@ def test_plain_clients_and_wrong_passwords_are_refused(port: int) -> None:
     place = f"{address_of('live1')}:{port}"
     plain = subprocess.run(["kcat", "-b", place, "-L", "-m", "5"], capture_output=True, text=True, check=False)
     assert plain.returncode != 0
-    refused = read("demo", "-b", place, "-L", "-m", "5", secret="not the password of demo")
+    refused = read("demo", "-b", place, "-L", "-m", "30", secret="not the password of demo")
     assert refused.returncode != 0
     assert "authentication" in refused.stderr.lower()
-    served = read("demo", "-b", place, "-L", "-m", "10")
+    served = read("demo", "-b", place, "-L", "-m", "60")
     assert served.returncode == 0, served.stderr
     assert "3 brokers" in served.stdout
 
