@@ -13,9 +13,10 @@ FIRST ?= 1
 MINUTES ?= 30
 SEED ?=
 EFFORT ?= 50
+LOCKS ?= $(wildcard requirements/connect/*.txt)
 
 .PHONY: help setup doctor image hosts up status logs shell down distclean \
-        test check sim sim-mutants chaos night unit fuzz interop suites molecule baremetal bench wheelhouse
+        test check sim sim-mutants chaos night unit fuzz interop suites molecule baremetal bench wheelhouse jars
 
 help: ## print this list
 	@printf 'pylog: a distributed log, deployed by Ansible\n\n'
@@ -92,3 +93,6 @@ bench: ## a benchmark, BENCH=paper unless told; results go to docs/bench and doc
 
 wheelhouse: setup ## build the wheels that the hosts install, into .local/wheelhouse
 	@$(PYTHON3) local/wheelhouse.py
+
+jars: setup ## fetch the jars of Kafka Connect that LOCKS name, into .local/jars
+	@.venv/bin/python -m pylog.ops.jars fetch .local/jars $(LOCKS)

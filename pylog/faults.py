@@ -273,6 +273,26 @@ TOPICS_REFUSED = Fault(
     "Each refusal names topic, what was found and what is wanted: correct the document, or take the step it names.",
 )
 
+CONNECTORS_REFUSED = Fault(
+    221,
+    "connectors are not changed so",
+    "A worker of Kafka Connect refuses the settings of a connector, or what was asked of one.",
+    "The message is Connect's own and names connector and setting: correct the document, or take the step it names.",
+)
+CONNECTORS_UNWELL = Fault(
+    222,
+    "connectors are not as they should be",
+    "A connector or one of its tasks has failed, is not placed on a worker yet, or is not in the state it should have.",
+    "The lines above name connector, task, worker and cause. Mend the cause, then `pylog connect restart NAME`.",
+)
+WORKER_AWAY = Fault(
+    108,
+    "no worker of Kafka Connect answers",
+    "Nothing answers at the address, or what answers is no worker.",
+    "Check `--url`, and whether the worker runs: its log says why it does not.",
+    Exit.UNREACHABLE,
+)
+
 BROKER_BUG = Fault(
     211,
     "a bug in pylog ended the broker",

@@ -22,7 +22,7 @@ CLIENT_LEVELS = (
     {"store", "daemon"},
     {"client"},
     {"audit"},
-    {"mirror", "registry", "ship", "ingest"},
+    {"connect", "mirror", "registry", "ship", "ingest"},
     {"ops"},
     {"probe"},
     {"console"},

@@ -44,6 +44,7 @@ VERBS = {
     "registry": "Run the schema registry.",
     "console": "Show the cluster in a browser.",
     "probe": "Measure a cluster from outside: canary records, group lag, ZooKeeper.",
+    "connect": "Make connectors of Kafka Connect what a document says; see and restart them.",
     "ship": "Send this host's own logs to a topic.",
     "lake": "See what the lake holds: the files that count, and how far it was loaded.",
     "sql": "Ask topics in SQL: key, value, topic, partition, offset, timestamp, timestampType.",

@@ -32,6 +32,9 @@ ELSEWHERE = {
     "needs segment files": ("log dump", "log ends", "log purge-stray", "log verify"),
     "runs until it is stopped": ("broker", "console", "mirror run", "registry", "probe", "audit count", "ship journal"),
     "needs a second cluster": ("mirror move", "mirror resend", "mirror status", "audit report"),
+    "needs a worker of Kafka Connect": (
+        "connect apply", "connect pause", "connect restart", "connect resume", "connect status", "connect watch",
+    ),
     "needs a lake or Spark": ("lake accept", "lake files", "lake retry", "lake status", "audit lake", "sql"),
 }  # fmt: skip
 """Why an example is not run here; tests/cluster, tests/net, tests/programs and tests/pipeline run these commands."""

@@ -87,7 +87,9 @@ def dialled(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_no_address_of_a_login_is_dialled(dialled: str) -> None:
-    assert [line for line in dialled.splitlines() if LOGIN.search(line)] == []
+    # The label `host` says which host of the inventory a value is about; nobody connects to it.
+    lines = [line for line in dialled.splitlines() if "target_label: host" not in line]
+    assert [line for line in lines if LOGIN.search(line)] == []
 
 
 def test_each_part_dials_what_the_operator_says(dialled: str) -> None:
