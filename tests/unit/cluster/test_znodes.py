@@ -22,7 +22,7 @@ def test_a_broker() -> None:
         b'"port":9092,"host":"127.0.0.1","version":5,"timestamp":"1795264456072"}'
     )
     assert znodes.decode_broker(1, data, czxid=77) == BrokerInfo(
-        1, 77, "r1", REGISTRATION.client, REGISTRATION.internal, max_level=3
+        1, 77, "r1", REGISTRATION.client, REGISTRATION.internal, max_level=4
     )
 
 
