@@ -20,8 +20,6 @@ from pylog.ingest.datums import PADDING_BYTES, BadDatum, DatumReader
 from pylog.ingest.resolve import Column, column_of, reader_of
 from pylog.ingest.schemas import parse
 
-DECODED, DECODE_ERROR = "decoded", "decodeError"
-
 
 @lru_cache(maxsize=16)
 def registry_of(urls: tuple[str, ...]) -> RegistryClient:

@@ -14,6 +14,9 @@ from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 NAMED_OFFSETS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 
+DECODED, DECODE_ERROR = "decoded", "decodeError"
+"""The columns that option ``schemaRegistry`` adds."""
+
 _FOR_SPARK = frozenset({"path", "serialization.format"})
 # Spark itself adds these to a table's options.
 
@@ -71,7 +74,8 @@ class SourceOptions:
         registry: URLs of a schema registry's instances; adds the columns ``decoded`` and ``decodeError``.
         mode: what becomes of batches that do not decode: the query fails, they are dropped with a word on stderr, or
             each becomes a row of its own whose column ``deadLetter`` is not null.
-        min_partitions: fewest Spark tasks that ranges are split into; None leaves them as they are.
+        min_partitions: fewest Spark tasks that ranges are split into; None leaves them as they are, and puts small ones
+            together where there are more than `pylog.ingest.plan.MIN_QUERY_TASKS`.
         security: keys of `pylog.client.security.SECURITY_KEYS`; its files must be on each host of Spark, so that no
             password travels with a task.
         isolation_level: whether records of open and aborted transactions are read.

@@ -21,6 +21,10 @@ GUESSED_BYTES = 1024
 MIN_TASK_OFFSETS = 50_000
 """A smaller share is not worth a task and a file of its own: this many records take a tenth of a second."""
 
+MIN_QUERY_TASKS = 64
+"""Partitions of a query share tasks only where it has more of them: what follows a read may be dear, and nobody here
+knows how many tasks run at once."""
+
 
 class DataLoss(PylogError):
     """Offsets that should be read are gone; the message names topic, partition and the missing range."""
@@ -273,6 +277,39 @@ def pack(ranges: Sequence[Range], task_count: int, max_count: int) -> list[list[
             left -= end - start
             start = end
     return shares
+
+
+def gather(ranges: Sequence[Range], min_count: int, max_offsets: int | None) -> list[tuple[Range, ...]]:
+    """Return *ranges* as the shares of tasks: small ones that follow each other are one task's, none is cut.
+
+    Args:
+        ranges: what is to be read, in order.
+        min_count: where there are more ranges, at least so many tasks stay; where there are not, each is a task.
+        max_offsets: most offsets of a task that reads several; None is no limit.
+    """
+    if len(ranges) <= min_count:
+        return [(one,) for one in ranges]
+    size = sum(r.offset_count for r in ranges) // min_count
+    size = size if max_offsets is None else min(size, max_offsets)
+    shares = _filled(ranges, size)
+    # A large range takes up more than its share of all offsets, so that the others must be more than that.
+    while len(shares) < min_count:
+        size //= 2
+        shares = _filled(ranges, size)
+    return shares
+
+
+def _filled(ranges: Sequence[Range], size: int) -> list[tuple[Range, ...]]:
+    """Return *ranges* in shares of at most *size* offsets; a larger range is one by itself."""
+    shares: list[list[Range]] = []
+    left = 0
+    for one in ranges:
+        if one.offset_count > left:
+            shares.append([])
+            left = size
+        shares[-1].append(one)
+        left -= one.offset_count
+    return [tuple(share) for share in shares]
 
 
 def spread(ranges: Sequence[Range], min_count: int) -> list[Range]:

@@ -1,7 +1,7 @@
 """The Spark data source ``pylog``: topics as tables and streams, in Arrow batches.
 
 Spark plans on the driver (`partitions`, `latestOffset`) and reads in tasks (`read`): different processes, so all that
-a task needs travels in its `TaskRange`.  Spark never calls a Python source's `stop`, calls `commit` one batch late and
+a task needs travels in its `TaskShare`.  Spark never calls a Python source's `stop`, calls `commit` one batch late and
 not at all for the last one; so nothing here depends on either.
 
 Source: pyspark.sql.datasource, Spark 4.2 and later (admission control, AvailableNow).
@@ -10,10 +10,11 @@ Source: pyspark.sql.datasource, Spark 4.2 and later (admission control, Availabl
 # ruff: noqa: N802  the methods' names are Spark's
 
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -36,11 +37,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pylog.client.avro import RegistryClient, SchemaError
 from pylog.client.raw import RawClient, RawConfig
 from pylog.client.security import security_of
 from pylog.ingest import plan
-from pylog.ingest.avro import DECODE_ERROR, DECODED, AvroColumns, column_for, registry_of
 from pylog.ingest.decode import FIELDS, HEADERS, decode
 from pylog.ingest.fetch import (
     SAMPLE,
@@ -57,11 +56,18 @@ from pylog.ingest.fetch import (
     with_read_uncommitted,
 )
 from pylog.ingest.filters import Wanted, wanted_by
-from pylog.ingest.options import Mode, SourceOptions, parse_options
+from pylog.ingest.options import DECODE_ERROR, DECODED, Mode, SourceOptions, parse_options
 from pylog.ingest.plan import Position, Range
-from pylog.ingest.resolve import Column
 from pylog.model import IsolationLevel, Offset, TopicPartition
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+# What reads Avro is imported where it is asked for: Spark starts seven processes for one query, and all import this.
+if TYPE_CHECKING:
+    from pylog.ingest.avro import AvroColumns
+    from pylog.ingest.resolve import Column
+
+_IDLE_S = 0.1
+# Spark's default trigger asks an idle stream for its end forty times a second; a micro-batch takes longer than this.
 
 _COLUMNS = (
     StructField("key", BinaryType()),
@@ -126,6 +132,8 @@ def _decoded_fields(texts: Sequence[str] | None) -> list[StructField]:
     """Return what is added to the columns; a field that no column can hold is named in the comment of ``decoded``."""
     if texts is None:
         return []
+    from pylog.ingest.avro import column_for
+
     column = column_for(texts)
     left_out = "; ".join(f"{path}: {reason}" for path, reason in column.left_out.items())
     comment = {"comment": f"left out: {left_out}"} if left_out else {}
@@ -135,27 +143,29 @@ def _decoded_fields(texts: Sequence[str] | None) -> list[StructField]:
     ]
 
 
-def _spark_type(column: Column) -> DataType:
+def _spark_type(column: "Column") -> DataType:
     return from_arrow_type(column.kind, prefer_timestamp_ntz=True)
 
 
 def _reader_texts(options: SourceOptions) -> tuple[str, ...] | None:
     if not options.registry:
         return None
+    from pylog.client.avro import RegistryClient
+
     return RegistryClient(options.registry).latest(options.schema_subject or f"{options.topics[0]}-value")
 
 
 @dataclass
-class TaskRange(InputPartition):
+class TaskShare(InputPartition):
     """All that one Spark task needs to read its share."""
 
-    range: Range
+    ranges: tuple[Range, ...]
     bootstrap: str
     include_headers: bool
     fail_on_data_loss: bool
     registry: tuple[str, ...] = ()
     reader_texts: tuple[str, ...] | None = None
-    topic_id: str | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
     mode: Mode = Mode.FAIL
     security: Mapping[str, str] = field(default_factory=dict)
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
@@ -173,6 +183,9 @@ class _TaskReader:
         self._options = options
         self._reader_texts = _reader_texts(options)
         if self._reader_texts is not None and DECODED in columns.names:
+            from pylog.client.avro import SchemaError
+            from pylog.ingest.avro import column_for
+
             found = _spark_type(column_for(self._reader_texts)).simpleString()
             if found != columns[DECODED].dataType.simpleString():
                 raise SchemaError(
@@ -181,7 +194,7 @@ class _TaskReader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of *partition*; runs in a task."""
-        if not isinstance(partition, TaskRange):
+        if not isinstance(partition, TaskShare):
             return iter(())  # where partitions() found nothing, Spark makes up one partition
         return read_task(partition)
 
@@ -191,33 +204,34 @@ class _TaskReader:
 
     def _tasks(
         self, ranges: list[Range], log_starts: dict[TopicPartition, Offset], topic_ids: Mapping[str, str]
-    ) -> list[TaskRange]:
+    ) -> list[TaskShare]:
         options = self._options
         ranges = plan.present(ranges, log_starts, fail_on_data_loss=options.fail_on_data_loss)
         if options.min_partitions is not None:
             ranges = plan.spread(ranges, options.min_partitions)
-        texts = self._reader_texts
+        pieces = list(plan.split(ranges, options.max_records_per_partition))
+        least = max(plan.MIN_QUERY_TASKS, options.min_partitions or 0)
         return [
-            TaskRange(
-                piece,
+            TaskShare(
+                share,
                 options.bootstrap,
                 options.include_headers,
                 options.fail_on_data_loss,
                 options.registry,
-                texts,
-                topic_ids.get(piece.partition.topic),
+                self._reader_texts,
+                {r.partition.topic: topic_ids[r.partition.topic] for r in share if r.partition.topic in topic_ids},
                 options.mode,
                 options.security,
                 options.isolation_level,
             )
-            for piece in plan.split(ranges, options.max_records_per_partition)
+            for share in plan.gather(pieces, least, options.max_records_per_partition)
         ]
 
 
 class PylogReader(_TaskReader, DataSourceReader):
     """Reads what is there between the starting and the ending offsets."""
 
-    def partitions(self) -> Sequence[TaskRange]:
+    def partitions(self) -> Sequence[TaskShare]:
         """Return the tasks."""
         with _client_of(self._options) as client:
             # In this order a topic that comes up meanwhile is not read, and of all others the log start is known.
@@ -255,6 +269,9 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
     """Reads what arrives, micro-batch by micro-batch."""
 
     _target: Position | None = None
+    _seen: Position | None = None
+    _looked_s = float("-inf")
+    _clock = staticmethod(time.monotonic)
 
     @cached_property
     def _client(self) -> RawClient:
@@ -287,10 +304,14 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends."""
+        begin = Position.from_json(start)
+        if self._is_idle(begin) and self._clock() - self._looked_s < _IDLE_S:
+            return start
         latest = self._latest()
+        if self._is_idle(begin):
+            return start
         if self._target is not None:
             latest = plan.not_beyond(latest, self._target)
-        begin = Position.from_json(start)
         latest = with_read_uncommitted(self._client, begin, latest)
         if self._options.fail_on_data_loss:
             plan.check_topics(begin, latest)
@@ -311,9 +332,10 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the end of the topics, from which Spark's progress tells the lag."""
-        return self._latest().to_json()
+        # Spark asks after each look for a micro-batch's end, which has just seen it.
+        return (self._seen or self._latest()).to_json()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[TaskRange]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[TaskShare]:
         """Return the tasks between two positions, which may come from a run before partitions were added."""
         log_starts = self._log_starts()
         until = Position.from_json(end)
@@ -321,7 +343,14 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
         return self._tasks(ranges, log_starts, until.topic_ids)
 
     def _latest(self) -> Position:
-        return positions(self._client, self._topics, LATEST_TIMESTAMP)
+        self._seen = positions(self._client, self._topics, LATEST_TIMESTAMP)
+        self._looked_s = self._clock()
+        return self._seen
+
+    def _is_idle(self, begin: Position) -> bool:
+        """Return whether the last look found nothing behind *begin*, in the same topics and partitions."""
+        seen = self._seen
+        return seen is not None and seen.offsets == begin.offsets and seen.topic_ids == begin.topic_ids
 
     def _log_starts(self) -> dict[TopicPartition, Offset]:
         return dict(positions(self._client, self._topics, EARLIEST_TIMESTAMP).offsets)
@@ -332,40 +361,50 @@ def _client_of(options: SourceOptions, config: RawConfig | None = None) -> RawCl
     return RawClient(options.bootstrap, config, options.client_security())
 
 
-def read_task(task: TaskRange) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one range, fetch by fetch.
+def read_task(task: TaskShare) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task's ranges, fetch by fetch.
 
     Raises:
-        plan.DataLoss: the partition ends before the range does.
-        plan.PositionError: the topic was deleted and made again since the query was planned.
-        UndecidedRecords: the range ends behind the beginning of a transaction that stays open.
+        plan.DataLoss: a partition ends before its range does.
+        plan.PositionError: a topic was deleted and made again since the query was planned.
+        UndecidedRecords: a range ends behind the beginning of a transaction that stays open.
     """
-    partition, _, end = task.range
     config = RawConfig(isolation_level=task.isolation_level)
-    columns = None if task.reader_texts is None else AvroColumns(registry_of(task.registry), task.reader_texts)
+    columns = None if task.reader_texts is None else _avro_columns(task.registry, task.reader_texts)
+    on_hole = None if task.fail_on_data_loss else _pass_over
     with RawClient(task.bootstrap, config, security_of(task.security)) as client:
-        on_hole = None if task.fail_on_data_loss else _pass_over
-        for fetched in read_range(client, task.range, config, on_hole, task.topic_id):
-            for found in _rows(fetched, task, end):
-                rows = with_decoded(with_partition(found, partition), columns)
-                yield rows if task.mode is not Mode.KEEP else _with_dead_letter(rows, found)
+        last = {one.partition.topic: one for one in task.ranges}
+        for wanted in task.ranges:
+            # Once for all of a topic: should it be another one, the task fails, and nothing of it counts.
+            topic = wanted.partition.topic
+            topic_id = task.topic_ids.get(topic) if wanted is last[topic] else None
+            for fetched in read_range(client, wanted, config, on_hole, topic_id):
+                for found in _rows(fetched, task, wanted):
+                    rows = with_decoded(with_partition(found, wanted.partition), columns)
+                    yield rows if task.mode is not Mode.KEEP else _with_dead_letter(rows, found)
 
 
-def _rows(fetched: Fetched, task: TaskRange, end: Offset) -> Iterator[pa.RecordBatch]:
+def _avro_columns(registry: tuple[str, ...], reader_texts: tuple[str, ...]) -> "AvroColumns":
+    from pylog.ingest.avro import AvroColumns, registry_of
+
+    return AvroColumns(registry_of(registry), reader_texts)
+
+
+def _rows(fetched: Fetched, task: TaskShare, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the records of one fetch; a batch that does not decode becomes what the query's mode says."""
     if task.mode is Mode.FAIL:
         yield from decode(
-            fetched.records, fetched.batches, start=fetched.start, end=end, with_headers=task.include_headers
+            fetched.records, fetched.batches, start=fetched.start, end=wanted.end, with_headers=task.include_headers
         )
         return
-    for found in decoded(fetched, end, with_headers=task.include_headers):
+    for found in decoded(fetched, wanted.end, with_headers=task.include_headers):
         if not isinstance(found, DeadLetter):
             yield found
         elif task.mode is Mode.KEEP:
             yield _dead_row(found, with_headers=task.include_headers)
         else:
             print(
-                f"pylog: dropped {task.range.partition} offsets {found.first_offset} to {found.last_offset}, which do "
+                f"pylog: dropped {wanted.partition} offsets {found.first_offset} to {found.last_offset}, which do "
                 f"not decode: {found.reason}",
                 file=sys.stderr,
             )
@@ -399,7 +438,7 @@ def with_partition(rows: pa.RecordBatch, partition: TopicPartition) -> pa.Record
     return pa.RecordBatch.from_arrays([own.get(n) if n in own else rows[n] for n in names], names)
 
 
-def with_decoded(rows: pa.RecordBatch, columns: AvroColumns | None) -> pa.RecordBatch:
+def with_decoded(rows: pa.RecordBatch, columns: "AvroColumns | None") -> pa.RecordBatch:
     """Return *rows* with what their values hold, if that was asked for."""
     if columns is None:
         return rows

@@ -350,11 +350,11 @@ def test_a_query_of_spark_s_and_a_task_of_the_load_job_log_in(secured: Secured, 
         prefix="1",
         window_ms=60_000,
         fail_on_data_loss=True,
-        topic_ids={topic: str(task.topic_id)},
+        topic_ids=task.topic_ids,
         security=block,
     )
     assert PASSWORD not in repr(landing)
-    assert sum(land([task.range], landing).rows.values()) == 2
+    assert sum(land(list(task.ranges), landing).rows.values()) == 2
 
 
 def java_properties(secured: Secured, protocol: str, mechanism: str, directory: Path) -> Path:

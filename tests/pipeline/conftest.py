@@ -77,6 +77,13 @@ class Topics:
         assert producer.flush(30) == 0
         assert failed == []
 
+    def send_one_to_each(self, topic: str, partitions: int) -> None:
+        """Produce one record to each partition, whose key is the partition's number in four digits."""
+        producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 20})
+        for partition in range(partitions):
+            producer.produce(topic, b"", b"%04d" % partition, partition)
+        assert producer.flush(60) == 0
+
     def send_each(self, names: Sequence[str], keys: Sequence[bytes]) -> None:
         """Produce the same records to each of *names*, by one producer."""
         producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 20})

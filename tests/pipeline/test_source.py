@@ -18,14 +18,16 @@ from crc32c import crc32c
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pylog.cli.app import run as pylog
 from pylog.client.avro import AvroSerializer, RegistryClient
 from pylog.client.raw import RawClient
 from pylog.ingest import sql
 from pylog.ingest.fetch import positions
-from pylog.ingest.plan import Position
-from pylog.ingest.source import PylogDataSource
+from pylog.ingest.options import parse_options
+from pylog.ingest.plan import MIN_QUERY_TASKS, Position, PositionError
+from pylog.ingest.source import PylogDataSource, PylogReader, PylogStreamReader, read_task
 from pylog.ingest.spark import cause_of
 from pylog.model import TopicPartition
 from pylog.testing import BrokerProcess
@@ -493,3 +495,46 @@ def test_ranges_become_at_least_so_many_tasks(reader: Callable[..., DataFrameRea
     topics.send(topic, keys(*range(20)))
     found = reader(topic=topic, minPartitions="4").load()
     assert (found.rdd.getNumPartitions(), found.count()) == (4, 20)
+
+
+def test_many_partitions_with_little_share_tasks(reader: Callable[..., DataFrameReader], topics: Topics) -> None:
+    topic = topics.create(partitions=200)
+    topics.send_one_to_each(topic, 200)
+    found = reader(topic=topic).load()
+    assert MIN_QUERY_TASKS <= found.rdd.getNumPartitions() < 70
+    assert sorted((row.partition, bytes(row.key)) for row in found.collect()) == list(enumerate(keys(*range(200))))
+    assert reader(topic=topic, minPartitions="100").load().rdd.getNumPartitions() == 100
+    assert reader(topic=topic, maxRecordsPerPartition="1").load().rdd.getNumPartitions() == 200
+
+
+def test_a_topic_made_again_is_refused_by_a_task_with_many_of_its_partitions(
+    broker: BrokerProcess, topics: Topics
+) -> None:
+    topic = topics.create(partitions=130)
+    topics.send_one_to_each(topic, 130)
+    given = {"bootstrap": broker.bootstrap, "topic": topic}
+    reader = PylogReader(parse_options(given, is_stream=False), PylogDataSource(given).schema())
+    first = reader.partitions()[0]
+    assert len(first.ranges) > 1
+    assert sum(rows.num_rows for rows in read_task(first)) == len(first.ranges)
+    topics.delete(topic)
+    topics.create(partitions=130, name=topic)
+    topics.send_one_to_each(topic, 130)
+    with pytest.raises(PositionError, match="made again"):
+        list(read_task(first))
+
+
+def test_an_idle_stream_does_not_ask_the_brokers_again_at_once(broker: BrokerProcess, topics: Topics) -> None:
+    topic, now_s = topics.create(partitions=1), [100.0]
+    given = {"bootstrap": broker.bootstrap, "topic": topic, "startingOffsets": "earliest"}
+    reader = PylogStreamReader(parse_options(given, is_stream=True), PylogDataSource(given).schema())
+    reader._clock = lambda: now_s[0]
+    topics.send(topic, keys(1))
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert [one["partitions"]["0"] for one in start["topics"].values()] == [1]
+    topics.send(topic, keys(2))
+    assert reader.latestOffset(start, ReadAllAvailable()) == start == reader.reportLatestOffset()
+    now_s[0] += 1
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert [one["partitions"]["0"] for one in end["topics"].values()] == [2]
+    assert reader.reportLatestOffset() == end

@@ -135,6 +135,26 @@ def test_the_partitions_of_a_topic_stay_together(task_count: int) -> None:
     assert files <= 1000 + len(shares)
 
 
+@given(
+    counts=st.lists(st.integers(1, 1000), max_size=300),
+    least=st.integers(1, 100),
+    most=st.none() | st.integers(1, 2000),
+)
+def test_small_ranges_share_tasks_and_no_offset_is_lost(counts: list[int], least: int, most: int | None) -> None:
+    ranges = [Range(TopicPartition("t", number), 5, 5 + count) for number, count in enumerate(counts)]
+    shares = plan.gather(ranges, least, most)
+    assert [one for share in shares for one in share] == ranges
+    assert len(shares) >= min(least, len(ranges))
+    for share in shares:
+        count = sum(one.offset_count for one in share)
+        assert len(share) == 1 or count <= min(sum(counts) // least, most or count)
+    size = sum(counts) // least
+    if most is None and size >= max(counts, default=0):
+        # Two shares that follow each other do not fit into one.
+        sizes = [sum(one.offset_count for one in share) for share in shares]
+        assert len(ranges) <= least or all(a + b > size for a, b in pairwise(sizes))
+
+
 def test_pieces_are_at_least_so_many_as_asked_for() -> None:
     assert len(plan.spread([Range(A, 0, 100), Range(B, 0, 1)], 10)) >= 10
     assert plan.spread([], 10) == []
