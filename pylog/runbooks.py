@@ -439,6 +439,18 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "brings the entry back.",
         verify="The alert ends with the next backup.",
     ),
+    "PylogTransactionHangs": Runbook(
+        what="an open transaction holds up readers of a partition that broker BROKER leads",
+        look="`pylog txn hanging` lists the transactions that no coordinator will end; `pylog txn list --state "
+        "Ongoing` those that one will, with how long they are open.",
+        decide="Listed as hanging: readers of committed records wait for it for ever. Only in the second list: its "
+        "producer lives and is slow, or its `transaction.timeout.ms` is long; the coordinator aborts it then. In "
+        "neither: it has just ended.",
+        act="Hanging: `pylog txn abort --hanging TOPIC:PARTITION --start-offset OFFSET`, as the list prints it; "
+        "readers of committed records do not get what it wrote. Another one: mend its producer, or `pylog txn abort "
+        "ID`, which fences it.",
+        verify="`pylog txn hanging` has no row; the alert ends within two scrapes.",
+    ),
     "PylogShipLate": Runbook(
         what="the journal of HOST does not reach its topic",
         look="On the host: `systemctl status pylog-ship`; `journalctl -u pylog-ship -n 20`; "

@@ -104,7 +104,7 @@ class Broker:
             ask_isr=membership.alter_isr,
         )
         self.deletions = data.deletions
-        PartitionCounts(partitions, metrics, lambda: membership.is_controller)
+        PartitionCounts(partitions, metrics, lambda: membership.is_controller, wall_ms)
         self.groups = GroupCoordinator(
             partitions,
             typed(CoordinatorConfig, settings),

@@ -183,6 +183,10 @@ class Producers:
         """Return where open transactions begin, by producer id."""
         return {} if self.transactions is None else self.transactions.first_offsets()
 
+    def last_written_ms(self) -> list[int]:
+        """Return when each producer with an open transaction wrote last; `UNKNOWN` of one that nobody saw writing."""
+        return [self._producers[key].timestamp for key in self._first_offsets() if key in self._producers]
+
     def last_offsets(self) -> dict[int, Offset]:
         """Return the last offset of everyone who has written."""
         return {key: one.batches[-1].last_offset for key, one in self._producers.items() if one.batches}

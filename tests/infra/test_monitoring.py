@@ -54,6 +54,7 @@ NOT_RAISED = {
     "PylogHostDiskFull": "hosts in containers share their root disk",
     "PylogLoadLate": "it takes a quarter of an hour",
     "PylogBackupLate": "it takes a day",
+    "PylogTransactionHangs": "it takes 25 minutes of a silent producer",
     "PylogShipLate": "it takes ten minutes without brokers, which tests/net/test_ship_journal.py shows",
     "PylogLoadTopicStopped": "it takes a topic that is made again, which tests/pipeline shows",
     "PylogLakeDeadLetters": "it takes records that do not decode, which tests/pipeline shows",

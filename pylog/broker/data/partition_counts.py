@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from pylog.broker.data.partitions import Moved, Partition, Partitions
+from pylog.log.producers import UNKNOWN
 from pylog.metrics import Metrics
 from pylog.model import NO_LEADER, Key
 
@@ -10,12 +11,16 @@ from pylog.model import NO_LEADER, Key
 class PartitionCounts:
     """Counts the partitions of one broker."""
 
-    def __init__(self, partitions: Partitions, metrics: Metrics, is_controller: Callable[[], bool]) -> None:
+    def __init__(
+        self, partitions: Partitions, metrics: Metrics, is_controller: Callable[[], bool], wall_ms: Callable[[], int]
+    ) -> None:
         """Show them in *metrics*; those of the whole cluster only while *is_controller* says so."""
         self._partitions = partitions
+        self._wall_ms = wall_ms
         self._is_controller = is_controller
         self._led = self._under_replicated = self._under_min_isr = self._at_min_isr = self._offline = 0
         self._open_transactions = 0
+        self._written_ms: int | None = None
         self._bytes: dict[tuple[str, ...], float] = {}
         self._leader_epochs: dict[Key, int] = {}
         metrics.before_sample(self._count)
@@ -44,6 +49,12 @@ class PartitionCounts:
                 "Open transactions in partitions led here: readers of committed records wait for each of them.",
                 lambda: self._open_transactions,
             ),
+            (
+                "pylog_transaction_silence_seconds",
+                "How long ago the producer of an open transaction wrote last to a partition led here, of the one that "
+                "is silent for longest; 0 where none is open. What was written before a start counts from the start.",
+                self._silence_seconds,
+            ),
             ("pylog_controller_epoch", "Epoch of the controller that this broker obeys.", self._controller_epoch),
         ):
             metrics.gauge(name, help, read=read)
@@ -70,9 +81,13 @@ class PartitionCounts:
             self._leader_epochs[key] = partition.leader_epoch
             self._leader_changes.value += 1
 
+    def _silence_seconds(self) -> float:
+        return 0 if self._written_ms is None else max(0, self._wall_ms() - self._written_ms) / 1000
+
     def _count(self) -> None:
         self._led = self._under_replicated = self._under_min_isr = self._at_min_isr = self._offline = 0
         self._open_transactions = 0
+        self._written_ms = None
         self._bytes = {}
         for partition in self._partitions:
             self._add(partition)
@@ -90,7 +105,14 @@ class PartitionCounts:
             self._under_min_isr += in_sync < leading.min_isr
             self._at_min_isr += in_sync == leading.min_isr < leading.factor
             if log is not None and log.producers.transactions is not None:
-                self._open_transactions += len(log.producers.transactions.first_offsets())
+                self._note_transactions(log.producers.last_written_ms())
+
+    def _note_transactions(self, written_ms: list[int]) -> None:
+        self._open_transactions += len(written_ms)
+        known = [one for one in written_ms if one != UNKNOWN]
+        if known:
+            oldest = min(known)
+            self._written_ms = oldest if self._written_ms is None else min(self._written_ms, oldest)
 
     def _leaderless(self) -> dict[tuple[str, ...], float]:
         if not self._is_controller():

@@ -56,10 +56,10 @@ def log_of(partitions: Partitions) -> Log:
     return partition.log
 
 
-def send(log: Log, producer_id: int, sequence: int = 0, *, timestamp: int = 1_000) -> int:
+def send(log: Log, producer_id: int, sequence: int = 0, *, timestamp: int = 1_000, sent_ms: int = 0) -> int:
     fields: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
     view = batch(timestamp=timestamp, attributes=TRANSACTIONAL, **fields)
-    return log.append_as_leader(view, check_stored_batch(view), LEADER_EPOCH, 0).base_offset
+    return log.append_as_leader(view, check_stored_batch(view), LEADER_EPOCH, sent_ms).base_offset
 
 
 def end(log: Log, producer_id: int, *, is_commit: bool) -> int:
@@ -175,12 +175,28 @@ def test_describe_producers_says_what_is_open(partitions: Partitions) -> None:
 
 def test_open_transactions_are_counted(partitions: Partitions) -> None:
     log, metrics = log_of(partitions), Metrics()
-    PartitionCounts(partitions, metrics, lambda: False)
+    PartitionCounts(partitions, metrics, lambda: False, lambda: 0)
     assert "pylog_transactions_open 0" in metrics.render()
     send(log, 9)
     send(log, 10)
     end(log, 9, is_commit=True)
     assert "pylog_transactions_open 1" in metrics.render()
+
+
+def test_the_producer_that_is_silent_for_longest_in_an_open_transaction_is_shown(partitions: Partitions) -> None:
+    log, metrics, now_ms = log_of(partitions), Metrics(), [90_000]
+    PartitionCounts(partitions, metrics, lambda: False, lambda: now_ms[0])
+    name = "pylog_transaction_silence_seconds"
+    send(log, 8, sent_ms=1_000)
+    end(log, 8, is_commit=True)
+    assert f"{name} 0" in metrics.render(), "nothing is open"
+    send(log, 9, sent_ms=30_000)
+    send(log, 10, sent_ms=20_000)
+    assert f"{name} 70" in metrics.render()
+    send(log, 10, 1, sent_ms=80_000)
+    assert f"{name} 60" in metrics.render()
+    now_ms[0] = 10_000
+    assert f"{name} 0" in metrics.render(), "the clock was set back"
 
 
 def committed(batches: list[BatchHeader], aborted: list[tuple[int, int]]) -> list[int]:
