@@ -10,7 +10,7 @@ from pylog.cluster.election import elect_first
 from pylog.cluster.image import BrokerInfo, TopicImage
 from pylog.cluster.placement import check_replication_factor, place_replicas
 from pylog.errors import ApiError, ConfigError, ErrorCode
-from pylog.model import MAX_TOPIC_NAME_LENGTH, TRANSACTIONS_TOPIC
+from pylog.model import INTERNAL_TOPICS, MAX_TOPIC_NAME_LENGTH
 
 BROKER_DEFAULT = -1
 """Partition count or replication factor that the cluster's default stands for."""
@@ -128,8 +128,8 @@ def plan_growth(
     Raises:
         ApiError: INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR or INVALID_REPLICA_ASSIGNMENT.
     """
-    if topic.name == TRANSACTIONS_TOPIC:
-        message = f"{topic.name} keeps its partitions: with another number every id would have another coordinator"
+    if topic.name in INTERNAL_TOPICS:
+        message = f"{topic.name} keeps its partitions: with another number nothing in it would be found where it is"
         raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
     present = len(topic.partitions)
     if not present < count <= MAX_PARTITIONS:

@@ -472,8 +472,8 @@ def test_nobody_leads_transactional_ids_who_may_lack_some() -> None:
     assert term.plan_elections([(name, 0)], unclean=True) == ([], {(name, 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE})
 
 
-def test_the_topic_of_transactional_ids_does_not_grow() -> None:
-    name = "__transaction_state"
+@pytest.mark.parametrize("name", ["__transaction_state", "__consumer_offsets"])
+def test_topics_whose_keys_belong_to_a_partition_by_its_number_do_not_grow(name: str) -> None:
     term = Controller(1, 4, "c", ClusterConfig(), snapshot(brokers((1, 1)), topic(name, led_by(1, (1,), (1,)))))
     with pytest.raises(ApiError, match="keeps its partitions") as refused:
         term.plan_growth(name, 3, None)
