@@ -5,26 +5,32 @@ those, what retention and compaction go by also stands in `retention.json`, and 
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from pylog.broker.config import STANDALONE_ID, STORE
 from pylog.broker.control.topics import new_topic_ids
 from pylog.cluster import znodes
 from pylog.cluster.image import PartitionImage, TopicImage
+from pylog.cluster.restore import EPOCH_MARGIN, producer_id_block
+from pylog.cluster.topics import MAX_PARTITIONS
 from pylog.errors import ConfigError
+from pylog.group.records import OffsetKey, partition_for
+from pylog.group.records import decode_key as decode_group_key
 from pylog.log import checkpoint, offline
 from pylog.log.config import LogConfig
 from pylog.log.directory import LogDirectory
 from pylog.log.layout import partitions_in, read_topic_id
 from pylog.log.log import Log
-from pylog.model import TopicPartition
+from pylog.model import INTERNAL_TOPICS, TRANSACTIONS_TOPIC, TopicPartition
 from pylog.store.base import Set
 from pylog.store.embedded import EmbeddedTree
 from pylog.store.tree import ClusterTree
+from pylog.transaction.records import decode_key as decode_transactional_key
 from pylog.wire.markers import Marker, encode_marker
-from pylog.wire.records import parse_header
+from pylog.wire.records import decode_records, parse_header
 
 _SESSION_TIMEOUT_S = 10.0
 _RETAINED = {"cleanup.policy": "cleanup_policy", "retention.ms": "retention_ms", "retention.bytes": "retention_bytes"}
@@ -114,7 +120,7 @@ def _write_store(directory: LogDirectory, found: list[FoundTopic], now_ms: int) 
         raise ConfigError(f"{directory.path / checkpoint.META_PROPERTIES} names no cluster; there is nothing to adopt")
     new_ids = new_topic_ids(topic.name for topic in found)
     topics = [replace(topic, topic_id=topic.topic_id or new_ids[topic.name]) for topic in found]
-    images, next_producer_id = _open_logs(directory, topics)
+    topics, images, newest_producer_id = _open_logs(directory, topics)
     # Before a log is taken for one of ours, the store must be free for it.
     store = EmbeddedTree(directory.path / STORE)
     session = store.session()
@@ -127,11 +133,7 @@ def _write_store(directory: LogDirectory, found: list[FoundTopic], now_ms: int) 
         fence = tree.claim_controller(STANDALONE_ID, now_ms)
         assert fence is not None, "nobody else has this directory open"
         tree.create_topics(fence, images)
-        if next_producer_id:
-            # Block by block, as brokers take them: nobody may get an id that stands in a log.
-            first = next_producer_id - next_producer_id % -znodes.PRODUCER_ID_BLOCK_SIZE
-            block = znodes.encode_producer_id_block(STANDALONE_ID, first - znodes.PRODUCER_ID_BLOCK_SIZE)
-            tree.write(fence, [Set(znodes.PRODUCER_ID_BLOCK, block)])
+        tree.write(fence, [Set(znodes.PRODUCER_ID_BLOCK, producer_id_block(b"", newest_producer_id))])
         for log in directory.logs.values():
             _abort_transactions(log, now_ms)
         # Last, for it says that the store is whole.
@@ -142,26 +144,68 @@ def _write_store(directory: LogDirectory, found: list[FoundTopic], now_ms: int) 
     return topics
 
 
-def _open_logs(directory: LogDirectory, topics: list[FoundTopic]) -> tuple[list[TopicImage], int]:
-    """Return the topics as the store is to have them, and a producer id above all that their logs know."""
+def _open_logs(directory: LogDirectory, found: list[FoundTopic]) -> tuple[list[FoundTopic], list[TopicImage], int]:
+    """Return the topics, how the store is to have them, and the highest producer id in their logs, -1 without one."""
+    topics: list[FoundTopic] = []
     images: list[TopicImage] = []
-    next_producer_id = 0
-    for topic in topics:
-        assert topic.topic_id is not None
+    newest_producer_id = -1
+    for topic in found:
+        topic_id = topic.topic_id
+        assert topic_id is not None
+        logs: dict[int, Log] = {}
+        for number in topic.partitions:
+            key = TopicPartition(topic.name, number)
+            directory.name_topic(key, topic_id)
+            # Time 0: no producer is forgotten.
+            logs[number] = log = directory.get_or_create(key, topic_id, topic.policy, now_ms=0)
+            newest_producer_id = max(newest_producer_id, _newest_producer_id(log))
+        if topic.name in INTERNAL_TOPICS:
+            missing = sorted(set(range(_partition_count(logs))) - set(logs))
+            topic = replace(topic, missing=tuple(missing))
         states: dict[int, PartitionImage] = {}
         for number in sorted({*topic.partitions, *topic.missing}):
-            epoch = -1
-            if number in topic.partitions:
-                key = TopicPartition(topic.name, number)
-                directory.name_topic(key, topic.topic_id)
-                # Time 0: no producer is forgotten.
-                log = directory.get_or_create(key, topic.topic_id, topic.policy, now_ms=0)
-                epoch = log.epochs.latest
-                next_producer_id = max([next_producer_id, *(one.producer_id + 1 for one in log.producers.facts())])
-            # One above what was written last: what this term writes is told from what the lost store's last one did.
-            states[number] = PartitionImage(STANDALONE_ID, epoch + 1, (STANDALONE_ID,), (STANDALONE_ID,), 0)
-        images.append(TopicImage(topic.name, topic.topic_id, states, topic.configs))
-    return images, next_producer_id
+            # Above what any client may have heard of: a leader writes its epoch down with its first batch only.
+            epoch = (logs[number].epochs.latest if number in logs else 0) + EPOCH_MARGIN
+            states[number] = PartitionImage(STANDALONE_ID, epoch, (STANDALONE_ID,), (STANDALONE_ID,), 0)
+        topics.append(topic)
+        images.append(TopicImage(topic.name, topic_id, states, topic.configs))
+    return topics, images, newest_producer_id
+
+
+def _newest_producer_id(log: Log) -> int:
+    """Return the highest producer id of a log, -1 without one; those that a log forgot stand in its batches still."""
+    known = (one.producer_id for one in log.producers.facts())
+    written = (header.producer_id for segment in log.segments for _, header in segment.batches(0))
+    return max(chain(known, written), default=-1)
+
+
+def _partition_count(logs: Mapping[int, Log]) -> int:
+    """Return how many partitions an internal topic had, of which the highest may have no directory any more.
+
+    A group or a transactional id belongs to the partition that its name and the number of partitions give.  So the
+    number is the lowest with which all that is found belongs where it is.
+    """
+    names = {name: number for number, log in logs.items() for name in _names_in(log)}
+    lowest = max(logs) + 1
+    for count in range(lowest, MAX_PARTITIONS + 1):
+        if all(partition_for(name, count) == number for name, number in names.items()):
+            return count
+    return lowest  # the topic once had fewer
+
+
+def _names_in(log: Log) -> Iterator[str]:
+    """Yield the groups and transactional ids that the records of an internal topic's log are of."""
+    is_of_groups = log.topic_partition.topic != TRANSACTIONS_TOPIC
+    for segment in log.segments:
+        for position, header in segment.batches(0):
+            if header.is_control:
+                continue
+            for record in decode_records(segment.read_batch(position, header.size_bytes), header):
+                key = (
+                    decode_group_key(record.key or b"") if is_of_groups else decode_transactional_key(record.key or b"")
+                )
+                if key is not None:
+                    yield key.group_id if isinstance(key, OffsetKey) else key
 
 
 def _abort_transactions(log: Log, now_ms: int) -> None:

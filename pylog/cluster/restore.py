@@ -220,7 +220,9 @@ def plan_restore(
     }
     written |= {znodes.CLUSTER_ID: nodes[znodes.CLUSTER_ID]}
     written |= {znodes.CONTROLLER_EPOCH: znodes.encode_controller_epoch(controller_epoch)}
-    written |= {znodes.PRODUCER_ID_BLOCK: _producer_id_block(nodes, newest_producer_id)}
+    written |= {
+        znodes.PRODUCER_ID_BLOCK: producer_id_block(nodes.get(znodes.PRODUCER_ID_BLOCK, b""), newest_producer_id)
+    }
     for topic in topics:
         written |= _topic_nodes(topic, controller_epoch, nodes)
     orders = sorted(path.removeprefix(f"{znodes.DELETE_TOPICS}/") for path in nodes
@@ -362,8 +364,14 @@ def _controller_epoch(nodes: Mapping[str, bytes]) -> int:
     return 0 if data is None else znodes.decode_controller_epoch(data)
 
 
-def _producer_id_block(nodes: Mapping[str, bytes], newest: int) -> bytes:
-    first = max(znodes.next_producer_id(nodes.get(znodes.PRODUCER_ID_BLOCK, b"")), newest + 1) + PRODUCER_ID_MARGIN
+def producer_id_block(known: bytes, newest: int) -> bytes:
+    """Return the block of producer ids behind which brokers go on, above all that producers may have.
+
+    Args:
+        known: the last block of a backup, b"" without one.
+        newest: the highest id that any log has, -1 without one.
+    """
+    first = max(znodes.next_producer_id(known), newest + 1) + PRODUCER_ID_MARGIN
     return znodes.encode_producer_id_block(-1, first - first % znodes.PRODUCER_ID_BLOCK_SIZE)
 
 

@@ -86,7 +86,7 @@ def test_a_lost_store_is_built_again_from_the_directories(tmp_path: Path, is_kil
         assert run(["cluster", "adopt", "--data", str(broker.data_dir), "--yes"]) == 0
         broker.start()
         assert topics(broker) == before
-        assert new_producer_id(broker) // 1000 >= last_id // 1000
+        assert new_producer_id(broker) // 1000 > last_id // 1000  # as a producer may have the whole block
         produce(broker, "clicks", [b"three"])
         assert read(broker, "clicks", 3) == [b"one", b"two", b"three"]
         broker.stop()

@@ -4,12 +4,17 @@ import uuid
 from pathlib import Path
 
 from pylog.broker.adoption import adopt
-from pylog.broker.config import STANDALONE_ID
+from pylog.broker.config import STANDALONE_ID, STORE
+from pylog.cluster import znodes
+from pylog.cluster.restore import EPOCH_MARGIN, PRODUCER_ID_MARGIN
+from pylog.group.records import TOPIC as OFFSETS_TOPIC
+from pylog.group.records import CommittedOffset, OffsetKey, encode_offset, partition_for
 from pylog.log.config import LogConfig
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
 from pylog.model import TopicPartition
-from pylog.wire.records import TRANSACTIONAL, check_stored_batch
+from pylog.store.embedded import EmbeddedStore
+from pylog.wire.records import TRANSACTIONAL, check_stored_batch, encode_batch
 from tests.unit.log.batches import batch
 
 KEY = TopicPartition("t", 0)
@@ -22,6 +27,12 @@ def open_log(path: Path) -> tuple[LogDirectory, Log]:
     log = directory.get_or_create(KEY, TOPIC_ID, LogConfig(), now_ms=0)
     log.high_watermark = log.log_end_offset
     return directory, log
+
+
+def store_of(path: Path) -> EmbeddedStore:
+    store = EmbeddedStore.open(path / STORE)
+    store.connect()
+    return store
 
 
 def test_open_transactions_are_aborted_since_nobody_else_can_end_them(tmp_path: Path) -> None:
@@ -37,3 +48,47 @@ def test_open_transactions_are_aborted_since_nobody_else_can_end_them(tmp_path: 
     assert log.aborted_transactions(0, found) == [(9, 0)]
     assert log.epochs.latest == 2
     directory.close()
+
+
+def test_producer_ids_and_leader_epochs_go_on_far_above_what_the_logs_have(tmp_path: Path) -> None:
+    directory, log = open_log(tmp_path)
+    view = batch(producer_id=41_500, producer_epoch=0, base_sequence=0)
+    log.append_as_leader(view, check_stored_batch(view), 7, 0)
+    # Forgotten for its age, as after a quiet day; the producer that took an id after it may be there still.
+    log.producers.expire(1 << 60, 1)
+    log.producers.delete_snapshots()
+    directory.close()
+    adopt(tmp_path, now_ms=5_000)
+    store = store_of(tmp_path)
+    assert znodes.next_producer_id(store.get(znodes.PRODUCER_ID_BLOCK)[0]) >= 41_501 + PRODUCER_ID_MARGIN
+    state = znodes.decode_state(store.get(znodes.state_path(KEY.topic, 0))[0], 0, (STANDALONE_ID,))
+    assert state.leader_epoch == 7 + EPOCH_MARGIN
+    store.close()
+
+
+def test_ids_of_producers_that_have_written_nothing_are_not_handed_out_again(tmp_path: Path) -> None:
+    directory, _ = open_log(tmp_path)
+    directory.close()
+    adopt(tmp_path, now_ms=5_000)
+    store = store_of(tmp_path)
+    assert znodes.next_producer_id(store.get(znodes.PRODUCER_ID_BLOCK)[0]) >= PRODUCER_ID_MARGIN
+    store.close()
+
+
+def test_groups_keep_their_partition_where_the_highest_ones_have_no_directory(tmp_path: Path) -> None:
+    directory = LogDirectory.open(tmp_path, broker_id=STANDALONE_ID)
+    directory.join("c")
+    groups = [f"group-{number}" for number in range(40)]
+    placed = {group: partition_for(group, 50) for group in groups if partition_for(group, 50) < 40}
+    for group, number in placed.items():
+        log = directory.get_or_create(TopicPartition(OFFSETS_TOPIC, number), TOPIC_ID, LogConfig(), now_ms=0)
+        record = encode_offset(OffsetKey(group, "t", 0), CommittedOffset(3), 0)
+        view = memoryview(bytearray(encode_batch([record])))
+        log.append_as_leader(view, check_stored_batch(view), 0, 0)
+    directory.close()
+    (topic,) = adopt(tmp_path, now_ms=5_000)
+    count = len({*topic.partitions, *topic.missing})
+    assert {group: partition_for(group, count) for group in placed} == placed
+    store = store_of(tmp_path)
+    assert len(znodes.decode_assignment(store.get(znodes.topic_path(OFFSETS_TOPIC))[0]).replicas) == count
+    store.close()
