@@ -148,6 +148,10 @@ class NotAllowed(StoreError):
     fault = 106
 
 
+class StoreFull(StoreError):
+    """The store has no room: nothing was written, and the same may be asked again."""
+
+
 class NoChildrenForEphemerals(StoreError):
     """The parent of the node to create is ephemeral."""
 

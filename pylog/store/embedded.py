@@ -1,5 +1,6 @@
 """A store in one process: the tree in memory, every multi synced to a journal before anyone sees it."""
 
+import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,7 @@ from pylog.store.base import (
     SessionState,
     Stat,
     Store,
+    StoreFull,
     Watch,
     WatchEvent,
     check_path,
@@ -170,7 +172,9 @@ class EmbeddedStore(Store):
         self._listeners.clear()
         try:
             if session_id:
-                self._tree.end_session(session_id)
+                # Without room for it the next start removes what this process made.
+                with contextlib.suppress(StoreFull):
+                    self._tree.end_session(session_id)
         finally:
             if self._owns_tree:
                 self._tree.close()

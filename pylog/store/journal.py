@@ -13,7 +13,10 @@ format as a long one.  Each transaction is synced before the next is written, so
 was never confirmed and is cut off.  A broken transaction with a whole one behind it is damage, and refused.
 """
 
+import contextlib
+import errno
 import fcntl
+import logging
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +26,10 @@ from pathlib import Path
 from crc32c import crc32c
 
 from pylog.errors import ConfigError, StorageError
+from pylog.store.base import StoreFull
 from pylog.store.nodes import Node
+
+_logger = logging.getLogger(__name__)
 
 FORMAT = 1
 _MAGIC = b"pylogstore" + struct.pack(">H", FORMAT)
@@ -39,6 +45,8 @@ _COMPACT_NODES = 50
 """Nodes in one transaction of a compacted journal: below `MAX_TRANSACTION_BYTES` with nodes of 1 MiB."""
 
 _COMPACT_BYTES = 4 << 20
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
 _COMPACT_GROWTH = 4
 """A journal is compacted once it is 4 MiB and four times what it was after the last time: start-up stays short."""
 
@@ -46,8 +54,9 @@ _COMPACT_GROWTH = 4
 class Journal:
     """The file behind an embedded store; one process at a time holds it.
 
-    After a failed write nothing more is written: the page cache may have dropped what the disk refused, so a second
-    attempt could confirm a hole.
+    A write for which there is no room is cut off again, and the next one may succeed.  After any other failed write
+    nothing more is written: the page cache may have dropped what the disk refused, so a second attempt could confirm a
+    hole.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -63,6 +72,7 @@ class Journal:
         self._fd = -1
         self._size_bytes = 0
         self._compacted_bytes = 0
+        self._refused_bytes = 0
         self._failed = False
 
     def replay(self) -> tuple[dict[str, Node], int]:
@@ -102,32 +112,47 @@ class Journal:
         """Write one transaction and sync it; when this returns it survives a power cut.
 
         Raises:
+            StoreFull: there is no room; nothing was written.
             StorageError: it may or may not survive, and the journal refuses everything from now on.
         """
         frame = _encode(zxid, changes.items())
         with self._guard():
-            _write_all(self._fd, frame)
+            try:
+                _write_all(self._fd, frame)
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                os.ftruncate(self._fd, self._size_bytes)
+                os.lseek(self._fd, self._size_bytes, os.SEEK_SET)
+                raise StoreFull(message=f"{self._path}: {error.strerror}") from error
             os.fdatasync(self._fd)
         self._size_bytes += len(frame)
 
     def wants_compaction(self) -> bool:
         """Whether the journal has grown enough over its content to be written anew."""
-        return self._size_bytes > max(_COMPACT_BYTES, _COMPACT_GROWTH * self._compacted_bytes)
+        return self._size_bytes > max(_COMPACT_BYTES, _COMPACT_GROWTH * self._compacted_bytes, self._refused_bytes)
 
     def compact(self, zxid: int, nodes: Mapping[str, Node]) -> None:
-        """Replace the journal by one that holds only *nodes*; a crash leaves the old one or the new one, whole."""
+        """Replace the journal by one that holds only *nodes*; a crash leaves the old one or the new one, whole.
+
+        If the disk refuses the new one the old one stays, and is compacted once it has grown further.
+        """
         fresh = self._path.with_suffix(".new")
-        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         paths = list(nodes)
         content = _MAGIC + b"".join(
             _encode(zxid, [(path, nodes[path]) for path in paths[first : first + _COMPACT_NODES]])
             for first in range(0, len(paths), _COMPACT_NODES)
         )
-
+        try:
+            fd = _write_file(fresh, content)
+        except OSError as error:
+            self._refused_bytes = self._size_bytes + _COMPACT_BYTES
+            _logger.warning("journal_not_compacted file=%s reason=%s", self._path, error.strerror)
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            return
         try:
             with self._guard():
-                _write_all(fd, content)
-                os.fsync(fd)
                 fresh.rename(self._path)
                 _sync_directory(self._path.parent)
         except StorageError:
@@ -213,6 +238,22 @@ def _write_all(fd: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def _write_file(path: Path, content: bytes) -> int:
+    """Write a file anew and sync it; return its descriptor, which is at its end.
+
+    Raises:
+        OSError: the disk refuses; nothing is open.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        _write_all(fd, content)
+        os.fsync(fd)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _sync_directory(directory: Path) -> None:

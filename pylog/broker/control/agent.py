@@ -26,7 +26,17 @@ from pylog.cluster.znodes import BrokerRegistration
 from pylog.errors import ApiError, ErrorCode, ProtocolError, PylogError
 from pylog.model import NodeAddress
 from pylog.security.authorizer import AclNews
-from pylog.store.base import NodeExists, NotAllowed, NotConnected, SessionLost, SessionState, Store, StoreError, Watch
+from pylog.store.base import (
+    NodeExists,
+    NotAllowed,
+    NotConnected,
+    SessionLost,
+    SessionState,
+    Store,
+    StoreError,
+    StoreFull,
+    Watch,
+)
 from pylog.store.tree import ClusterTree, Deposed
 
 _logger = logging.getLogger(__name__)
@@ -328,6 +338,11 @@ class ClusterAgent:
             _logger.error("store_unreadable reason=%s retry_s=%g", error, RETRY_S)
             self._due.add(_Reading.CONTROLLER)
             self._refuse_commands()
+        except StoreFull as error:
+            # What a command had written before is read again; clients repeat the command until there is room.
+            _logger.error("store_full reason=%s retry_s=%g", error, RETRY_S)
+            self._due.add(_Reading.CONTROLLER)
+            self._refuse_commands(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         except StoreError as error:
             # The store is not what we read: somebody wrote past the fence.  Read again, then decide again.
             _logger.warning("store_changed_underneath reason=%s", error)
@@ -342,7 +357,7 @@ class ClusterAgent:
         except NodeExists:
             self._queue.put(_Reading.REGISTRATION)
             return False
-        except NotAllowed as error:
+        except (NotAllowed, StoreFull) as error:
             if not self._joined.done():
                 raise  # a wrong identity at the start is a mistake in this broker's file
             _logger.error("registration_refused broker=%d reason=%s retry_s=%g", self._broker_id, error, RETRY_S)
@@ -440,7 +455,7 @@ class ClusterAgent:
             result = command.operation(active)
         except ApiError as error:
             self._answers.append(partial(command.future.set_exception, error))
-        except (NotConnected, SessionLost, Deposed):
+        except (NotConnected, SessionLost, Deposed, StoreFull):
             raise
         except StoreError as error:
             if command.attempts < MAX_ATTEMPTS:
@@ -481,12 +496,11 @@ class ClusterAgent:
             _logger.info("controller broker=%s epoch=%s", *((info.broker_id, info.epoch) if info else ("none", "none")))
             self._on_controller(info)
 
-    def _refuse_commands(self) -> None:
+    def _refuse_commands(self, error: ApiError | None = None) -> None:
+        refusal = error or ApiError(ErrorCode.NOT_CONTROLLER, f"broker {self._broker_id} is not the controller")
         commands, self._commands = self._commands, []
         for command in commands:
-            command.future.set_exception(
-                ApiError(ErrorCode.NOT_CONTROLLER, f"broker {self._broker_id} is not the controller")
-            )
+            command.future.set_exception(refusal)
 
     def _watch_for(self, reading: _Reading) -> Watch:
         # One callable for each, so that the store can tell that it is armed already.

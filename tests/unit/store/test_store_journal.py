@@ -1,5 +1,7 @@
 """The embedded store's file: what survives, what is cut, what is refused."""
 
+import errno
+import os
 import resource
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pylog.errors import ConfigError, StorageError
-from pylog.store.base import Create, SessionLost, Set, Stat, StoreError
+from pylog.store.base import Create, SessionLost, Set, Stat, StoreError, StoreFull
 from pylog.store.embedded import EmbeddedStore, EmbeddedTree
 from pylog.store.journal import Journal
 
@@ -193,21 +195,70 @@ def full_disk(path: Path, spare_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_failed_write_changes_nothing_and_ends_all_writing(tmp_path: Path) -> None:
+def test_a_write_without_room_changes_nothing_and_the_next_one_may_succeed(tmp_path: Path) -> None:
     journal = tmp_path / "store.journal"
     store = EmbeddedStore.open(tmp_path)
     store.connect()
     store.create("/a", b"kept")
     with full_disk(journal, 100):
-        with pytest.raises(StorageError, match="File too large"):
+        for _ in range(2):
+            with pytest.raises(StoreFull, match="File too large"):
+                store.set("/a", b"x" * 1000)
+        assert store.get("/a")[0] == b"kept"
+    store.create("/b", b"later")
+    store.close()
+    with opened(tmp_path) as again:
+        assert again.get("/a")[0] == b"kept"
+        assert again.get("/b")[0] == b"later"
+
+
+def test_a_failed_write_changes_nothing_and_ends_all_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    store = EmbeddedStore.open(tmp_path)
+    store.connect()
+    store.create("/a", b"kept")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", fail)
+        with pytest.raises(StorageError, match="Input/output error"):
             store.set("/a", b"x" * 1000)
         assert store.get("/a")[0] == b"kept"
     with pytest.raises(StorageError, match="an earlier write failed"):
         store.create("/b")
     store.close()
+
+
+def test_a_session_ends_without_room_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = EmbeddedStore.open(tmp_path)
+    store.connect()
+    store.create("/e", ephemeral=True)
+    with full_disk(tmp_path / "store.journal", 1):
+        store.close()
     with opened(tmp_path) as again:
-        assert again.get("/a")[0] == b"kept"
-        assert again.children("/") == ["a"]
+        assert again.children("/") == []
+
+
+def test_a_journal_that_cannot_be_compacted_goes_on_and_is_compacted_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pylog.store.journal._COMPACT_BYTES", 2_000)
+    fresh = tmp_path / "store.new"
+    fresh.mkdir()  # so that no file can be made there
+    store = EmbeddedStore.open(tmp_path)
+    store.connect()
+    store.create("/a")
+    for number in range(40):
+        store.set("/a", b"%d" % number * 50)
+    assert "journal_not_compacted" in caplog.text
+    fresh.rmdir()
+    size_bytes = (tmp_path / "store.journal").stat().st_size
+    for number in range(40):
+        store.set("/a", b"%d" % number * 50)
+    assert (tmp_path / "store.journal").stat().st_size < size_bytes
+    store.close()
+    with opened(tmp_path) as again:
+        assert again.get("/a")[0] == b"39" * 50
 
 
 def test_a_write_that_its_sessions_end_overtook_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A broker's seat in the cluster, on both stores: joining, electing, topics, and what happens when sessions end."""
 
 import json
+import resource
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -871,6 +872,27 @@ def test_a_broken_journal_ends_the_agent_and_says_so(tmp_path: Path) -> None:
     failure = one.wait(lambda: next((what for what in one.told if isinstance(what, PylogError)), None))
     assert isinstance(failure, StorageError)
     cluster.close()
+
+
+def test_a_controller_without_room_refuses_changes_and_stays(tmp_path: Path) -> None:
+    tree = EmbeddedTree(tmp_path)
+    cluster = Cluster(tree.session, expire_embedded)
+    one = cluster.lead(1)
+    one.create(NewTopic("before"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "store.journal").stat().st_size + 50, hard))
+    try:
+        for _ in range(4):
+            with pytest.raises(ApiError) as refused:
+                one.create_topics([NewTopic("t")]).result(WAIT_S)
+            assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    one.create(NewTopic("t"))
+    assert set(one.images[-1].topics) == {"before", "t"}
+    assert not any(isinstance(what, PylogError) for what in one.told)
+    cluster.close()
+    tree.close()
 
 
 class RefusingStore(EmbeddedStore):
