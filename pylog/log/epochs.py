@@ -101,7 +101,9 @@ class LeaderEpochs:
         """
         known = [epoch for epoch, start in saved if start <= log_start_offset]
         if known:
-            self.assign(known[-1], log_start_offset, save=save)
+            self.assign(known[-1], log_start_offset, save=False)
+            if save and not self.is_saved:
+                self.save(durable=True)
 
     def truncate_start(self, log_start_offset: Offset, *, save: bool = True) -> None:
         """Forget epochs that ended by *log_start_offset*; the one it lies in now begins there."""
@@ -120,14 +122,17 @@ class LeaderEpochs:
         if save:
             self.save()
 
-    def save(self) -> None:
+    def save(self, *, durable: bool = False) -> None:
         """Write the file; after a power cut a torn one is made again from the batches.
+
+        Args:
+            durable: let it survive a power cut, where there are no batches to make it from.
 
         Raises:
             StorageError: the disk refuses.
         """
         self.is_saved = False
-        checkpoint.write_lines(self._path, (f"{epoch} {start}" for epoch, start in self.entries()), durable=False)
+        checkpoint.write_lines(self._path, (f"{epoch} {start}" for epoch, start in self.entries()), durable=durable)
         self.is_saved = True
 
     def _add(self, epoch: int, start: Offset) -> bool:

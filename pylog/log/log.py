@@ -184,7 +184,7 @@ class Log:
         # Recovery checked what is above the old recovery point, but synced nothing; a clean stop synced everything.
         checked = max(min(recovery_point, log.log_end_offset), log._segments.base_offset)
         log._recovery_point.offset = log.log_end_offset if clean else checked
-        log.epochs.truncate_start(log.log_start_offset)
+        log.epochs.truncate_start(log.log_start_offset, save=bool(log.size_bytes))
         log.producers.begin_again(now_ms, config.producer_id_expiration_ms)
         if not clean and recovery_point == NOWHERE:
             log.flush()  # so that there is a point again, above whatever compaction did
@@ -451,7 +451,7 @@ class Log:
         """
         if epoch >= 0 and self.log_start_offset == self.log_end_offset and not self.epochs.entries():
             self.epochs.assign(epoch, self.log_end_offset, save=False)
-            self._save_epochs()
+            self.epochs.save(durable=True)  # nothing else says it
 
     def _begin_epoch(self, leader_epoch: int, start_offset: Offset | None = None) -> None:
         self._save_lower_start()  # if refused at a truncation
@@ -805,13 +805,17 @@ class Log:
         count = self._keep_producers(count)
         if not count:
             return 0
+        is_emptied = self._segments.first_offset_after(count) == self.log_end_offset
+        if is_emptied:
+            self.epochs.save(durable=True)  # without it and without batches the log would lose every election
         with self._going_offline():
             self._remove(self._segments.drop_first(count))
         first = self._segments.base_offset
         self._recovery_point.offset = max(self.recovery_point, first)  # what is gone needs no sync
         if first > self.log_start_offset:
             self.log_start_offset = first
-            self.epochs.truncate_start(first)
+            # The file of an emptied log is synced, and stays: a start takes from it what is needed.
+            self.epochs.truncate_start(first, save=not is_emptied)
         with self._going_offline():
             self.producers.delete_snapshots(before=first)
         return count

@@ -725,6 +725,14 @@ MUTANTS: Sequence[Mutant] = (
         story="repeat-a-trimmed-batch-after-a-kill-on-a-disk-that-was-full",
     ),
     Mutant(
+        "empty-a-log-without-syncing-its-epochs",
+        "log/log.py",
+        "Log._drop_first",
+        "self.epochs.save(durable=True)",
+        "self.epochs.save()",
+        story="lose-power-after-retention-emptied-a-log",
+    ),
+    Mutant(
         "keep-the-records-of-tombstones-that-are-gone",
         "broker/data/replication.py",
         "_begins_anew",

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pylog.errors import ErrorCode
+from pylog.log.checkpoint import LEADER_EPOCHS
 from pylog.log.log import Log
 from pylog.wire.records import Record, encode_batch
 from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, PATIENCE_S, Stage
-from tests.sim.world import Violation
+from tests.sim.world import CURRENT, Violation
 
 SEGMENT_ROOM_BYTES = 3_900
 """So large a record has no room behind three small ones (`log.segment.bytes`), and begins a segment."""
@@ -85,4 +87,40 @@ async def cut_power_before_a_follower_has_synced(stage: Stage) -> None:
     for other in (LEADER, CONTROLLER):
         stage.start(other)
     await writing
+    await stage.settle()
+
+
+async def lose_power_after_retention_emptied_a_log(stage: Stage) -> None:
+    """Retention empties the leader's log before it looks at the others, and all hosts lose power.
+
+    The emptied log is the longest one, but has no batch that says under which epoch it was written.
+    """
+    stage.checks.expiring.add(KEY.topic)
+    await stage.write(20)
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    log = stage.log(LEADER)
+    assert log is not None
+    log.configure(replace(log.config, retention_ms=100))
+    await asyncio.sleep(0.3)
+    with stage.cutting(LEADER, FOLLOWER), stage.cutting(LEADER, CONTROLLER):
+        broker = stage.host(LEADER).broker
+        assert broker is not None
+        token = CURRENT.set(stage.host(LEADER).process)
+        log.delete_expired(stage.world.wall_ns() // 1_000_000)
+        broker.partitions.checkpoint_soon()
+        CURRENT.reset(token)
+        await asyncio.sleep(0.15)
+        for host in list(stage.cluster.hosts.values()):
+            host.damaged.add(KEY)
+            stage.cluster.cut_power(host, torn=LEADER_EPOCHS if host.broker_id == LEADER else "")
+    stage.checks.forget_promises(KEY)
+    stage.start(LEADER)
+    await stage.until(lambda: stage.log(LEADER) is not None, "the emptied log is opened")
+    log = stage.log(LEADER)
+    assert log is not None
+    if (log.log_start_offset, log.log_end_offset) == (20, 20) and log.epochs.latest < 0:
+        raise Violation("an emptied log loses no election", "it does not know under which epoch it was written")
+    for broker_id in (CONTROLLER, FOLLOWER):
+        stage.start(broker_id)
+    await stage.until(stage.checks.is_settled, "all agree again")
     await stage.settle()

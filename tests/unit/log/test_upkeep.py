@@ -192,3 +192,30 @@ def test_a_full_truncation_begins_at_the_offset_given(tmp_path: Path) -> None:
     assert log.epochs.entries() == []
     append(log)
     assert [header.base_offset for _, header in iter_batches(read_all(log))] == [5_000]
+
+
+def test_an_emptied_log_knows_its_epoch_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        fsync(fd)
+
+    log = open_log(tmp_path, replace(SMALL, retention_ms=1_000))
+    for _ in range(3):
+        append(log, epoch=5)
+    monkeypatch.setattr(os, "fsync", note)
+    log.delete_expired(1_000_000)
+    end = log.log_end_offset
+    assert (log.log_start_offset, log.size_bytes) == (end, 0)
+    assert "leader-epoch-checkpoint.tmp" in synced, "no batch says it any more"
+    before = (tmp_path / "leader-epoch-checkpoint").stat().st_ino
+    for _ in range(2):  # a file that replaced it without a sync could be torn
+        crash(log)
+        log = open_log(tmp_path, log_start_offset=end)
+        assert log.epochs.latest == 5
+        synced_again = synced.count("leader-epoch-checkpoint.tmp")
+        after = (tmp_path / "leader-epoch-checkpoint").stat().st_ino
+        assert after == before or synced_again > 1
+        before, synced[:] = after, ["leader-epoch-checkpoint.tmp"]
