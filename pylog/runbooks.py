@@ -446,7 +446,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         decide="Listed as hanging: readers of committed records wait for it for ever. Only in the second list: its "
         "producer lives and is slow, or its `transaction.timeout.ms` is long; the coordinator aborts it then. In "
         "neither: it has just ended.",
-        act="Hanging: `pylog txn abort --hanging TOPIC:PARTITION --start-offset OFFSET`, as the list prints it; "
+        act="Hanging: `pylog txn abort --hanging clicks:0 --start-offset 1842`, as the list prints it; "
         "readers of committed records do not get what it wrote. Another one: mend its producer, or `pylog txn abort "
         "ID`, which fences it.",
         verify="`pylog txn hanging` has no row; the alert ends within two scrapes.",
