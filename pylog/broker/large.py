@@ -6,7 +6,7 @@ One request may hold 65,536 elements, which take a second to decode, to look up 
 import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pylog.broker.error_counts import error_codes
@@ -49,24 +49,23 @@ class Cut(NamedTuple):
         answered: array of the answer, with an element for each of *wanted*.
         inner: array within an element of *wanted* that is cut as well, "" for none.
         answered_inner: the same within an element of *answered*.
-        is_set: whether a name is answered once, however often it is there: a group of a thousand members must not be
-            described once for each part.
+        name: what an element is about, where that is answered once however often it is there: a topic of ten thousand
+            partitions must not be described once for each part.
     """
 
     wanted: str
     answered: str
     inner: str = ""
     answered_inner: str = ""
-    is_set: bool = False
+    name: Callable[[Any], Hashable] | None = None
 
 
 CUTS: Mapping[ApiKey, Cut] = {
-    ApiKey.METADATA: Cut("topics", "topics"),
+    ApiKey.METADATA: Cut("topics", "topics", name=lambda topic: (topic.name, topic.topic_id)),
     ApiKey.LIST_OFFSETS: Cut("topics", "topics", "partitions", "partitions"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Cut("topics", "topics", "partitions", "partitions"),
-    ApiKey.DESCRIBE_PRODUCERS: Cut("topics", "topics", "partition_indexes", "partitions"),
     ApiKey.FIND_COORDINATOR: Cut("coordinator_keys", "coordinators"),
-    ApiKey.DESCRIBE_GROUPS: Cut("groups", "groups", is_set=True),
+    ApiKey.DESCRIBE_GROUPS: Cut("groups", "groups", name=str),
     ApiKey.DELETE_GROUPS: Cut("groups_names", "results"),
 }
 """Others are handled whole: their elements belong together, or their handler gives others a turn by itself."""
@@ -86,8 +85,8 @@ def parts(request: Request, size: int = PART_ELEMENTS) -> Iterator[Part]:
     if cut is None or not elements:
         yield Part(request, False)
         return
-    if cut.is_set:
-        elements = list(dict.fromkeys(elements))
+    if cut.name is not None:
+        elements = list({cut.name(element): element for element in elements}.values())
     taken: list[Any] = []
     count, goes_on = 0, False
     for element in elements:

@@ -7,6 +7,7 @@ for its API in `apis.py`, and answered when that function is done, which may be 
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pylog.broker import large
@@ -34,7 +35,7 @@ _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
 _PRODUCE_ROW = SERVED[ApiKey.PRODUCE]
 _FETCH_ROW = SERVED[ApiKey.FETCH]
-_WITHOUT_THROTTLE = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_WITHOUT_THROTTLE = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.WRITE_TXN_MARKERS})
 # As plain numbers: every request is compared with them.
 _PRODUCE_FROM, _PRODUCE_TO = _PRODUCE_ROW.min_served, _PRODUCE_ROW.max_advertised
 _FETCH_FROM, _FETCH_TO = _FETCH_ROW.min_served, _FETCH_ROW.max_advertised
@@ -60,6 +61,8 @@ class Requests:
         self._latency = Latency(metrics)
         self._errors = ErrorCounts(metrics)
         self._large = Places(1)
+        # Of its own: commits and joins must not wait behind threads that read cold segments or remove files.
+        self._thread = ThreadPoolExecutor(1, "large-requests")
         self._tasks = Tasks()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
@@ -98,6 +101,7 @@ class Requests:
     async def close(self) -> None:
         """End the requests that are still being answered."""
         await self._tasks.stop()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _control(
         self,
@@ -147,8 +151,8 @@ class Requests:
             if work.meter is not None:
                 self._throttle(response, work.meter.worked_on(work.busy_ns / 1e9))
             async with self._large.hold(connection.session):
-                counts, reply = await asyncio.to_thread(
-                    large.encode, response, header.correlation_id, header.api_version
+                counts, reply = await asyncio.get_running_loop().run_in_executor(
+                    self._thread, large.encode, response, header.correlation_id, header.api_version
                 )
             for code, count in counts.items():
                 self._errors.note(header.api_key, code, count)
@@ -166,7 +170,9 @@ class Requests:
         connection, header = work.connection, work.header
         request_class, handler = APIS[header.api_key]  # type: ignore[index]  # as above
         async with self._large.hold(connection.session):
-            request = await asyncio.to_thread(request_class.decode, header.api_version, body)
+            request = await asyncio.get_running_loop().run_in_executor(
+                self._thread, request_class.decode, header.api_version, body
+            )
         whole: Message | None = None
         left = large.parts(request)
         part = next(left)

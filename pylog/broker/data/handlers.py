@@ -6,14 +6,14 @@ ListOffsets, DeleteRecords, OffsetForLeaderEpoch, DescribeLogDirs, DescribeProdu
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Partition, Partitions, Trimmed
 from pylog.broker.data.reading import check_leader_epoch
 from pylog.broker.handler import Answer, Caller, Handler
-from pylog.broker.large import Turns
+from pylog.broker.large import PART_ELEMENTS, Turns, take_turns
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, StorageError
 from pylog.log.log import Log
 from pylog.log.search import Allowance, first_not_older
@@ -366,19 +366,39 @@ def _describe_replica(partition: Partition) -> DescribeLogDirsPartition:
 
 def describe_producers(cluster: Cluster, request: DescribeProducersRequest, caller: Caller) -> Answer:
     """Say which idempotent producers write to partitions led here."""
-    return DescribeProducersResponse(
-        topics=[
-            DescribeProducersTopicResponse(
-                name=topic.name,
-                partitions=[_producers(cluster.partitions, topic.name, number) for number in topic.partition_indexes]
-                if caller.may_topic(Operation.READ, topic.name)
-                else [
-                    DescribedProducers(partition_index=number, error_code=_DENIED) for number in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    # Each partition once, however often it is named: a number takes four bytes, its producers many thousand.
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    answer = DescribeProducersResponse(topics=[])
+    steps = _look_at_producers(cluster.partitions, wanted, caller, answer)
+
+    async def describe_many() -> Message:
+        await take_turns(steps)
+        return answer
+
+    if sum(1 + len(numbers) for numbers in wanted.values()) > PART_ELEMENTS:
+        return describe_many()
+    for _ in steps:
+        pass
+    return answer
+
+
+def _look_at_producers(
+    partitions: Partitions, wanted: Mapping[str, Iterable[int]], caller: Caller, answer: DescribeProducersResponse
+) -> Iterator[None]:
+    """Add a row to *answer* for each topic; one partition a step."""
+    for name, numbers in wanted.items():
+        yield
+        row = DescribeProducersTopicResponse(name=name, partitions=[])
+        answer.topics.append(row)
+        is_allowed = caller.may_topic(Operation.READ, name)
+        for number in numbers:
+            yield
+            if is_allowed:
+                row.partitions.append(_producers(partitions, name, number))
+            else:
+                row.partitions.append(DescribedProducers(partition_index=number, error_code=_DENIED))
 
 
 def _producers(partitions: Partitions, topic: str, number: int) -> DescribedProducers:

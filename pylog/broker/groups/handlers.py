@@ -6,7 +6,7 @@ from typing import Protocol
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.groups.coordinator import GroupCoordinator, check_group_id
 from pylog.broker.handler import Answer, Caller, Handler
-from pylog.broker.large import PART_ELEMENTS, take_turns
+from pylog.broker.large import LARGE_BYTES, PART_ELEMENTS, take_turns
 from pylog.errors import ApiError, ErrorCode
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset
@@ -54,6 +54,10 @@ from pylog.wire.api.groups import (
     SyncGroupRequest,
 )
 from pylog.wire.api.message import Message, Request
+
+# The fewest bytes of a topic and of a partition in OffsetCommit, in any version.
+_TOPIC_BYTES = 3
+_COMMIT_BYTES = 14
 
 
 class Cluster(Protocol):
@@ -145,7 +149,10 @@ def offset_commit(cluster: Cluster, request: OffsetCommitRequest, caller: Caller
         written = commit()
         return written if isinstance(written, Message) else await written
 
-    if sum(len(topic.partitions) for topic in request.topics) > PART_ELEMENTS:
+    # The connection waits for the answer to a request of this length. Behind a shorter one a later commit may be there
+    # already, and must not be overtaken.
+    least = sum(_TOPIC_BYTES + _COMMIT_BYTES * len(topic.partitions) for topic in request.topics)
+    if least >= LARGE_BYTES:
         return commit_many()
     for _ in steps:
         pass
@@ -162,6 +169,7 @@ def _look_at_commit(
     """Add what may be committed to *wanted*, and a row to *rows* for each topic; one partition a step."""
     image = cluster.partitions.image
     for topic in request.topics:
+        yield
         row = OffsetCommitResponseTopic(name=topic.name, partitions=[])
         rows.append(row)
         is_allowed = caller.may_topic(Operation.READ, topic.name)
@@ -205,8 +213,13 @@ def _look_up_offsets(
     cluster: Cluster, request: OffsetFetchRequest, caller: Caller, rows: list[OffsetFetchResponseGroup]
 ) -> Iterator[None]:
     """Add a row to *rows* for each group; one partition a step."""
+    seen: set[str] = set()
     for wanted in request.groups:
         yield
+        # All offsets of a group are told once, however often it is named: its id takes a few bytes, they many thousand.
+        if wanted.topics is None and wanted.group_id in seen:
+            continue
+        seen.add(wanted.group_id)
         try:
             caller.require_group(Operation.DESCRIBE, wanted.group_id)
             known = cluster.groups.offsets(wanted.group_id)

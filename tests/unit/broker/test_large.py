@@ -1,6 +1,7 @@
 """A request of thousands of names is handled in parts: others have turns, answers are whole, nothing overtakes it."""
 
 import asyncio
+import dataclasses
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -43,6 +44,7 @@ from pylog.wire.api.partitions import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from pylog.wire.api.producers import DescribeProducersRequest, DescribeProducersResponse, DescribeProducersTopic
 from pylog.wire.api.table import is_flexible
 
 NAMES = [f"topic-{number:05}" for number in range(3 * PART_ELEMENTS + 7)]
@@ -101,8 +103,10 @@ class Client:
         self._reader = reader
         self._writer = writer
 
-    def send(self, request: Request, number: int = 1) -> None:
-        key, version = request.api_key, SERVED[request.api_key].max_advertised
+    def send(self, request: Request, number: int = 1, version: int = -1) -> None:
+        key = request.api_key
+        if version < 0:
+            version = SERVED[key].max_advertised
         head = struct.pack(">hhih", key, version, number, -1) + (b"\0" if is_flexible(key, version) else b"")
         frame = request.encode(version, head)
         self._writer.write(len(frame).to_bytes(4, "big") + frame)
@@ -111,10 +115,11 @@ class Client:
         frame = struct.pack(">hhih", key, SERVED[key].max_advertised, 1, -1) + b"\0" + body
         self._writer.write(len(frame).to_bytes(4, "big") + frame)
 
-    async def receive(self, kind: type[Message]) -> Any:
+    async def receive(self, kind: type[Message], version: int = -1) -> Any:
         size = int.from_bytes(await self._reader.readexactly(4), "big")
         reply = await self._reader.readexactly(size)
-        version = SERVED[kind.api_key].max_advertised
+        if version < 0:
+            version = SERVED[kind.api_key].max_advertised
         return kind.decode(version, memoryview(reply)[5 if is_flexible(kind.api_key, version) else 4 :])
 
     async def is_closed(self) -> bool:
@@ -189,31 +194,57 @@ def test_the_partitions_of_one_topic_are_answered_as_one_topic(tmp_path: Path, h
 def test_another_client_is_answered_between_two_parts(tmp_path: Path, handled: list[Request]) -> None:
     async def story(cluster: Cluster) -> None:
         async with cluster.connected() as one, cluster.connected() as other:
-            one.send(MetadataRequest(topics=list(map(asked, NAMES * 20)), allow_auto_topic_creation=False))
+            names = [f"{name}-{number}" for name in NAMES for number in range(20)]
+            one.send(MetadataRequest(topics=list(map(asked, names)), allow_auto_topic_creation=False))
             while not handled:
                 await asyncio.sleep(0)
             other.send(MetadataRequest(topics=[asked("small")], allow_auto_topic_creation=False))
             await other.receive(MetadataResponse)
             assert [len(request.topics) for request in handled].count(1) == 1  # type: ignore[attr-defined]
-            assert len(handled) < len(NAMES) * 20 / PART_ELEMENTS, "the large request goes on"
-            assert len((await one.receive(MetadataResponse)).topics) == len(NAMES) * 20
+            assert len(handled) < len(names) / PART_ELEMENTS, "the large request goes on"
+            assert len((await one.receive(MetadataResponse)).topics) == len(names)
 
     run(tmp_path, story)
+
+
+async def commit_first(client: Client) -> None:
+    """Have the topic made, and that of the group."""
+    client.send(MetadataRequest(topics=[asked("there")], allow_auto_topic_creation=True))
+    while (await client.receive(MetadataResponse)).topics[0].error_code:
+        client.send(MetadataRequest(topics=[asked("there")], allow_auto_topic_creation=True))
+    # Who asks for the coordinator has its topic made.
+    error = ErrorCode.NOT_COORDINATOR
+    while error is not ErrorCode.NONE:
+        client.send(FindCoordinatorRequest(key_type=GROUP, coordinator_keys=["g"]))
+        await client.receive(FindCoordinatorResponse)
+        client.send(commit(0))
+        error = ErrorCode((await client.receive(OffsetCommitResponse)).topics[0].partitions[0].error_code)
+
+
+@pytest.mark.parametrize("count", [250, 285, 290, 300, 1000])
+def test_a_commit_does_not_overtake_one_of_many_partitions_in_the_shortest_version(tmp_path: Path, count: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as client:
+            await commit_first(client)
+            many = commit(1)
+            one = many.topics[0].partitions[0]
+            many.topics[0].partitions += [dataclasses.replace(one, partition_index=at) for at in range(1, count)]
+            client.send(many, version=2)
+            client.send(commit(2), version=2)
+            first = await client.receive(OffsetCommitResponse, version=2)
+            assert len(first.topics[0].partitions) == count
+            await client.receive(OffsetCommitResponse, version=2)
+            client.send(fetch("there"))
+            [group] = (await client.receive(OffsetFetchResponse)).groups
+            assert group.topics[0].partitions[0].committed_offset == 2
+
+    run(tmp_path, story, **{"auto.create.topics.enable": "true", "offsets.topic.num.partitions": "1"})
 
 
 def test_a_request_behind_a_large_one_does_not_overtake_it(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         async with cluster.connected() as client:
-            client.send(MetadataRequest(topics=[asked("there")], allow_auto_topic_creation=True))
-            while (await client.receive(MetadataResponse)).topics[0].error_code:
-                client.send(MetadataRequest(topics=[asked("there")], allow_auto_topic_creation=True))
-            # Who asks for the coordinator has its topic made.
-            error = ErrorCode.NOT_COORDINATOR
-            while error is not ErrorCode.NONE:
-                client.send(FindCoordinatorRequest(key_type=GROUP, coordinator_keys=["g"]))
-                await client.receive(FindCoordinatorResponse)
-                client.send(commit(0))
-                error = ErrorCode((await client.receive(OffsetCommitResponse)).topics[0].partitions[0].error_code)
+            await commit_first(client)
             client.send(commit(1, *NAMES))
             client.send(commit(2))
             first = await client.receive(OffsetCommitResponse)
@@ -250,6 +281,40 @@ def test_a_group_is_described_once_however_often_it_is_named(tmp_path: Path) -> 
             assert [row.group_id for row in answer.groups] == ["twice"]
 
     run(tmp_path, story)
+
+
+def test_a_topic_is_described_once_however_often_it_is_named(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as client:
+            client.send(MetadataRequest(topics=[asked("twice")] * 3000))
+            answer = await client.receive(MetadataResponse)
+            assert [row.name for row in answer.topics] == ["twice"]
+
+    run(tmp_path, story)
+
+
+def test_the_producers_of_a_partition_are_told_once_however_often_it_is_named(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as client:
+            client.send(
+                DescribeProducersRequest(topics=[DescribeProducersTopic(name="t", partition_indexes=[0, 1, 0])] * 3000)
+            )
+            answer = await client.receive(DescribeProducersResponse)
+            [row] = answer.topics
+            assert [part.partition_index for part in row.partitions] == [0, 1]
+
+    run(tmp_path, story)
+
+
+def test_all_offsets_of_a_group_are_told_once_however_often_it_is_named(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as client:
+            await commit_first(client)
+            client.send(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 3000))
+            [group] = (await client.receive(OffsetFetchResponse)).groups
+            assert [topic.name for topic in group.topics] == ["there"]
+
+    run(tmp_path, story, **{"auto.create.topics.enable": "true", "offsets.topic.num.partitions": "1"})
 
 
 def test_records_of_thousands_of_partitions_are_deleted_with_turns_for_others(tmp_path: Path) -> None:
