@@ -1,5 +1,6 @@
 """Writing the end of a transaction to the partitions led here."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -16,7 +17,10 @@ from pylog.wire.markers import Marker, encode_marker
 _logger = logging.getLogger(__name__)
 
 MARKER_TIMEOUT_MS = 5_000
-"""How long the in-sync replicas may take to replicate a marker before its coordinator sends it again."""
+"""How long the in-sync replicas may take to replicate a marker before its coordinator sends it again.
+
+Well below the time in which the answer to a request must have come, see `pylog.broker.transactions.markers.TIMEOUT_S`.
+"""
 
 
 class TransactionEnds:
@@ -39,13 +43,13 @@ class TransactionEnds:
         """Write markers; return for each, in order, NONE once every in-sync replica has it, or why that is not certain.
 
         All are appended before anything is waited for: a marker that comes later from the same coordinator is later in
-        the log.  Offsets that a transaction commits count before the answer.
+        the log.  All wait at the same time: however many partitions are stuck, the others' answers come in time.
+        Offsets that a transaction commits count before the answer.
         """
         appended = [self._append(wish) for wish in wishes]
-        codes = []
-        for wish, one in zip(wishes, appended, strict=True):
-            codes.append(await self._wait(wish, one) if isinstance(one, Appended) else one)
-        return codes
+        waits = [self._wait(wish, one) for wish, one in zip(wishes, appended, strict=True) if isinstance(one, Appended)]
+        waited = iter(await asyncio.gather(*waits))
+        return [next(waited) if isinstance(one, Appended) else one for one in appended]
 
     def _append(self, wish: MarkerWish) -> Appended | ErrorCode:
         """Append one marker; return what to wait for, NONE if nothing, or why it is not written."""

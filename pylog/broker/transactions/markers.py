@@ -2,7 +2,7 @@
 
 A marker is sent until its partition's leader says that every in-sync replica has it.  A partition counts as deleted
 only where the controller's image has no topic with its id.  Each broker gets one request at a time, with all that is
-due there.
+due there; what has failed goes behind what has not.
 """
 
 import asyncio
@@ -36,17 +36,21 @@ TIMEOUT_S = 10.0
 MAX_MARKERS = 1_000
 """Markers of one request."""
 
+MAX_AGAIN = 100
+"""Of them, how many that have failed before while fresh ones wait: partitions that are stuck hold up no others."""
+
 _GIVEN_UP = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """Another coordinator has taken the transaction over, and ends it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Due:
     shard: TransactionShard
     transactional_id: str
     key: Key
     topic_id: UUID | None
     markers: SendMarkers
+    has_failed: bool = False
 
 
 class MarkerSender:
@@ -112,7 +116,7 @@ class MarkerSender:
                 by_leader.setdefault(wish[0], []).append((due, wish[1]))
         for broker_id, rows in by_leader.items():
             self._busy.add(broker_id)
-            self._tasks.spawn(self._deliver(broker_id, rows[:MAX_MARKERS]))
+            self._tasks.spawn(self._deliver(broker_id, _next(rows)))
         if has_homeless and not self._is_looking_later:
             self._is_looking_later = True
             self._tasks.spawn(self._look_later())
@@ -165,6 +169,7 @@ class MarkerSender:
                 self._forget(due)
             else:
                 is_all = False
+                self._put_back(due)
         if not is_all:
             await asyncio.sleep(RETRY_S)
         self._busy.discard(broker_id)
@@ -191,6 +196,20 @@ class MarkerSender:
         del self._due[place]
         return True
 
+    def _put_back(self, due: _Due) -> None:
+        """Let all that is due come before this."""
+        if self._forget(due):
+            due.has_failed = True
+            self._due[due.transactional_id, due.key] = due
+
     def _strike_off(self, due: _Due) -> None:
         if self._forget(due):
             due.shard.marked(due.transactional_id, due.key)
+
+
+def _next(rows: Sequence[tuple[_Due, MarkerWish]]) -> Sequence[tuple[_Due, MarkerWish]]:
+    """Return what to send next of *rows*, which are in the order in which they became due or failed."""
+    fresh = [row for row in rows if not row[0].has_failed]
+    failed = [row for row in rows if row[0].has_failed]
+    chosen = fresh[: MAX_MARKERS - min(len(failed), MAX_AGAIN)]
+    return chosen + failed[: MAX_MARKERS - len(chosen)]

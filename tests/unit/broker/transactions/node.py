@@ -59,7 +59,7 @@ class Node:
         self.partitions = Partitions(LogDirectory.open(directory, broker_id=1), 1, settings)
         self.partitions.registered_epoch = lambda: EPOCHS[1]
         self.partitions.now_ms = lambda: self.now_ms
-        acknowledgements = Acknowledgements(lambda: self.now_ms)
+        self.acknowledgements = acknowledgements = Acknowledgements(lambda: self.now_ms)
         self.partitions.subscribe(acknowledgements.moved, Moved.HIGH_WATERMARK, Moved.LEADER)
         metrics, keys = Metrics(), PeerKeys(b"secret")
         clocks: Any = {"wall_ms": lambda: self.now_ms, "acknowledgements": acknowledgements}
@@ -118,6 +118,15 @@ class Node:
             for topic in topics:
                 self.leaders[topic] = (leader, self.leaders[topic][1] + 1)
             await self.apply()
+
+    def fetched(self, key: Key) -> None:
+        """Let broker 2 fetch a partition to its end."""
+        partition = self.partitions.get(*key)
+        assert partition is not None
+        assert partition.leading is not None
+        end = self.log(key).log_end_offset
+        partition.leading.fetched(2, EPOCHS[2], end, end, self.now_ms)
+        self.partitions.advance(partition)
 
     async def settle(self) -> None:
         """Let everything happen that waits for no time."""

@@ -1,13 +1,16 @@
 """Transactions at one broker that coordinates them and leads their partitions."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from pylog.broker.groups.handlers import offset_fetch
 from pylog.broker.handler import Caller
+from pylog.broker.transactions import markers
+from pylog.broker.transactions.ends import MARKER_TIMEOUT_MS
+from pylog.broker.transactions.markers import TIMEOUT_S
 from pylog.errors import ErrorCode
 from pylog.group.records import TOPIC as OFFSETS_TOPIC
 from pylog.security.principal import Session
@@ -256,6 +259,83 @@ def test_a_marker_that_was_sent_under_another_leader_epoch_is_refused(tmp_path: 
         await node.lead_again("t")
         assert await node.ends.write([late]) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
         assert node.history(T0) == ["data"]
+
+    run(story, tmp_path)
+
+
+def test_markers_of_stuck_partitions_hold_up_no_answer_beyond_its_time(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.isr = (1, 2)
+        await node.apply()
+        wishes = [MarkerWish(node.topic_ids["t"], one, 1, 4_000 + one, 0, 1, True) for one in (0, 0, 1)]
+        answer = asyncio.ensure_future(node.ends.write(wishes))
+        await node.settle()
+        node.fetched(T1)
+        await node.settle()
+        assert not answer.done()
+        node.now_ms += MARKER_TIMEOUT_MS
+        node.acknowledgements._time_is_up()
+        await node.settle()
+        assert answer.done(), "all wait at the same time"
+        assert answer.result() == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE]
+        assert MARKER_TIMEOUT_MS < TIMEOUT_S * 1_000
+
+    run(story, tmp_path)
+
+
+class SomeStuck:
+    """In place of `TransactionEnds`: the partition t-0 is stuck."""
+
+    def __init__(self) -> None:
+        self.rounds: list[list[MarkerWish]] = []
+        self.may_answer = asyncio.Event()
+
+    async def write(self, wishes: Sequence[MarkerWish]) -> list[ErrorCode]:
+        await self.may_answer.wait()
+        self.may_answer.clear()
+        self.rounds.append(list(wishes))
+        return [ErrorCode.REQUEST_TIMED_OUT if one.partition == 0 else ErrorCode.NONE for one in wishes]
+
+
+def test_markers_that_fail_take_turns_and_leave_room_for_fresh_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(markers, "MAX_MARKERS", 3)
+    monkeypatch.setattr(markers, "MAX_AGAIN", 1)
+    monkeypatch.setattr(markers, "RETRY_S", 0)
+
+    async def story(node: Node) -> None:
+        ends = SomeStuck()
+        monkeypatch.setattr(node.markers, "_ends", ends)
+
+        async def decide(partition: int, *names: str) -> list[int]:
+            producers = []
+            for name in names:
+                producer = await init(node, name)
+                await add(node, producer, partition, name=name)
+                assert await end(node, producer, name=name) is ErrorCode.NONE
+                producers.append(producer[0])
+            return producers
+
+        async def next_round() -> list[int]:
+            count = len(ends.rounds)
+            ends.may_answer.set()
+            while len(ends.rounds) == count:
+                await node.settle()
+            await node.settle()
+            return [one.producer_id for one in ends.rounds[-1]]
+
+        a, b, c, d = await decide(0, "a", "b", "c", "d")
+        assert await next_round() == [a]
+        assert await next_round() == [b, c, a], "it was the only one that was known when this began"
+        x, y, z = await decide(1, "x", "y", "z")
+        assert await next_round() == [d, b, c]
+        assert await next_round() == [x, y, a]
+        assert await next_round() == [z, d, b]
+        assert await next_round() == [c, a, d]
+        assert {one.metadata.state for one in node.transactions.known_ids() if one.transactional_id in "xyz"} == {
+            TransactionState.COMPLETE_COMMIT
+        }
 
     run(story, tmp_path)
 
