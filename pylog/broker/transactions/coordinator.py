@@ -17,7 +17,15 @@ from pylog.log.log import Log
 from pylog.metrics import Metrics
 from pylog.model import Key
 from pylog.transaction.records import TOPIC
-from pylog.transaction.state import Action, Answer, NewProducerId, Transaction, TransactionConfig, TransactionMetadata
+from pylog.transaction.state import (
+    Action,
+    Answer,
+    NewProducerId,
+    Transaction,
+    TransactionConfig,
+    TransactionMetadata,
+    Write,
+)
 
 SWEEP_S = 0.5
 """How often all ids are looked at for a time-out; 1,000 idle ids cost about a millisecond each time."""
@@ -176,7 +184,7 @@ class TransactionCoordinator:
         """Give a producer its id and its next epoch, and end what an earlier one left open; see `Transaction`.
 
         Raises:
-            ApiError: this broker does not coordinate the id, or no producer ids can be had.
+            ApiError: this broker does not coordinate the id, or another one may by now, or no producer ids can be had.
         """
         self._shard_of(transactional_id)  # before an id is asked for
         await self._fill_ids()
@@ -198,7 +206,7 @@ class TransactionCoordinator:
         """Add partitions to a transaction, which begins with the first; see `Transaction.add`.
 
         Raises:
-            ApiError: this broker does not coordinate the id.
+            ApiError: this broker does not coordinate the id, or another one may by now.
         """
         wanted = frozenset(partitions)
         return await self._ask(
@@ -212,7 +220,7 @@ class TransactionCoordinator:
         """Decide a transaction; see `Transaction.end`.
 
         Raises:
-            ApiError: this broker does not coordinate the id.
+            ApiError: this broker does not coordinate the id, or another one may by now.
         """
         return await self._ask(
             transactional_id,
@@ -225,8 +233,23 @@ class TransactionCoordinator:
         shard = self._shard_of(transactional_id)
         token: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         transaction = shard.transaction(transactional_id)
-        shard.carry_out(transactional_id, transaction, ask(transaction, token))
+        actions = ask(transaction, token)
+        if not any(isinstance(action, Write) for action in actions):
+            # What is written is answered once every replica in sync has it; this comes from memory alone.
+            self._check_in_touch(shard, transactional_id)
+        shard.carry_out(transactional_id, transaction, actions)
         return await token
+
+    def _check_in_touch(self, shard: TransactionShard, transactional_id: str) -> None:
+        """Refuse to answer from memory while another broker may coordinate the id, and know better.
+
+        Raises:
+            ApiError: NOT_COORDINATOR; the client looks for the coordinator and asks again.
+        """
+        led = self._partitions.get(TOPIC, shard.number)
+        if led is None or not self._partitions.is_in_touch(led):
+            message = f"{transactional_id} may have another coordinator, since the replicas in sync are silent"
+            raise ApiError(ErrorCode.NOT_COORDINATOR, message)
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: Key, topic_id: UUID
@@ -237,10 +260,7 @@ class TransactionCoordinator:
             ApiError: this broker does not coordinate the id, or another one may by now.
         """
         shard = self._shard_of(transactional_id)
-        led = self._partitions.get(TOPIC, shard.number)
-        if led is None or not self._partitions.is_in_touch(led):
-            message = f"{transactional_id} may have another coordinator, since the replicas in sync are silent"
-            raise ApiError(ErrorCode.NOT_COORDINATOR, message)
+        self._check_in_touch(shard, transactional_id)
         transaction = shard.transaction(transactional_id)
         code = transaction.verify(producer_id, producer_epoch, partition)
         known = None if transaction.metadata is None else transaction.metadata.topic_ids.get(partition[0])

@@ -13,6 +13,7 @@ from pylog.broker.transactions.ends import MARKER_TIMEOUT_MS
 from pylog.broker.transactions.markers import TIMEOUT_S
 from pylog.errors import ErrorCode
 from pylog.group.records import TOPIC as OFFSETS_TOPIC
+from pylog.replica.leader import TOUCH_MS
 from pylog.security.principal import Session
 from pylog.transaction.records import TOPIC as STATE_TOPIC
 from pylog.transaction.state import TransactionState
@@ -246,6 +247,36 @@ def test_the_next_coordinator_goes_on_with_open_transactions_and_ends_decided_on
         assert await node.send("open", open_one, 1) is ErrorCode.NONE
         assert await end(node, open_one, name="open") is ErrorCode.NONE
         assert node.history(T0) == ["data", "data", "commit"]
+
+    run(story, tmp_path)
+
+
+def test_a_coordinator_that_may_be_deposed_answers_nothing_from_memory(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        ended, begun = await init(node, "ended"), await init(node, "begun")
+        await add(node, ended, 0, name="ended")
+        assert await end(node, ended, name="ended") is ErrorCode.NONE
+        await add(node, begun, 0, name="begun")
+
+        async def ask() -> set[ErrorCode]:
+            return {
+                await end(node, ended, name="ended"),
+                await add(node, begun, 0, name="begun"),
+                await end(node, (begun[0], begun[1] - 1), name="begun"),
+                await end(node, ended, name="unknown"),
+            }
+
+        told = {ErrorCode.NONE, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+        assert await ask() == told
+        node.isr = (1, 2)
+        await node.apply()
+        assert await ask() == {ErrorCode.NOT_COORDINATOR}, "broker 2 is silent, and may have been elected"
+        for _ in range(2):
+            for number in (0, 1):
+                node.fetched((STATE_TOPIC, number))
+        assert await ask() == told
+        node.now_ms += TOUCH_MS + 1
+        assert await ask() == {ErrorCode.NOT_COORDINATOR}
 
     run(story, tmp_path)
 
