@@ -232,7 +232,9 @@ class Controller:
             )
             # Where losing is preferred to waiting nobody who is away is waited for; those who are back soon report.
             may_lose = self._may_lose(topic) and not is_anybody_silent
-            if known and (is_over or not missing or may_lose):
+            # Of transactional ids nothing may be lost: epochs would be given out twice, however long the wait was.
+            is_enough = is_over and topic.name != TRANSACTIONS_TOPIC
+            if known and (is_enough or not missing or may_lose):
                 after = elect_doubtful(state, known)
                 found = (topic.name, number, after.leader, known, missing)
                 if not missing and all(self.brokers[member].has_memory for member in state.isr):

@@ -472,6 +472,21 @@ def test_nobody_leads_transactional_ids_who_may_lack_some() -> None:
     assert term.plan_elections([(name, 0)], unclean=True) == ([], {(name, 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE})
 
 
+def test_rule_3_transactional_ids_wait_for_all_missing_ends_however_long() -> None:
+    found = topic("__transaction_state", led_by(NO_LEADER, (1, 2), (1, 2, 3)))
+    key = (found.topic_id, 0)
+    live = {1: unclean(1), 2: unclean(2)}
+    term = controller(snapshot(live, found))
+    assert term.settle(live) == []
+    wait_ms = term.config.unclean_recovery_wait_ms
+    assert term.plan_recovery(1, 1, {key: (5, 10)}, now_ms=7) == []
+    assert term.plan_recovery(1, 1, {key: (5, 10)}, now_ms=7 + wait_ms) == []
+    assert term.plan_recovery(2, 1, {}, now_ms=8 + wait_ms) == [], "its log cannot be read"
+    assert term.plan_recovery(1, 1, {key: (5, 10)}, now_ms=8 + 2 * wait_ms) == []
+    [change] = term.plan_recovery(2, 1, {key: (5, 12)}, now_ms=9 + 2 * wait_ms)
+    assert (change.after.leader, change.after.isr) == (2, (2,))
+
+
 @pytest.mark.parametrize("name", ["__transaction_state", "__consumer_offsets"])
 def test_topics_whose_keys_belong_to_a_partition_by_its_number_do_not_grow(name: str) -> None:
     term = Controller(1, 4, "c", ClusterConfig(), snapshot(brokers((1, 1)), topic(name, led_by(1, (1,), (1,)))))
