@@ -233,6 +233,15 @@ TRANSACTION_NOT_OPEN = Fault(
     "The transaction has ended meanwhile, or another one is open there.",
     "`pylog txn list` shows those of transactional ids, `pylog txn hanging` those that nobody will end.",
 )
+COORDINATORS_UNCLEAR = Fault(
+    219,
+    "nobody can tell which transactions hang",
+    "A partition of `__transaction_state` has no leader or has just moved, or the user may not describe all "
+    "transactional ids: a coordinator that was not heard may still end the transaction, and records would be lost.",
+    "`pylog topic describe __transaction_state` shows its leaders. Try again once each partition has one, with "
+    "DESCRIBE on every transactional id.",
+    Exit.UNKNOWN,
+)
 NO_BROKER_HERE = Fault(
     209,
     "there is no broker on this host",

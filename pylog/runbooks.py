@@ -445,7 +445,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "Ongoing` those that one will, with how long they are open.",
         decide="Listed as hanging: readers of committed records wait for it for ever. Only in the second list: its "
         "producer lives and is slow, or its `transaction.timeout.ms` is long; the coordinator aborts it then. In "
-        "neither: it has just ended.",
+        "neither: it has just ended. PYLOG-0219: a coordinator was not heard that may still end it; bring back the "
+        "leader of the partition of `__transaction_state` that the message names, and look again.",
         act="Hanging: `pylog txn abort --hanging clicks:0 --start-offset 1842`, as the list prints it; "
         "readers of committed records do not get what it wrote. Another one: mend its producer, or `pylog txn abort "
         "ID`, which fences it.",

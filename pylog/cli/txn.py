@@ -92,7 +92,10 @@ def hanging(
     property: Properties = None,
     format: FormatOption = None,
 ) -> None:
-    """Show transactions that are open in a partition and that no coordinator will end; exit 1 if there are any."""
+    """Show transactions that are open in a partition and that no coordinator will end; exit 1 if there are any.
+
+    Exit 4 if not every coordinator was heard.
+    """
     older_than_ms = parse_duration_ms(older_than)
     found = settings(bootstrap, timeout, property)
     now_ms = _now_ms()

@@ -267,6 +267,11 @@ class Partitions:
         return found, found.log
 
     @property
+    def broker_id(self) -> int:
+        """Of this broker."""
+        return self._broker_id
+
+    @property
     def path(self) -> Path:
         """The data directory."""
         return self._directory.path

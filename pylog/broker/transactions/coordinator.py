@@ -285,7 +285,10 @@ class TransactionCoordinator:
         Raises:
             ApiError: COORDINATOR_LOAD_IN_PROGRESS while some are not known yet.
         """
-        if not all(shard.finish_loading() for shard in self._shards.values()):
+        topic, here = self._partitions.image.topics.get(TOPIC), self._partitions.broker_id
+        led = {number for number, one in topic.partitions.items() if one.leader == here} if topic else set()
+        # A log that could not be opened, for want of a descriptor, is opened later: until then it has no shard.
+        if not led <= self._shards.keys() or not all(shard.finish_loading() for shard in self._shards.values()):
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transactional ids are being loaded")
         found = []
         for shard in self._shards.values():

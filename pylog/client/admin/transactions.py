@@ -8,14 +8,16 @@ Source: KIP-664; Kafka's TransactionsCommand.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from uuid import uuid4
 
 from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection, as_connection
-from pylog.client.raw import RawClient, RawConfig, raise_for
-from pylog.errors import ApiError, ErrorCode
-from pylog.model import NodeAddress, Offset, TopicPartition
+from pylog.client.raw import METADATA_VERSION, RawClient, RawConfig, raise_for
+from pylog.errors import ApiError, ErrorCode, PylogError
+from pylog.model import NO_LEADER, TRANSACTIONS_TOPIC, NodeAddress, Offset, TopicPartition
 from pylog.wire.api.coordinator import TRANSACTION, FindCoordinatorRequest, FindCoordinatorResponse
 from pylog.wire.api.message import Request
+from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pylog.wire.api.producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -45,6 +47,12 @@ _LIST_VERSION = 0
 _DESCRIBE_VERSION = 0
 _PRODUCERS_VERSION = 0
 _MARKERS_VERSION = 1
+
+
+class CoordinatorsUnclear(PylogError):
+    """Not every coordinator of transactions was heard: nobody can tell what hangs.  Try again once all are there."""
+
+    fault = 219
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +115,8 @@ class TransactionAdmin:
             states: only ids in one of these; all if empty.
             producer_ids: only ids of these producers; all if empty.
         """
-        request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
-        found: dict[str, TransactionView] = {}
         with self._client() as client:
-            for broker in self._admin.cluster().brokers:
-                body = client.ask_broker(broker, request, _LIST_VERSION)
-                answer = ListTransactionsResponse.decode(_LIST_VERSION, body)
-                raise_for(answer.error_code, f"transactional ids of broker {broker.node_id}")
-                if answer.unknown_state_filters:
-                    unknown = ", ".join(answer.unknown_state_filters)
-                    raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker.node_id} knows no state {unknown}")
-                names = [one.transactional_id for one in answer.transaction_states]
-                found |= {view.transactional_id: view for view in _described(client, broker, names)}
+            found = _listed(client, self._brokers(), states, producer_ids)
         return [found[name] for name in sorted(found)]
 
     def describe(self, transactional_id: str) -> TransactionView:
@@ -165,11 +163,17 @@ class TransactionAdmin:
                 being added to, or ended, looks like a hanging one for a moment.
             now_ms: the time.
             partitions: where to look; None for all.
+
+        Raises:
+            CoordinatorsUnclear: a coordinator may know a transaction that none of those heard does.
         """
         old = [one for one in self.open(partitions) if now_ms - one.last_ms >= older_than_ms]
         if not old:
             return []
-        views = {view.producer_id: view for view in self.ids(producer_ids={one.producer_id for one in old})}
+        views = self._all_views({one.producer_id for one in old})
+        # What has ended since, or has begun anew since, its coordinator did end.
+        still = {_identity(one) for one in self.open({one.partition for one in old})}
+        old = [one for one in old if _identity(one) in still]
         found = []
         for one in old:
             view = views.get(one.producer_id)
@@ -210,10 +214,92 @@ class TransactionAdmin:
                 _written,
             )
 
+    def _all_views(self, producer_ids: Collection[int]) -> Mapping[int, TransactionView]:
+        """Return what is known of producers, by producer id, once it is certain that every coordinator was heard.
+
+        A coordinator that is not there says nothing, and that sounds as if it knew nothing.
+
+        Raises:
+            CoordinatorsUnclear: one was not heard, or the caller may not see what one knows.
+        """
+        with self._client() as client:
+            brokers = self._brokers()
+            _require_right(client, brokers[0])
+            before = _coordinators(client, brokers)
+            found = _listed(client, brokers, (), producer_ids)
+            if _coordinators(client, brokers) != before:
+                raise CoordinatorsUnclear("coordinators of transactions changed while they were asked")
+        return {view.producer_id: view for view in found.values()}
+
+    def _brokers(self) -> Sequence[NodeAddress]:
+        return self._admin.cluster().brokers
+
     def _client(self) -> RawClient:
         timeout_ms = int(self._cluster.timeout_s * 1000)
         limits = RawConfig(request_timeout_ms=timeout_ms, retry_ms=timeout_ms)
         return RawClient(self._cluster.bootstrap, limits, self._cluster.security())
+
+
+def _identity(one: OpenTransaction) -> tuple[TopicPartition, int, int, Offset]:
+    return one.partition, one.producer_id, one.producer_epoch, one.start
+
+
+def _listed(
+    client: RawClient, brokers: Iterable[NodeAddress], states: Collection[str], producer_ids: Collection[int]
+) -> dict[str, TransactionView]:
+    """Return the transactional ids that *brokers* coordinate, by name."""
+    request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
+    found: dict[str, TransactionView] = {}
+    for broker in brokers:
+        answer = ListTransactionsResponse.decode(_LIST_VERSION, client.ask_broker(broker, request, _LIST_VERSION))
+        raise_for(answer.error_code, f"transactional ids of broker {broker.node_id}")
+        if answer.unknown_state_filters:
+            unknown = ", ".join(answer.unknown_state_filters)
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker.node_id} knows no state {unknown}")
+        names = [one.transactional_id for one in answer.transaction_states]
+        found |= {view.transactional_id: view for view in _described(client, broker, names)}
+    return found
+
+
+def _coordinators(client: RawClient, brokers: Sequence[NodeAddress]) -> Mapping[int, tuple[int, int]]:
+    """Return leader and leader epoch of each partition that keeps transactional ids, as all *brokers* know them.
+
+    A broker is asked for what it knows itself: one that has not learned yet that it leads a partition lists no ids of
+    it.  Without the topic there are no coordinators, and nothing is returned.
+
+    Raises:
+        CoordinatorsUnclear: a partition has no leader, or one that is not among *brokers*, or brokers do not agree.
+    """
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=TRANSACTIONS_TOPIC)], allow_auto_topic_creation=False)
+    views = []
+    for broker in brokers:
+        body = client.ask_broker(broker, request, METADATA_VERSION)
+        [topic] = MetadataResponse.decode(METADATA_VERSION, body).topics
+        if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise_for(topic.error_code, f"topic {TRANSACTIONS_TOPIC}")
+        views.append({one.partition_index: (one.leader_id, one.leader_epoch) for one in topic.partitions})
+    if any(view != views[0] for view in views):
+        raise CoordinatorsUnclear(f"brokers do not agree yet who leads the partitions of {TRANSACTIONS_TOPIC}")
+    known = {broker.node_id for broker in brokers}
+    for number, (leader, _) in sorted(views[0].items()):
+        if leader not in known:
+            state = "has no leader" if leader == NO_LEADER else f"is led by broker {leader}, which is not there"
+            raise CoordinatorsUnclear(f"partition {TRANSACTIONS_TOPIC}-{number} {state}")
+    return views[0]
+
+
+def _require_right(client: RawClient, broker: NodeAddress) -> None:
+    """Make sure that the caller sees every transactional id: a list leaves out what is not for its eyes.
+
+    Raises:
+        CoordinatorsUnclear: it does not.
+    """
+    anyone = str(uuid4())  # only who may describe all ids may describe this one
+    request = DescribeTransactionsRequest(transactional_ids=[anyone])
+    body = client.ask_broker(broker, request, _DESCRIBE_VERSION)
+    [found] = DescribeTransactionsResponse.decode(_DESCRIBE_VERSION, body).transaction_states
+    if found.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        raise CoordinatorsUnclear("this user may not describe every transactional id")
 
 
 def _coordinator(client: RawClient, transactional_id: str) -> NodeAddress:

@@ -11,7 +11,7 @@ from pylog.broker.handler import Caller
 from pylog.broker.transactions import markers
 from pylog.broker.transactions.ends import MARKER_TIMEOUT_MS
 from pylog.broker.transactions.markers import TIMEOUT_S
-from pylog.errors import ErrorCode
+from pylog.errors import ApiError, ErrorCode
 from pylog.group.records import TOPIC as OFFSETS_TOPIC
 from pylog.replica.leader import TOUCH_MS
 from pylog.security.principal import Session
@@ -224,6 +224,26 @@ def test_an_id_that_nobody_uses_is_forgotten_also_by_the_log(tmp_path: Path) -> 
         await node.lead_again(STATE_TOPIC)
         assert node.transactions.known_ids() == []
         assert (await init(node))[0] != producer[0]
+
+    run(story, tmp_path)
+
+
+def test_ids_of_a_partition_that_is_not_loaded_yet_are_not_left_out_of_the_list(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        await init(node)
+        node.leaders[STATE_TOPIC] = (2, 2)
+        await node.apply()
+        assert node.transactions.known_ids() == []
+        node.leaders[STATE_TOPIC] = (1, 3)
+        node.version += 1
+        image = node.image()
+        changed = node.partitions.switch(image, node.partitions.prepare(image))
+        with pytest.raises(ApiError) as caught:
+            node.transactions.known_ids()
+        assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        node.transactions.image_applied(changed)
+        await asyncio.gather(*node.transactions._tasks._running)
+        assert [one.transactional_id for one in node.transactions.known_ids()] == ["a"]
 
     run(story, tmp_path)
 
