@@ -314,22 +314,25 @@ class PeerClient:
 
     @contextlib.asynccontextmanager
     async def _reaching(self, address: NodeAddress, timeout_s: float) -> AsyncIterator[None]:
-        """Hold the connection for one exchange; any fault closes it, since an answer may still be on its way."""
-        async with self._lock:
-            try:
-                async with asyncio.timeout(timeout_s):
+        """Hold the connection for one exchange; any fault closes it, since an answer may still be on its way.
+
+        The time counts from now, while another call holds the connection also: a broker that does not answer would
+        else keep each call for as long as all before it together.
+        """
+        try:
+            async with asyncio.timeout(timeout_s), self._lock:
+                try:
                     is_outdated = self._secret not in self._keys.secrets
                     if address != self._address or self._answers is None or is_outdated:
                         await self._connect(address)
                     yield
-            except (OSError, TimeoutError, EOFError, ProtocolError) as fault:
-                self.close()
-                where = f"broker {address.node_id} at {address.host}:{address.port}"
-                reason = str(fault) or "no answer in time"
-                raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"{where}: {reason}") from fault
-            except asyncio.CancelledError:
-                self.close()
-                raise
+                except (OSError, TimeoutError, EOFError, ProtocolError, asyncio.CancelledError):
+                    self.close()
+                    raise
+        except (OSError, TimeoutError, EOFError, ProtocolError) as fault:
+            where = f"broker {address.node_id} at {address.host}:{address.port}"
+            reason = str(fault) or "no answer in time"
+            raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"{where}: {reason}") from fault
 
     def close(self) -> None:
         """Close the connection; the next call opens a new one."""

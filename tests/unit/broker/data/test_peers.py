@@ -115,6 +115,20 @@ def test_a_broker_that_does_not_answer_in_time_is_said_to() -> None:
     asyncio.run(story())
 
 
+def test_the_time_of_a_call_counts_while_another_one_has_the_connection() -> None:
+    async def story() -> None:
+        client = PeerClient(1, PeerKeys(b"hush"), lambda: 1)
+        client._answers = answers = _Answers()
+        async with client._lock:  # as a call does that waits for its answer
+            late = client.call(NodeAddress(7, "h", 1), InternalKey.PULL_IMAGE, b"", 0)
+            with pytest.raises(ApiError, match=r"broker 7 at h:1: no answer in time$"):
+                await asyncio.wait_for(late, 5)
+        assert client._answers is answers, "the other call goes on"
+        assert not client._lock.locked()
+
+    asyncio.run(story())
+
+
 @contextlib.asynccontextmanager
 async def serving(keys: PeerKeys) -> AsyncIterator[NodeAddress]:
     """Listen for brokers as one with *keys*."""
