@@ -35,6 +35,7 @@ ELSEWHERE = {
     "needs a worker of Kafka Connect": (
         "connect apply", "connect pause", "connect restart", "connect resume", "connect status", "connect watch",
     ),
+    "needs transactions": ("txn abort", "txn describe", "txn hanging", "txn list"),
     "needs a lake or Spark": ("lake accept", "lake files", "lake retry", "lake status", "audit lake", "sql"),
 }  # fmt: skip
 """Why an example is not run here; tests/cluster, tests/net, tests/programs and tests/pipeline run these commands."""
