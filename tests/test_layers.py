@@ -100,7 +100,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     "broker/data": (
         {"peer_keys", "places", "sessions"},
         {"partitions"},
-        {"acks", "feeds", "partition_counts", "progress", "throttles", "topic_bytes"},
+        {"acks", "feeds", "held_back", "partition_counts", "progress", "throttles", "topic_bytes"},
         {"reading", "waiting"},
         {"fetch", "produce"},
         {"handlers"},

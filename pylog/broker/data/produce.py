@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from pylog.broker.data.acks import Acknowledgements
+from pylog.broker.data.held_back import HeldBack
 from pylog.broker.data.partitions import Appended, Partition, Partitions
 from pylog.broker.data.topic_bytes import TopicBytes
 from pylog.broker.error_counts import ErrorCounts
@@ -113,6 +114,7 @@ class ProduceHandler:
         self.is_disk_full = False
         self.verifier: Verify | None = None
         self._tasks = Tasks()
+        self._held_back = HeldBack()
         self._verifying: dict[Connection, deque[asyncio.Future[None]]] = {}
         self._batches = metrics.counter("pylog_produce_batches_total", "Record batches appended.")
         self._records = metrics.counter("pylog_produce_records_total", "Records appended.")
@@ -303,19 +305,16 @@ class ProduceHandler:
         progress = log.producers.progress(header.producer_id)
         if progress.is_open and progress.epoch == header.producer_epoch:
             return
-        verdict = verdicts.get(partition.key)
-        if (
-            verdict is None
-            or verdict.partition is not partition
-            or verdict.leading_since != partition.leading_since
-            or (verdict.producer_id, verdict.producer_epoch) != (header.producer_id, header.producer_epoch)
-            or verdict.progress != progress
-        ):
-            message = "its transaction may have ended while it was looked for"
-            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
-        if verdict.code is not ErrorCode.NONE:
-            message = f"producer {header.producer_id} has no transaction with {partition.key}, or it is not known yet"
-            raise ApiError(verdict.code, message)
+        try:
+            _check_verdict(verdicts.get(partition.key), header, partition, progress)
+            if self._held_back.must_wait(partition, header, progress):
+                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier batch was refused, and has to come first")
+        except ApiError as error:
+            if error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
+                self._held_back.refused(partition, header, progress)
+            else:
+                self._held_back.settled(partition, header)
+            raise
 
     async def close(self) -> None:
         """End what is still being verified."""
@@ -407,6 +406,8 @@ class ProduceHandler:
                 # A producer gives up at that error.  What we lack another leader may have, after a pause of ours.
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"not in touch with the replicas; {error}") from error
             raise
+        if header.attributes & records.TRANSACTIONAL:
+            self._held_back.settled(partition, header)
         if not result.is_duplicate:
             self._batches.value += 1
             self._records.value += header.record_count
@@ -445,3 +446,25 @@ def _check(header: records.BatchHeader, size_bytes: int, version: int) -> None:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} in version {version}")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecords(f"producer {header.producer_id} without sequence or epoch")
+
+
+def _check_verdict(
+    verdict: _Verified | None, header: records.BatchHeader, partition: Partition, progress: ProducerProgress
+) -> None:
+    """Refuse a batch unless its coordinator knows its transaction, and nothing has changed since it was asked.
+
+    Raises:
+        ApiError: as `ProduceHandler._check_transaction`.
+    """
+    if (
+        verdict is None
+        or verdict.partition is not partition
+        or verdict.leading_since != partition.leading_since
+        or (verdict.producer_id, verdict.producer_epoch) != (header.producer_id, header.producer_epoch)
+        or verdict.progress != progress
+    ):
+        message = "its transaction may have ended while it was looked for"
+        raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+    if verdict.code is not ErrorCode.NONE:
+        message = f"producer {header.producer_id} has no transaction with {partition.key}, or it is not known yet"
+        raise ApiError(verdict.code, message)

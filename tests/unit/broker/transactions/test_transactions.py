@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pylog.broker.data import held_back
 from pylog.broker.groups.handlers import offset_fetch
 from pylog.broker.handler import Caller
 from pylog.broker.transactions import markers
@@ -13,6 +14,7 @@ from pylog.broker.transactions.ends import MARKER_TIMEOUT_MS
 from pylog.broker.transactions.markers import TIMEOUT_S
 from pylog.errors import ApiError, ErrorCode
 from pylog.group.records import TOPIC as OFFSETS_TOPIC
+from pylog.model import NO_LEADER
 from pylog.replica.leader import TOUCH_MS
 from pylog.security.principal import Session
 from pylog.transaction.records import TOPIC as STATE_TOPIC
@@ -157,6 +159,90 @@ def test_a_batch_that_comes_after_the_end_of_its_transaction_is_not_taken(tmp_pa
         assert await node.send("a", producer, 1) is ErrorCode.INVALID_TXN_STATE, "the next one has another partition"
         assert node.history(T0) == ["data", "abort"]
         assert node.log(T0).last_stable_offset == 2, "nobody waits for a transaction that never ends"
+
+    run(story, tmp_path)
+
+
+def test_no_batch_overtakes_one_that_its_coordinator_could_not_be_asked_about(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        await add(node, producer, 0)
+        node.leaders[STATE_TOPIC] = (NO_LEADER, 2)
+        await node.apply()
+        assert await node.send("a", producer, 1) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert await node.send("a", producer, 0) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert await node.send("a", producer, 2) is ErrorCode.NOT_ENOUGH_REPLICAS
+        node.leaders[STATE_TOPIC] = (1, 3)
+        await node.apply()
+        for sequence in (1, 2):
+            assert await node.send("a", producer, sequence) is ErrorCode.NOT_ENOUGH_REPLICAS, "0 has to come first"
+        for sequence in (0, 1, 2):
+            assert await node.send("a", producer, sequence) is ErrorCode.NONE
+        assert len(node.produce._held_back) == 0
+        assert await end(node, producer) is ErrorCode.NONE
+        assert node.history(T0) == ["data", "data", "data", "commit"]
+
+    run(story, tmp_path)
+
+
+def test_a_batch_that_another_leader_may_have_taken_holds_nothing_back(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        await add(node, producer, 0)
+        node.leaders[STATE_TOPIC] = (NO_LEADER, 2)
+        await node.apply()
+        assert await node.send("a", producer, 0) is ErrorCode.NOT_ENOUGH_REPLICAS
+        node.leaders[STATE_TOPIC] = (1, 3)
+        await node.apply()
+        assert await node.send("a", producer, 5) is ErrorCode.NOT_ENOUGH_REPLICAS
+        await node.lead_again("t")
+        assert await node.send("a", producer, 5) is ErrorCode.NONE
+
+    run(story, tmp_path)
+
+
+def test_after_a_marker_the_log_knows_what_comes_first(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        await add(node, producer, 0)
+        node.leaders[STATE_TOPIC] = (NO_LEADER, 2)
+        await node.apply()
+        assert await node.send("a", producer, 0) is ErrorCode.NOT_ENOUGH_REPLICAS
+        node.leaders[STATE_TOPIC] = (1, 3)
+        await node.apply()
+        assert await node.send("a", producer, 5) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert await end(node, producer, is_commit=False) is ErrorCode.NONE
+        await add(node, producer, 0)
+        assert await node.send("a", producer, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await node.send("a", producer, 0) is ErrorCode.NONE
+
+    run(story, tmp_path)
+
+
+def test_a_batch_that_was_refused_for_good_holds_nothing_back(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        node.leaders[STATE_TOPIC] = (NO_LEADER, 2)
+        await node.apply()
+        assert await node.send("a", producer, 0) is ErrorCode.NOT_ENOUGH_REPLICAS
+        node.leaders[STATE_TOPIC] = (1, 3)
+        await node.apply()
+        assert await node.send("a", producer, 0) is ErrorCode.INVALID_TXN_STATE
+        await add(node, producer, 0)
+        assert await node.send("a", producer, 5) is ErrorCode.NONE
+
+    run(story, tmp_path)
+
+
+def test_batches_held_back_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_back, "MAX_COUNT", 3)
+
+    async def story(node: Node) -> None:
+        node.leaders[STATE_TOPIC] = (NO_LEADER, 2)
+        await node.apply()
+        for producer_id in range(5):
+            assert await node.send("a", (producer_id, 0), 0) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert len(node.produce._held_back) == 3
 
     run(story, tmp_path)
 
