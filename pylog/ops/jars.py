@@ -210,7 +210,7 @@ def _resolve(coordinates: Sequence[str], directory: Path, *, with_dependencies: 
         raise JarsError("Maven is needed to fetch jars: apt-get install maven")
     directory = directory.resolve()  # Maven's own directory is that of its pom
     pom = directory / "pom.xml"
-    pom.write_text(_pom(coordinates, with_dependencies))
+    pom.write_text(pom_of(coordinates, with_dependencies=with_dependencies))
     command = [*_MAVEN, "-f", str(pom), f"-DoutputDirectory={directory}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
@@ -222,7 +222,8 @@ def _resolve(coordinates: Sequence[str], directory: Path, *, with_dependencies: 
     return found
 
 
-def _pom(coordinates: Sequence[str], with_dependencies: bool) -> str:
+def pom_of(coordinates: Sequence[str], *, with_dependencies: bool) -> str:
+    """Return a project of Maven's that depends on jars, ``group:artifact:version`` each."""
     # Excluded here and not when copying: what is excluded need not even be found.
     without = (
         ""

@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from pylog.ops.jars import pom_of
+
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -35,7 +37,7 @@ def jars(name: str, artifacts: Sequence[str], *, transitive: bool = True) -> Pat
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     pom = target / "pom.xml"
-    pom.write_text(_pom(artifacts, transitive))
+    pom.write_text(pom_of(artifacts, with_dependencies=transitive))
     command = [
         "mvn",
         "-q",
@@ -58,20 +60,3 @@ def classpath(directory: Path, *, without: str | None = None) -> str:
     """Return the jars of *directory*, except those whose names begin with *without*."""
     found = sorted(directory.glob("*.jar"))
     return ":".join(str(jar) for jar in found if without is None or not jar.name.startswith(without))
-
-
-def _pom(artifacts: Sequence[str], transitive: bool) -> str:
-    # Excluded here and not when copying: what is excluded need not even be found.
-    without = (
-        ""
-        if transitive
-        else ("<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>")
-    )
-    dependency = (
-        f"<dependency><groupId>{{}}</groupId><artifactId>{{}}</artifactId><version>{{}}</version>{without}</dependency>"
-    )
-    dependencies = "".join(dependency.format(*artifact.split(":")) for artifact in artifacts)
-    return (
-        "<project><modelVersion>4.0.0</modelVersion><groupId>pylog</groupId><artifactId>peer</artifactId>"
-        f"<version>1</version><dependencies>{dependencies}</dependencies></project>\n"
-    )
