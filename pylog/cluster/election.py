@@ -67,9 +67,23 @@ def elect_doubtful(partition: PartitionImage, ends: Mapping[int, tuple[int, int]
         partition: a state without leader.
         ends: (last leader epoch, log end offset) by broker, at least one.
     """
-    best = max(ends.values())
-    leader = _first(partition.replicas, [broker for broker, end in ends.items() if end == best])
+    leader = _first(partition.replicas, fullest(ends))
     return replace(partition, leader=leader, isr=(leader,), leader_epoch=partition.leader_epoch + 1)
+
+
+def fullest(ends: Mapping[int, tuple[int, int]]) -> list[int]:
+    """Return the brokers whose logs have everything that is known to be committed, and most beyond it.
+
+    The highest (last leader epoch, log end offset) decides.  Release 0.1.0 could leave a log whose records were all
+    deleted without an epoch.  Only committed records are ever deleted, so where that log begins they reached: a log
+    that ends below lacks some, whatever its epoch.
+
+    Args:
+        ends: (last leader epoch, log end offset) by broker, at least one; epoch -1 in a log without records.
+    """
+    committed = max((end for epoch, end in ends.values() if epoch < 0), default=0)
+    best = max(log for log in ends.values() if log[1] >= committed)
+    return [broker for broker, log in ends.items() if log == best]
 
 
 def elect_preferred(partition: PartitionImage, live: Collection[int]) -> PartitionImage | None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from pylog.cluster import znodes
+from pylog.cluster.election import fullest
 from pylog.cluster.image import PartitionImage, TopicImage
 from pylog.errors import PylogError
 from pylog.model import NO_LEADER, Offset, TopicPartition
@@ -73,9 +74,15 @@ class FoundLog:
         return self.epochs[-1][0] if self.epochs else -1
 
     def agrees(self, other: "FoundLog") -> bool:
-        """Say whether both hold the same records from where both begin."""
+        """Say whether both hold the same records from where both begin.
+
+        A log that was emptied and names no epoch agrees with one that ends at the same offset.
+        """
         start = max(self.start, other.start)
-        return self.end == other.end and self._epochs_from(start) == other._epochs_from(start)
+        if self.end != other.end:
+            return False
+        is_unnamed = start == self.end and not (self.epochs and other.epochs)
+        return is_unnamed or self._epochs_from(start) == other._epochs_from(start)
 
     def _epochs_from(self, start: Offset) -> list[tuple[int, Offset]]:
         before = [(epoch, start) for epoch, first in self.epochs if first <= start][-1:]
@@ -319,6 +326,7 @@ def _restore_partition(
 
     The log of the highest (last epoch, end) has everything acknowledged with acks=all: leaders come from the ISR, and a
     replica outside of it is a prefix of one inside, or of an older epoch.  So it and those that equal it are in sync.
+    A log that was emptied and names no epoch is compared by its end (`fullest`).
     Of these only those that begin last: an answered deletion of records was carried out by every member of the ISR, and
     one that was away meanwhile would show the records again as a leader.  The others follow, and begin as late then.
 
@@ -336,7 +344,7 @@ def _restore_partition(
         # Only a broker that was not read can have anything of it; without one there is nothing to lack.
         isr = tuple(one for one in replicas if one in lost) or replicas
         return PartitionImage(NO_LEADER, epoch, isr, replicas, 0)
-    best = max(holders.values(), key=lambda log: (log.last_epoch, log.end))
+    best = holders[fullest({one: (log.last_epoch, log.end) for one, log in holders.items()})[0]]
     order = [*(one for one in pool if one in holders), *(one for one in holders if one not in pool)]
     equal = [one for one in order if holders[one].agrees(best)]
     last_start = max(holders[one].start for one in equal)

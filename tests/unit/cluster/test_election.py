@@ -89,6 +89,14 @@ def test_rule_3_the_longest_log_of_the_latest_epoch_leads_alone() -> None:
     assert summary(elect_doubtful(state, {3: (5, 12), 1: (5, 12)})) == (1, (1,), 6), "replica order decides a tie"
 
 
+def test_rule_3_an_emptied_log_without_an_epoch_is_compared_by_its_end() -> None:
+    """What was deleted had been committed: a log that ends below lacks some of it, whatever its epoch."""
+    state = partition(NO_LEADER, (1, 2, 3))
+    assert summary(elect_doubtful(state, {1: (-1, 100), 2: (5, 90), 3: (-1, 100)})) == (1, (1,), 6)
+    assert summary(elect_doubtful(state, {1: (-1, 100), 2: (5, 101), 3: (6, 99)})) == (2, (2,), 6)
+    assert summary(elect_doubtful(state, {1: (-1, 0), 2: (5, 1)})) == (2, (2,), 6)
+
+
 def test_a_bounced_leader_hands_over() -> None:
     assert summary(elect(partition(1, (1, 2)), {1, 2, 3}, leaving={1})) == (2, (2,), 6)
 

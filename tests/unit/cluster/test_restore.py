@@ -61,6 +61,11 @@ def log(
     return FoundLog(TopicPartition(name, number), topic_id, epochs or ((5, 0),), start, end, {"retention.ms": "2000"})
 
 
+def emptied(end: int) -> FoundLog:
+    """Return a log whose records were all deleted and that does not say under which epoch they were written."""
+    return replace(log(end, start=end), epochs=())
+
+
 def brokers(logs: Mapping[int, list[FoundLog]], cluster_id: str | None = CLUSTER) -> list[FoundBroker]:
     return [FoundBroker(number, cluster_id, {one.key: one for one in found}, 4_500) for number, found in logs.items()]
 
@@ -125,6 +130,24 @@ def test_of_logs_that_agree_those_that_begin_last_are_in_sync(starts: tuple[int,
 def test_a_log_that_is_behind_is_not_in_sync_for_beginning_last() -> None:
     made = plan_restore(backup(topic()), brokers({1: [log(10)], 2: [log(8, (5, 8), start=8)], 3: [log(10)]}))
     assert written(made).isr == (1, 3)
+
+
+@pytest.mark.parametrize(("end", "isr"), [(90, (1, 2)), (100, (1, 2)), (120, (3,))])
+def test_emptied_logs_without_an_epoch_are_compared_by_where_they_end(end: int, isr: tuple[int, ...]) -> None:
+    """What was deleted had been committed: a log that ends below lacks some of it, whatever its epoch."""
+    made = plan_restore(backup(topic()), brokers({1: [emptied(100)], 2: [emptied(100)], 3: [log(end)]}))
+    assert written(made).isr == isr
+    assert only(made).catching_up == (0,)
+
+
+def test_of_emptied_logs_without_an_epoch_the_longest_is_in_sync() -> None:
+    made = plan_restore(backup(topic()), brokers({1: [emptied(80)], 2: [emptied(100)], 3: [log(90)]}))
+    assert written(made).isr == (2,)
+
+
+def test_a_log_that_never_had_records_is_behind_one_that_has_some() -> None:
+    made = plan_restore(backup(topic()), brokers({1: [emptied(0)], 2: [log(7)], 3: [emptied(0)]}))
+    assert written(made).isr == (2,)
 
 
 def test_a_foreign_cluster_is_refused() -> None:
