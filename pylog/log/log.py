@@ -289,8 +289,8 @@ class Log:
         if self.offline is not None:
             raise self.offline
         size_bytes = len(batch)
-        if size_bytes > self._config.max_message_bytes:
-            self.check_size(size_bytes)
+        if size_bytes > self._config.max_message_bytes and marker is None:
+            self.check_size(size_bytes)  # without a marker of any size, readers would wait for ever
         if marker is not None:
             self.producers.check_marker(header, marker)
         elif is_coordinators:

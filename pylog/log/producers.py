@@ -202,19 +202,22 @@ class Producers:
         the offsets, but if all sequence numbers from its own to the last one were stored without a gap, it is there.
 
         Raises:
-            ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE for a batch outside the
-                open transaction of its producer; nothing may be appended.
+            ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE for a batch outside of
+                transactions whose producer has, or had, one here; nothing may be appended.
                 NOT_LEADER_OR_FOLLOWER, which a producer answers by sending again: a truncation took its last batches,
                 and those before them are still being read.
         """
         producer = self._find(header)
         if producer is None:
             return None
-        if self.transactions is not None and not header.attributes & TRANSACTIONAL:
+        if header.attributes & TRANSACTIONAL:
+            if self._is_outsider(producer, header.producer_id):
+                return None
+        elif self.transactions is not None and not self._is_outsider(producer, header.producer_id):
             first_offset = self.transactions.first_offset(header.producer_id)
-            if first_offset is not None:
-                message = f"producer {header.producer_id} has a transaction open since offset {first_offset}"
-                raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{message}, and sends a batch outside of it")
+            has = "had a transaction" if first_offset is None else f"has a transaction open since offset {first_offset}"
+            message = f"producer {header.producer_id} {has} and sends a batch outside of any"
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, message)
         epoch, first = header.producer_epoch, header.base_sequence
         if epoch == producer.epoch and producer.batches:
             last = (first + header.last_offset_delta) & SEQUENCE_MASK
@@ -235,6 +238,15 @@ class Producers:
             message = f"producer {header.producer_id} sends sequence {first}, {wanted} is next"
             raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
         return None
+
+    def _is_outsider(self, producer: _Producer, producer_id: int) -> bool:
+        """Say whether all that is known of a producer was written outside of transactions.
+
+        Who writes like that may have guessed the id of a transactional producer, its epoch and its sequence numbers.
+        The producer's own batches, of which its coordinator knows, neither repeat such batches nor follow them.
+        """
+        is_open = self.transactions is not None and self.transactions.first_offset(producer_id) is not None
+        return not is_open and producer.coordinator_epoch == _NO_COORDINATOR_EPOCH
 
     def check_marker(self, header: BatchHeader, marker: Marker) -> None:
         """Refuse the marker of a coordinator, or of a producer's epoch, that was replaced since.
@@ -298,7 +310,9 @@ class Producers:
             if len(self._producers) >= MAX_PRODUCER_COUNT:
                 self._forget_older_half()
             producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, timestamp)
-        elif header.producer_epoch != producer.epoch:
+        elif header.producer_epoch != producer.epoch or (
+            header.attributes & TRANSACTIONAL and self._is_outsider(producer, header.producer_id)
+        ):
             producer.epoch = header.producer_epoch
             producer.batches.clear()
         producer.timestamp = timestamp

@@ -71,6 +71,12 @@ class TransactionEnds:
             header = records.parse_header(batch)
             _, wait = self._partitions.append(partition, log, batch, header, now_ms, -1, marker)
         except ApiError as error:
+            if error.code is ErrorCode.INVALID_PRODUCER_EPOCH and not log.producers.progress(wish.producer_id).is_open:
+                # Nothing is left to end, and a later epoch is fenced off already.  What said so may be a batch whose
+                # producer guessed the id: a coordinator that waited for the partition would wait for ever.
+                is_replicated = log.high_watermark >= log.log_end_offset
+                end = Appended(partition, log.log_end_offset - 1, partition.leader_epoch)
+                return ErrorCode.NONE if is_replicated else end
             _logger.info("marker not written partition=%s-%d reason=%s", topic.name, wish.partition, error)
             return error.code
         except StorageError as error:

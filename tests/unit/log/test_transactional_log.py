@@ -101,6 +101,48 @@ def test_a_batch_outside_the_open_transaction_of_its_producer_is_refused(log: Lo
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_producer_of_transactions_writes_nothing_outside_of_them(log: Log, is_restarted: bool) -> None:
+    send(log, 9)
+    end(log, 9, COMMIT)
+    if is_restarted:
+        log = reopen(log)
+    for epoch in (0, 32_767):
+        with pytest.raises(ApiError, match="had a transaction") as found:
+            send(log, 9, 1 if epoch == 0 else 0, epoch=epoch, is_open=False)
+        assert found.value.code is ErrorCode.INVALID_TXN_STATE
+    assert send(log, 9, 1) == 2, "its own next transaction goes on"
+
+
+@pytest.mark.parametrize("epoch", [0, 32_767])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_batches_that_guess_the_id_of_a_transactional_producer_take_nothing_from_it(
+    log: Log, is_restarted: bool, epoch: int
+) -> None:
+    guessed = send(log, 9, epoch=epoch, is_open=False)
+    if is_restarted:
+        log = reopen(log)
+    assert send(log, 9) != guessed, "the same sequence number is no repetition"
+    assert send(log, 9, 1) == 2
+    assert send(log, 9) == 1, "its own batch sent again is one"
+    end(log, 9, COMMIT)
+    facts = log.producers.facts()[0]
+    assert (facts.epoch, facts.last_sequence) == (0, 1)
+    assert rows(log) == []
+
+
+def test_a_marker_is_taken_whatever_size_the_topic_allows(tmp_path: Path) -> None:
+    log = open_log(tmp_path, replace(SMALL, segment_bytes=1 << 20))
+    send(log, 9)
+    log.configure(replace(log.config, max_message_bytes=1))
+    with pytest.raises(ApiError) as found:
+        send(log, 9, 1)
+    assert found.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    end(log, 9, COMMIT)
+    log.high_watermark = 2
+    assert log.last_stable_offset == 2
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
 def test_markers_of_replaced_coordinators_and_producers_are_refused(log: Log, is_restarted: bool) -> None:
     send(log, 9, epoch=4)
     end(log, 9, Marker(True, 7), epoch=4)

@@ -281,6 +281,68 @@ def test_a_second_producer_of_an_id_ends_what_the_first_one_left(tmp_path: Path)
     run(story, tmp_path)
 
 
+@pytest.mark.parametrize("when", ["before", "in between", "after"])
+@pytest.mark.parametrize("epoch", [0, 5, 32_767])
+def test_a_batch_with_a_guessed_producer_id_stops_no_transaction(tmp_path: Path, when: str, epoch: int) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+
+        async def guess(moment: str) -> ErrorCode | None:
+            if moment != when:
+                return None
+            return await node.send(None, (producer[0], epoch), attributes=0)
+
+        assert await guess("before") in (None, ErrorCode.NONE)
+        assert await add(node, producer, 0) is ErrorCode.NONE
+        assert await guess("in between") in (None, ErrorCode.NONE)
+        assert await node.send("a", producer) is ErrorCode.NONE
+        assert await guess("after") in (None, ErrorCode.INVALID_TXN_STATE)
+        assert await end(node, producer) is ErrorCode.NONE
+        assert node.transactions.describe("a").state is TransactionState.COMPLETE_COMMIT  # type: ignore[union-attr]
+        assert node.history(T0)[-2:] == ["data", "commit"]
+        assert await add(node, producer, 0) is ErrorCode.NONE
+        assert await node.send("a", producer, 1) is ErrorCode.NONE
+
+    run(story, tmp_path)
+
+
+def test_a_partition_that_got_no_batch_of_a_transaction_and_a_guessed_one_holds_up_no_end(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        assert await add(node, producer, 0, 1) is ErrorCode.NONE
+        assert await node.send("a", producer) is ErrorCode.NONE
+        assert await node.send(None, (producer[0], 32_767), partition=1, attributes=0) is ErrorCode.NONE
+        assert await end(node, producer) is ErrorCode.NONE
+        assert node.transactions.describe("a").state is TransactionState.COMPLETE_COMMIT  # type: ignore[union-attr]
+        assert (node.history(T0), node.history(T1)) == (["data", "commit"], ["data"])
+
+    run(story, tmp_path)
+
+
+def test_where_nothing_is_left_to_end_the_answer_waits_for_what_is_there(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        assert await add(node, producer, 1) is ErrorCode.NONE
+        node.isr = (1, 2)
+        await node.apply()
+        sent = asyncio.create_task(node.send(None, (producer[0], 32_767), partition=1, attributes=0, acks=1))
+        assert await sent is ErrorCode.NONE
+        ending = asyncio.create_task(end(node, producer))
+        for number in (0, 1):
+            await node.settle()
+            node.fetched((STATE_TOPIC, number))
+        assert await ending is ErrorCode.NONE
+        assert node.transactions.describe("a").state is TransactionState.PREPARE_COMMIT  # type: ignore[union-attr]
+        node.fetched(T1)
+        await node.settle()
+        for number in (0, 1):
+            node.fetched((STATE_TOPIC, number))
+        await node.settle()
+        assert node.transactions.describe("a").state is TransactionState.COMPLETE_COMMIT  # type: ignore[union-attr]
+
+    run(story, tmp_path)
+
+
 def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fenced(tmp_path: Path) -> None:
     async def story(node: Node) -> None:
         producer = await init(node, timeout_ms=1_000)
