@@ -21,7 +21,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import yaml
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -38,6 +37,7 @@ from tests.cluster.conftest import bootstrap, create, isrs, write_config
 from tests.programs.program import Program, scrape, wait_until
 from tests.servers.ports import free_ports
 from tests.servers.zookeeper import ZooKeeper
+from tests.templates import render
 
 ROOT = Path(__file__).resolve().parents[2]
 HASTE = 60
@@ -76,23 +76,19 @@ def prometheus_config(
     scraped: dict[str, dict[str, Any]], groups: dict[str, list[str]], rules: Path, limits: Path
 ) -> str:
     """Return what the role's own template makes of these hosts."""
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"to_json": json.dumps, "comment": lambda text: f"# {text}"}
-    template = environment.from_string((ROOT / "templates/etc/pylog-monitoring/prometheus.yml.j2").read_text())
-    return str(
-        template.render(
-            ansible_managed="by a test",
-            hostvars=scraped,
-            groups=groups,
-            monitoring_scrape_interval_s=1,
-            monitoring_alertmanagers=[],
-            monitoring_alertmanager={},
-            monitoring_exporter_port=9100,
-            __monitoring_rules=str(rules),
-            __monitoring_thresholds_file=str(limits),
-            __monitoring_hosts=[],
-            __preflight_addresses=addresses(scraped, {}),
-        )
+    return render(
+        "etc/pylog-monitoring/prometheus.yml.j2",
+        ansible_managed="by a test",
+        hostvars=scraped,
+        groups=groups,
+        monitoring_scrape_interval_s=1,
+        monitoring_alertmanagers=[],
+        monitoring_alertmanager={},
+        monitoring_exporter_port=9100,
+        __monitoring_rules=str(rules),
+        __monitoring_thresholds_file=str(limits),
+        __monitoring_hosts=[],
+        __preflight_addresses=addresses(scraped, {}),
     )
 
 

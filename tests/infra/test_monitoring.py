@@ -1,5 +1,6 @@
 """Prometheus as an operator meets it: everything is scraped, and what goes wrong on live hosts raises its alert."""
 
+import json
 import time
 import urllib.parse
 import uuid
@@ -8,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from testinfra.host import Host
@@ -322,3 +324,23 @@ def test_a_zookeeper_server_that_is_away_is_told_by_the_probe_and_named(
         while ("PylogZooKeeperServerDown", ensemble[-1]) not in prometheus.raised():
             assert time.monotonic() < deadline_s, "not raised"
             time.sleep(1)
+
+
+@pytest.mark.readonly
+def test_a_grafana_finds_the_dashboards_and_their_source(
+    runner: AnsibleRunner, variables: Variables, prometheus: Prometheus
+) -> None:
+    server = prometheus.host
+    provisioning = "/etc/pylog-monitoring/grafana"
+    [provider] = yaml.safe_load(server.file(f"{provisioning}/dashboards/pylog.yml").content_string)["providers"]
+    titles = {
+        json.loads(server.file(f"{provider['options']['path']}/{name}").content_string)["title"]
+        for name in server.file(provider["options"]["path"]).listdir()
+    }
+    assert "pylog broker" in titles
+    [source] = yaml.safe_load(server.file(f"{provisioning}/datasources/pylog.yml").content_string)["datasources"]
+    mine = variables(members(runner, "pylog_monitoring")[0])
+    reached = mine.get("monitoring_grafana_source") or setting(mine, "monitoring", "monitoring_listen")
+    assert source["url"] == f"http://{reached}"
+    assert provider["type"] == "file"
+    assert source["type"] == "prometheus"

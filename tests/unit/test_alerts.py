@@ -1,13 +1,11 @@
 """The alert rules: every metric they read exists, and promtool fires and silences each of them."""
 
-import json
 import re
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
 import yaml
 
@@ -17,6 +15,7 @@ from pylog.ops.preflight import GROUPS, load_specs
 from pylog.runbooks import RUNBOOKS
 from tests.cluster.night import BREAKAGES
 from tests.infra.test_monitoring import NOT_RAISED
+from tests.templates import render
 
 ROOT = Path(__file__).resolve().parents[2]
 # Words of an inventory, which are no metrics.
@@ -98,12 +97,10 @@ def test_prometheus_takes_the_configuration_that_the_role_writes(tmp_path: Path)
         }
         for n, name in enumerate(("h1", "h2"), 1)
     }
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"to_json": json.dumps, "comment": lambda text: f"# {text}"}
-    template = environment.from_string((ROOT / "templates/etc/pylog-monitoring/prometheus.yml.j2").read_text())
     path = tmp_path / "prometheus.yml"
     path.write_text(
-        template.render(
+        render(
+            "etc/pylog-monitoring/prometheus.yml.j2",
             ansible_managed="managed",
             hostvars=hosts,
             groups={

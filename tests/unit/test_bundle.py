@@ -25,6 +25,7 @@ from pylog.ops.preflight import Host, check_inventory, load_specs
 from pylog.ops.wheelhouse import pack
 from pylog.ops.zoo_cfg import problems
 from tests.servers.certificates import Authority
+from tests.templates import render
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path.parent.parent.name for path in ROOT.glob("roles/*/tasks/main.yml"))
@@ -293,12 +294,6 @@ def test_f32_a_missing_mount_stops_the_role_before_anything_is_written(
     said = " ".join(done.stdout.split())
     assert ("broker_mounts: found no mount at /data/1" in said) is is_refused
     assert ("Keep what the brokers run with now" in said) is not is_refused
-
-
-def render(template: str, **variables: object) -> str:
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"to_json": json.dumps, "comment": lambda text: f"# {text}"}
-    return environment.from_string((ROOT / "templates" / template).read_text()).render(variables)
 
 
 def test_the_broker_reads_the_configuration_that_the_role_writes(tmp_path: Path) -> None:

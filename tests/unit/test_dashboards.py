@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from local.docs.alerts import FILES
+from tests.templates import render
 
 DASHBOARDS = sorted((FILES / "dashboards").glob("*.json"))
 COLUMNS = 24  # of Grafana's grid
@@ -59,3 +60,28 @@ def test_only_declared_variables_are_used(path: Path) -> None:
     declared = {variable["name"] for variable in dashboard["templating"]["list"]}
     used = set(re.findall(r"\$\{?(\w+)", json.dumps(dashboard["panels"])))
     assert used <= declared
+
+
+def test_grafana_is_told_of_the_dashboards_and_of_a_source_that_they_can_choose() -> None:
+    given = {"ansible_managed": "managed", "monitoring_scrape_interval_s": 15, "__monitoring_dir": "/d"}
+
+    def read(name: str) -> dict[str, Any]:
+        path = f"etc/pylog-monitoring/grafana/{name}/pylog.yml.j2"
+        return dict(yaml.safe_load(render(path, monitoring_grafana_source="[::1]:9090", **given)))
+
+    dashboards, sources = read("dashboards"), read("datasources")
+    [provider], [source] = dashboards["providers"], sources["datasources"]
+    assert (dashboards["apiVersion"], sources["apiVersion"]) == (1, 1)
+    assert (provider["type"], provider["options"]) == ("file", {"path": "/d/dashboards"})
+    assert (source["url"], source["access"], source["jsonData"]) == (
+        "http://[::1]:9090",
+        "proxy",
+        {"timeInterval": "15s"},
+    )
+    chosen = {
+        variable["query"]
+        for path in DASHBOARDS
+        for variable in json.loads(path.read_text())["templating"]["list"]
+        if variable["type"] == "datasource"
+    }
+    assert chosen == {source["type"]}
