@@ -5,18 +5,21 @@ those, what retention and compaction go by also stands in `retention.json`, and 
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 from pylog.broker.config import STANDALONE_ID, STORE
 from pylog.broker.control.topics import new_topic_ids
+from pylog.broker.groups.topic import OFFSETS_TOPIC_CONFIGS
+from pylog.broker.transactions.coordinator import TRANSACTIONS_TOPIC_CONFIGS
 from pylog.cluster import znodes
 from pylog.cluster.image import PartitionImage, TopicImage
 from pylog.cluster.restore import EPOCH_MARGIN, producer_id_block
 from pylog.cluster.topics import MAX_PARTITIONS
 from pylog.errors import ConfigError
+from pylog.group.records import TOPIC as OFFSETS_TOPIC
 from pylog.group.records import OffsetKey, partition_for
 from pylog.group.records import decode_key as decode_group_key
 from pylog.log import checkpoint, offline
@@ -29,11 +32,14 @@ from pylog.store.base import Set
 from pylog.store.embedded import EmbeddedTree
 from pylog.store.tree import ClusterTree
 from pylog.transaction.records import decode_key as decode_transactional_key
+from pylog.transaction.records import decode_transaction
+from pylog.transaction.state import TransactionMetadata
 from pylog.wire.markers import Marker, encode_marker
-from pylog.wire.records import decode_records, parse_header
+from pylog.wire.records import Record, decode_records, parse_header
 
 _SESSION_TIMEOUT_S = 10.0
 _RETAINED = {"cleanup.policy": "cleanup_policy", "retention.ms": "retention_ms", "retention.bytes": "retention_bytes"}
+_INTERNAL_CONFIGS = {OFFSETS_TOPIC: OFFSETS_TOPIC_CONFIGS, TRANSACTIONS_TOPIC: TRANSACTIONS_TOPIC_CONFIGS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +61,15 @@ class FoundTopic:
 
     @property
     def configs(self) -> dict[str, str]:
-        """Settings of the topic's own."""
+        """Settings of the topic's own; an internal topic that lost its own would be deleted by age."""
         default = LogConfig()
         return {
-            name: str(getattr(self.policy, field))
-            for name, field in _RETAINED.items()
-            if getattr(self.policy, field) != getattr(default, field)
+            **_INTERNAL_CONFIGS.get(self.name, {}),
+            **{
+                name: str(getattr(self.policy, field))
+                for name, field in _RETAINED.items()
+                if getattr(self.policy, field) != getattr(default, field)
+            },
         }
 
 
@@ -134,8 +143,9 @@ def _write_store(directory: LogDirectory, found: list[FoundTopic], now_ms: int) 
         assert fence is not None, "nobody else has this directory open"
         tree.create_topics(fence, images)
         tree.write(fence, [Set(znodes.PRODUCER_ID_BLOCK, producer_id_block(b"", newest_producer_id))])
+        coordinated = _known_transactions(directory)
         for log in directory.logs.values():
-            _abort_transactions(log, now_ms)
+            _abort_transactions(log, coordinated.get(log.topic_partition, frozenset()), now_ms)
         # Last, for it says that the store is whole.
         tree.give_cluster_id(directory.cluster_id)
     finally:
@@ -196,22 +206,48 @@ def _partition_count(logs: Mapping[int, Log]) -> int:
 def _names_in(log: Log) -> Iterator[str]:
     """Yield the groups and transactional ids that the records of an internal topic's log are of."""
     is_of_groups = log.topic_partition.topic != TRANSACTIONS_TOPIC
+    for record in _records_of(log):
+        key = decode_group_key(record.key or b"") if is_of_groups else decode_transactional_key(record.key or b"")
+        if key is not None:
+            yield key.group_id if isinstance(key, OffsetKey) else key
+
+
+def _records_of(log: Log) -> Iterator[Record]:
+    """Yield the records of a log that tell something to whoever coordinates, oldest first."""
     for segment in log.segments:
         for position, header in segment.batches(0):
-            if header.is_control:
-                continue
-            for record in decode_records(segment.read_batch(position, header.size_bytes), header):
-                key = (
-                    decode_group_key(record.key or b"") if is_of_groups else decode_transactional_key(record.key or b"")
-                )
-                if key is not None:
-                    yield key.group_id if isinstance(key, OffsetKey) else key
+            if not header.is_control:
+                yield from decode_records(segment.read_batch(position, header.size_bytes), header)
 
 
-def _abort_transactions(log: Log, now_ms: int) -> None:
-    """End the open transactions of a log: their coordinator is gone, and readers would wait for it for ever."""
+def _known_transactions(directory: LogDirectory) -> Mapping[TopicPartition, frozenset[int]]:
+    """Return by partition the producers whose transactions their coordinator will end: it knows how.
+
+    It aborts those that are open, since their producers belong to another cluster, and commits what was decided to be
+    committed, which producers were told of.
+
+    Raises:
+        ProtocolError: a record of `__transaction_state` contradicts itself.
+    """
+    found: dict[str, TransactionMetadata] = {}
+    for key, log in directory.logs.items():
+        if key.topic == TRANSACTIONS_TOPIC:
+            for record in _records_of(log):
+                transactional_id = decode_transactional_key(record.key or b"")
+                if transactional_id is not None and record.value is not None:
+                    found[transactional_id] = decode_transaction(record.value, record.headers)
+    producers: dict[TopicPartition, frozenset[int]] = {}
+    for metadata in found.values():
+        for name, number in metadata.partitions:
+            key = TopicPartition(name, number)
+            producers[key] = producers.get(key, frozenset()) | {metadata.producer_id}
+    return producers
+
+
+def _abort_transactions(log: Log, known: Collection[int], now_ms: int) -> None:
+    """End the open transactions of a log, but those of *known* producers: readers would wait for them for ever."""
     for one in log.producers.facts():
-        if one.transaction_start >= 0:
+        if one.transaction_start >= 0 and one.producer_id not in known:
             marker = Marker(is_commit=False, coordinator_epoch=max(one.coordinator_epoch, 0))
             batch = memoryview(bytearray(encode_marker(one.producer_id, one.epoch, marker, now_ms)))
             log.append_as_leader(batch, parse_header(batch), log.epochs.latest, now_ms, marker)

@@ -407,6 +407,37 @@ class Transaction:
         is_unused = metadata.update_ms + self._config.expiration_ms <= now_ms
         return self._write(None, None) if is_unused else []
 
+    def replace_producer(self, producer_id: int, now_ms: int) -> list[Action]:
+        """Take the id away from everybody who had it; *producer_id*, which nobody has, goes to the next who asks.
+
+        For an id whose log may lack its newest epochs: an epoch above those of the log may have been given out, so only
+        another producer id fences all of its producers.  What is decided stays decided.  An open transaction is aborted
+        under the highest epoch there is, so that it ends in each partition whatever its epoch.
+
+        Nothing else may be pending.  If the write is refused nothing has changed.  Of a transaction that ends already
+        the new producer id is in the log once it has ended; whoever loads it before that replaces the producer again.
+        """
+        before = self.metadata
+        assert before is not None
+        assert self.pending is None, "something is being written"
+        if before.state is TransactionState.ONGOING:
+            before = replace(before, producer_epoch=MAX_EPOCH, next_producer_id=producer_id)
+            return self._write(_prepared(before, now_ms, is_commit=False), None)
+        if before.state is TransactionState.PREPARE_ABORT:
+            self.metadata = replace(before, producer_epoch=MAX_EPOCH, next_producer_id=producer_id)
+            return self.resume(now_ms)
+        if before.state is TransactionState.PREPARE_COMMIT:
+            self.metadata = replace(before, next_producer_id=producer_id)
+            return self.resume(now_ms)
+        after = TransactionMetadata(
+            producer_id=producer_id,
+            producer_epoch=0,
+            timeout_ms=before.timeout_ms,
+            update_ms=now_ms,
+            is_per_epoch=before.is_per_epoch,
+        )
+        return self._write(after, None)
+
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def _check(self, producer_id: int, producer_epoch: int) -> ErrorCode:

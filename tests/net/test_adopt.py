@@ -2,13 +2,21 @@
 
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
 from pylog.cli.app import run
+from pylog.log import layout
+from pylog.log.config import LogConfig
+from pylog.log.log import Log
 from pylog.testing import BrokerProcess
+from pylog.transaction.records import TOPIC as STATE_TOPIC
+from pylog.transaction.records import decode_key, decode_transaction, encode_transaction
+from pylog.transaction.state import TransactionState
+from pylog.wire.records import check_stored_batch, decode_records, encode_batch
 from tests.interop import frames
 from tests.interop.frames import Connection
 
@@ -152,3 +160,49 @@ def test_a_directory_without_topic_id_and_a_missing_partition_are_adopted(tmp_pa
         assert run(["cluster", "adopt", "--data", str(broker.data_dir), "--yes"]) == 0
         broker.start()
         assert {("clicks", 0, 1), ("clicks", 1, 0), ("clicks", 2, 0)} <= topics(broker)
+
+
+def open_transaction(broker: BrokerProcess, transactional_id: str, value: bytes) -> Producer:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("clicks", value)
+    assert producer.flush(30) == 0
+    return producer
+
+
+def decide_to_commit(data_dir: Path, transactional_id: str) -> None:
+    """Write down that the open transaction of an id is to be committed, as its coordinator does before it ends."""
+    for key, directory in layout.partitions_in(data_dir).items():
+        if key.topic != STATE_TOPIC:
+            continue
+        log = Log.open(directory, key, LogConfig(), now_ms=0, clean=True, recovery_point=0)
+        found = None
+        for segment in log.segments:
+            for position, header in segment.batches(0):
+                for row in decode_records(segment.read_batch(position, header.size_bytes), header):
+                    if decode_key(row.key or b"") == transactional_id and row.value is not None:
+                        found = decode_transaction(row.value, row.headers)
+        if found is not None:
+            decided = replace(found, state=TransactionState.PREPARE_COMMIT)
+            batch = memoryview(bytearray(encode_batch([encode_transaction(transactional_id, decided, 0)])))
+            log.append_as_leader(batch, check_stored_batch(batch), log.epochs.latest, 0)
+        log.high_watermark = log.log_end_offset
+        log.close()
+
+
+def test_what_an_adopted_coordinator_had_decided_stays_decided_and_its_producers_are_fenced(tmp_path: Path) -> None:
+    settings = {"num.partitions": 1, "transaction.state.log.num.partitions": 3}
+    with BrokerProcess(tmp_path, config=settings) as broker:
+        opened = open_transaction(broker, "opened", b"aborted")
+        open_transaction(broker, "decided", b"committed")
+        broker.stop()
+        decide_to_commit(broker.data_dir, "decided")
+        shutil.rmtree(broker.data_dir / "store")
+        assert run(["cluster", "adopt", "--data", str(broker.data_dir), "--yes"]) == 0
+        broker.start()
+        assert read(broker, "clicks", 1) == [b"committed"]
+        with pytest.raises(KafkaException):
+            opened.commit_transaction(30)
+        open_transaction(broker, "opened", b"later").commit_transaction(30)
+        assert read(broker, "clicks", 2) == [b"committed", b"later"]

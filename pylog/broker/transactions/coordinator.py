@@ -110,7 +110,7 @@ class TransactionCoordinator:
             expiration_ms=settings.transactional_id_expiration_ms,
         )
         self._context = TransactionContext(
-            partitions, acknowledgements, wall_ms, config, self._tasks, new_producer_id, markers
+            partitions, acknowledgements, wall_ms, config, self._tasks, new_producer_id, fill_ids, markers
         )
         self._shards: dict[int, TransactionShard] = {}
         metrics.gauge(

@@ -6,18 +6,20 @@ ask again, and the id stays as it is until the record is everywhere or another b
 """
 
 import asyncio
+import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Appended, Partitions
 from pylog.broker.shards.loading import LoadedShard
 from pylog.broker.shards.log import ShardLog
 from pylog.broker.tasks import Tasks
-from pylog.errors import ErrorCode
+from pylog.cluster.restore import EPOCH_MARGIN
+from pylog.errors import ApiError, ErrorCode
 from pylog.model import Key
 from pylog.transaction.records import TOPIC, decode_key, decode_transaction, encode_transaction
 from pylog.transaction.state import (
@@ -38,6 +40,13 @@ _logger = logging.getLogger(__name__)
 
 RETRY_S = 0.1
 """How long a write rests that was refused, or whose outcome is not known yet, before it is looked at again."""
+
+
+FILL_RETRY_S = 1.0
+"""How long a shard rests that needs producer ids while no controller gives any."""
+
+AT_A_TIME = 100
+"""Ids that get another producer before others of this process have their turn."""
 
 
 class SendsMarkers(Protocol):
@@ -61,6 +70,7 @@ class TransactionContext:
         config: bounds of transactions.
         tasks: run what waits.
         new_producer_id: draws an id.
+        fill_ids: makes sure that there is an id to draw; raises ApiError where no controller gives any.
         markers: sends markers.
     """
 
@@ -70,7 +80,13 @@ class TransactionContext:
     config: TransactionConfig
     tasks: Tasks
     new_producer_id: NewProducerId
+    fill_ids: Callable[[], Coroutine[None, None, None]]
     markers: SendsMarkers
+
+
+class _Read(NamedTuple):
+    metadata: TransactionMetadata
+    leader_epoch: int
 
 
 class TransactionShard(LoadedShard):
@@ -86,7 +102,8 @@ class TransactionShard(LoadedShard):
         super().__init__(TOPIC, number, context.partitions)
         self.leading_since = leading_since
         self.ids: dict[str, Transaction] = {}
-        self._read: dict[str, TransactionMetadata] = {}
+        self._read: dict[str, _Read] = {}
+        self._outdated: dict[str, TransactionMetadata] = {}
         self._log = ShardLog(TOPIC, number, context.partitions, context.acknowledgements, context.wall_ms)
         self._context = context
 
@@ -110,20 +127,68 @@ class TransactionShard(LoadedShard):
             if row.value is None:
                 self._read.pop(transactional_id, None)
             else:
-                self._read[transactional_id] = decode_transaction(row.value, row.headers)
+                metadata = decode_transaction(row.value, row.headers)
+                self._read[transactional_id] = _Read(metadata, header.partition_leader_epoch)
 
     def _decode_read(self) -> None:
         """Everything was decoded as it was read."""
 
+    def finish_loading(self) -> bool:
+        """Return whether the shard is loaded, and no producer is left of before the cluster's metadata was restored."""
+        return super().finish_loading() and not self._outdated
+
     def _take_over(self) -> None:
         read, self._read = self._read, {}
         now_ms = self._context.wall_ms()
-        for transactional_id, metadata in read.items():
-            self.ids[transactional_id] = Transaction(self._context.config, metadata)
+        restored_epoch = self._restored_epoch()
+        for transactional_id, (metadata, leader_epoch) in read.items():
+            if leader_epoch < restored_epoch:
+                self._outdated[transactional_id] = metadata
+            else:
+                self.ids[transactional_id] = Transaction(self._context.config, metadata)
         if read:
             _logger.info("transactional ids loaded partition=%d ids=%d", self._number, len(read))
         for transactional_id, transaction in list(self.ids.items()):
             self.carry_out(transactional_id, transaction, transaction.resume(now_ms))
+        if self._outdated:
+            message = "metadata was restored: transactional ids get other producers partition=%d ids=%d"
+            _logger.warning(message, self._number, len(self._outdated))
+            self._context.tasks.spawn(self._replace_producers())
+
+    def _restored_epoch(self) -> int:
+        """Return from which leader epoch on records were written after the metadata was restored; -1 if it never was.
+
+        A restoration raises leader epochs by more than elections do in the time after which an unused id expires.
+        """
+        partition = self._partitions.get(TOPIC, self._number)
+        assert partition is not None
+        assert partition.log is not None
+        epochs = [epoch for epoch, _ in partition.log.epochs.entries()]
+        return restored_epoch([*epochs, partition.leader_epoch])
+
+    async def _replace_producers(self) -> None:
+        """Give ids that may have been given to later producers than the log knows to nobody; see `Transaction`."""
+        for count in itertools.count(1):
+            if self._is_killed or not self._outdated:
+                return
+            producer_id = self._context.new_producer_id()
+            if producer_id is None:
+                try:
+                    await self._context.fill_ids()
+                except ApiError as error:
+                    _logger.warning("producers not replaced yet partition=%d reason=%s", self._number, error)
+                    await asyncio.sleep(FILL_RETRY_S)
+                continue
+            transactional_id, metadata = self._outdated.popitem()
+            transaction = Transaction(self._context.config, metadata)
+            actions = transaction.replace_producer(producer_id, self._context.wall_ms())
+            self.carry_out(transactional_id, transaction, actions)
+            if transaction.metadata is metadata and transaction.pending is None:
+                self._forget(transactional_id, transaction)  # the write was refused
+                self._outdated[transactional_id] = metadata
+                await asyncio.sleep(RETRY_S)
+            elif count % AT_A_TIME == 0:
+                await asyncio.sleep(0)
 
     # -- ids -------------------------------------------------------------------------------------------------------
 
@@ -142,6 +207,7 @@ class TransactionShard(LoadedShard):
                 self.ids[transactional_id] = transaction
                 todo.extend(self._write(transactional_id, transaction, action))
             elif isinstance(action, SendMarkers):
+                self.ids[transactional_id] = transaction
                 self._context.markers.send(self, transactional_id, action)
             else:
                 assert isinstance(action, Forget)
@@ -220,6 +286,12 @@ class TransactionShard(LoadedShard):
             if transaction.pending is not None:
                 token = transaction.pending.token
                 _answer(token, Answer(token, ErrorCode.NOT_COORDINATOR))
+
+
+def restored_epoch(leader_epochs: Sequence[int]) -> int:
+    """Return the first of growing *leader_epochs* that came after the last restoration of metadata; -1 without one."""
+    pairs = itertools.pairwise(leader_epochs)
+    return max((after for before, after in pairs if after - before >= EPOCH_MARGIN), default=-1)
 
 
 def _answer(token: Any, answer: Answer) -> None:  # noqa: ANN401  # a Token

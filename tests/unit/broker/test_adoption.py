@@ -12,8 +12,10 @@ from pylog.group.records import CommittedOffset, OffsetKey, encode_offset, parti
 from pylog.log.config import LogConfig
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
-from pylog.model import TopicPartition
+from pylog.model import TRANSACTIONS_TOPIC, TopicPartition
 from pylog.store.embedded import EmbeddedStore
+from pylog.transaction.records import encode_transaction
+from pylog.transaction.state import TransactionMetadata, TransactionState
 from pylog.wire.records import TRANSACTIONAL, check_stored_batch, encode_batch
 from tests.unit.log.batches import batch
 
@@ -47,6 +49,29 @@ def test_open_transactions_are_aborted_since_nobody_else_can_end_them(tmp_path: 
     assert found is not None
     assert log.aborted_transactions(0, found) == [(9, 0)]
     assert log.epochs.latest == 2
+    directory.close()
+
+
+def test_transactions_that_the_adopted_coordinator_will_end_are_left_to_it(tmp_path: Path) -> None:
+    directory, log = open_log(tmp_path)
+    for producer_id in (7, 8, 9):
+        view = batch(producer_id=producer_id, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
+        log.append_as_leader(view, check_stored_batch(view), 2, 0)
+    ids = directory.get_or_create(TopicPartition(TRANSACTIONS_TOPIC, 0), uuid.UUID(int=6), LogConfig(), now_ms=0)
+    # Of 9 the coordinator knows that the transaction has ended: what is open hangs.
+    states = {7: TransactionState.PREPARE_COMMIT, 8: TransactionState.ONGOING, 9: TransactionState.COMPLETE_COMMIT}
+    for producer_id, state in states.items():
+        partitions = frozenset() if state is TransactionState.COMPLETE_COMMIT else frozenset({(KEY.topic, 0)})
+        metadata = TransactionMetadata(
+            producer_id=producer_id, producer_epoch=0, timeout_ms=1, state=state, partitions=partitions, update_ms=0
+        )
+        view = memoryview(bytearray(encode_batch([encode_transaction(f"id {producer_id}", metadata, 0)])))
+        ids.append_as_leader(view, check_stored_batch(view), 0, 0)
+    directory.close()
+    [topic, _] = sorted(adopt(tmp_path, now_ms=5_000), key=lambda one: one.name)
+    assert (topic.name, topic.configs["cleanup.policy"]) == (TRANSACTIONS_TOPIC, "compact")
+    directory, log = open_log(tmp_path)
+    assert {one.producer_id for one in log.producers.facts() if one.transaction_start >= 0} == {7, 8}
     directory.close()
 
 

@@ -428,6 +428,44 @@ def test_an_id_whose_deletion_is_refused_lives_on() -> None:
     assert outcome(add(transaction)) is ONGOING
 
 
+# -- after a restoration -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome_"),
+    [(ONGOING, COMPLETE_ABORT), (PREPARE_ABORT, COMPLETE_ABORT), (PREPARE_COMMIT, COMPLETE_COMMIT)],
+)
+def test_a_replaced_producer_is_fenced_once_its_transaction_has_ended(
+    state: TransactionState, outcome_: TransactionState
+) -> None:
+    transaction = of(state)
+    actions = transaction.replace_producer(NEW_ID, NOW)
+    if state is ONGOING:
+        assert written_state(actions) is PREPARE_ABORT
+        actions = transaction.written()
+    # Above whatever epoch a partition has seen, but for a commit: that is of this one transaction.
+    epoch = EPOCH if outcome_ is COMPLETE_COMMIT else MAX_EPOCH
+    assert actions == [SendMarkers(ID, epoch, outcome_ is COMPLETE_COMMIT, frozenset({ORDERS}))]
+    assert written_state(transaction.marked(ORDERS, NOW)) is outcome_
+    transaction.written()
+    assert transaction.metadata is not None
+    assert (transaction.metadata.producer_id, transaction.metadata.producer_epoch) == (NEW_ID, 0)
+    assert code_of(add(transaction)) is UNKNOWN_ID
+    assert code_of(init(transaction, ID, EPOCH)) is FENCED
+
+
+@pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
+@pytest.mark.parametrize("epoch", [EPOCH, MAX_EPOCH - 1])
+def test_a_replaced_producer_without_transaction_is_fenced_at_once(state: TransactionState, epoch: int) -> None:
+    transaction = of(state, producer_epoch=epoch)
+    assert written_state(transaction.replace_producer(NEW_ID, NOW)) is EMPTY
+    transaction.written()
+    assert code_of(add(transaction)) is UNKNOWN_ID
+    assert code_of(init(transaction, ID, epoch)) is FENCED
+    assert written_state(init(transaction)) is EMPTY
+    assert Answer("client", OK, NEW_ID, 1) in transaction.written()
+
+
 # -- any order ---------------------------------------------------------------------------------------------------------
 
 

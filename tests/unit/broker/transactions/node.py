@@ -48,6 +48,7 @@ class Node:
         now_ms: the clock on the wall, and the steady one.
         leaders: the broker that leads all partitions of a topic, and its leader epoch.
         topic_ids: of the topics that exist.
+        has_ids: whether the controller gives producer ids.
     """
 
     def __init__(self, directory: Path, level: int = 4) -> None:
@@ -56,6 +57,7 @@ class Node:
         self.leaders: dict[str, tuple[int, int]] = dict.fromkeys(IDS, (1, 1))
         self.topic_ids = dict(IDS)
         self.isr: tuple[int, ...] = (1,)
+        self.has_ids = True
         self.partitions = Partitions(LogDirectory.open(directory, broker_id=1), 1, settings)
         self.partitions.registered_epoch = lambda: EPOCHS[1]
         self.partitions.now_ms = lambda: self.now_ms
@@ -71,14 +73,15 @@ class Node:
         producer_ids = itertools.count(4_000)
 
         async def fill() -> None:
-            pass
+            if not self.has_ids:
+                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no controller")
 
         self.transactions = TransactionCoordinator(
             self.partitions,
             typed(TransactionSettings, settings),
             metrics,
             fill_ids=fill,
-            new_producer_id=lambda: next(producer_ids),
+            new_producer_id=lambda: next(producer_ids) if self.has_ids else None,
             markers=self.markers,
             **clocks,
         )

@@ -9,9 +9,10 @@ import pytest
 from pylog.broker.data import held_back
 from pylog.broker.groups.handlers import offset_fetch
 from pylog.broker.handler import Caller
-from pylog.broker.transactions import markers
+from pylog.broker.transactions import markers, shard
 from pylog.broker.transactions.ends import MARKER_TIMEOUT_MS
 from pylog.broker.transactions.markers import TIMEOUT_S
+from pylog.cluster.restore import EPOCH_MARGIN
 from pylog.errors import ApiError, ErrorCode
 from pylog.group.records import TOPIC as OFFSETS_TOPIC
 from pylog.model import NO_LEADER
@@ -41,6 +42,16 @@ async def init(node: Node, name: str = "a", timeout_ms: int = 60_000) -> Produce
     answer = await node.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms), 4)
     assert answer.error_code == ErrorCode.NONE, answer
     return answer.producer_id, answer.producer_epoch
+
+
+async def init_until_done(node: Node, name: str = "a") -> Producer:
+    """Become the producer of an id whose open transaction has to end first."""
+    while True:
+        answer = await node.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4)
+        await node.settle()
+        if answer.error_code == ErrorCode.NONE:
+            return answer.producer_id, answer.producer_epoch
+        assert answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 async def add(node: Node, producer: Producer, *partitions: int, name: str = "a", topic: str = "t") -> ErrorCode:
@@ -417,6 +428,99 @@ def test_the_next_coordinator_goes_on_with_open_transactions_and_ends_decided_on
         assert node.history(T0) == ["data", "data", "commit"]
 
     run(story, tmp_path)
+
+
+def restored(node: Node) -> None:
+    """Raise the leader epoch of the topic of ids as a restoration of the metadata does."""
+    leader, epoch = node.leaders[STATE_TOPIC]
+    node.leaders[STATE_TOPIC] = (leader, epoch + EPOCH_MARGIN)
+
+
+def test_restored_metadata_fences_the_producers_of_before_and_keeps_what_is_decided(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producers = {}
+        for name, partition in (("idle", 0), ("open", 0), ("decided", 1)):
+            producers[name] = await init(node, name)
+            assert await add(node, producers[name], partition, name=name) is ErrorCode.NONE
+            assert await node.send(name, producers[name], partition=partition) is ErrorCode.NONE
+        assert await end(node, producers["idle"], name="idle") is ErrorCode.NONE
+        node.leaders["t"] = (NO_LEADER, 2)
+        await node.apply()
+        assert await end(node, producers["decided"], name="decided") is ErrorCode.NONE
+        node.leaders["t"] = (1, 3)
+        restored(node)
+        await node.lead_again(STATE_TOPIC)
+        assert node.history(T1) == ["data", "commit"]
+        assert node.history(T0) == ["data", "data", "commit", "abort"]
+        for name, before in producers.items():
+            assert await add(node, before, 0, name=name) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            assert await node.send(name, before, 1, partition=1) is not ErrorCode.NONE
+            producer_id, epoch = await init(node, name)
+            assert producer_id not in {one for one, _ in producers.values()}
+            assert await add(node, (producer_id, epoch), 1, name=name) is ErrorCode.NONE
+        # What was replaced once stays: another coordinator of the same cluster changes nothing.
+        known = {name: node.transactions.describe(name) for name in producers}
+        await node.lead_again(STATE_TOPIC)
+        assert {name: node.transactions.describe(name) for name in producers} == known
+
+    run(story, tmp_path)
+
+
+def test_an_open_transaction_of_an_epoch_that_a_restoration_lost_ends_too(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        first = await init(node)
+        assert await add(node, first, 0) is ErrorCode.NONE
+        known = node.log((STATE_TOPIC, node.transactions.topic.partition_of("a")))
+        end_offset = known.log_end_offset
+        assert await node.send("a", first) is ErrorCode.NONE
+        assert await init_until_done(node) == (first[0], 2)
+        assert await add(node, (first[0], 2), 0) is ErrorCode.NONE
+        assert await node.send("a", (first[0], 2)) is ErrorCode.NONE
+        known.truncate_to(end_offset)
+        known.high_watermark = end_offset
+        restored(node)
+        await node.lead_again(STATE_TOPIC)
+        assert node.history(T0) == ["data", "abort", "data", "abort"]
+
+    run(story, tmp_path)
+
+
+def test_ids_of_before_a_restoration_are_being_loaded_until_they_have_another_producer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard, "FILL_RETRY_S", 0.0)
+
+    async def story(node: Node) -> None:
+        before = await init(node)
+        node.has_ids = False
+        restored(node)
+        node.leaders[STATE_TOPIC] = (2, node.leaders[STATE_TOPIC][1])
+        await node.apply()
+        node.leaders[STATE_TOPIC] = (1, node.leaders[STATE_TOPIC][1] + 1)
+        applying = asyncio.create_task(node.apply())
+        await node.settle()
+        assert await add(node, before, 0) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        with pytest.raises(ApiError):
+            node.transactions.known_ids()
+        node.has_ids = True
+        await applying
+        assert await add(node, before, 0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+    run(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("leader_epochs", "first"),
+    [
+        ((3,), -1),
+        ((0, 3, 900), -1),
+        ((3, 3 + EPOCH_MARGIN), 3 + EPOCH_MARGIN),
+        ((3, 2_000, 2_001, 5_000, 5_001), 5_000),
+        ((3, 2_000, 2_001), 2_000),
+    ],
+)
+def test_a_gap_of_leader_epochs_tells_of_a_restoration(leader_epochs: Sequence[int], first: int) -> None:
+    assert shard.restored_epoch(leader_epochs) == first
 
 
 def test_a_coordinator_that_may_be_deposed_answers_nothing_from_memory(tmp_path: Path) -> None:
