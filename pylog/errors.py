@@ -162,6 +162,12 @@ class ConfigError(PylogError):
     fault = 300
 
 
+class CertificateExpired(ConfigError):
+    """A certificate or a revocation list is not valid now: wait until its file is replaced, or the clock is right."""
+
+    fault = 315
+
+
 class ProtocolError(PylogError):
     """The peer broke the protocol: close its connection, nothing else."""
 

@@ -105,6 +105,14 @@ SETTING_WRONG = Fault(
     "Correct the line or variable that the message names. Flags win over variables, variables over the file.",
     Exit.USAGE,
 )
+OPEN_ADDRESS = Fault(
+    16,
+    "a standalone broker would be open to other machines",
+    "`--standalone` has no encryption, no login and no rights, so it listens on loopback alone.",
+    'Give a broker with encryption and login a file (docs/security.md, "A single broker"), or pass `--open` on a '
+    "network that you trust.",
+    Exit.USAGE,
+)
 NOT_CONFIRMED = Fault(
     14,
     "nothing was changed",
@@ -328,6 +336,14 @@ LOG_DAMAGED = Fault(
     "Bytes of a segment do not match their checksum, size or order.",
     "With more than one replica: stop this broker, move the partition's directory away and start it again; it fetches "
     "a good copy from the leader.",
+)
+CERTIFICATE_EXPIRED = Fault(
+    315,
+    "a certificate or a revocation list is not valid now",
+    "A file of certificates has expired or is not valid yet, or the revocation list in `ssl.crl.location` has passed "
+    "its next update: with it, nobody who shows a certificate could be let in. A broker waits and does not start.",
+    "Put a valid file in its place; the broker looks every five seconds and then starts by itself. `site` replaces "
+    "certificates that it signed. If the file is right, correct the host's clock.",
 )
 FILE_MISSING = Fault(
     303,

@@ -43,6 +43,7 @@ class BrokerProcess:
         env: Mapping[str, str] | None = None,
         module: str = "pylog",
         prefix: Sequence[str] = (),
+        is_open: bool = False,
     ) -> None:
         """Describe a broker; entering the context starts it.
 
@@ -55,6 +56,7 @@ class BrokerProcess:
             env: added to the environment.
             module: what Python runs; one of a test's own may change what the broker does.
             prefix: command that runs the broker's own, such as ``ip netns exec NAME``.
+            is_open: allow a *host* that other machines reach, to whom a standalone broker is open.
         """
         self.data_dir = directory / "data"
         self.log_path = directory / "broker.log"
@@ -65,6 +67,7 @@ class BrokerProcess:
         self._env = dict(env or {})
         self._module = module
         self._prefix = list(prefix)
+        self._is_open = is_open
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -133,7 +136,8 @@ class BrokerProcess:
         if self._config_file is not None:
             return [f"--config={self._config_file}"]
         settings = [f"--set={name}={value}" for name, value in self._config.items()]
-        return ["--standalone", f"--data={self.data_dir}", f"--host={self._host}", f"--port={self._port}", *settings]
+        listen = [f"--host={self._host}", f"--port={self._port}", *(["--open"] if self._is_open else [])]
+        return ["--standalone", f"--data={self.data_dir}", *listen, *settings]
 
     def stop(self) -> int:
         """Stop it as an operator would and return its exit code.

@@ -166,11 +166,11 @@ def _handler(routes: Routes, loop: asyncio.AbstractEventLoop) -> type[BaseHTTPRe
                 self._send(Reply(404, {"error": f"{self.command} {path} is not served", "served": known}))
                 return
             try:
-                future = asyncio.run_coroutine_threadsafe(_call(route, body), loop)
-                self._send(future.result(ANSWER_TIMEOUT_S))
+                reply = asyncio.run_coroutine_threadsafe(_call(route, body), loop).result(ANSWER_TIMEOUT_S)
             except Exception as error:
                 _logger.exception("admin request failed path=%s", path)
-                self._send(Reply(500, {"error": repr(error)}))
+                reply = Reply(500, {"error": repr(error)})
+            self._send(reply)  # a client that went away meanwhile is no fault of the route
 
         def _send(self, reply: Reply) -> None:
             is_text = isinstance(reply.body, str)

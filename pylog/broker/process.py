@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pylog.broker import logs
 from pylog.broker.broker import Broker
 from pylog.broker.config import BrokerConfig
+from pylog.broker.security import wait_for_certificates
 from pylog.broker.tasks import end_process, end_process_of_thread
 from pylog.errors import PylogError
 from pylog.faults import FILE_UNREADABLE, code_of
@@ -45,6 +46,10 @@ async def serve(config: BrokerConfig) -> int:
     except PylogError as error:
         return _cannot_run(error)
     try:
+        await wait_for_certificates(config, stop)
+        if stop.is_set():
+            directory.close()
+            return 0
         broker = Broker(config, directory, stop)
     except PylogError as error:
         directory.close()

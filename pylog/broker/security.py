@@ -1,5 +1,7 @@
 """The clients' listener as its settings say: its TLS, its logins, and the certificates that change while it runs."""
 
+import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -14,7 +16,9 @@ from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.listener_settings import ListenerSettings
 from pylog.broker.login import LOGINS, LoginLimits, Logins
 from pylog.broker.reloads import Reloads
-from pylog.errors import ConfigError
+from pylog.broker.watchdog import notify
+from pylog.errors import CertificateExpired, ConfigError
+from pylog.faults import code_of
 from pylog.metrics import Metrics
 from pylog.net.connection import FrameHandler
 from pylog.net.listener import ListenerSecurity
@@ -30,9 +34,12 @@ from pylog.security.scram import (
 )
 
 if TYPE_CHECKING:
-    from pylog.net.tls import ServerTls
+    from pylog.net.tls import ServerTls, TlsConfig
 
 _logger = logging.getLogger(__name__)
+
+VALIDITY_POLL_S = 5.0
+"""How often a start that waits for a valid certificate looks at the files."""
 
 _PEERS = "brokers"
 """Principal of connections of other brokers, in metrics."""
@@ -191,6 +198,53 @@ def peer_security(config: BrokerConfig, keys: PeerKeys) -> ListenerSecurity | No
     )
 
 
+async def wait_for_certificates(config: BrokerConfig, stop: asyncio.Event) -> None:
+    """Return once the certificates and revocation lists of all listeners are valid by the clock, or *stop* is set.
+
+    A start that ended here would be repeated every two seconds until somebody comes.
+
+    Raises:
+        ConfigError: a file is missing or wrong, which time does not mend.
+    """
+    told = ""
+    while not stop.is_set():
+        try:
+            await asyncio.to_thread(_check_certificates, config)
+            return
+        except CertificateExpired as error:
+            if str(error) != told:
+                told = str(error)
+                _logger.critical("start waits for a valid file code=%s reason=%s", code_of(error), error)
+                notify(f"STATUS={code_of(error)}: {error}")
+        notify(f"EXTEND_TIMEOUT_USEC={int(10 * VALIDITY_POLL_S * 1_000_000)}")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), VALIDITY_POLL_S)
+
+
+def _check_certificates(config: BrokerConfig) -> None:
+    listeners = [*config.clients.values(), *([config.internal] if config.internal is not None else [])]
+    for listener in listeners:
+        if listener.settings.protocol.has_tls or SecurityProtocol.SSL in listener.settings.accepted:
+            from pylog.net.tls import ServerTls
+
+            ServerTls(_tls_config(listener))
+
+
+def _tls_config(listener: ListenerConfig, *, is_mutual: bool = False) -> "TlsConfig":
+    from pylog.net.tls import TlsConfig
+
+    settings = listener.settings
+    return TlsConfig(
+        key_store=settings.key_store,
+        trust_store=settings.trust_store,
+        client_auth=settings.ssl_client_auth,
+        protocols=tuple(settings.ssl_enabled_protocols.split(",")),
+        crl=settings.crl,
+        names=(listener.advertised_host,),
+        is_mutual=is_mutual,
+    )
+
+
 def _no_certificates(certificate: bytes) -> str:
     raise AssertionError("a certificate came without TLS")
 
@@ -198,20 +252,10 @@ def _no_certificates(certificate: bytes) -> str:
 def _tls(
     listener_name: str, listener: ListenerConfig, metrics: Metrics, reloads: Reloads, *, is_mutual: bool = False
 ) -> "ServerTls":
-    from pylog.net.tls import ServerTls, TlsConfig
+    from pylog.net.tls import ServerTls
 
     settings = listener.settings
-    tls = ServerTls(
-        TlsConfig(
-            key_store=settings.key_store,
-            trust_store=settings.trust_store,
-            client_auth=settings.ssl_client_auth,
-            protocols=tuple(settings.ssl_enabled_protocols.split(",")),
-            crl=settings.crl,
-            names=(listener.advertised_host,),
-            is_mutual=is_mutual,
-        )
-    )
+    tls = ServerTls(_tls_config(listener, is_mutual=is_mutual))
     reloads.add(f"certificates of listener {listener_name}", tls.reload)
     if settings.crl is not None:
         metrics.gauge(

@@ -1,5 +1,6 @@
 """`pylog broker`: run one."""
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,10 @@ def broker(
     standalone: Annotated[bool, typer.Option("--standalone", help="One broker, its own store, no ZooKeeper.")] = False,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Where --standalone keeps everything.")] = None,
     host: Annotated[str, typer.Option(help="Where --standalone listens.")] = "127.0.0.1",
+    open: Annotated[
+        bool,
+        typer.Option("--open", help="Allow a --host that other machines reach: everybody there may do everything."),
+    ] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where --standalone listens; 0 takes a free one.")] = 9092,
     set: Annotated[
         list[str] | None,
@@ -37,9 +42,18 @@ def broker(
             raise _usage("--config", "--data or --set with it", "settings in the file")
         _end(run(load_broker_config(config)))
         return
+    if not (open or _is_loopback(host)):
+        raise Failure(faults.OPEN_ADDRESS, where="--host", found=host, wanted="an address of loopback, or --open")
     if data is None:
         raise _usage("--standalone", "no --data", "--data DIR")
     _end(run(standalone_config(data, host, port, assignments("--set", set))))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _end(exit_code: int) -> None:

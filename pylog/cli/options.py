@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from pylog.client.connection import Connection
 
 _COMPLETION_TIMEOUT_S = 1.0
+
+_SECRETS = (".password", ".secret")
+"""Ends of names of properties that nobody else may read."""
+
+_FILE = ".file"
+"""Behind such a name: the file whose first line is the secret."""
 
 
 class Format(StrEnum):
@@ -74,7 +81,9 @@ Timeout: TypeAlias = Annotated[
 ]
 Properties: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--property", "-X", metavar="NAME=VALUE", help="A librdkafka property; may be repeated."),
+    typer.Option(
+        "--property", "-X", metavar="NAME=VALUE", help="A librdkafka property, or sasl.password.file=FILE; repeatable."
+    ),
 ]
 Set: TypeAlias = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting by Kafka's name; repeatable.")
@@ -112,20 +121,50 @@ def _group() -> None:
 def settings(bootstrap: str | None, timeout: float | None, properties: list[str] | None = None) -> Settings:
     """Return the settings with the flags on top."""
     found = load_settings()
-    given = assignments("--property", properties)
-    if secret := next((name for name in given if name.endswith(".password")), None):
-        from pylog.cli.output import note  # which needs this module
-
-        note(
-            f"{secret} was given on the command line, where everybody on this host can read it: a block security: with "
-            "password_file in the file of settings keeps it out of the list of processes"
-        )
+    given = _secrets_read(assignments("--property", properties))
     return replace(
         found,
         bootstrap=bootstrap or found.bootstrap,
         timeout_s=timeout or found.timeout_s,
         properties={**found.properties, **given},
     )
+
+
+def _secrets_read(given: dict[str, str]) -> dict[str, str]:
+    """Read the secrets that files hold, and cover those that stand on the command line.
+
+    Raises:
+        ConfigError: a file is missing, empty, or readable by everybody.
+        Failure: with exit code 2, if a secret is given twice.
+    """
+    properties = {name: text for name, text in given.items() if not _is_secret_file(name)}
+    for name, file in given.items():
+        secret = name.removesuffix(_FILE)
+        if not _is_secret_file(name):
+            continue
+        if secret in given:
+            raise Failure(
+                faults.OPTIONS_CONFLICT, where="--property", found=f"{secret} and {name}", wanted="one of them"
+            )
+        from pylog.security.password_file import read_password
+
+        properties[secret] = read_password(Path(file), name)
+    for name in given:
+        if not name.endswith(_SECRETS):
+            continue
+        from pylog.cli.arguments import hide
+        from pylog.cli.output import note  # which needs this module
+
+        seen = "was" if hide(name, given[name]) else "is"
+        note(
+            f"{name} {seen} on the command line, where everybody on this host can read it: {name}{_FILE}=FILE, or a "
+            "block security: with password_file in the file of settings, keeps it out of the list of processes"
+        )
+    return properties
+
+
+def _is_secret_file(name: str) -> bool:
+    return name.endswith(_FILE) and name.removesuffix(_FILE).endswith(_SECRETS)
 
 
 def connection(found: Settings) -> "Connection":

@@ -23,7 +23,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from pylog.errors import ConfigError
+from pylog.errors import CertificateExpired, ConfigError
 from pylog.log.segment import FileSlice
 from pylog.net.connection import Connection
 
@@ -193,6 +193,7 @@ def server_context(config: TlsConfig, now_s: float) -> ssl.SSLContext:
 
     Raises:
         ConfigError: a file is missing or is not what it should be, or key and certificate do not fit.
+        CertificateExpired: a revocation list has expired.
     """
     context = _context(ssl.PROTOCOL_TLS_SERVER, config)
     # A ticket from before lets its holder in without a look at the certificate, whatever the rules have become since.
@@ -230,7 +231,7 @@ def _trust(context: ssl.SSLContext, config: TlsConfig, now_s: float) -> None:
         _load(config.trust_store, "ssl.truststore.location", lambda path: context.load_verify_locations(path))
     if config.crl is not None:
         if crl_expiry_s(config.crl) <= now_s:
-            raise ConfigError(f"ssl.crl.location: a list in {config.crl} has expired; nobody would be let in")
+            raise CertificateExpired(f"ssl.crl.location: a list in {config.crl} has expired; nobody would be let in")
         _load(config.crl, "ssl.crl.location", lambda path: context.load_verify_locations(path))
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
@@ -296,13 +297,13 @@ def check_time(certificate: OwnCertificate, now_s: float) -> None:
     """Check that *certificate* is valid at *now_s*, in seconds since 1970.
 
     Raises:
-        ConfigError: it is not valid yet, or has expired.
+        CertificateExpired: it is not valid yet, or has expired.
     """
     where = f"ssl.keystore.location: the certificate in {certificate.key_store}"
     if certificate.valid_from_s > now_s:
-        raise ConfigError(f"{where} is not valid yet")
+        raise CertificateExpired(f"{where} is not valid yet")
     if certificate.expires_s <= now_s:
-        raise ConfigError(f"{where} has expired")
+        raise CertificateExpired(f"{where} has expired")
 
 
 def crl_expiry_s(crl: Path) -> float:

@@ -94,7 +94,7 @@ def test_t27_mirror_link_cut_1h(
                 stack.enter_context(
                     BrokerProcess(
                         tmp_path / name, config=CONFIG, host=network.address(place),
-                        prefix=network.prefix(place),
+                        prefix=network.prefix(place), is_open=True,
                     )
                 ),
             )

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.client
 import socket
+import struct
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -78,3 +79,34 @@ def test_an_address_that_is_taken_is_named(server: AdminServer, tmp_path: Path) 
         server.open_metrics("127.0.0.1", port)
     with pytest.raises(OSError, match=r"cannot listen on .*/none/s \(admin_socket\): No such file"):
         server.open_unix(tmp_path / "none" / "s")
+
+
+def test_a_client_that_goes_away_before_its_answer_is_no_error_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asked, gone = threading.Event(), threading.Event()
+
+    async def large(body: Mapping[str, Any]) -> Reply:
+        asked.set()
+        await asyncio.to_thread(gone.wait, 20)
+        return Reply(200, "x" * (64 << 20))  # more than the kernel takes from the server in one go
+
+    caplog.set_level("DEBUG", "pylog.broker.admin")
+    running = AdminServer({("GET", "/metrics"): large}, loop)
+    try:
+        port = running.open_metrics("127.0.0.1", 0)
+        client = socket.create_connection(("127.0.0.1", port), 20)
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert asked.wait(20)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        gone.set()
+        while not any("admin connection ended" in record.message for record in caplog.records):
+            assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    finally:
+        running.close()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -1,6 +1,8 @@
 """File < environment < flags."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from pylog.cli.failure import Exit, Failure
 from pylog.cli.options import assignments, settings
 from pylog.cli.settings import Settings, load_settings
 from pylog.cli.sql import security_options
+from pylog.errors import ConfigError
 from pylog.ingest.options import parse_options
 from tests.servers.certificates import Authority
 
@@ -125,3 +128,30 @@ def test_a_password_on_the_command_line_is_told_to_its_user(
     assert "sesame" not in said
     settings(None, None, ["client.id=me"])
     assert capsys.readouterr().err == ""
+
+
+def test_a_property_can_name_the_file_of_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYLOG_CONFIG", str(written(tmp_path, "bootstrap: a:1\n")["PYLOG_CONFIG"]))
+    password = tmp_path / "password"
+    password.write_text("sesame\n")
+    password.chmod(0o600)
+    assert settings(None, None, [f"sasl.password.file={password}"]).properties == {"sasl.password": "sesame"}
+    assert capsys.readouterr().err == ""
+    with pytest.raises(Failure, match=r"sasl\.password and sasl\.password\.file"):
+        settings(None, None, [f"sasl.password.file={password}", "sasl.password=other"])
+    password.chmod(0o644)
+    with pytest.raises(ConfigError, match="must not be readable by everybody"):
+        settings(None, None, [f"sasl.password.file={password}"])
+
+
+def test_a_password_on_the_command_line_is_covered_in_the_list_of_processes() -> None:
+    program = (
+        "import pathlib, sys; from pylog.cli.arguments import hide; "
+        "assert hide('sasl.password', sys.argv[1].partition('=')[2]); "
+        "sys.stdout.buffer.write(pathlib.Path('/proc/self/cmdline').read_bytes())"
+    )
+    arguments = ["sasl.password=a sesame (of) ours", "topic=a sesame"]
+    shown = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, check=True).stdout
+    assert shown.split(b"\0")[-3:-1] == [b"sasl.password=" + b"*" * 18, b"topic=a sesame"]
