@@ -162,6 +162,11 @@ class Maintenance:
             start_before = log.log_start_offset
             found: list[DeletedSegment] = []
             try:
+                job = None if dry_run else log.begin_deletion(now_ms)
+                if job is not None:
+                    await asyncio.shield(self._start_job(job))
+                    if partition.log is not log:
+                        continue
                 found = log.delete_expired(now_ms, dry_run)
             except (ApiError, StorageError) as error:
                 # Of this log alone, even for want of descriptors: the others may free the room that is needed.

@@ -19,27 +19,31 @@ class LeaderEpochs:
     records lie in that gap would be told that they are a copy of ours.
 
     Attributes:
+        path: the file.
         latest: the newest epoch, -1 if none is known.
         is_saved: the file holds what memory does; not so after the disk refused.
+        save_count: how often the file was written.
             Invariant: epochs and offsets both grow strictly.
 
     Source: KIP-101, KIP-279.
     """
 
-    __slots__ = ("_epochs", "_path", "_starts", "is_saved", "latest")
+    __slots__ = ("_epochs", "_starts", "_synced_count", "is_saved", "latest", "path", "save_count")
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / checkpoint.LEADER_EPOCHS
+        self.path = directory / checkpoint.LEADER_EPOCHS
         self._epochs: list[int] = []
         self._starts: list[Offset] = []
         self.latest = NO_EPOCH
         self.is_saved = True
+        self.save_count = 0
+        self._synced_count = -1
 
     def load(self) -> bool:
         """Read the file; return False if it is missing or damaged, and the log must be walked instead."""
         self._epochs, self._starts = [], []
         try:
-            for line in checkpoint.read_lines(self._path) or ():
+            for line in checkpoint.read_lines(self.path) or ():
                 epoch, start = map(int, line.split(" "))
                 if self._epochs and (epoch <= self._epochs[-1] or start <= self._starts[-1]):
                     raise ValueError(f"epoch {epoch} at {start} after {self._epochs[-1]} at {self._starts[-1]}")
@@ -47,7 +51,7 @@ class LeaderEpochs:
         except (StorageError, ValueError):
             self._epochs, self._starts = [], []
             return False
-        return self._path.exists()
+        return self.path.exists()
 
     @property
     def oldest(self) -> int:
@@ -132,8 +136,20 @@ class LeaderEpochs:
             StorageError: the disk refuses.
         """
         self.is_saved = False
-        checkpoint.write_lines(self._path, (f"{epoch} {start}" for epoch, start in self.entries()), durable=durable)
+        self.save_count += 1
+        checkpoint.write_lines(self.path, (f"{epoch} {start}" for epoch, start in self.entries()), durable=durable)
         self.is_saved = True
+        if durable:
+            self.note_synced(self.save_count)
+
+    def note_synced(self, save_count: int) -> None:
+        """Take note that the file survives a power cut as it was when *save_count* had this value."""
+        self._synced_count = save_count
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether what memory holds survives a power cut."""
+        return self.is_saved and self._synced_count == self.save_count
 
     def _add(self, epoch: int, start: Offset) -> bool:
         if epoch <= self.latest:

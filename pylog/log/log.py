@@ -744,29 +744,49 @@ class Log:
             job.run()
             job.finish()
 
-    def delete_expired(self, now_ms: int, dry_run: bool = False) -> list[DeletedSegment]:
-        """Delete segments that have outlived retention; with *dry_run* only name them.
+    def begin_deletion(self, now_ms: int) -> Job | None:
+        """Return the job after which `delete_expired` waits for no disk, or None if it need not wait.
 
         Raises:
             StorageError: the disk fails, and the partition is offline.
         """
+        return self._keep_job(self._deletable_count(self._expired(now_ms)))
+
+    def delete_expired(self, now_ms: int, dry_run: bool = False) -> list[DeletedSegment]:
+        """Delete segments that have outlived retention; with *dry_run* only name them.
+
+        What has to be on disk before is synced here and now, unless the job of `begin_deletion` has done so.
+
+        Raises:
+            StorageError: the disk fails, and the partition is offline.
+        """
+        expired = self._expired(now_ms)
+        return expired if dry_run else expired[: self._drop_first(self._deletable_count(expired))]
+
+    def _expired(self, now_ms: int) -> list[DeletedSegment]:
         if self.offline is not None:
             raise self.offline
         self.producers.expire(now_ms, self._config.producer_id_expiration_ms)
         with self._going_offline():
             facts = self._segments.facts()
-        expired = expired_segments(
+        return expired_segments(
             facts,
             self._config,
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             now_ms=now_ms,
         )
-        if expired and not dry_run:
-            if len(expired) == len(self._segments):
-                self.roll()
-            return expired[: self._drop_first(len(expired))]
-        return expired
+
+    def _deletable_count(self, expired: Sequence[DeletedSegment]) -> int:
+        """Return how many segments can go; if all are expired another one begins, for which a disk may have no room."""
+        if not expired or len(expired) < len(self._segments):
+            return len(expired)
+        try:
+            self.roll()
+        except ApiError as error:
+            _logger.warning("cannot begin a segment, keeps the last one log=%s reason=%s", self.directory, error)
+            return len(expired) - 1
+        return len(expired)
 
     def delete_records_before(self, offset: Offset) -> Offset:
         """Let the log begin at *offset*, or at the high watermark if it is -1; return the new log start offset.
@@ -783,9 +803,13 @@ class Log:
             raise OffsetOutOfRange(f"offset {offset} is outside [0, {self.high_watermark}]")
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.epochs.truncate_start(offset)
-            self._drop_first(self._segments.wholly_below(offset))
+            self._forget_epochs_below(offset)
+            self._drop_below_start()
         return self.log_start_offset
+
+    def _forget_epochs_below(self, offset: Offset) -> None:
+        with contextlib.suppress(StorageError):  # a file that says more does no harm, and a full disk needs deletions
+            self.epochs.truncate_start(offset)
 
     def has_segments(self, segments: Sequence[Segment]) -> bool:
         """Whether all of *segments* are still part of the log."""
@@ -800,24 +824,100 @@ class Log:
         with self._going_offline():
             self._remove(self._segments.replace(old, new))
 
+    def _drop_below_start(self) -> None:
+        """Delete the segments below the log start: now, or after the job that they have to wait for."""
+        count = self._segments.wholly_below(self.log_start_offset)
+        job = self._keep_job(count, partial(self._drop_kept, self._segments.first_offset_after(count)))
+        if job is None:
+            self._drop_first(count)
+        else:
+            self.jobs.append(job)
+
+    def _drop_kept(self, first: Offset) -> None:
+        """Delete the segments below *first* that are below the log start too: a truncation may have changed both."""
+        if self.offline is not None:
+            return
+        try:
+            self._drop_first(self._segments.wholly_below(min(first, self.log_start_offset)))
+        except StorageError as error:
+            _logger.error("cannot delete segments log=%s reason=%s", self.directory, error)
+
+    def _keep_job(self, count: int, on_done: Callable[[], None] = lambda: None) -> Job | None:
+        """Return the job that syncs what `_drop_first` needs on disk, or None if all of it is there.
+
+        Nor if the disk refuses a file: `_drop_first` finds that out itself, and deletes less.
+
+        Args:
+            count: how many segments are to go.
+            on_done: called when all of it is synced.
+        """
+        if not count:
+            return None
+        first, snapshot_offset, paths = self._segments.first_offset_after(count), -1, []
+        try:
+            if not self.producers.is_empty and not self.producers.is_kept_from(first, self.recovery_point):
+                snapshot_offset = self.producers.keepable_from(first, self.recovery_point)
+                if snapshot_offset < 0:
+                    return None
+                paths.append(self.producers.path(snapshot_offset))
+            if first == self.log_end_offset and not self.epochs.is_synced:
+                self._save_epochs()
+                paths.append(self.epochs.path)
+        except StorageError:
+            return None
+        if not paths:
+            return None
+        counts = (self.truncation_count, self.producers.write_count, self.epochs.save_count)
+        return SyncJob(
+            [],
+            [*paths, self.directory],
+            on_done=partial(self._end_keeping, snapshot_offset, counts, on_done),
+            on_error=lambda error: self.go_offline(f"{self.directory}: sync failed: {error.strerror}"),
+        )
+
+    def _end_keeping(self, snapshot_offset: Offset, counts: tuple[int, int, int], on_done: Callable[[], None]) -> None:
+        """Take note of what was synced, as far as the files are still those that were there."""
+        truncation_count, write_count, save_count = counts
+        if (truncation_count, write_count) == (self.truncation_count, self.producers.write_count):
+            self.producers.note_synced(snapshot_offset)
+        if self.epochs.path.exists():
+            self.epochs.note_synced(save_count)
+        on_done()
+
     def _drop_first(self, count: int) -> int:
-        """Delete the oldest *count* segments, or fewer while the disk refuses a snapshot; return how many."""
-        count = self._keep_producers(count)
+        """Delete the oldest *count* segments, or fewer while the disk refuses a file; return how many."""
+        count = self._keep_epochs(self._keep_producers(count))
         if not count:
             return 0
-        is_emptied = self._segments.first_offset_after(count) == self.log_end_offset
-        if is_emptied:
-            self.epochs.save(durable=True)  # without it and without batches the log would lose every election
+        first = self._segments.first_offset_after(count)
+        is_emptied = first == self.log_end_offset
         with self._going_offline():
             self._remove(self._segments.drop_first(count))
-        first = self._segments.base_offset
         self._recovery_point.offset = max(self.recovery_point, first)  # what is gone needs no sync
         if first > self.log_start_offset:
             self.log_start_offset = first
-            # The file of an emptied log is synced, and stays: a start takes from it what is needed.
-            self.epochs.truncate_start(first, save=not is_emptied)
+            if is_emptied:  # its file is synced, and stays: a start takes from it what is needed
+                self.epochs.truncate_start(first, save=False)
+            else:
+                self._forget_epochs_below(first)
         with self._going_offline():
             self.producers.delete_snapshots(before=first)
+        return count
+
+    def _keep_epochs(self, count: int) -> int:
+        """Have the epochs on disk if no batch is left to say them: without any the log would lose every election.
+
+        Returns:
+            How many of the oldest *count* segments may be deleted: without room for the file the last batches stay.
+        """
+        is_emptied = count > 0 and self._segments.first_offset_after(count) == self.log_end_offset
+        if not is_emptied or self.epochs.is_synced:
+            return count
+        try:
+            self.epochs.save(durable=True)
+        except StorageError as error:
+            _logger.warning("cannot write down epochs, keeps a segment log=%s reason=%s", self.directory, error)
+            return count - 1
         return count
 
     def _keep_producers(self, count: int) -> int:

@@ -150,9 +150,10 @@ class Producers:
     Attributes:
         transactions: those of the partition; None until it has its first one.
         lasting_offset: of the newest snapshot that is known to survive a power cut, -1 if none is.
+        write_count: how many snapshots were written; one may have replaced a file that is being synced.
     """
 
-    __slots__ = ("_directory", "_producers", "_unsure", "lasting_offset", "transactions")
+    __slots__ = ("_directory", "_producers", "_unsure", "lasting_offset", "transactions", "write_count")
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -160,6 +161,7 @@ class Producers:
         self._unsure: frozenset[int] = frozenset()
         self.transactions: Transactions | None = None
         self.lasting_offset: Offset = -1
+        self.write_count = 0
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -418,9 +420,13 @@ class Producers:
             StorageError: the disk refuses.
         """
         if not self._unsure:
-            if log_end_offset == self.lasting_offset:
-                self.lasting_offset = -1  # the file that replaces it is not synced
-            checkpoint.write_atomically(self.path(log_end_offset), self.encode(log_end_offset), durable=False)
+            self._write(log_end_offset)
+
+    def _write(self, offset: Offset) -> None:
+        if offset == self.lasting_offset:
+            self.lasting_offset = -1  # the file that replaces it is not synced
+        self.write_count += 1
+        checkpoint.write_atomically(self.path(offset), self.encode(offset), durable=False)
 
     def note_synced(self, offset: Offset) -> None:
         """Take note that the snapshot at *offset*, if there is one, survives a power cut."""
@@ -430,31 +436,51 @@ class Producers:
     def keep_from(self, offset: Offset, recovery_point: Offset) -> bool:
         """Have a snapshot at or above *offset* that survives a power cut, before the batches below are deleted.
 
-        One that a roll wrote is synced.  Without any, one at *offset* is written.  One above the recovery point does
-        not count: after a power cut the log may end below it, and then it is removed.
-
         Returns:
             Whether there is one; not while `unsure` names anyone and no roll has written one.
 
         Raises:
             StorageError: the disk refuses.
         """
-        if offset <= self.lasting_offset <= recovery_point:
+        if self.is_kept_from(offset, recovery_point):
             return True
+        found = self.keepable_from(offset, recovery_point)
+        if found < 0:
+            return False
+        try:
+            checkpoint.sync_path(self.path(found))
+            checkpoint.sync_path(self._directory)
+        except OSError as error:
+            raise StorageError(f"{error.filename or self._directory}: {error.strerror}") from error
+        self.lasting_offset = found
+        return True
+
+    def is_kept_from(self, offset: Offset, recovery_point: Offset) -> bool:
+        """Whether `keep_from` has nothing to sync."""
+        return offset <= self.lasting_offset <= max(offset, recovery_point)
+
+    def keepable_from(self, offset: Offset, recovery_point: Offset) -> Offset:
+        """Return where a snapshot is that `keep_from` can sync.
+
+        Mostly a roll wrote one.  Without any, one at *offset* is written.  One above that and above the recovery point
+        does not count: after a power cut the log may end below it, and then it is removed.
+
+        Returns:
+            -1 while `unsure` names anyone and no roll has written one.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
         try:
             for found in reversed(self.snapshot_offsets()):
-                if offset <= found <= recovery_point and self._is_usable(found):
-                    checkpoint.sync_path(self.path(found))
-                    checkpoint.sync_path(self._directory)
-                    self.lasting_offset = found
-                    return True
+                if offset <= found <= max(offset, recovery_point) and self._is_usable(found):
+                    return found
         except OSError as error:
             raise StorageError(f"{error.filename or self._directory}: {error.strerror}") from error
         if self._unsure:
-            return False
-        checkpoint.write_atomically(self.path(offset), self.encode(offset))
-        self.lasting_offset = offset
-        return True
+            return -1
+        self._write(offset)
+        return offset
 
     def _is_usable(self, offset: Offset) -> bool:
         """Whether a snapshot is whole: an earlier power cut may have torn one that no start had to read."""

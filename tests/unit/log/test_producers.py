@@ -763,3 +763,76 @@ def test_a_snapshot_that_is_cut_off_counts_no_more(log: Log) -> None:
     _finish_jobs(log)
     log.truncate_to(first - 1)
     assert log.producers.lasting_offset == -1
+
+
+def _refuse_syncs(patched: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int) -> None:
+        raise AssertionError(f"waits for the disk: {Path(f'/proc/self/fd/{fd}').readlink()}")
+
+    patched.setattr(os, "fsync", refuse)
+    patched.setattr(os, "fdatasync", refuse)
+
+
+def test_retention_waits_for_no_disk_once_its_job_is_done(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.configure(replace(SMALL, retention_ms=1_000))
+    send(log, 0)
+    append(log, epoch=5)
+    with monkeypatch.context() as patched:
+        _refuse_syncs(patched)
+        job = log.begin_deletion(1_000_000)
+    assert job is not None
+    job.run()
+    job.finish()
+    _refuse_syncs(monkeypatch)
+    assert log.delete_expired(1_000_000)
+    assert (log.size_bytes, log.epochs.latest) == (0, 5)
+    assert log.begin_deletion(1_000_000) is None
+
+
+def test_deleted_records_give_their_room_back_once_their_producers_are_on_disk(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(log, 0)
+    first = _end_segment(log)
+    log.jobs.clear()  # the roll's own sync is late
+    with monkeypatch.context() as patched:
+        _refuse_syncs(patched)
+        log.delete_records_before(first)
+    assert (log.log_start_offset, len(log.segments)) == (first, 2)
+    _finish_jobs(log)
+    assert (log.producers.lasting_offset, len(log.segments)) == (first, 1)
+
+
+def test_a_snapshot_that_was_replaced_while_it_was_synced_does_not_count(log: Log) -> None:
+    log.configure(replace(SMALL, retention_ms=1_000))
+    send(log, 0)
+    job = log.begin_deletion(1_000_000)
+    assert job is not None
+    job.run()
+    log.snapshot_producers()
+    job.finish()
+    assert log.producers.lasting_offset == -1
+
+
+def test_epochs_that_were_written_while_they_were_synced_do_not_count(log: Log) -> None:
+    log.configure(replace(SMALL, retention_ms=1_000))
+    append(log, epoch=4)
+    job = log.begin_deletion(1_000_000)
+    assert job is not None
+    job.run()
+    append(log, epoch=5)
+    job.finish()
+    assert not log.epochs.is_synced
+
+
+def test_a_log_that_was_cut_while_a_deletion_waited_loses_nothing_above_its_start(log: Log) -> None:
+    send(log, 0)
+    first = _end_segment(log)
+    log.jobs.clear()
+    log.delete_records_before(first)
+    job = log.jobs.popleft()
+    job.run()
+    log.truncate_fully_and_start_at(0, b"")
+    append(log)
+    job.finish()
+    assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (0, 1, 1)

@@ -1,13 +1,16 @@
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pylog.errors import OffsetOutOfRange
+from pylog.errors import OffsetOutOfRange, StorageError
+from pylog.log import checkpoint
 from pylog.log.config import LogConfig
 from pylog.log.log import Log
 from pylog.log.retention import DeletedSegment, SegmentFacts, expired_segments
+from pylog.log.segment import Segment
 from pylog.wire.records import iter_batches
 
 from .batches import SMALL, append, crash, fill, open_log, read_all, segment_files
@@ -219,3 +222,51 @@ def test_an_emptied_log_knows_its_epoch_after_a_power_cut(tmp_path: Path, monkey
         after = (tmp_path / "leader-epoch-checkpoint").stat().st_ino
         assert after == before or synced_again > 1
         before, synced[:] = after, ["leader-epoch-checkpoint.tmp"]
+
+
+def _fill_disk(patched: pytest.MonkeyPatch, *names: str) -> None:
+    """Let there be no room for another file whose name ends like that."""
+    write, create = checkpoint.write_atomically, Segment.create
+
+    def refuse_write(path: Path, content: str | bytes, *, durable: bool = True) -> None:
+        if path.name.endswith(names):
+            raise StorageError(f"{path}: No space left on device")
+        write(path, content, durable=durable)
+
+    def refuse_create(segment: Segment) -> None:
+        if ".log" in names:
+            raise OSError(errno.ENOSPC, "No space left on device", str(segment.path))
+        create(segment)
+
+    patched.setattr(checkpoint, "write_atomically", refuse_write)
+    patched.setattr(Segment, "create", refuse_create)
+
+
+@pytest.mark.parametrize("refused", [".log", checkpoint.LEADER_EPOCHS])
+def test_a_full_disk_gets_back_what_is_expired_but_the_last_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    log = open_log(tmp_path, replace(SMALL, retention_ms=1_000))
+    while len(log.segments) < 3:
+        append(log, epoch=5)
+    with monkeypatch.context() as patched:
+        _fill_disk(patched, refused)
+        log.begin_deletion(1_000_000)
+        assert len(log.delete_expired(1_000_000)) == 2
+        assert (log.offline, log.epochs.latest) == (None, 5)
+        assert log.size_bytes
+    assert len(log.delete_expired(1_000_000)) == 1
+    assert (log.size_bytes, log.epochs.latest) == (0, 5)
+
+
+def test_a_full_disk_gets_back_what_is_below_a_deletion_of_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    while len(log.segments) < 3:
+        append(log, epoch=5)
+    first = log.segments[-1].base_offset
+    _fill_disk(monkeypatch, checkpoint.LEADER_EPOCHS)
+    assert log.delete_records_before(first) == first
+    assert [segment.base_offset for segment in log.segments] == [first]
+    assert log.epochs.entries() == [(5, first)]

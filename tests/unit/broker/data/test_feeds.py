@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -368,6 +370,34 @@ def test_a_start_moved_by_retention_is_told_at_once_among_idle_partitions(tmp_pa
         await maintenance.retain(dry_run=False)
         await asyncio.sleep(0)
         assert {one.partition: one.log_start_offset for one in wire.told() if one.log_start_offset} == {150: 3}
+
+    asyncio.run(story())
+
+
+def test_retention_syncs_in_threads_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        wire = Wire(tmp_path, count=2)
+        for number in range(2):
+            view = batch(2, producer_id=9, producer_epoch=0, base_sequence=0)
+            wire.log(number).append_as_leader(view, check_batch(view), 1, 0)
+            wire.log(number).high_watermark = 2
+        unused: Any = None
+        maintenance = Maintenance(
+            wire.partitions._directory, wire.partitions, unused, unused, Metrics(),
+            compact_interval_s=lambda: 1.0, now_ms=lambda: 1 << 40, is_retention_ours=False,
+        )  # fmt: skip
+        threads: list[bool] = []
+        fsync = os.fsync
+
+        def note(fd: int) -> None:
+            threads.append(threading.current_thread() is threading.main_thread())
+            fsync(fd)
+
+        monkeypatch.setattr(os, "fsync", note)
+        found = await maintenance.retain(dry_run=False)
+        assert len(found["deleted"]) == 2
+        assert threads
+        assert not any(threads)
 
     asyncio.run(story())
 
