@@ -1,7 +1,5 @@
 """`pylog topic apply`: make the topics what a document says."""
 
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pylog import faults
+from pylog.cli.document import read_document
 from pylog.cli.failure import Failure
 from pylog.cli.options import (
     Bootstrap,
@@ -24,7 +23,7 @@ from pylog.cli.output import Column, emit, note, table
 from pylog.cli.progress import tracked
 from pylog.client.admin.configs import ConfigAdmin, Holder
 from pylog.client.admin.partitions import PartitionAdmin
-from pylog.errors import ApiError, ConfigError
+from pylog.errors import ApiError
 from pylog.ops.topics import Action, Change, Difference, Found, Refusal, Verdict, Wanted, compare, read
 
 _COLUMNS = [Column("topic"), Column("what"), Column("found"), Column("wanted")]
@@ -46,7 +45,7 @@ def apply(
 
     What the document does not name is left alone. Partitions only grow. With one refusal nothing is changed.
     """
-    wanted, absent = _read(file)
+    wanted, absent = read_document(str(file), read, next=f"correct it, then pylog topic apply {file} --dry-run")
     found, form = settings(bootstrap, timeout, property), format_of(format)
     with told_to_the_user(found.bootstrap):
         admin = _Topics(connection(found))
@@ -72,27 +71,6 @@ def apply(
     emit(form, data, lambda is_wide: table(rows, _COLUMNS, is_wide) if rows else "")
     count = len({change.topic for change in verdict.changes})
     note(f"{count} topics {'would change' if dry_run else 'changed'}" if count else "every topic is as wanted")
-
-
-def _read(file: Path) -> tuple[list[Wanted], list[str]]:
-    import yaml
-
-    try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text()
-    except OSError as error:
-        raise Failure(faults.FILE_UNREADABLE, where=str(file), found=error.strerror or "unreadable") from error
-    try:
-        # JSON is YAML but for a few escapes, and what programs write is parsed ten times faster as what it is.
-        document = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text) or {}
-        return read(document)
-    except (ValueError, yaml.YAMLError, ConfigError) as error:
-        raise Failure(
-            faults.CONFIG_WRONG,
-            "the document is wrong",
-            where=str(file),
-            found=str(error),
-            next=f"correct it, then pylog topic apply {file} --dry-run",
-        ) from error
 
 
 def _found(admin: _Topics, wanted: Sequence[Wanted], absent: Sequence[str]) -> dict[str, Found]:

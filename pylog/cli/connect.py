@@ -1,7 +1,5 @@
 """`pylog connect`: connectors of Apache Kafka Connect as code, and how they are."""
 
-import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pylog import faults
+from pylog.cli.document import read_document
 from pylog.cli.failure import Failure, failure_of
 from pylog.cli.options import FormatOption, format_of, new_app
 from pylog.cli.output import Column, done, emit, note, table
-from pylog.errors import ConfigError, PylogError
+from pylog.errors import PylogError
 
 if TYPE_CHECKING:
     from pylog.connect.document import Change, Wanted
@@ -237,27 +236,9 @@ def _refused(refused: Sequence[tuple[str, str, str]]) -> Failure:
 
 
 def _read(file: str) -> "tuple[list[Wanted], list[str]]":
-    import yaml
-
     from pylog.connect.document import read
 
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(faults.FILE_UNREADABLE, where=file, found=str(error)) from None
-    try:
-        # JSON is YAML but for a few escapes, and what programs write is parsed ten times faster as what it is.
-        return read(json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text) or {})
-    except yaml.YAMLError as error:
-        # Its own message shows the line, which may hold a password.
-        mark = getattr(error, "problem_mark", None)
-        where = f"{file}:{mark.line + 1}" if mark else file
-        raise Failure(faults.CONFIG_WRONG, "the document is wrong", where=where, found="no YAML") from None
-    except json.JSONDecodeError as error:
-        where = f"{file}:{error.lineno}"
-        raise Failure(faults.CONFIG_WRONG, "the document is wrong", where=where, found="no JSON") from None
-    except ConfigError as error:
-        raise Failure(faults.CONFIG_WRONG, "the document is wrong", where=file, found=str(error)) from None
+    return read_document(file, read)
 
 
 def _workers(url: str, user: str, password_file: Path | None, ca: Path | None) -> "Workers":

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pylog import faults
+from pylog.cli.document import read_document
 from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of, new_app
 from pylog.cli.output import Column, done, emit, note, table
 from pylog.cli.store import connected_store
-from pylog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pylog.security.access import Access
     from pylog.store.base import Store
 
 app = new_app("Give users passwords, straight in the store; see and delete users.")
@@ -84,9 +83,10 @@ def apply(
 
     A user with acls has exactly those afterwards. Users in absent lose credentials and ACLs.
     """
+    from pylog.security.access import read_access
     from pylog.store.access import apply_access, compare_access
 
-    wanted = _document(file)
+    wanted = read_document(file, read_access)
     with _store(config) as store:
         found = compare_access(store, wanted) if dry_run else apply_access(store, wanted)
     rows = [one._asdict() for one in found]
@@ -95,26 +95,6 @@ def apply(
     emit(format_of(format), data, lambda is_wide: table(rows, columns, is_wide) if rows else "")
     count = len({one.user for one in found})
     note(f"{count} users {'would change' if dry_run else 'changed'}" if count else "every user is as wanted")
-
-
-def _document(file: str) -> "Access":
-    import yaml
-
-    from pylog.security.access import read_access
-
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(faults.FILE_UNREADABLE, where=file, found=str(error)) from None
-    try:
-        return read_access(yaml.safe_load(text) or {})
-    except yaml.YAMLError as error:
-        # Its own message shows the line, which may hold a password.
-        mark = getattr(error, "problem_mark", None)
-        where = f"{file}:{mark.line + 1}" if mark else file
-        raise Failure(faults.CONFIG_WRONG, "the document is wrong", where=where, found="no YAML") from None
-    except ConfigError as error:
-        raise Failure(faults.CONFIG_WRONG, "the document is wrong", where=file, found=str(error)) from None
 
 
 def _store(config: Path) -> AbstractContextManager["Store"]:
