@@ -34,7 +34,7 @@ image: setup ## build the hosts' base image (Debian 12, from Debian packages)
 hosts: image ## start the local hosts, nothing deployed on them (HOSTS="live1 live2": these only)
 	@$(PYTHON3) -m local.hosts up $(HOSTS)
 
-up: ## everything: hosts, cluster, data flowing through it, a closing screen
+up: ## everything: hosts, secured cluster (SECURITY=none: open), data flowing through it, a closing screen
 	@local/hosts/up.sh
 
 status: ## hosts, units, ports and disks of the local cluster

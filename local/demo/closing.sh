@@ -18,13 +18,23 @@ jq -r '(.hosts | keys | map(select(startswith("spark"))) | length) as $spark | .
    elif .key | startswith("spark") then "Spark"
    else "broker :9092" end)' "$hosts" | column -t -s $'\t'
 if [[ "${SECURITY:-none}" != none ]]; then
+  brokers=$(sed -n 's/^bootstrap.servers=//p' "$STATE/client.properties")
   cat <<END
 
 How to log in
-  Connections are encrypted; user demo may do everything with topics and groups. Its password: .local/users/demo.password
-  for pylog and kcat, in this shell:   export PYLOG_CONFIG=.local/client.yml KCAT_CONFIG=.local/client.properties
-  for other clients                    .local/client.properties has their properties, .local/ca/ca.pem is the authority
+  brokers     $brokers
+  protocol    SASL_SSL, mechanism SCRAM-SHA-512
+  user        demo, who may do everything with topics and groups
+  password    in .local/users/demo.password
+  authority   .local/ca/ca.pem
+  these as properties: .local/client.properties (librdkafka, kcat), .local/client.java.properties (Java)
+
+  kcat -F .local/client.properties -C -t host.journal -o -5 -e
+  export PYLOG_CONFIG=$STATE/client.yml        # for every pylog command in this shell
 END
+  kcat="kcat -F .local/client.properties"
+else
+  kcat="kcat -b $first:19092"
 fi
 cat <<END
 
@@ -36,7 +46,7 @@ Where to look
 
 What to try next, from this machine
   .venv/bin/pylog topic list --bootstrap $first:9092
-  kcat -b $first:19092 -t host.journal -o -5 -e      any Kafka client works; this is the load balancer
+  $kcat -C -t host.journal -o -5 -e      any Kafka client works
   curl http://$first:8081/subjects                     the schema registry
   make shell HOST=offline1, then: pylog mirror status --config /etc/pylog/mirror.yml
   ansible-playbook -i inventories/local playbooks/site.yml     again: changes nothing

@@ -2,10 +2,11 @@
 
     python3 -m local.hosts.client
 
-.local/client.properties   for librdkafka, kcat (KCAT_CONFIG, or kcat -F) and, with other names of stores, Java clients
-.local/client.yml          for pylog (PYLOG_CONFIG)
+.local/client.properties        for librdkafka and kcat (KCAT_CONFIG, or kcat -F)
+.local/client.java.properties   for Java clients and Kafka's tools (--command-config)
+.local/client.yml               for pylog (PYLOG_CONFIG)
 
-Both log in as the user `demo`, whose password is in .local/users/demo.password.
+All log in as the user `demo`, whose password is in .local/users/demo.password.
 """
 
 import json
@@ -41,6 +42,20 @@ def properties(servers: str, password: str, authority: Path) -> str:
     return "".join(f"{name}={value}\n" for name, value in given.items())
 
 
+def java_properties(servers: str, password: str, authority: Path) -> str:
+    """Return the file for Java clients."""
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    given = {
+        "bootstrap.servers": servers,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": MECHANISM,
+        "sasl.jaas.config": f'{module} required username="{USER}" password="{password}";',
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority),
+    }
+    return "".join(f"{name}={value}\n" for name, value in given.items())
+
+
 def settings(servers: str, password_file: Path, authority: Path) -> str:
     """Return the file for pylog; JSON is YAML too."""
     security = {
@@ -63,10 +78,12 @@ def write(path: Path, text: str) -> None:
 
 
 def main() -> int:
-    """Write both files."""
+    """Write all three files."""
     servers = bootstrap(json.loads((STATE / "hosts.json").read_text()))
     password_file, authority = STATE / "users" / f"{USER}.password", STATE / "ca" / "ca.pem"
-    write(STATE / "client.properties", properties(servers, password_file.read_text().strip(), authority))
+    password = password_file.read_text().strip()
+    write(STATE / "client.properties", properties(servers, password, authority))
+    write(STATE / "client.java.properties", java_properties(servers, password, authority))
     write(STATE / "client.yml", settings(servers, password_file, authority))
     return 0
 

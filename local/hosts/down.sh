@@ -42,7 +42,7 @@ if command -v podman >/dev/null && [[ -x "$PYTHON3" ]]; then
 fi
 
 # What was counted is gone with the hosts; a count that stayed would be missed at the next one. So is how they were secured.
-rm -rf "$STATE/demo" "$STATE/security" "$STATE/client.yml" "$STATE/client.properties"
+rm -rf "$STATE/demo" "$STATE/security" "$STATE/client.yml" "$STATE"/client*.properties
 
 if [[ "$verb" == distclean ]]; then
   # Another checkout may have hosts of the same image; podman refuses to remove it then, and it stays for them.

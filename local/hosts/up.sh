@@ -32,10 +32,13 @@ hosts_and_wheels() {
 
 # As told now, or as these hosts were made.
 choose_security() {
-  local before=none
+  local before=sasl_ssl
   if [[ -s "$STATE/security" ]]; then before=$(<"$STATE/security"); fi
   SECURITY=${SECURITY:-$before}
   [[ "$SECURITY" == sasl_ssl || "$SECURITY" == none ]] || die "SECURITY is $SECURITY; sasl_ssl or none is wanted"
+  if [[ -s "$STATE/security" && -f "$STATE/hosts.json" && "$SECURITY" != "$before" ]]; then
+    die "these hosts were made with SECURITY=$before; \`make down\` first, then \`SECURITY=$SECURITY make up\`"
+  fi
   export SECURITY
   echo "$SECURITY" >"$STATE/security"
 }

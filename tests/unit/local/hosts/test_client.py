@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from local.hosts.client import bootstrap, properties, settings, write
+from local.hosts.client import bootstrap, java_properties, properties, settings, write
 from pylog.cli.settings import load_settings
 from tests.servers.certificates import Authority
 
@@ -39,6 +39,14 @@ def test_librdkafka_knows_every_property(tmp_path: Path) -> None:
     given.update(line.split("=", 1) for line in text.splitlines())
     assert given["sasl.password"] == "a=password"
     AdminClient(given)  # it refuses what it does not know
+
+
+def test_java_clients_find_their_login_and_the_authority(tmp_path: Path) -> None:
+    authority = Authority(tmp_path).trusted
+    given = dict(line.split("=", 1) for line in java_properties("192.0.2.1:9092", "0a1b", authority).splitlines())
+    assert given["security.protocol"] == "SASL_SSL"
+    assert given["sasl.jaas.config"].endswith('ScramLoginModule required username="demo" password="0a1b";')
+    assert (given["ssl.truststore.type"], given["ssl.truststore.location"]) == ("PEM", str(authority))
 
 
 def test_the_files_are_for_their_owner_alone(password: Path) -> None:

@@ -36,7 +36,10 @@ def test_each_set_of_hosts_is_secured_as_it_was_told(
     inventory: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SECURITY", raising=False)
+    monkeypatch.delenv("PYLOG_HOSTS_FILE", raising=False)
     monkeypatch.setattr(inventory, "SECURITY", tmp_path / "security")
+    assert inventory.security() == "sasl_ssl"
+    monkeypatch.setenv("PYLOG_HOSTS_FILE", str(tmp_path / "hosts.json"))
     assert inventory.security() == "none"
     (tmp_path / "security").write_text("sasl_ssl\n")
     assert inventory.security() == "sasl_ssl"
