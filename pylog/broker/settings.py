@@ -416,7 +416,8 @@ SETTINGS: Mapping[str, Setting] = _table(
         "unclean.recovery.wait.ms",
         Kind.INT,
         300_000,
-        "How long a partition waits for its in-sync replicas if all stopped uncleanly; then the longest log leads.",
+        "How long a partition waits for its in-sync replicas if all stopped uncleanly; then the longest log leads. "
+        "One of __transaction_state waits until all are heard.",
         low=0,
         high=_MAX_INT32,
     ),

@@ -124,6 +124,11 @@ class TransactionMetadata:
         """Whether the producer needs a new id, since clients get no higher epoch."""
         return self.producer_epoch >= MAX_EPOCH - 1
 
+    @property
+    def late_ms(self) -> int:
+        """After which time the transaction, if it is open, is open for too long."""
+        return self.start_ms + self.timeout_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -402,7 +407,7 @@ class Transaction:
         if metadata is None or self.pending is not None or metadata.state.is_ending:
             return []
         if metadata.state is TransactionState.ONGOING:
-            is_late = metadata.start_ms + metadata.timeout_ms < now_ms
+            is_late = metadata.late_ms < now_ms
             return self._fence(None, now_ms, new_producer_id) if is_late and not is_prepared else []
         is_unused = metadata.update_ms + self._config.expiration_ms <= now_ms
         return self._write(None, None) if is_unused else []

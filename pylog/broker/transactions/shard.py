@@ -21,6 +21,7 @@ from pylog.broker.tasks import Tasks
 from pylog.cluster.restore import EPOCH_MARGIN
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import Key
+from pylog.transaction.deadlines import Deadlines
 from pylog.transaction.records import TOPIC, decode_key, decode_transaction, encode_transaction
 from pylog.transaction.state import (
     Action,
@@ -104,6 +105,7 @@ class TransactionShard(LoadedShard):
         self.ids: dict[str, Transaction] = {}
         self._read: dict[str, _Read] = {}
         self._outdated: dict[str, TransactionMetadata] = {}
+        self._deadlines = Deadlines(context.config)
         self._log = ShardLog(TOPIC, number, context.partitions, context.acknowledgements, context.wall_ms)
         self._context = context
 
@@ -141,11 +143,15 @@ class TransactionShard(LoadedShard):
         read, self._read = self._read, {}
         now_ms = self._context.wall_ms()
         restored_epoch = self._restored_epoch()
-        for transactional_id, (metadata, leader_epoch) in read.items():
+        # In the order in which they were used last.
+        for transactional_id, (metadata, leader_epoch) in sorted(
+            read.items(), key=lambda row: row[1].metadata.update_ms
+        ):
             if leader_epoch < restored_epoch:
                 self._outdated[transactional_id] = metadata
             else:
                 self.ids[transactional_id] = Transaction(self._context.config, metadata)
+                self._deadlines.note(transactional_id, metadata)
         if read:
             _logger.info("transactional ids loaded partition=%d ids=%d", self._number, len(read))
         for transactional_id, transaction in list(self.ids.items()):
@@ -220,7 +226,7 @@ class TransactionShard(LoadedShard):
             self._context.tasks.spawn(self._written_later(transactional_id, transaction, appended))
             return []
         if appended is ErrorCode.NONE:
-            return transaction.written()
+            return self._written(transactional_id, transaction)
         if transaction.metadata is not None and transaction.metadata.state.is_ending:
             # The end of a transaction is written again; at once, that would spin.
             self._context.tasks.spawn(self._write_again(transactional_id, transaction, appended))
@@ -246,11 +252,18 @@ class TransactionShard(LoadedShard):
                 return
             await asyncio.sleep(RETRY_S)
         if not self._is_killed:
-            self.carry_out(transactional_id, transaction, transaction.written())
+            self.carry_out(transactional_id, transaction, self._written(transactional_id, transaction))
+
+    def _written(self, transactional_id: str, transaction: Transaction) -> list[Action]:
+        actions = transaction.written()
+        if transaction.metadata is not None:
+            self._deadlines.note(transactional_id, transaction.metadata)
+        return actions
 
     def _forget(self, transactional_id: str, transaction: Transaction) -> None:
         if self.ids.get(transactional_id) is transaction:
             del self.ids[transactional_id]
+            self._deadlines.forget(transactional_id)
 
     def _forget_unused(self, transactional_id: str, transaction: Transaction) -> None:
         if transaction.metadata is None and transaction.pending is None:
@@ -267,7 +280,8 @@ class TransactionShard(LoadedShard):
         """Abort transactions that are open for too long, and delete ids that nobody uses."""
         if not self.finish_loading():
             return
-        for transactional_id, transaction in list(self.ids.items()):
+        for transactional_id in self._deadlines.due(now_ms):
+            transaction = self.ids[transactional_id]
             actions = transaction.expire(now_ms, self._context.new_producer_id)
             if actions:
                 before = transaction.metadata

@@ -502,8 +502,11 @@ def test_ids_of_before_a_restoration_are_being_loaded_until_they_have_another_pr
         assert await add(node, before, 0) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         with pytest.raises(ApiError):
             node.transactions.known_ids()
-        node.has_ids = True
         await applying
+        await node.settle()
+        assert await add(node, before, 0) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        node.has_ids = True
+        await node.settle()
         assert await add(node, before, 0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     run(story, tmp_path)
