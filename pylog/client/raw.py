@@ -47,6 +47,7 @@ from pylog.wire.api.offsets import (
 from pylog.wire.api.table import ApiKey, is_flexible
 from pylog.wire.primitives import check_count, skip_tags, take
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 
 METADATA_VERSION = 12  # with topic ids
@@ -189,49 +190,81 @@ class RawClient:
         self._topics.update(found)
         return found
 
-    def present_topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Return those of the named topics that are there, as far as the broker knows that answers."""
+    def present_topics(self, names: Iterable[str], failed: dict[str, ApiError] | None = None) -> dict[str, Topic]:
+        """Return those of the named topics that exist, as far as the broker that answers knows.
+
+        Args:
+            names: which.
+            failed: takes the topics that the brokers answer with another error, and that error; without it the first
+                such error is raised.
+        """
         wanted = sorted(set(names))
-        found = self.retrying(lambda: self._metadata(wanted, skip_unknown=True))
+        found: dict[str, Topic] = {}
+
+        def attempt() -> dict[str, ApiError]:
+            errors: dict[str, ApiError] = {}
+            found.clear()
+            found.update(self._metadata(wanted, errors))
+            return {name: e for name, e in errors.items() if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+        self._retrying_each(attempt, failed)
         self._topics.update(found)
         return found
 
-    def list_offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, Offset]:
+    def list_offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        timestamp: int,
+        failed: dict[TopicPartition, ApiError] | None = None,
+    ) -> dict[TopicPartition, Offset]:
         """Return for each partition the offset at *timestamp*.
 
         Args:
             partitions: which.
             timestamp: EARLIEST_TIMESTAMP or LATEST_TIMESTAMP of `pylog.wire.api.offsets`, or milliseconds since 1970
                 for the first record of that time or later.
+            failed: takes the partitions whose leader does not answer with an offset, and its error; without it the
+                first error is raised.
 
         Returns:
             Offsets; -1 where no record is that late.  Of committed records the latest is the last stable offset.
         """
         return self._from_leaders(
-            dict.fromkeys(partitions, timestamp), lambda broker, asked: self._list_offsets(broker, asked)
+            dict.fromkeys(partitions, timestamp), lambda broker, asked: self._list_offsets(broker, asked), failed
         )
 
     def end_offsets(
-        self, partitions: Iterable[TopicPartition], isolation_level: IsolationLevel | None = None
+        self,
+        partitions: Iterable[TopicPartition],
+        isolation_level: IsolationLevel | None = None,
+        failed: dict[TopicPartition, ApiError] | None = None,
     ) -> dict[TopicPartition, tuple[Offset, int]]:
         """Return for each partition the offset behind the last record that may be read, and the leader epoch there.
 
         Args:
             partitions: which.
             isolation_level: another one than the client's own.
+            failed: as for `list_offsets`.
         """
         level = isolation_level or self._config.isolation_level
         return self._from_leaders(
             dict.fromkeys(partitions, LATEST_TIMESTAMP),
             lambda broker, asked: self._offsets_and_epochs(broker, asked, level),
+            failed,
         )
 
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, Offset]:
+    def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], failed: dict[TopicPartition, ApiError] | None = None
+    ) -> dict[TopicPartition, Offset]:
         """Return for each partition where records of its leader epoch, or of the last one before, end; -1 if unknown.
 
         A reader that stopped behind that offset, at this epoch, has read what was cut off since (KIP-320).
+
+        Args:
+            epochs: leader epoch by partition.
+            failed: as for `list_offsets`.
         """
-        return self._from_leaders(epochs, self._epoch_ends)
+        return self._from_leaders(epochs, self._epoch_ends, failed)
 
     def fetch(self, positions: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, RawBatches]:
         """Return the next batches of every partition in *positions*, from its leader; some may be empty.
@@ -288,22 +321,59 @@ class RawClient:
         self,
         asked: Mapping[TopicPartition, int],
         ask: Callable[[NodeAddress, Mapping[TopicPartition, int]], "_Answers[_T]"],
+        failed: dict[TopicPartition, ApiError] | None = None,
     ) -> dict[TopicPartition, _T]:
-        """Ask each partition's leader until all have answered."""
+        """Ask each partition's leader until all have answered.
+
+        Args:
+            asked: partitions, with what is asked of each.
+            ask: asks one leader.
+            failed: takes the partitions that are refused for good or until time is up; without it the first refusal is
+                raised.
+        """
         done: dict[TopicPartition, _T] = {}
 
-        def attempt() -> dict[TopicPartition, _T]:
-            missing = {p: value for p, value in asked.items() if p not in done}
-            for broker, part in self._by_leader(missing).items():
+        def attempt() -> dict[TopicPartition, ApiError]:
+            missing = {p: value for p, value in asked.items() if p not in done and p not in (failed or ())}
+            errors: dict[TopicPartition, ApiError] = {}
+            for broker, part in self._by_leader(missing, errors).items():
                 answers = ask(broker, part)
                 done.update(answers.good)
-                if answers.error is not None:
-                    raise answers.error
-                if not done.keys() >= part.keys():
-                    raise ProtocolError(f"{broker.host}:{broker.port} left out {sorted(part.keys() - done.keys())}")
-            return done
+                errors.update(answers.errors)
+                if left_out := part.keys() - answers.good.keys() - answers.errors.keys():
+                    raise ProtocolError(f"{broker.host}:{broker.port} left out {sorted(left_out)}")
+            return errors
 
-        return self.retrying(attempt)
+        self._retrying_each(attempt, failed)
+        return done
+
+    def _retrying_each(self, attempt: Callable[[], dict[_K, ApiError]], failed: dict[_K, ApiError] | None) -> None:
+        """Call *attempt*, which returns what was refused, until it returns no error that may pass, or time is up.
+
+        Args:
+            attempt: asks for all that is not in *failed*.
+            failed: takes what is refused for good; without it the first error ends the call.
+        """
+        errors: dict[_K, ApiError] = {}
+
+        def attempt_all() -> None:
+            nonlocal errors
+            errors = attempt()
+            for key, error in errors.items():
+                if not error.retriable:
+                    if failed is None:
+                        raise error
+                    failed[key] = error
+            for error in errors.values():
+                if error.retriable:
+                    raise error
+
+        try:
+            self.retrying(attempt_all)
+        except ApiError as raised:
+            if failed is None or not any(raised is error for error in errors.values()):
+                raise
+            failed.update(errors)
 
     def retrying(self, attempt: Callable[[], _T]) -> _T:
         """Return what *attempt* does, which is called until it succeeds, fails for good, or time is up."""
@@ -325,22 +395,33 @@ class RawClient:
     def _names(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self._bootstrap)
 
-    def _by_leader(self, asked: Mapping[TopicPartition, int]) -> dict[NodeAddress, dict[TopicPartition, int]]:
+    def _by_leader(
+        self, asked: Mapping[TopicPartition, int], errors: dict[TopicPartition, ApiError]
+    ) -> dict[NodeAddress, dict[TopicPartition, int]]:
+        """Return what to ask each broker; *errors* takes the partitions without a leader to ask."""
         unknown = {p.topic for p in asked} - self._topics.keys()
+        refused: dict[str, ApiError] = {}
         if unknown:
-            self._topics.update(self._metadata(sorted(unknown)))
+            self._topics.update(self._metadata(sorted(unknown), refused))
         parts: dict[NodeAddress, dict[TopicPartition, int]] = {}
         for partition, value in asked.items():
+            if partition.topic in refused:
+                errors[partition] = refused[partition.topic]
+                continue
             leaders = self._topics[partition.topic].leaders
+            leader = self._brokers.get(leaders.get(partition.partition, -1))
             if partition.partition not in leaders:
-                raise _unknown(f"partition {partition}")
-            leader = self._brokers.get(leaders[partition.partition])
-            if leader is None:
-                raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader")
-            parts.setdefault(leader, {})[partition] = value
+                errors[partition] = _unknown(f"partition {partition}")
+            elif leader is None:
+                errors[partition] = ApiError(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader"
+                )  # fmt: skip
+            else:
+                parts.setdefault(leader, {})[partition] = value
         return parts
 
-    def _metadata(self, names: list[str] | None, *, skip_unknown: bool = False) -> dict[str, Topic]:
+    def _metadata(self, names: list[str] | None, errors: dict[str, ApiError] | None = None) -> dict[str, Topic]:
+        """Ask for topics; *errors* takes those that are refused, without it the first refusal is raised."""
         request = MetadataRequest(
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=False,
@@ -350,11 +431,16 @@ class RawClient:
         topics = {}
         for topic in response.topics:
             name = topic.name or ""
-            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                if skip_unknown:
-                    continue
-                raise _unknown(f"topic {name!r}")
-            raise_for(topic.error_code, f"topic {name!r}")
+            error = (
+                _unknown(f"topic {name!r}")
+                if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else error_of(topic.error_code, f"topic {name!r}")
+            )
+            if error is not None:
+                if errors is None:
+                    raise error
+                errors[name] = error
+                continue
             topics[name] = Topic(topic.topic_id, {p.partition_index: p.leader_id for p in topic.partitions})
         return topics
 
@@ -373,7 +459,7 @@ class RawClient:
 
     def _list_offsets(self, broker: NodeAddress, asked: Mapping[TopicPartition, int]) -> "_Answers[Offset]":
         answers = self._offsets_and_epochs(broker, asked, self._config.isolation_level)
-        return _Answers({where: offset for where, (offset, _) in answers.good.items()}, answers.error)
+        return _Answers({where: offset for where, (offset, _) in answers.good.items()}, answers.errors)
 
     def _offsets_and_epochs(
         self, broker: NodeAddress, asked: Mapping[TopicPartition, int], isolation_level: IsolationLevel
@@ -466,15 +552,15 @@ class _Answers(Generic[_T]):
     """What one broker said about its partitions."""
 
     good: dict[TopicPartition, _T] = field(default_factory=dict)
-    error: ApiError | None = None
+    errors: dict[TopicPartition, ApiError] = field(default_factory=dict)
 
     def add(self, where: TopicPartition, error_code: int, value: _T, what: str) -> None:
         """Take in one partition's answer."""
-        try:
-            raise_for(error_code, what)
+        error = error_of(error_code, what)
+        if error is None:
             self.good[where] = value
-        except ApiError as error:
-            self.error = error
+        else:
+            self.errors[where] = error
 
 
 class _Connection:
@@ -581,14 +667,21 @@ def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
     return addresses
 
 
-def raise_for(error_code: int, what: str) -> None:
-    """Raise the `ApiError` that *error_code* stands for, unless it is none."""
+def error_of(error_code: int, what: str) -> ApiError | None:
+    """Return the `ApiError` that *error_code* stands for; None where it stands for none."""
     if error_code == ErrorCode.NONE:
-        return
+        return None
     if error_code in ErrorCode._value2member_map_:
         code = ErrorCode(error_code)
-        raise ApiError(code, f"{what}: {code.name}")
-    raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: error code {error_code}")
+        return ApiError(code, f"{what}: {code.name}")
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: error code {error_code}")
+
+
+def raise_for(error_code: int, what: str) -> None:
+    """Raise the `ApiError` that *error_code* stands for, unless it is none."""
+    error = error_of(error_code, what)
+    if error is not None:
+        raise error
 
 
 def frame(api_key: ApiKey, version: int, correlation_id: int, body: bytes) -> bytes:

@@ -79,9 +79,14 @@ def positions(client: RawClient, topics: Topics, timestamp: int) -> Position:
             for name, topic in client.topics().items()
             if topics.fullmatch(name) and not name.startswith("__")
         }
-    else:
-        found = client.topics(topics)
-    return _positions_of(client, found, timestamp)
+        failed: dict[TopicPartition, ApiError] = {}
+        unreadable: dict[str, PylogError] = {}
+        position = _positions_of(client, found, timestamp, failed)
+        gone = deleted(client, failed, unreadable)
+        for error in unreadable.values():
+            raise error
+        return position.without(gone)  # deleted since it was listed: the pattern does not stand for it any more
+    return _positions_of(client, client.topics(topics), timestamp)
 
 
 def names_of(client: RawClient, pattern: re.Pattern[str]) -> list[str]:
@@ -90,49 +95,75 @@ def names_of(client: RawClient, pattern: re.Pattern[str]) -> list[str]:
 
 
 def positions_of_present(
-    client: RawClient, names: Iterable[str], timestamp: int, unreadable: dict[str, PylogError] | None = None
+    client: RawClient, names: Iterable[str], timestamp: int, unreadable: dict[str, PylogError]
 ) -> Position:
-    """Return what `positions` does, for those of the topics *names* that are there, also if some go meanwhile.
+    """Return what `positions` does, for those of the topics *names* that exist, also if some are deleted meanwhile.
 
     Args:
         client: to ask.
         names: which.
         timestamp: as for `positions`.
-        unreadable: takes in the topics that have a partition without a leader, which then are left out; None waits for
-            the leader and fails.
+        unreadable: takes the topics that exist and whose positions nobody says, one without a leader among them; they
+            are left out.
     """
-    found = client.present_topics(names)
-    if unreadable is not None:
-        for name, topic in list(found.items()):
-            if headless := sorted(p for p, leader in topic.leaders.items() if leader < 0):
-                unreadable[name] = ApiError(
-                    ErrorCode.LEADER_NOT_AVAILABLE, f"partition {TopicPartition(name, headless[0])} has no leader"
-                )
-                del found[name]
-    while True:
-        try:
-            return _positions_of(client, found, timestamp)
-        except ApiError as error:
-            left = client.present_topics(found)
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or left.keys() == found.keys():
-                raise
-            found = left
+    refused: dict[str, ApiError] = {}
+    found = client.present_topics(names, refused)
+    unreadable |= refused
+    for name, topic in list(found.items()):
+        if headless := sorted(p for p, leader in topic.leaders.items() if leader < 0):
+            unreadable[name] = ApiError(
+                ErrorCode.LEADER_NOT_AVAILABLE, f"partition {TopicPartition(name, headless[0])} has no leader"
+            )
+            del found[name]
+    failed: dict[TopicPartition, ApiError] = {}
+    position = _positions_of(client, found, timestamp, failed)
+    gone = deleted(client, failed, unreadable)
+    return position.without({*gone, *(partition.topic for partition in failed)})
 
 
-def _positions_of(client: RawClient, topics: Mapping[str, Topic], timestamp: int) -> Position:
+def deleted(
+    client: RawClient, failed: Mapping[TopicPartition, ApiError], unreadable: dict[str, PylogError]
+) -> set[str]:
+    """Return which topics of the partitions *failed* do not exist any more; *unreadable* takes the others."""
+    errors = {partition.topic: error for partition, error in sorted(failed.items(), reverse=True)}
+    if not errors:
+        return set()
+    refused: dict[str, ApiError] = {}
+    left = client.present_topics(errors, refused)
+    unreadable |= {topic: error for topic, error in errors.items() if topic in left} | refused
+    return errors.keys() - unreadable.keys()
+
+
+def _positions_of(
+    client: RawClient,
+    topics: Mapping[str, Topic],
+    timestamp: int,
+    failed: dict[TopicPartition, ApiError] | None = None,
+) -> Position:
     partitions = [TopicPartition(name, p) for name, topic in topics.items() for p in topic.leaders]
     ids = {name: str(topic.topic_id) for name, topic in topics.items()}
     if timestamp == LATEST_TIMESTAMP:
-        ends = client.end_offsets(partitions)
+        ends = client.end_offsets(partitions, failed=failed)
         epochs = {p: epoch for p, (_, epoch) in ends.items() if epoch >= 0}
         return Position({p: offset for p, (offset, _) in ends.items()}, ids, epochs)
-    return Position(offsets_at(client, partitions, timestamp), ids)
+    return Position(offsets_at(client, partitions, timestamp, failed), ids)
 
 
-def with_read_uncommitted(client: RawClient, start: Position, latest: Position) -> Position:
+def with_read_uncommitted(
+    client: RawClient,
+    start: Position,
+    latest: Position,
+    failed: dict[TopicPartition, ApiError] | None = None,
+) -> Position:
     """Return *latest* with the partitions at *start* that an earlier run read beyond an open transaction.
 
     A run that read uncommitted records may have stopped behind the last stable offset.  Its log was not cut.
+
+    Args:
+        client: to ask.
+        start: where the earlier run stopped.
+        latest: where committed records end.
+        failed: as for `RawClient.list_offsets`.
     """
     beyond = [
         p
@@ -141,19 +172,32 @@ def with_read_uncommitted(client: RawClient, start: Position, latest: Position) 
     ]
     if not beyond:
         return latest
-    ends = client.end_offsets(beyond, IsolationLevel.READ_UNCOMMITTED)
+    ends = client.end_offsets(beyond, IsolationLevel.READ_UNCOMMITTED, failed)
     stays = {p: start.offsets[p] for p, (end, _) in ends.items() if end >= start.offsets[p]}
     return replace(latest, offsets={**latest.offsets, **stays})
 
 
-def epoch_ends(client: RawClient, start: Position, latest: Position) -> dict[TopicPartition, Offset]:
-    """Return where records of *start*'s leader epochs end now, of the partitions that still are of the same topics."""
+def epoch_ends(
+    client: RawClient,
+    start: Position,
+    latest: Position,
+    failed: dict[TopicPartition, ApiError] | None = None,
+) -> dict[TopicPartition, Offset]:
+    """Return where records of *start*'s leader epochs end now, of the partitions that still are of the same topics.
+
+    Args:
+        client: to ask.
+        start: where the last run stopped.
+        latest: where the partitions end now.
+        failed: as for `RawClient.list_offsets`.
+    """
     return client.epoch_ends(
         {
             p: epoch
             for p, epoch in start.epochs.items()
             if p in latest.offsets and start.topic_ids.get(p.topic) == latest.topic_ids[p.topic]
-        }
+        },
+        failed,
     )
 
 
@@ -186,11 +230,19 @@ def sampled_rates(client: RawClient, ranges: Iterable[Range], known: Container[s
     return {p.topic: one.size_bytes / max(1, one.last_offset_delta + 1) for p, one in first.items()}
 
 
-def offsets_at(client: RawClient, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, Offset]:
-    """Return the offsets at *timestamp* as `positions` does, for known partitions."""
-    offsets = client.list_offsets(partitions, timestamp)
+def offsets_at(
+    client: RawClient,
+    partitions: Iterable[TopicPartition],
+    timestamp: int,
+    failed: dict[TopicPartition, ApiError] | None = None,
+) -> dict[TopicPartition, Offset]:
+    """Return the offsets at *timestamp* as `positions` does, for known partitions; *failed* as for `list_offsets`."""
+    offsets = client.list_offsets(partitions, timestamp, failed)
     late = [partition for partition, offset in offsets.items() if offset < 0]
-    return {**offsets, **client.list_offsets(late, LATEST_TIMESTAMP)} if late else offsets
+    if not late:
+        return offsets
+    kept = {partition: offset for partition, offset in offsets.items() if offset >= 0}
+    return {**kept, **client.list_offsets(late, LATEST_TIMESTAMP, failed)}
 
 
 def resolve(client: RawClient, topics: Topics, wanted: StartingOffsets) -> Position:

@@ -31,7 +31,7 @@ from pylog.faults import code_of
 from pylog.ingest import landing, plan
 from pylog.ingest.checkpoint import Checkpoint
 from pylog.ingest.event_time import EventTime, with_schema
-from pylog.ingest.fetch import epoch_ends, names_of, positions_of_present, with_read_uncommitted
+from pylog.ingest.fetch import deleted, epoch_ends, names_of, positions_of_present, with_read_uncommitted
 from pylog.ingest.lake import COMMITS_KEPT_S, Kind, Lake, State
 from pylog.ingest.landing import WINDOW_MS, Landed, Landing, report
 from pylog.ingest.plan import Load, Position, PositionError, Range
@@ -207,11 +207,13 @@ class Loader:
             count += sum(sum(one.rows.values()) for one in landed)
 
     def _latest(self) -> Position:
-        """Return where the topics end now; those that have ended for good are left out.
+        """Return where the topics end now; those that were deleted are left out.
+
+        A name that no topic ever had stops like a topic, unless there is nothing else to load.
 
         Raises:
-            ApiError: UNKNOWN_TOPIC_OR_PARTITION, for a topic that was never there.
-            PositionError: all of them have ended.
+            ApiError: UNKNOWN_TOPIC_OR_PARTITION, where no topic exists of those that are named.
+            PositionError: all of them were deleted.
         """
         config = self._config
         known: Collection[str] = ()
@@ -223,8 +225,10 @@ class Loader:
             names |= set(names_of(self._client, config.topic_pattern))
         latest = positions_of_present(self._client, names, LATEST_TIMESTAMP, self.stopped)
         gone = names - latest.topic_ids.keys() - self.stopped.keys()
-        for topic in sorted(gone - self._seen - set(known)):
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
+        unknown = gone - self._seen - set(known)
+        gone -= unknown
+        if config.topic_pattern is None:  # else it was deleted since the brokers listed it: nobody asked for its name
+            self._stop_unknown(unknown, is_all=not latest.topic_ids and not gone and not self.stopped)
         if gone and not latest.topic_ids and not self.stopped:
             raise PositionError(
                 f"nothing is left to load: {', '.join(map(repr, sorted(gone)))} was there and is not any more; it was "
@@ -234,6 +238,13 @@ class Loader:
         self._ended -= latest.topic_ids.keys()
         self._tell_ended(gone, ())
         return latest
+
+    def _stop_unknown(self, topics: Collection[str], *, is_all: bool) -> None:
+        for topic in sorted(topics):
+            error = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
+            if is_all:
+                raise error
+            self.stopped[topic] = error
 
     def _planned(
         self,
@@ -245,8 +256,11 @@ class Loader:
     ) -> Load:
         config = self._config
         start = _accepting(config.recreated, position, latest)
-        latest = with_read_uncommitted(self._client, start.without({*gone, *self.stopped}), latest)
-        ends = epoch_ends(self._client, start, latest.without(gone))
+        # Whatever is asked may find that one more topic was deleted since the last answer.
+        failed: dict[TopicPartition, ApiError] = {}
+        latest = with_read_uncommitted(self._client, start.without({*gone, *self.stopped}), latest, failed)
+        ends = epoch_ends(self._client, start, latest.without({*gone, *self.stopped}), failed)
+        gone = {*gone, *deleted(self._client, failed, self.stopped)}
         start = plan.accepting(start, latest, accepted, ends)
         load = Load(start=start, latest=latest, log_starts=log_starts, position=start)
         if gone:

@@ -397,21 +397,22 @@ class Load:
         """Return this without *topics*, which were deleted: all that was to be loaded of them is a hole.
 
         Their position stays where it was.  Should the broker that did not know a topic only have been behind, the next
-        run so goes on there and misses nothing; and one that is made again is told from it by the id.
-
-        Raises:
-            PositionError: as `ranges_between`.
+        run so goes on there and misses nothing; and one that is made again is told from it by the id.  Of a topic that
+        could not have been gone on with either, nothing is a hole: nobody knows what was to be loaded.
         """
-        gone = self.latest.only(topics)
-        stands = limited(self.start, gone, self.log_starts, 0)
+        unplanned = stopped(replace(self, latest=self.latest.only(topics)), (), fail_on_data_loss=False)
+        left = self.without_stopped(unplanned)
+        planned = set(topics) - unplanned.keys()
+        gone = left.latest.only(planned)
+        stands = limited(left.start, gone, left.log_starts, 0)
         return replace(
-            self,
-            latest=self.latest.without(topics),
-            position=self.position.without(topics).moved_to(stands),
-            ranges=[r for r in self.ranges if r.partition.topic not in topics],
+            left,
+            latest=left.latest.without(planned),
+            position=left.position.without(planned).moved_to(stands),
+            ranges=[r for r in left.ranges if r.partition.topic not in planned],
             holes=[
-                *(hole for hole in self.holes if hole.partition.topic not in topics),
-                *ranges_between(self.start, gone, self.log_starts),
+                *(hole for hole in left.holes if hole.partition.topic not in planned),
+                *ranges_between(left.start, gone, left.log_starts),
             ],
         )
 

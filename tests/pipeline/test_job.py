@@ -293,6 +293,69 @@ def test_a_topic_deleted_while_a_run_plans_ends_also_if_the_lake_has_nothing_of_
     assert landed_keys(given.lake) == keys(50, 60)
 
 
+@pytest.mark.parametrize("step", ["with_read_uncommitted", "epoch_ends", "deleted"])
+def test_a_topic_deleted_while_a_run_plans_ends_alone_whatever_the_run_asks_next(
+    spark: SparkSession, topics: Topics, config: MakeConfig, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    gone, stays = topics.create(partitions=1), topics.create(partitions=1)
+    given = config(gone, stays)
+    topics.send(gone, keys(0, 4))
+    topics.send(stays, keys(50, 60))
+    assert job.run(given) == 14
+    topics.send(gone, keys(4, 6))
+    topics.send(stays, keys(60, 63))
+    with monkeypatch.context() as patch:
+        deleted_during(patch, step, topics, gone)
+        assert job.run(given) == 3
+    assert sorted(landed_keys(given.lake)) == keys(0, 4) + keys(50, 63)
+    assert holes(given.lake, 2) == [(gone, 0, 4, 6)]
+    assert (job.run(given), StatusFiles(given.lake).read().stopped) == (0, {})
+
+
+def test_a_topic_made_again_and_deleted_while_a_run_plans_ends_alone(
+    spark: SparkSession, topics: Topics, config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, stays = topics.create(partitions=1), topics.create(partitions=1)
+    given = config(gone, stays)
+    topics.send(gone, keys(0, 4))
+    topics.send(stays, keys(50, 60))
+    assert job.run(given) == 14
+    topics.delete(gone)
+    topics.send(topics.create(name=gone, partitions=1), keys(0, 2))
+    topics.send(stays, keys(60, 63))
+    with monkeypatch.context() as patch:
+        deleted_during(patch, "positions_of_present", topics, gone, lambda *asked: asked[2] == EARLIEST_TIMESTAMP)
+        assert job.run(given) == 3
+    assert sorted(landed_keys(given.lake)) == keys(0, 4) + keys(50, 63)
+    assert holes(given.lake, 2) == [], "what it would have loaded, nobody knows"
+
+
+def test_a_topic_deleted_after_its_name_matched_a_pattern_holds_up_none_of_the_others(
+    spark: SparkSession, topics: Topics, config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, stays = (topics.create(name=f"matched.{name}", partitions=1) for name in ("gone", "stays"))
+    for topic in (gone, stays):
+        topics.send(topic, keys(0, 5))
+    given = config(topic_pattern=re.compile("matched[.].*"))
+    with monkeypatch.context() as patch:
+        deleted_during(patch, "positions_of_present", topics, gone)
+        assert job.run(given) == 5
+    assert [topic for topic, *_ in landed(given.lake)] == [stays] * 5
+
+
+def test_a_name_that_no_topic_has_stops_alone(
+    spark: SparkSession, topics: Topics, config: MakeConfig, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, keys(0, 5))
+    given = config(topic, "no-such-topic", metrics_file=tmp_path / "ingest.prom")
+    with pytest.raises(PylogError, match="topic 'no-such-topic' does not exist"):
+        job.run(given)
+    assert landed_keys(given.lake) == keys(0, 5)
+    assert set(StatusFiles(given.lake).read().stopped) == {"no-such-topic"}
+    assert "pylog_ingest_stopped_topics 1" in (tmp_path / "ingest.prom").read_text()
+
+
 def test_of_a_topic_deleted_between_two_fetches_nothing_counts(
     topics: Topics, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -366,6 +366,67 @@ def test_offsets_are_listed() -> None:
         assert raw.list_offsets([LOGINS], LATEST_TIMESTAMP) == {LOGINS: 77}
 
 
+def listed(offset: int, errors: dict[int, ErrorCode]) -> Answer:
+    """Answers every partition asked for with *offset*, or with its error."""
+
+    def answer(header: RequestHeader, body: memoryview) -> bytes:
+        (topic,) = ListOffsetsRequest.decode(header.api_version, body).topics
+        answers = [
+            ListOffsetsPartitionResponse(
+                partition_index=p.partition_index, offset=offset, error_code=errors.get(p.partition_index, 0)
+            )
+            for p in topic.partitions
+        ]
+        response = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="logins", partitions=answers)])
+        return sized(encode_response(response, header.correlation_id, header.api_version))
+
+    return answer
+
+
+def test_partitions_that_are_refused_leave_the_answers_for_the_others() -> None:
+    first, second, third = (TopicPartition("logins", number) for number in range(3))
+    with brokers(1) as (broker,), client(broker) as raw:
+        broker.on(ApiKey.METADATA, metadata(broker, leader=0, partitions=2))
+        broker.on(ApiKey.LIST_OFFSETS, listed(77, {1: ErrorCode.TOPIC_AUTHORIZATION_FAILED}))
+        failed: dict[TopicPartition, ApiError] = {}
+        assert raw.list_offsets([first, second, third], LATEST_TIMESTAMP, failed) == {first: 77}
+        assert {partition: error.code for partition, error in failed.items()} == {
+            second: ErrorCode.TOPIC_AUTHORIZATION_FAILED, third: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }  # fmt: skip
+        assert broker.asked.count(ApiKey.LIST_OFFSETS) == 1, "what is refused for good is not asked for again"
+
+
+def test_a_partition_that_never_comes_good_is_refused_once_time_is_up() -> None:
+    first, second = (TopicPartition("logins", number) for number in range(2))
+    with brokers(1) as (broker,), client(broker, retry_ms=5_000) as raw:
+        broker.on(ApiKey.METADATA, metadata(broker, leader=0, partitions=2))
+        broker.on(ApiKey.LIST_OFFSETS, listed(77, {1: ErrorCode.KAFKA_STORAGE_ERROR}))
+        failed: dict[TopicPartition, ApiError] = {}
+        assert raw.list_offsets([first, second], LATEST_TIMESTAMP, failed) == {first: 77}
+        assert failed[second].code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.asked.count(ApiKey.LIST_OFFSETS) > 2, "it might have passed"
+
+
+def test_a_topic_deleted_since_its_leader_was_found_is_refused_and_named() -> None:
+    with brokers(1) as (broker,), client(broker) as raw:
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        broker.on(ApiKey.METADATA, metadata(broker, leader=0), metadata(broker, leader=0, error=unknown))
+        broker.on(ApiKey.LIST_OFFSETS, listed(77, {0: unknown}))
+        failed: dict[TopicPartition, ApiError] = {}
+        assert raw.list_offsets([LOGINS], LATEST_TIMESTAMP, failed) == {}
+        assert str(failed[LOGINS]) == "topic 'logins' does not exist"
+
+
+def test_a_topic_that_may_not_be_seen_is_refused_by_name() -> None:
+    with brokers(1) as (broker,), client(broker) as raw:
+        broker.on(ApiKey.METADATA, metadata(broker, leader=0, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        failed: dict[str, ApiError] = {}
+        assert raw.present_topics(["logins"], failed) == {}
+        assert failed["logins"].code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        with pytest.raises(ApiError, match="topic 'logins': TOPIC_AUTHORIZATION_FAILED"):
+            raw.present_topics(["logins"])
+
+
 NONSENSE = {
     "a negative size": struct.pack(">i", -5),
     "a size of nothing": struct.pack(">i", 0),
