@@ -1,12 +1,18 @@
-"""What all reports add up to.  Decides; waits for nothing."""
+"""What all reports add up to.  Decides; waits for nothing.
+
+ledger => {"from_ms", "tiers": {topic: {tier: counts}}, "producers": {topic: {producer: [complete_ms, marks]}},
+           "rounds": [as `pylog.audit.reports` has them], "progress": {topic: {partition: [[at_ms, complete_ms], ...]}}}
+"""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from pylog.audit.counting import WindowCount
 from pylog.audit.places import Places
-from pylog.audit.reports import FOR_EVER_MS, Progress, Report, Round, Tier, WindowKey
+from pylog.audit.reports import FOR_EVER_MS, Progress, Report, Round, Tier, WindowKey, decode
+from pylog.audit.sequences import Sequences
 from pylog.model import Offset
 
 _MAX_MARKS = 1_000
@@ -84,6 +90,44 @@ class TierCounts:
         if kept[-1] is not old[0]:
             kept.append(old[0])
         self.marks = [*reversed(kept[1:]), *recent]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "windows": [
+                [*key, one.host, one.count, one.content, list(one.sequences.ranges()), self.changed_ms.get(key)]
+                for key, one in self.windows.items()
+            ],
+            "complete_ms": self.complete_ms,
+            "number": self.number,
+            "offsets": self.offsets,
+            "topic_id": self.topic_id,
+            "unstamped": self.unstamped,
+            "places": self.places.to_json(),
+            "marks": [[one.at_ms, one.complete_ms, one.topic_id, one.offsets] for one in self.marks],
+            "is_compacted": self.is_compacted,
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Return what `to_json` was given of."""
+        found = cls(
+            complete_ms=body["complete_ms"],
+            number=dict(body["number"]),
+            offsets=_offsets(body["offsets"]),
+            topic_id=body["topic_id"],
+            unstamped=body["unstamped"],
+            places=Places.from_json(body["places"]),
+            marks=[Mark(at_ms, ms, topic_id, _offsets(offsets)) for at_ms, ms, topic_id, offsets in body["marks"]],
+            is_compacted=body["is_compacted"],
+            by=body["by"],
+        )
+        for producer, window_ms, host, count, content, ranges, changed_ms in body["windows"]:
+            found.windows[producer, window_ms] = WindowCount(host, count, content, Sequences(ranges))
+            if changed_ms is not None:
+                found.changed_ms[producer, window_ms] = changed_ms
+        return found
 
 
 @dataclass(slots=True)
@@ -189,6 +233,70 @@ class Ledger:
         tier.complete_ms = max(tier.complete_ms, report.complete_ms)
         tier.note(Mark(at_ms, report.complete_ms, report.topic_id, tier.offsets))
 
+    def move_to(self, from_ms: int, silent_ms: int) -> None:
+        """Pass over windows that begin before *from_ms*, and forget who was last heard of before *silent_ms*."""
+        self.from_ms = from_ms
+        for topic, producers in list(self._producers.items()):
+            for one in producers.values():
+                one.marks = [mark for mark in one.marks if mark[1] >= silent_ms]
+            self._producers[topic] = {who: one for who, one in producers.items() if one.marks}
+        for topic, tiers in list(self._tiers.items()):
+            known = self._producers[topic]
+            for tier, counts in list(tiers.items()):
+                counts.marks = [mark for mark in counts.marks if mark.at_ms >= silent_ms]
+                kept = {
+                    key
+                    for key in counts.windows
+                    if key[1] >= from_ms and (tier is not Tier.PRODUCER or key[0] in known)
+                }
+                counts.windows = {key: one for key, one in counts.windows.items() if key in kept}
+                counts.changed_ms = {key: at_ms for key, at_ms in counts.changed_ms.items() if key in kept}
+                if tier is Tier.PRODUCER:
+                    counts.number = {who: number for who, number in counts.number.items() if who in known}
+                if not (counts.number if tier is Tier.PRODUCER else counts.marks):
+                    del tiers[tier]
+            if not tiers:
+                del self._tiers[topic]
+        self._rounds = {key: one for key, one in self._rounds.items() if one.at_ms >= silent_ms}
+        for by_partition in self._progress.values():
+            for marks in by_partition.values():
+                marks[:] = [one for one in marks if one[0] >= silent_ms]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "from_ms": self.from_ms,
+            "tiers": {
+                topic: {tier: counts.to_json() for tier, counts in tiers.items()}
+                for topic, tiers in self._tiers.items()
+            },
+            "producers": {
+                topic: {who: [one.complete_ms, one.marks] for who, one in known.items()}
+                for topic, known in self._producers.items()
+            },
+            "rounds": [one.encode().decode() for one in self._rounds.values()],
+            "progress": self._progress,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Return what `to_json` was given of, once it went through JSON."""
+        found = cls(body["from_ms"])
+        for topic, tiers in body["tiers"].items():
+            found._tiers[topic] = {Tier(tier): TierCounts.from_json(counts) for tier, counts in tiers.items()}
+        for topic, known in body["producers"].items():
+            for who, (complete_ms, marks) in known.items():
+                state = ProducerState(complete_ms, [(until_ms, at_ms) for until_ms, at_ms in marks])
+                found._producers[topic][who] = state
+        for text in body["rounds"]:
+            one = decode(text.encode())
+            if isinstance(one, Round):
+                found._rounds[one.tier, one.by] = one
+        for topic, by_partition in body["progress"].items():
+            for partition, marks in by_partition.items():
+                found._progress[topic][int(partition)] = [(at_ms, complete_ms) for at_ms, complete_ms in marks]
+        return found
+
     def complete_ms(self, topic: str, tier: Tier) -> int:
         """Return up to when a tier has everything that passed the tier before it.
 
@@ -237,6 +345,10 @@ class Ledger:
             state.complete_ms = complete_ms
             state.marks.append((complete_ms, at_ms))
             del state.marks[:-_MAX_MARKS]
+
+
+def _offsets(body: Mapping[str, Offset]) -> dict[int, Offset]:
+    return {int(partition): offset for partition, offset in body.items()}
 
 
 def _covers(offsets: dict[int, Offset], others: dict[int, Offset]) -> bool:

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from pylog.audit.counting import AUDIT_TOPIC
+from pylog.audit.kept import Kept, KeptFile, Place
 from pylog.audit.ledger import Ledger, TierCounts
 from pylog.audit.reports import IDLE_REPORT_MS, Progress, Report, Round, Tier, decode
 from pylog.client.admin.cluster import Admin
@@ -11,7 +13,8 @@ from pylog.client.admin.configs import ConfigAdmin, Holder
 from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.client.producer import Producer
-from pylog.errors import ApiError, ErrorCode
+from pylog.client.raw import topic_ids
+from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.model import Offset, TopicPartition
 
 RETENTION_MS = 14 * 86_400_000
@@ -52,18 +55,52 @@ def is_kept(cluster: Connection) -> bool:
     return AUDIT_TOPIC in Admin(cluster).cluster().topics
 
 
-def load(clusters: Iterable[Connection], from_ms: int, warn: Callable[[str], None]) -> Ledger:
+def load(clusters: Iterable[Connection], from_ms: int, warn: Callable[[str], None], keep: Path | None = None) -> Ledger:
     """Return what all clusters' reports add up to.
 
     Args:
         clusters: each with its own `_audit`.
         from_ms: windows that begin earlier are passed over.
-        warn: told of records that are no reports.
+        warn: told of records that are no reports, and of a file that cannot be written.
+        keep: file with what the last call read, so that only what came since is read; written anew.  A file that is
+            missing, damaged, or of other clusters or a later time is not used.
     """
-    ledger = Ledger(from_ms)
-    for cluster in clusters:
-        LedgerReader(cluster, ledger, warn).read_on(lambda: False)
-    return ledger
+    clusters = list(clusters)
+    if keep is None:
+        return _loaded(clusters, Kept(Ledger(from_ms), [None] * len(clusters)), warn).ledger
+    file = KeptFile(keep)
+    ids = [topic_ids(one.bootstrap, [AUDIT_TOPIC], one.timeout_s, one.security())[AUDIT_TOPIC] for one in clusters]
+    kept = file.read(ids, from_ms, heard_since_ms(from_ms)) or Kept(Ledger(from_ms), [None] * len(clusters))
+    try:
+        found = _loaded(clusters, kept, warn)
+    except PlaceLost:
+        found = _loaded(clusters, Kept(Ledger(from_ms), [None] * len(clusters)), warn)
+    try:
+        file.write(found, ids)
+    except StorageError as error:
+        warn(str(error))  # what was read is right all the same
+    return found.ledger
+
+
+def _loaded(clusters: Iterable[Connection], kept: Kept, warn: Callable[[str], None]) -> Kept:
+    """Return *kept* with what came since."""
+    readers = [
+        LedgerReader(cluster, kept.ledger, warn, place)
+        for cluster, place in zip(clusters, kept.places, strict=True)
+    ]  # fmt: skip
+    for reader in readers:
+        reader.read_on(lambda: False)
+    return Kept(kept.ledger, [reader.place for reader in readers])
+
+
+def heard_since_ms(from_ms: int) -> int:
+    """Return since when there is a report of each topic that has windows from *from_ms* on."""
+    # Of a topic of which nothing comes there is a report at least so often.
+    return from_ms - IDLE_REPORT_MS - _SLACK_MS
+
+
+class PlaceLost(Exception):
+    """The report that was read last is not in the log any more: a counter may have gone on from an earlier one."""
 
 
 class LedgerReader:
@@ -73,18 +110,23 @@ class LedgerReader:
         cluster: has its own `_audit`.
         ledger: gets the reports; may be shared by the readers of several clusters.
         warn: told of records that are no reports.
+        place: the last report of this cluster that *ledger* has; None if it has none.
 
     Attributes:
         read_count: records read so far.
         left_count: offsets that were left when the last reading stopped.
         tiers: whose readers report to this cluster: the live cluster's or the mirror's.
+        place: the last report that was read.
     """
 
-    def __init__(self, cluster: Connection, ledger: Ledger, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, cluster: Connection, ledger: Ledger, warn: Callable[[str], None], place: Place | None = None
+    ) -> None:
         self.cluster = cluster
         self.read_count = 0
         self.left_count = 0
         self.tiers: set[Tier] = set()
+        self.place = place
         self._ledger = ledger
         self._warn = warn
         self._next: Offset | None = None
@@ -95,29 +137,44 @@ class LedgerReader:
         Raises:
             ApiError: UNKNOWN_TOPIC_OR_PARTITION: the cluster has no `_audit`; OFFSET_OUT_OF_RANGE: it was made again,
                 and this ledger is of the old one; or the cluster refuses.
+            PlaceLost: the place that the reader was given is not in the log, so that the ledger must be read anew.
             Unreachable: no broker answers.
         """
         admin = Admin(self.cluster)
+        place = self.place if self._next is None else None
         if self._next is None:
             if AUDIT_TOPIC not in admin.cluster().topics:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {AUDIT_TOPIC} does not exist")
-            # Of a topic of which nothing comes there is a report at least so often.
-            from_ms = self._ledger.from_ms - IDLE_REPORT_MS - _SLACK_MS
-            self._next = admin.offsets_at([_PARTITION], max(0, from_ms))[_PARTITION]
-        end = admin.offsets([_PARTITION])[_PARTITION].end
+            if place is None:
+                from_ms = heard_since_ms(self._ledger.from_ms)
+                self._next = admin.offsets_at([_PARTITION], max(0, from_ms))[_PARTITION]
+            else:
+                self._next = place.offset
+        held = admin.offsets([_PARTITION])[_PARTITION]
+        end = held.end
+        if place is not None and not held.start <= place.offset < end:
+            raise PlaceLost
         if self._next > end:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{AUDIT_TOPIC} was made again and ends at offset {end}")
         for record in _records(self.cluster, self._next):
+            if place is not None:
+                if Place.of(record) != place:
+                    raise PlaceLost
+                place = None
+                continue
             if (report := _decoded(record, self._warn)) is not None:
                 self._ledger.add(report, record.timestamp_ms)
                 if isinstance(report, Report) and report.tier in (Tier.LIVE, Tier.MIRROR):
                     self.tiers.add(report.tier)
             self.read_count += 1
             self._next = record.offset + 1
+            self.place = Place.of(record)
             if is_enough():
                 break
         else:
             self._next = max(self._next, end)
+        if place is not None:
+            raise PlaceLost
         self.left_count = max(0, end - self._next)
 
 

@@ -161,6 +161,10 @@ def report(
     ] = None,
     picture: Annotated[Path | None, typer.Option(metavar="DIR", help="Write an SVG for each topic there.")] = None,
     metrics: Annotated[Path | None, typer.Option(metavar="FILE", help="Write Prometheus metrics there.")] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep there what was read, so that the next run reads only what came since."),
+    ] = None,
     timeout: Timeout = None,
     property: Properties = None,
     format: FormatOption = None,
@@ -186,7 +190,10 @@ def report(
             raise Failure(faults.COUNTS_UNKNOWN, "a cluster keeps no account", where=one, wanted="the topic _audit")
     with progress("reading what was counted"):
         found = judging.judge(
-            load.load(clusters, from_ms, note), now_ms, window_ms, window_ms if lateness_ms is None else lateness_ms
+            load.load(clusters, from_ms, note, keep),
+            now_ms,
+            window_ms,
+            window_ms if lateness_ms is None else lateness_ms,
         )
     if to is not None:
         found = found.between(from_ms, to_ms)

@@ -1,12 +1,19 @@
 """`pylog audit report` of a time: what is missing, and what nobody can tell, against a real broker."""
 
+import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from pylog.audit.load import ensure_topic
+from pylog.audit.counting import AUDIT_TOPIC, WindowCount
+from pylog.audit.ledger import Ledger
+from pylog.audit.load import ensure_topic, load, write
 from pylog.audit.producer import AuditedProducer
+from pylog.audit.reports import Report, Tier
+from pylog.audit.sequences import Sequences
+from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection
 from pylog.testing import BrokerProcess
 from tests.command import Command
@@ -47,3 +54,59 @@ def test_a_time_that_is_none_is_refused(broker: BrokerProcess) -> None:
     assert "--from" in pylog(*report, "--from", "yesterday", exit_code=2).notes
     late = ("--from", "2026-01-02", "--to", "2026-01-01")
     assert "a time after the first window" in pylog(*report, *late, exit_code=2).notes
+
+
+def _report(number: int, count: int) -> Report:
+    return Report(
+        tier=Tier.LIVE, topic="clicks", who="reader", number=number, at_ms=60_000, complete_ms=60_000,
+        windows={("p", number * 60_000): WindowCount("web-1", count, 7, Sequences([(0, count - 1)]))},
+    )  # fmt: skip
+
+
+def _counts(ledger: Ledger) -> dict[int, int]:
+    found = ledger.counts("clicks", Tier.LIVE).windows if "clicks" in ledger.topics() else {}
+    return {window_ms: one.count for (_, window_ms), one in found.items()}
+
+
+def test_a_comparison_reads_only_what_came_since_the_last_one(tmp_path: Path) -> None:
+    keep, warnings = tmp_path / "read.json", list[str]()
+    with BrokerProcess(tmp_path / "broker") as broker:
+        cluster = Connection(bootstrap=broker.bootstrap)
+
+        def counts(from_ms: int = 0) -> dict[int, int]:
+            return _counts(load([cluster], from_ms, warnings.append, keep))
+
+        ensure_topic(cluster, 1)
+        assert counts() == {}
+        write(cluster, [_report(0, 3), _report(1, 4)])
+        assert counts() == {0: 3, 60_000: 4}
+        assert counts() == {0: 3, 60_000: 4}, "nothing came, and nothing is forgotten"
+        write(cluster, [_report(2, 5)])
+        assert counts(60_000) == {60_000: 4, 120_000: 5}, "an earlier window is passed over"
+        assert counts() == {0: 3, 60_000: 4, 120_000: 5}, "of an earlier time than the file is, all is read"
+
+        body = json.loads(keep.read_text())
+        body["ledger"] |= {"tiers": {}, "producers": {}}
+        keep.write_text(json.dumps(body))
+        write(cluster, [_report(3, 6)])
+        assert counts() == {180_000: 6}, "what the file says was read is not read again"
+
+        for changed in ("crc", "offset"):
+            forged = [one | {changed: one[changed] + 1} for one in body["clusters"]]
+            keep.write_text(json.dumps(body | {"clusters": forged}))
+            assert len(counts()) == 4, f"another {changed}: the report that was read last is gone"
+        for useless in ("torn", "[]", json.dumps(body | {"version": 99}), json.dumps(body | {"clusters": []})):
+            keep.write_text(useless)
+            assert len(counts()) == 4
+
+        Admin(cluster).delete_topic(AUDIT_TOPIC)
+        ensure_topic(cluster, 1)
+        write(cluster, [_report(0, 1)])
+        assert counts() == {0: 1}, "of another _audit"
+        pylog = Command(broker.bootstrap)
+        pylog("audit", "report", "--ledger", broker.bootstrap, "--keep", str(tmp_path / "kept.json"), exit_code=0)
+        assert json.loads((tmp_path / "kept.json").read_text())["clusters"][0]["offset"] == 0
+        assert warnings == []
+        (tmp_path / "file").touch()
+        assert _counts(load([cluster], 0, warnings.append, tmp_path / "file" / "kept")) == {0: 1}
+        assert len(warnings) == 1, "a file that cannot be written is told, and the comparison is made"

@@ -1,5 +1,6 @@
 """A simulated day: producers, a live cluster, a mirror that lags and repeats, a lake.  Injections alter data."""
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -211,6 +212,43 @@ def test_no_false_alarm_over_lags_cuts_repeats_and_late_acknowledgements(seed: i
         if step % 12 == 0:
             assert day.judge().alarms == []
     assert day.judge().rows["clicks"]
+
+
+@settings(max_examples=3)
+@given(seed=st.integers(0, 1 << 32), injected=st.booleans())
+def test_a_ledger_that_was_kept_says_what_one_that_is_read_anew_does(seed: int, injected: bool) -> None:
+    """Kept and moved on again and again, while another has only the reports that a first look reads."""
+    day = Day(seed, pace=20)
+    day.refusals = 0.02
+    heard: list[tuple[Report | Progress | Round, int]] = []
+    note = day.note
+
+    def hear(report: Report | Progress | Round) -> None:
+        heard.append((report, day.now_ms))
+        note(report)
+
+    day.note = hear  # type: ignore[method-assign]
+    kept, read = Ledger(), 0
+    for step in range(200):
+        if step == 60:
+            day.producers.pop("p1")  # it is not heard of again
+        day.step()
+        if injected and step == 100:
+            day.lake_without = {3, 4, 9}
+        if step % 45 == 0 and step:
+            from_ms = day.now_ms - 3_600_000
+            silent_ms = from_ms - 3_600_000
+            kept = Ledger.from_json(json.loads(json.dumps(kept.to_json())))
+            kept.move_to(from_ms, silent_ms)
+            anew = Ledger(from_ms)
+            for report, at_ms in heard[read:]:
+                kept.add(report, at_ms)
+            read = len(heard)
+            for report, at_ms in heard:
+                if at_ms >= silent_ms:
+                    anew.add(report, at_ms)
+            told = [judge(one, day.now_ms, day.window_ms, LATENESS_MS * day.pace) for one in (kept, anew)]
+            assert told[0] == told[1]
 
 
 def test_no_false_alarm_over_a_whole_day() -> None:
