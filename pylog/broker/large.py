@@ -6,7 +6,7 @@ One request may hold 65,536 elements, which take a second to decode, to look up 
 import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pylog.broker.error_counts import error_codes
@@ -17,15 +17,62 @@ LARGE_BYTES = 4096
 """From this length of its body on a request is decoded, and its answer encoded, in a thread.  An element has three
 bytes or more, so a shorter one keeps the loop busy for some milliseconds at most."""
 
+HELD_BYTES = 4 << 20
+"""Bodies of large requests that are decoded and handled at the same time, all clients together; one that is larger is
+alone.  Decoded, an element may take fifty times as much memory."""
+
 PART_ELEMENTS = 256
 """So many elements of a request are handled in one turn of the loop, which takes one or two milliseconds."""
 
 
-async def take_turns(steps: Iterable[object]) -> None:
-    """Do what *steps* does between its elements, with turns for others; it ends by itself, or by raising."""
-    turns = Turns()
-    for _ in steps:
-        await turns.next()
+class Steps(Awaitable[Message]):
+    """What a handler does element by element before it can answer.
+
+    The connection hands over nothing else until all is done, and the time counts for the client's quota: so whoever
+    has the request takes the steps (`pylog.broker.requests`).  To await them takes them with turns for others.
+    """
+
+    def __init__(self, steps: Iterator[object], answer: Callable[[], Message | Awaitable[Message]]) -> None:
+        """Make them.
+
+        Args:
+            steps: does something between its elements; ends by itself, or by raising ApiError.
+            answer: called at the end of the last step, in the same turn.
+        """
+        self._steps = steps
+        self._answer = answer
+
+    def take_some(self) -> Message | Awaitable[Message] | None:
+        """Take the steps of one turn; return the answer after the last one, else None.
+
+        Raises:
+            ApiError: why nothing is done.
+        """
+        for count, _ in enumerate(self._steps, 1):
+            if count == PART_ELEMENTS:
+                return None
+        return self._answer()
+
+    def __await__(self) -> Generator[Any, None, Message]:
+        return self._finish().__await__()
+
+    async def _finish(self) -> Message:
+        while (answer := self.take_some()) is None:
+            await asyncio.sleep(0)
+        return answer if isinstance(answer, Message) else await answer
+
+
+def in_steps(
+    steps: Iterator[object], answer: Callable[[], Message | Awaitable[Message]]
+) -> Message | Awaitable[Message]:
+    """Take the first of *steps* here and now; return `answer()` if those were all of them, else the rest.
+
+    Raises:
+        ApiError: why nothing is done.
+    """
+    taken = Steps(steps, answer)
+    answered = taken.take_some()
+    return taken if answered is None else answered
 
 
 class Turns:

@@ -8,12 +8,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from pylog.broker import large
 from pylog.broker.apis import APIS, Cluster
 from pylog.broker.data.fetch import FetchHandler
-from pylog.broker.data.places import Places
+from pylog.broker.data.places import Places, Room
 from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.error_counts import ErrorCounts
 from pylog.broker.handler import Caller
@@ -61,6 +62,7 @@ class Requests:
         self._latency = Latency(metrics)
         self._errors = ErrorCounts(metrics)
         self._large = Places(1)
+        self._room = Room(large.HELD_BYTES)
         # Of its own: commits and joins must not wait behind threads that read cold segments or remove files.
         self._thread = ThreadPoolExecutor(1, "large-requests")
         self._tasks = Tasks()
@@ -124,7 +126,7 @@ class Requests:
         if len(body) >= large.LARGE_BYTES:
             body = connection.hold(body)
             work = _Work(connection, connection.open_slot(), header, meter)
-            self._tasks.spawn(self._answer_large(work, body, subject))
+            self._tasks.spawn(self._answer_large(work, self._handle_large(work, body, subject)))
             return None
         request_class, handler = APIS[key]  # type: ignore[index]  # as above: an IntEnum key equals its number
         request = request_class.decode(version, body)
@@ -134,6 +136,12 @@ class Requests:
             answer = request.error_response(error.code, str(error))
         if isinstance(answer, Message):
             return self._answer(answer, header, connection.read_ns, meter)
+        if isinstance(answer, large.Steps):
+            # Many names in few bytes, or many things for each.  What came behind it must not overtake it either.
+            connection.hold(body)
+            work = _Work(connection, connection.open_slot(), header, meter)
+            self._tasks.spawn(self._answer_large(work, self._finish_steps(work, request, answer)))
+            return None
         self._tasks.spawn(self._answer_later(connection, connection.open_slot(), header, request, answer, meter))
         return None
 
@@ -143,11 +151,11 @@ class Requests:
         name = self._names[header.api_key] if subject is not None else ""
         return Caller(header.client_id or "", connection.session, header.api_version, meter, subject, name)
 
-    async def _answer_large(self, work: "_Work", body: memoryview, subject: Subject | None) -> None:
-        """Decode a large request, handle it in parts, and encode its answer, with turns for others in between."""
+    async def _answer_large(self, work: "_Work", handling: Awaitable[Message]) -> None:
+        """Wait until a large request is handled, and encode its answer, with turns for others in between."""
         connection, header = work.connection, work.header
         try:
-            response = await self._handle_large(work, body, subject)
+            response = await handling
             if work.meter is not None:
                 self._throttle(response, work.meter.worked_on(work.busy_ns / 1e9))
             async with self._large.hold(connection.session):
@@ -167,37 +175,65 @@ class Requests:
             connection.release()
 
     async def _handle_large(self, work: "_Work", body: memoryview, subject: Subject | None) -> Message:
+        """Decode a large request and handle it, in parts where it can be cut."""
         connection, header = work.connection, work.header
         request_class, handler = APIS[header.api_key]  # type: ignore[index]  # as above
-        async with self._large.hold(connection.session):
-            request = await asyncio.get_running_loop().run_in_executor(
-                self._thread, request_class.decode, header.api_version, body
-            )
-        whole: Message | None = None
-        left = large.parts(request)
-        part = next(left)
-        while True:
+        async with AsyncExitStack() as holding:
+            await holding.enter_async_context(self._room.hold(connection.session, len(body)))
             async with self._large.hold(connection.session):
+                request = await asyncio.get_running_loop().run_in_executor(
+                    self._thread, request_class.decode, header.api_version, body
+                )
+            whole: Message | None = None
+            left = large.parts(request)
+            part = next(left)
+            while True:
+                following: large.Part | None = None
+                try:
+                    async with self._large.hold(connection.session):
+                        began_ns = now_ns()
+                        try:
+                            caller = self._caller(connection, header, work.meter, subject)
+                            answer = handler(self._cluster, part.request, caller)
+                        finally:
+                            following = next(left, None)
+                            work.busy_ns += now_ns() - began_ns
+                    if isinstance(answer, large.Steps):
+                        answer = await self._take_steps(work, answer)
+                    if not isinstance(answer, Message):
+                        if following is None:
+                            await holding.aclose()  # it may wait for long, and for what others have yet to ask
+                        answer = await answer
+                except ApiError as error:
+                    answer = part.request.error_response(error.code, str(error))
+                if whole is None:
+                    whole = answer
+                else:
+                    large.join(whole, answer, goes_on=part.goes_on)
+                if following is None or connection.is_closed:
+                    return whole
+                part = following
+                await asyncio.sleep(0)
+
+    async def _finish_steps(self, work: "_Work", request: Request, steps: large.Steps) -> Message:
+        try:
+            async with self._room.hold(work.connection.session, large.LARGE_BYTES):
+                answer = await self._take_steps(work, steps)
+            return answer if isinstance(answer, Message) else await answer
+        except ApiError as error:
+            return request.error_response(error.code, str(error))
+
+    async def _take_steps(self, work: "_Work", steps: large.Steps) -> Message | Awaitable[Message]:
+        """Take all *steps*, some in a turn; also if the client goes away, as with other requests."""
+        while True:
+            async with self._large.hold(work.connection.session):
                 began_ns = now_ns()
                 try:
-                    caller = self._caller(connection, header, work.meter, subject)
-                    answer = handler(self._cluster, part.request, caller)
-                except ApiError as error:
-                    answer = part.request.error_response(error.code, str(error))
-                following = next(left, None)
-                work.busy_ns += now_ns() - began_ns
-            if not isinstance(answer, Message):
-                try:
-                    answer = await answer
-                except ApiError as error:
-                    answer = part.request.error_response(error.code, str(error))
-            if whole is None:
-                whole = answer
-            else:
-                large.join(whole, answer, goes_on=part.goes_on)
-            if following is None or connection.is_closed:
-                return whole
-            part = following
+                    answer = steps.take_some()
+                finally:
+                    work.busy_ns += now_ns() - began_ns
+            if answer is not None:
+                return answer
             await asyncio.sleep(0)
 
     async def _answer_later(

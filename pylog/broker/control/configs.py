@@ -14,7 +14,7 @@ from pylog.broker.control.api import ControlContext, ControllerApi
 from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController, TopicResult
 from pylog.broker.handler import Answer, Caller, topic_denied
-from pylog.broker.large import PART_ELEMENTS, take_turns
+from pylog.broker.large import in_steps
 from pylog.broker.settings import (
     DEFAULT_BROKER,
     Effective,
@@ -68,16 +68,7 @@ def handle_describe(cluster: Cluster, request: DescribeConfigsRequest, caller: C
     wanted = {(one.resource_type, one.resource_name): one for one in request.resources}
     results: list[DescribeConfigsResult] = []
     steps = _describe_all(cluster, replace(request, resources=list(wanted.values())), caller, results)
-    if len(wanted) <= PART_ELEMENTS:
-        for _ in steps:
-            pass
-        return DescribeConfigsResponse(results=results)
-
-    async def answer() -> Message:
-        await take_turns(steps)
-        return DescribeConfigsResponse(results=results)
-
-    return answer()
+    return in_steps(steps, lambda: DescribeConfigsResponse(results=results))
 
 
 def _describe_all(

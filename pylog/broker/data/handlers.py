@@ -13,7 +13,7 @@ from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.partitions import Partition, Partitions, Trimmed
 from pylog.broker.data.reading import check_leader_epoch
 from pylog.broker.handler import Answer, Caller, Handler
-from pylog.broker.large import PART_ELEMENTS, Turns, take_turns
+from pylog.broker.large import Turns, in_steps
 from pylog.errors import ApiError, CorruptRecords, ErrorCode, StorageError
 from pylog.log.log import Log
 from pylog.log.search import Allowance, first_not_older
@@ -231,35 +231,48 @@ def _check_is_caught_up(partition: Partition, log: Log) -> None:
         raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
 
 
-async def delete_records(cluster: Cluster, request: DeleteRecordsRequest, caller: Caller) -> Message:
+def delete_records(cluster: Cluster, request: DeleteRecordsRequest, caller: Caller) -> Answer:
     """Let logs begin later; answer when every live replica does, and has that on disk.
 
     Followers and waiting consumers are told at once.
     """
-    partitions = cluster.partitions
     waits: dict[Key, Trimmed] = {}
     response = DeleteRecordsResponse(topics=[])
-    turns = Turns()
+
+    async def answer() -> Message:
+        errors = await _wait_deleted(cluster, waits, request.timeout_ms) if waits else {}
+        turns = Turns()
+        for answered in response.topics:
+            for row in answered.partitions:
+                trimmed = waits.get((answered.name, row.partition_index))
+                if trimmed is not None and not row.error_code:
+                    await turns.next()
+                    row.error_code = errors[trimmed.partition.key]
+                    row.low_watermark = -1 if row.error_code else trimmed.low_watermark()
+        return response
+
+    return in_steps(_delete_all_records(cluster.partitions, request, caller, waits, response), answer)
+
+
+def _delete_all_records(
+    partitions: Partitions,
+    request: DeleteRecordsRequest,
+    caller: Caller,
+    waits: dict[Key, Trimmed],
+    response: DeleteRecordsResponse,
+) -> Iterator[None]:
+    """Delete on this broker; one partition a step."""
     for topic in request.topics:
+        yield
         is_allowed = caller.may_topic(Operation.DELETE, topic.name)
         rows: list[DeleteRecordsPartitionResult] = []
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
-        await turns.next()
         for one in topic.partitions:
-            await turns.next()
+            yield
             if is_allowed:
                 rows.append(_delete_records(partitions, topic.name, one, waits))
             else:
                 rows.append(DeleteRecordsPartitionResult(partition_index=one.partition_index, error_code=_DENIED))
-    errors = await _wait_deleted(cluster, waits, request.timeout_ms) if waits else {}
-    for answered in response.topics:
-        for row in answered.partitions:
-            trimmed = waits.get((answered.name, row.partition_index))
-            if trimmed is not None and not row.error_code:
-                await turns.next()
-                row.error_code = errors[trimmed.partition.key]
-                row.low_watermark = -1 if row.error_code else trimmed.low_watermark()
-    return response
 
 
 async def _wait_deleted(cluster: Cluster, waits: Mapping[Key, Trimmed], timeout_ms: int) -> Mapping[Key, ErrorCode]:
@@ -372,16 +385,7 @@ def describe_producers(cluster: Cluster, request: DescribeProducersRequest, call
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     answer = DescribeProducersResponse(topics=[])
     steps = _look_at_producers(cluster.partitions, wanted, caller, answer)
-
-    async def describe_many() -> Message:
-        await take_turns(steps)
-        return answer
-
-    if sum(1 + len(numbers) for numbers in wanted.values()) > PART_ELEMENTS:
-        return describe_many()
-    for _ in steps:
-        pass
-    return answer
+    return in_steps(steps, lambda: answer)
 
 
 def _look_at_producers(

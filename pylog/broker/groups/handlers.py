@@ -1,12 +1,12 @@
 """One function per API of consumer groups; see `pylog.broker.apis`."""
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from typing import Protocol
 
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.groups.coordinator import GroupCoordinator, check_group_id
 from pylog.broker.handler import Answer, Caller, Handler
-from pylog.broker.large import LARGE_BYTES, PART_ELEMENTS, take_turns
+from pylog.broker.large import in_steps
 from pylog.errors import ApiError, ErrorCode
 from pylog.group import records as group_records
 from pylog.group.records import CommittedOffset
@@ -54,10 +54,6 @@ from pylog.wire.api.groups import (
     SyncGroupRequest,
 )
 from pylog.wire.api.message import Message, Request
-
-# The fewest bytes of a topic and of a partition in OffsetCommit, in any version.
-_TOPIC_BYTES = 3
-_COMMIT_BYTES = 14
 
 
 class Cluster(Protocol):
@@ -144,19 +140,7 @@ def offset_commit(cluster: Cluster, request: OffsetCommitRequest, caller: Caller
     async def answer_later(written: Awaitable[ErrorCode]) -> Message:
         return answer(await written)
 
-    async def commit_many() -> Message:
-        await take_turns(steps)
-        written = commit()
-        return written if isinstance(written, Message) else await written
-
-    # The connection waits for the answer to a request of this length. Behind a shorter one a later commit may be there
-    # already, and must not be overtaken.
-    least = sum(_TOPIC_BYTES + _COMMIT_BYTES * len(topic.partitions) for topic in request.topics)
-    if least >= LARGE_BYTES:
-        return commit_many()
-    for _ in steps:
-        pass
-    return commit()
+    return in_steps(steps, commit)
 
 
 def _look_at_commit(
@@ -193,20 +177,14 @@ def offset_fetch(cluster: Cluster, request: OffsetFetchRequest, caller: Caller) 
     """Say how far groups have read."""
     rows: list[OffsetFetchResponseGroup] = []
     steps = _look_up_offsets(cluster, request, caller, rows)
-    count = sum(1 + sum(len(topic.partition_indexes) for topic in group.topics or ()) for group in request.groups)
-    if count > PART_ELEMENTS:
-        return _fetch_many(cluster.groups, steps, rows)
-    for _ in steps:
-        pass
-    return OffsetFetchResponse(groups=rows)
 
+    def answer() -> Message:
+        for row in rows:
+            if not row.error_code:
+                cluster.groups.offsets(row.group_id)  # another broker may coordinate it by now, and know of later ones
+        return OffsetFetchResponse(groups=rows)
 
-async def _fetch_many(groups: GroupCoordinator, steps: Iterable[None], rows: list[OffsetFetchResponseGroup]) -> Message:
-    await take_turns(steps)
-    for row in rows:
-        if not row.error_code:
-            groups.offsets(row.group_id)  # another broker may coordinate the group by now, and know of later commits
-    return OffsetFetchResponse(groups=rows)
+    return in_steps(steps, answer)
 
 
 def _look_up_offsets(

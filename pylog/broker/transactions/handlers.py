@@ -1,13 +1,15 @@
 """One function per API of transactions; see `pylog.broker.apis`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
+from uuid import UUID
 
 from pylog.broker.control import producer_ids
 from pylog.broker.control.cluster import Cluster as ControlCluster
 from pylog.broker.groups import handlers as groups
 from pylog.broker.groups.coordinator import check_group_id
 from pylog.broker.handler import Answer, Caller, Handler
+from pylog.broker.large import in_steps
 from pylog.broker.transactions.coordinator import TransactionCoordinator
 from pylog.broker.transactions.verifying import Verifier
 from pylog.errors import ApiError, ErrorCode
@@ -125,39 +127,54 @@ def init_producer_id(cluster: Cluster, request: InitProducerIdRequest, caller: C
 def add_partitions(cluster: Cluster, request: AddPartitionsToTxnRequest, caller: Caller) -> Answer:
     """Begin a transaction or extend it; if one partition is refused, none is added."""
     _require_id(cluster, caller, request.transactional_id)
-    image = cluster.partitions.image
-    faults: dict[Key, ErrorCode] = {}
-    wanted: list[Key] = []
-    for topic in request.topics:
-        is_allowed = caller.may_topic(Operation.WRITE, topic.name)
-        for number in topic.partitions:
-            wanted.append((topic.name, number))
-            if not is_allowed or topic.name in INTERNAL_TOPICS:
-                faults[topic.name, number] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif image.partition(topic.name, number) is None:
-                faults[topic.name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic_ids: dict[str, UUID] = {}
+    rows: list[AddedTopic] = []
+    steps = _look_at_partitions(cluster, request, caller, topic_ids, rows)
 
     def answer(code: ErrorCode) -> Message:
-        rows = [
-            AddedTopic(
-                name=topic.name,
-                results_by_partition=[
-                    AddedPartition(partition_index=one, partition_error_code=faults.get((topic.name, one), code))
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+        if code is not ErrorCode.NONE:
+            for row in (row for topic in rows for row in topic.results_by_partition):
+                row.partition_error_code = row.partition_error_code or code
         return AddPartitionsToTxnResponse(results_by_topic=rows)
 
     async def add() -> Message:
-        topic_ids = {name: image.topics[name].topic_id for name, _ in wanted}
+        wanted = [(topic.name, number) for topic in request.topics for number in topic.partitions]
         found = await cluster.transactions.add(
             request.transactional_id, request.producer_id, request.producer_epoch, topic_ids, wanted
         )
         return answer(_told(found.code, caller, ApiKey.ADD_PARTITIONS_TO_TXN))
 
-    return answer(ErrorCode.OPERATION_NOT_ATTEMPTED) if faults else add()
+    def add_all() -> Answer:
+        is_refused = any(row.partition_error_code for topic in rows for row in topic.results_by_partition)
+        return answer(ErrorCode.OPERATION_NOT_ATTEMPTED) if is_refused else add()
+
+    return in_steps(steps, add_all)
+
+
+def _look_at_partitions(
+    cluster: Cluster,
+    request: AddPartitionsToTxnRequest,
+    caller: Caller,
+    topic_ids: dict[str, UUID],
+    rows: list[AddedTopic],
+) -> Iterator[None]:
+    """Add the ids of topics to *topic_ids*, and a row to *rows* for each topic; one partition a step."""
+    image = cluster.partitions.image
+    for topic in request.topics:
+        yield
+        row = AddedTopic(name=topic.name, results_by_partition=[])
+        rows.append(row)
+        is_allowed = caller.may_topic(Operation.WRITE, topic.name) and topic.name not in INTERNAL_TOPICS
+        if topic.name in image.topics:
+            topic_ids[topic.name] = image.topics[topic.name].topic_id
+        for number in topic.partitions:
+            yield
+            error = ErrorCode.NONE
+            if not is_allowed:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image.partition(topic.name, number) is None:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            row.results_by_partition.append(AddedPartition(partition_index=number, partition_error_code=error))
 
 
 def add_offsets(cluster: Cluster, request: AddOffsetsToTxnRequest, caller: Caller) -> Answer:
@@ -201,31 +218,15 @@ def commit_offsets(cluster: Cluster, request: TxnOffsetCommitRequest, caller: Ca
     _require_id(cluster, caller, request.transactional_id)
     caller.require_group(Operation.READ, request.group_id)
     check_group_id(request.group_id)
-    groups_here, image = cluster.groups, cluster.partitions.image
     wanted: dict[Key, CommittedOffset] = {}
     rows: list[TxnOffsetTopicResult] = []
-    for topic in request.topics:
-        row = TxnOffsetTopicResult(name=topic.name, partitions=[])
-        rows.append(row)
-        is_allowed = caller.may_topic(Operation.READ, topic.name)
-        for part in topic.partitions:
-            error = ErrorCode.NONE
-            if not is_allowed:
-                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif image.partition(topic.name, part.partition_index) is None:
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif groups_here.is_metadata_too_large(part.committed_metadata):
-                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                wanted[topic.name, part.partition_index] = CommittedOffset(
-                    part.committed_offset, part.committed_leader_epoch, part.committed_metadata or ""
-                )
-            row.partitions.append(TxnOffsetResult(partition_index=part.partition_index, error_code=error))
+    steps = _look_at_offsets(cluster, request, caller, wanted, rows)
 
     def answer(error: ErrorCode) -> Message:
         told = _told_offsets(error, caller.version)
-        for part in (part for row in rows for part in row.partitions):
-            part.error_code = part.error_code or told
+        if told is not ErrorCode.NONE:
+            for part in (part for row in rows for part in row.partitions):
+                part.error_code = part.error_code or told
         return TxnOffsetCommitResponse(topics=rows)
 
     async def commit() -> Message:
@@ -234,7 +235,37 @@ def commit_offsets(cluster: Cluster, request: TxnOffsetCommitRequest, caller: Ca
         except ApiError as error:
             return answer(error.code)
 
-    return commit() if wanted else TxnOffsetCommitResponse(topics=rows)
+    return in_steps(steps, lambda: commit() if wanted else TxnOffsetCommitResponse(topics=rows))
+
+
+def _look_at_offsets(
+    cluster: Cluster,
+    request: TxnOffsetCommitRequest,
+    caller: Caller,
+    wanted: dict[Key, CommittedOffset],
+    rows: list[TxnOffsetTopicResult],
+) -> Iterator[None]:
+    """Add what may be committed to *wanted*, and a row to *rows* for each topic; one partition a step."""
+    image = cluster.partitions.image
+    for topic in request.topics:
+        yield
+        row = TxnOffsetTopicResult(name=topic.name, partitions=[])
+        rows.append(row)
+        is_allowed = caller.may_topic(Operation.READ, topic.name)
+        for part in topic.partitions:
+            yield
+            error = ErrorCode.NONE
+            if not is_allowed:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image.partition(topic.name, part.partition_index) is None:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif cluster.groups.is_metadata_too_large(part.committed_metadata):
+                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                wanted[topic.name, part.partition_index] = CommittedOffset(
+                    part.committed_offset, part.committed_leader_epoch, part.committed_metadata or ""
+                )
+            row.partitions.append(TxnOffsetResult(partition_index=part.partition_index, error_code=error))
 
 
 async def _commit_verified(

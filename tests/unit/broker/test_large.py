@@ -2,20 +2,25 @@
 
 import asyncio
 import dataclasses
+import itertools
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pylog.broker import apis, large
+from pylog.broker import apis, large, requests
 from pylog.broker.broker import Broker
-from pylog.broker.large import PART_ELEMENTS
+from pylog.broker.data.places import Room
+from pylog.broker.large import PART_ELEMENTS, Steps, in_steps
+from pylog.broker.quotas import Quotas
 from pylog.config import standalone_config
-from pylog.errors import ErrorCode
+from pylog.errors import ApiError, ErrorCode
 from pylog.log.directory import LogDirectory
+from pylog.security.principal import Session
 from pylog.wire.api import SERVED, ApiKey
 from pylog.wire.api.coordinator import GROUP, FindCoordinatorRequest, FindCoordinatorResponse
 from pylog.wire.api.group_offsets import (
@@ -28,7 +33,13 @@ from pylog.wire.api.group_offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
-from pylog.wire.api.groups import DescribeGroupsRequest, DescribeGroupsResponse
+from pylog.wire.api.groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from pylog.wire.api.message import Message, Request
 from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pylog.wire.api.offsets import (
@@ -221,7 +232,7 @@ async def commit_first(client: Client) -> None:
         error = ErrorCode((await client.receive(OffsetCommitResponse)).topics[0].partitions[0].error_code)
 
 
-@pytest.mark.parametrize("count", [250, 285, 290, 300, 1000])
+@pytest.mark.parametrize("count", [250, 254, 255, 256, 257, 285, 290, 300, 1000])
 def test_a_commit_does_not_overtake_one_of_many_partitions_in_the_shortest_version(tmp_path: Path, count: int) -> None:
     async def story(cluster: Cluster) -> None:
         async with cluster.connected() as client:
@@ -344,3 +355,164 @@ def test_a_large_request_that_cannot_be_decoded_costs_its_client_the_connection(
             assert len((await client.receive(MetadataResponse)).topics) == 1
 
     run(tmp_path, story)
+
+
+def test_steps_end_with_their_answer_in_the_same_turn() -> None:
+    taken: list[int] = []
+
+    def steps(count: int) -> Iterator[None]:
+        for number in range(count):
+            yield
+            taken.append(number)
+
+    answer = MetadataResponse(brokers=[], topics=[])
+    assert in_steps(steps(PART_ELEMENTS - 1), lambda: answer) is answer
+    taken.clear()
+    left = in_steps(steps(2 * PART_ELEMENTS), lambda: answer)
+    assert isinstance(left, Steps)
+    assert len(taken) == PART_ELEMENTS - 1
+    assert left.take_some() is None
+    assert left.take_some() is answer
+    assert taken == list(range(2 * PART_ELEMENTS))
+
+
+def test_steps_that_are_refused_are_not_answered() -> None:
+    def steps() -> Iterator[None]:
+        yield from [None] * PART_ELEMENTS
+        raise ApiError(ErrorCode.NOT_COORDINATOR, "gone")
+
+    left = in_steps(steps(), lambda: MetadataResponse(brokers=[], topics=[]))
+    assert isinstance(left, Steps)
+    with pytest.raises(ApiError, match="gone"):
+        left.take_some()
+
+
+def of(host: str) -> Session:
+    return Session(client_host=host, listener_name="client")
+
+
+def test_large_requests_have_room_for_so_many_bytes_in_the_order_they_came() -> None:
+    async def story() -> None:
+        room, held, ended = Room(10), list[str](), dict[str, asyncio.Event]()
+
+        async def handle(name: str, size_bytes: int) -> None:
+            ended[name] = asyncio.Event()
+            async with room.hold(of(name), size_bytes):
+                held.append(name)
+                try:
+                    await ended[name].wait()
+                finally:
+                    held.remove(name)
+
+        async def settle() -> list[str]:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            return held
+
+        tasks = [asyncio.create_task(handle(*one)) for one in (("a", 6), ("b", 4), ("c", 500), ("d", 1), ("e", 1))]
+        assert await settle() == ["a", "b"]
+        ended["b"].set()
+        assert await settle() == ["a"], "what is larger than the room waits for all of it, and keeps its place"
+        ended["a"].set()
+        assert await settle() == ["c"]
+        ended["c"].set()
+        assert await settle() == ["d", "e"]
+        tasks[3].cancel()
+        assert await settle() == ["e"], "who goes away gives its room back"
+        ended["e"].set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_a_client_has_one_large_request_in_memory_and_the_room_is_not_its_own() -> None:
+    async def story() -> None:
+        room = Room(10)
+        async with room.hold(of("a"), 4):
+            second = asyncio.create_task(room.hold(of("a"), 4).__aenter__())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert not second.done()
+            async with room.hold(of("b"), 4):
+                pass
+        await second
+
+    asyncio.run(story())
+
+
+def test_no_more_is_decoded_at_a_time_than_there_is_room_for(
+    tmp_path: Path, handled: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as one, cluster.connected() as other:
+            for client, letter in ((one, "a"), (other, "b")):
+                topics = [asked(f"{letter}{name}") for name in NAMES]
+                client.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+            for client in (one, other):
+                assert len((await client.receive(MetadataResponse)).topics) == len(NAMES)
+            firsts = [request.topics[0].name[0] for request in handled]  # type: ignore[attr-defined]
+            assert firsts == sorted(firsts, key="ab".index), "one after the other"
+
+    monkeypatch.setattr(large, "HELD_BYTES", 1)
+    run(tmp_path, story)
+
+
+def test_a_member_that_waits_for_others_leaves_them_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription of thousands of topics is large, and a rebalance waits for all members."""
+
+    def join(member_id: str = "") -> JoinGroupRequest:
+        protocols = [JoinGroupRequestProtocol(name="range", metadata=b"m" * 2 * large.LARGE_BYTES)]
+        return JoinGroupRequest(
+            group_id="g", member_id=member_id, protocol_type="consumer", protocols=protocols,
+            session_timeout_ms=10_000, rebalance_timeout_ms=30_000,
+        )  # fmt: skip
+
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as one, cluster.connected() as other:
+            await commit_first(one)
+            members = []
+            for client in (one, other):
+                client.send(join())
+                answer = await client.receive(JoinGroupResponse)
+                assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+                members.append(answer.member_id)
+            one.send(join(members[0]))
+            other.send(join(members[1]))
+            answers = [await client.receive(JoinGroupResponse) for client in (one, other)]
+            assert [answer.error_code for answer in answers] == [ErrorCode.NONE, ErrorCode.NONE]
+            assert sorted(one.member_id for answer in answers for one in answer.members) == sorted(members)
+
+    monkeypatch.setattr(large, "HELD_BYTES", 1)
+    run(
+        tmp_path,
+        story,
+        **{
+            "auto.create.topics.enable": "true",
+            "offsets.topic.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "500",
+        },
+    )
+
+
+def test_the_time_of_all_steps_counts_for_the_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[float] = []
+    ticks = itertools.count(step=1_000_000)
+
+    def charge(seconds: float) -> int:
+        counted.append(seconds)
+        return 77
+
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as client:
+            await commit_first(client)
+            monkeypatch.setattr(requests, "now_ns", lambda: next(ticks))  # a millisecond passes between two looks
+            meter = SimpleNamespace(worked=lambda: 0, worked_on=charge)
+            monkeypatch.setattr(Quotas, "is_any", property(lambda _: True, lambda *_: None), raising=False)
+            monkeypatch.setattr(Quotas, "meter", lambda *_: meter)
+            client.send(commit(1, *NAMES))
+            answer = await client.receive(OffsetCommitResponse)
+            assert answer.throttle_time_ms == 77
+            [seconds] = counted
+            assert seconds >= 0.001 * (1 + 2 * len(NAMES) // PART_ELEMENTS)
+
+    run(tmp_path, story, **{"auto.create.topics.enable": "true", "offsets.topic.num.partitions": "1"})

@@ -345,7 +345,8 @@ def test_a_start_moved_by_delete_records_is_told_at_once_among_idle_partitions(t
         wish = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=150, offset=2)])
         cluster: Any = SimpleNamespace(partitions=wire.partitions, deletions=Acknowledgements(lambda: 0))
         assert wire.answer is None
-        asking = asyncio.ensure_future(delete_records(cluster, DeleteRecordsRequest(topics=[wish]), CALLER))
+        answer: Any = delete_records(cluster, DeleteRecordsRequest(topics=[wish]), CALLER)
+        asking = asyncio.ensure_future(answer)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert {one.partition: one.log_start_offset for one in wire.told() if one.log_start_offset} == {150: 2}

@@ -3,14 +3,17 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pylog.broker.data import held_back
 from pylog.broker.groups.handlers import offset_fetch
 from pylog.broker.handler import Caller
+from pylog.broker.large import PART_ELEMENTS, Steps
 from pylog.broker.transactions import markers, shard
 from pylog.broker.transactions.ends import MARKER_TIMEOUT_MS
+from pylog.broker.transactions.handlers import TRANSACTION_APIS
 from pylog.broker.transactions.markers import TIMEOUT_S
 from pylog.cluster.restore import EPOCH_MARGIN
 from pylog.errors import ApiError, ErrorCode
@@ -20,7 +23,9 @@ from pylog.replica.leader import TOUCH_MS
 from pylog.security.principal import Session
 from pylog.transaction.records import TOPIC as STATE_TOPIC
 from pylog.transaction.state import TransactionState
+from pylog.wire.api import ApiKey
 from pylog.wire.api.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
+from pylog.wire.api.message import Request
 from pylog.wire.api.producers import InitProducerIdRequest
 from pylog.wire.api.transactions import (
     AddOffsetsToTxnRequest,
@@ -718,5 +723,35 @@ def test_offsets_of_a_transaction_that_does_not_have_their_group_are_refused(tmp
         assert await commit_pending(node, producer, 5) is ErrorCode.INVALID_TXN_STATE
         assert node.committed("g") == {}
         assert node.history((OFFSETS_TOPIC, node.groups.topic.partition_of("g"))) == []
+
+    run(story, tmp_path)
+
+
+@pytest.mark.parametrize("api", [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT])
+def test_thousands_of_partitions_are_looked_at_with_turns_for_others(tmp_path: Path, api: ApiKey) -> None:
+    numbers = list(range(2 * PART_ELEMENTS))
+
+    async def story(node: Node) -> None:
+        producer_id, epoch = await init(node)
+        producer: dict[str, Any] = {"transactional_id": "a", "producer_id": producer_id, "producer_epoch": epoch}
+        request: Request = AddPartitionsToTxnRequest(
+            topics=[TransactionTopic(name="t", partitions=numbers)], **producer
+        )
+        if api is ApiKey.TXN_OFFSET_COMMIT:
+            offsets = [TxnOffset(partition_index=one, committed_offset=7) for one in numbers]
+            topics = [TxnOffsetTopic(name="t", partitions=offsets)]
+            request = TxnOffsetCommitRequest(group_id="g", topics=topics, **producer)
+        _, handler = TRANSACTION_APIS[api]
+        steps = handler(node.cluster, request, Caller("c", Session(client_host="h", listener_name="client"), 3))
+        assert isinstance(steps, Steps)
+        answer: Any = await steps
+        if api is ApiKey.TXN_OFFSET_COMMIT:
+            found = {one.partition_index: one.error_code for one in answer.topics[0].partitions}
+        else:
+            rows = answer.results_by_topic[0].results_by_partition
+            found = {one.partition_index: one.partition_error_code for one in rows}
+        assert list(found) == numbers
+        assert found[0] not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "it goes with the others"
+        assert {found[one] for one in numbers[2:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
     run(story, tmp_path)
