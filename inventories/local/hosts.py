@@ -24,7 +24,8 @@ SECRETS = (ROOT / ".local" / "cluster.secret", ROOT / ".local" / "spark.secret")
 AUTHORITY = ROOT / ".local" / "ca"
 PASSWORDS = ROOT / ".local" / "users"
 USERS = (
-    "demo", "pylog-admin", "pylog-audit", "pylog-ingest", "pylog-mirror", "pylog-probe", "pylog-registry", "pylog-ship",
+    "demo", "pylog-admin", "pylog-audit", "pylog-console", "pylog-ingest", "pylog-mirror", "pylog-probe",
+    "pylog-registry", "pylog-ship",
 )  # fmt: skip
 STATE_FILE = Path(os.environ.get("PYLOG_HOSTS_FILE") or ROOT / ".local" / "hosts.json")
 # `sasl_ssl` or `none`, as `make up` made the hosts; the environment says something else for one run.
@@ -73,6 +74,7 @@ def inventory(state: dict[str, Any]) -> dict[str, Any]:
         "pylog_monitoring": live[1:2],
         "pylog_mirror": offline[:1] if live else [],
         "pylog_registry": live[:1] + offline[:1] if live and offline else [],
+        "pylog_console": live[:2][-1:],
         "pylog_probe": live[1:2] + offline[:1],
         "pylog_audit": live[:1] + offline[:1] if live and offline else [],
     }

@@ -6,6 +6,12 @@
 hosts="$STATE/hosts.json"
 prometheus=$(jq -r '.hosts.live2.ip // empty' "$hosts")
 first=$(jq -r '[.hosts | to_entries[] | select(.key | startswith("live"))][0].value.ip' "$hosts")
+# Without logins the deployed one listens on its host's loopback alone; one of this machine shows the same.
+if [[ "${SECURITY:-none}" == none ]]; then
+  console=".venv/bin/pylog console --payloads --bootstrap $first:9092      then http://127.0.0.1:8085/: the cluster in a browser"
+else
+  console="https://$prometheus:8085/                  the cluster in a browser; log in as demo"
+fi
 echo
 awk -F '\t' '{ printf "  %-22s %6s s\n", $1, $2 }' "$STATE/up-stages.tsv"
 printf '  %-22s %6s s\n\n' 'all of it' "${1:-?}"
@@ -43,6 +49,7 @@ Where to look
   make logs HOST=live1 UNIT=pylog-broker@1 a broker's journal (FOLLOW=1 goes on)
   make shell HOST=live1                    a root shell
   http://$prometheus:9090/alerts           Prometheus, and what it watches for
+  $console
 
 What to try next, from this machine
   .venv/bin/pylog topic list --bootstrap $first:9092

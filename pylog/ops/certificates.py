@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pylog.ops.addresses import address
+from pylog.ops.listeners import numeric
 from pylog.security.certificates import subject_of
 
 SECURED = "sasl_ssl"
@@ -81,12 +82,19 @@ def holders(name: str, hosts: Mapping[str, Variables], groups: Mapping[str, Iter
         found.append(_holder("registry", REGISTRY_NAME, "/etc/pylog/registry.pem", own))
     if "pylog_probe" in mine:
         found.append(_holder("probe", "pylog-probe", "/etc/pylog/probe.pem", own))
+    if "pylog_console" in mine and not _is_loopback(str(variables.get("console_listen") or "127.0.0.1:8085")):
+        found.append(_holder("console", "pylog-console", "/etc/pylog/console.pem", own))
     if "pylog_zookeeper" in mine:
         given = [variables.get("zookeeper_address")]
         home = str(variables.get("zookeeper_data_dir") or "/var/lib/pylog-zookeeper")
         path = "/etc/pylog-zookeeper/tls.pem"
         found.append(_holder("zookeeper", "pylog-zookeeper", path, [*own, *given], "pylog-zookeeper", home))
     return found
+
+
+def _is_loopback(listen: str) -> bool:
+    found = numeric(listen.rpartition(":")[0].strip("[]"))
+    return found is not None and found.is_loopback
 
 
 def is_ensemble_encrypted(variables: Variables) -> bool:

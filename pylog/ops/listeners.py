@@ -112,6 +112,8 @@ def _rows(
     for group, what, page in _SPARK_PAGES:
         if group in groups:
             yield what, EVERYWHERE, page, ""
+    if "pylog_console" in groups:
+        yield joined("the console", "console_listen")
     if "pylog_monitoring" in groups:
         yield joined("Prometheus", "monitoring_listen")
         if variables.get("monitoring_alertmanager"):

@@ -15,6 +15,7 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "pylog-audit-report.timer": ("pylog_audit",),
     "pylog-audit.service": ("pylog_audit",),
     "pylog-compact.timer": SPARK,
+    "pylog-console.service": ("pylog_console",),
     "pylog-ingest.service": SPARK,
     "pylog-ingest.timer": SPARK,
     "pylog-load-balancer.service": ("pylog_load_balancer",),

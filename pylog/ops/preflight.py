@@ -38,7 +38,7 @@ SPARK_GROUP = "pylog_spark"
 MONITORING_GROUP = "pylog_monitoring"
 GROUPS = (
     ZOOKEEPER_GROUP, BROKER_GROUP, "pylog_ship", SPARK_GROUP, "pylog_mirror", "pylog_registry", "pylog_audit",
-    "pylog_probe", "pylog_spark_master", "pylog_spark_worker", "pylog_load_balancer", MONITORING_GROUP,
+    "pylog_probe", "pylog_console", "pylog_spark_master", "pylog_spark_worker", "pylog_load_balancer", MONITORING_GROUP,
 )  # fmt: skip
 # Distributions on which the bundle is tested; every other one is refused rather than half installed.
 SUPPORTED = {("debian", "12")}
@@ -338,7 +338,7 @@ def _too_many(host: str, name: str, wanted: object, brokers: int) -> Iterator[Fi
 SITES = (
     "pylog_datacenter", "topics_datacenter", "ship_datacenter", "registry_datacenter", "ingest_datacenter",
     "audit_datacenter", "probe_datacenter", "load_balancer_datacenter", "mirror_source", "mirror_target",
-    "audit_ledgers",
+    "audit_ledgers", "console_datacenter", "console_ledgers",
 )  # fmt: skip
 
 

@@ -11,7 +11,15 @@ from pylog.ops.certificates import SECURED
 ADMIN = "pylog-admin"
 """Gates, topics as code, operators on hosts of brokers: a super user, since root there can change the store too."""
 
-PROGRAMS = ("pylog-audit", "pylog-ingest", "pylog-mirror", "pylog-probe", "pylog-registry", "pylog-ship")
+PROGRAMS = (
+    "pylog-audit",
+    "pylog-console",
+    "pylog-ingest",
+    "pylog-mirror",
+    "pylog-probe",
+    "pylog-registry",
+    "pylog-ship",
+)
 
 MIN_PASSWORD_LENGTH = 16
 """No program types its password, and whoever reads the users in ZooKeeper may try all short ones."""
@@ -90,6 +98,22 @@ def _probe(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
     yield _place(host, "probe_datacenter"), rules
 
 
+def _console(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
+    counts = _topic(_AUDIT_TOPIC, "Read", "Describe")
+    yield (
+        _place(host, "console_datacenter"),
+        [
+            _topic("*", "Describe"),
+            _topic("__consumer_offsets", "Read"),
+            counts,
+            _group("*", "Describe"),
+            _cluster("Describe"),
+        ],
+    )
+    for ledger in host.get("console_ledgers") or []:
+        yield str(ledger), [counts]
+
+
 def _ingest(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
     topics = [str(one) for one in host.get("ingest_topics") or ["host.journal"]]
     names = ["*"] if host.get("ingest_topic_pattern") else topics
@@ -108,6 +132,7 @@ _WORK = {
     "pylog_audit": ("pylog-audit", _audit),
     "pylog_mirror": ("pylog-mirror", _mirror),
     "pylog_probe": ("pylog-probe", _probe),
+    "pylog_console": ("pylog-console", _console),
     "pylog_spark": ("pylog-ingest", _ingest),
 }
 

@@ -37,7 +37,7 @@ def units(target: Target) -> dict[str, str]:
         found[f"pylog-broker@{broker_id}.service"] = f"/run/pylog/broker-{broker_id}.started"
     if target.broker_ids:
         found["cron.service"] = ""
-    for program in ("mirror", "registry", "audit", "probe"):
+    for program in ("mirror", "registry", "audit", "probe", "console"):
         if f"pylog_{program}" in target.groups:
             found[f"pylog-{program}.service"] = f"/run/pylog-{program}/started"
     if "pylog_ship" in target.groups:

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_release_is_whole_and_only_root_may_change_it(host: Host, mine: dict[str, Any]) -> None:
-    want_group(mine, "pylog_broker", "pylog_ship", "pylog_mirror", "pylog_registry", "pylog_audit", "pylog_probe")
+    programs = ("ship", "mirror", "registry", "audit", "probe", "console")
+    want_group(mine, "pylog_broker", *(f"pylog_{program}" for program in programs))
     current = host.check_output("readlink --canonicalize /opt/pylog/current")
     assert re.fullmatch(r"/opt/pylog/releases/\d+\.\d+\.\d+-[0-9a-f]{10}", current)
     assert host.file(f"{current}/requirements.lock").contains("^pylog-cluster==")

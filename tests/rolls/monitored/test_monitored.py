@@ -8,6 +8,7 @@ one is suppressed there.
 import base64
 import json
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -161,7 +162,12 @@ def _cut_off_from_zookeeper(_: Watch) -> AbstractContextManager[None]:
     return _dropped(AWAY, "output", "tcp dport 2181 meta skuid pylog drop")
 
 
-def _closed_to_clients(_: Watch) -> AbstractContextManager[None]:
+def _closed_to_clients(watch: Watch) -> AbstractContextManager[None]:
+    # The canary asks a broker for what it leads, and the fault before took its leaders away.
+    cluster.said("partition", "elect")
+    fresh = 'time() - pylog_canary_last_success_timestamp_seconds{broker="3"} < 10'
+    cluster.wait_for(lambda: watch.ask(f"query?{urllib.parse.urlencode({'query': fresh})}")["result"])
+    watch.wait_quiet()  # who wrote to the leaders of before was refused
     return _dropped(AWAY, "input", "tcp dport 9092 reject with tcp reset")
 
 
@@ -233,7 +239,7 @@ FAULTS = (
         "dead-broker",
         f"the broker on {AWAY} was killed and stays down",
         frozenset({("PylogBrokerDown", AWAY), ("PylogPartitionsUnderReplicated", "")}),
-        _REPLICAS | {"PylogCanaryFails"},
+        _REPLICAS | {"PylogCanaryFails", "PylogUnitFailed"},
         _dead_broker,
         write,
     ),
