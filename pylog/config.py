@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pylog.mirror.config import Cluster, MirrorConfig
     from pylog.probe.config import ProbeConfig
     from pylog.registry.instance import RegistryConfig
+    from pylog.security.server_tls import TlsConfig
 
 FORMAT_VERSION = 1
 
@@ -116,6 +117,7 @@ def load_mirror_config(path: Path) -> "MirrorConfig":
         replication_factor=reader.integer("replication_factor", -1, 100, -1),
         internal_replication_factor=reader.integer("internal_replication_factor", 1, 100, 3),
         metrics_listen=_split_address(metrics, reader, "metrics_listen") if metrics else None,
+        metrics_tls=_read_tls(reader, "metrics_security"),
         refresh_s=reader.integer("refresh_ms", 100, 3_600_000, 30_000) / 1000,
         commit_s=reader.integer("commit_ms", 100, 600_000, 5_000) / 1000,
         groups_s=reader.integer("groups_ms", 100, 3_600_000, 10_000) / 1000,
@@ -152,6 +154,7 @@ def load_counter_config(path: Path) -> "CounterConfig":
         refresh_s=reader.integer("refresh_ms", 100, 3_600_000, 30_000) / 1000,
         replication_factor=reader.integer("replication_factor", 1, 100, 3),
         metrics_listen=_split_address(metrics, reader, "metrics_listen") if metrics else None,
+        metrics_tls=_read_tls(reader, "metrics_security"),
     )
     reader.finish()
     return config
@@ -173,6 +176,7 @@ def load_probe_config(path: Path) -> "ProbeConfig":
     config = ProbeConfig(
         cluster=_read_cluster(reader),
         listen=_split_address(reader.text("listen"), reader, "listen"),
+        metrics_tls=_read_tls(reader, "metrics_security"),
         zookeeper=servers,
         zookeeper_security=_read_zookeeper_security(reader, Part.OWNER),
         canary_topic=reader.text("canary_topic", CANARY_TOPIC),
@@ -337,6 +341,7 @@ def _read_broker(reader: "_Section", config_hash: str) -> BrokerConfig:
         internal=internal,
         admin_socket=Path(reader.text("admin_socket")),
         metrics_listen=_split_address(metrics, reader, "metrics_listen") if metrics else None,
+        metrics_tls=_read_tls(reader, "metrics_security"),
         store=store,
         cluster_secret=secret,
         cluster_secret_file=secret_path,
@@ -400,6 +405,28 @@ def _read_store(reader: "_Section") -> StoreConfig:
         raise reader.fault("kind", f"{kind}: wanted zookeeper or embedded")
     reader.finish()
     return store
+
+
+def _read_tls(reader: "_Section", name: str) -> "TlsConfig | None":
+    """Read how a page is encrypted, by Kafka's names; where authorities are named, its clients need a certificate."""
+    if not reader.has(name):
+        return None
+    from pylog.security.server_tls import TlsConfig
+
+    section = reader.section(name)
+    trust_store = section.text("ssl.truststore.location", "-")
+    client_auth = section.text("ssl.client.auth", "none" if trust_store == "-" else "required")
+    if client_auth not in ("none", "required"):
+        raise section.fault("ssl.client.auth", f"must be none or required, got {client_auth}")
+    if client_auth == "required" and trust_store == "-":
+        raise section.fault("ssl.client.auth", "required needs ssl.truststore.location")
+    found = TlsConfig(
+        key_store=Path(section.text("ssl.keystore.location")),
+        trust_store=None if trust_store == "-" else Path(trust_store),
+        client_auth=client_auth,
+    )
+    section.finish()
+    return found
 
 
 def _read_zookeeper_security(reader: "_Section", part: Part) -> ZooKeeperSecurity:

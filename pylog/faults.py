@@ -345,6 +345,13 @@ CERTIFICATE_EXPIRED = Fault(
     "Put a valid file in its place; the broker looks every five seconds and then starts by itself. `site` replaces "
     "certificates that it signed. If the file is right, correct the host's clock.",
 )
+SEALED = Fault(
+    316,
+    "a backup cannot be opened",
+    "It was sealed with a key that the key file does not have, or it was cut or changed since.",
+    "Name the key that was in force when it was made: `--key-file FILE` may have several, one a line. Otherwise take "
+    "another backup.",
+)
 FILE_MISSING = Fault(
     303,
     "the file is not there",

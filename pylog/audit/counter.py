@@ -8,6 +8,7 @@ import re
 import time
 import uuid
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from pylog.audit import load
@@ -25,6 +26,9 @@ from pylog.daemon.stop import Stop
 from pylog.errors import ApiError, OffsetOutOfRange, Unreachable
 from pylog.metrics import Metrics
 from pylog.model import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from pylog.security.server_tls import TlsConfig
 
 _READ_S = 0.2
 _ASK_S = 1.0
@@ -47,6 +51,7 @@ class CounterConfig:
         refresh_s: between two looks for new topics and partitions.
         replication_factor: of `_audit` when it is made.
         metrics_listen: where ``/metrics`` is answered.
+        metrics_tls: encryption of that address, and whose clients may read it; None for plain HTTP to everybody.
     """
 
     tier: Tier
@@ -58,6 +63,7 @@ class CounterConfig:
     refresh_s: float = 30.0
     replication_factor: int = 3
     metrics_listen: tuple[str, int] | None = None
+    metrics_tls: "TlsConfig | None" = None
 
 
 def run(config: CounterConfig, stop: Stop, notices: Notices, metrics: Metrics) -> None:

@@ -19,13 +19,17 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pylog.security.server_tls import ServerTls
 
 _logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 64 * 1024
 ANSWER_TIMEOUT_S = 60.0
 CLIENT_TIMEOUT_S = 30.0
+HANDSHAKE_TIMEOUT_S = 10.0
 
 MAX_CONNECTIONS = 32
 """Connections at once on each socket, a thread each; further ones are answered 503.  Scrapers and the operator's tools
@@ -67,8 +71,13 @@ class AdminServer:
             raise OSError(error.errno, f"cannot listen on {path} (admin_socket): {error.strerror}") from error
         self._start(server, f"admin-{path.name}")
 
-    def open_metrics(self, host: str, port: int) -> int:
+    def open_metrics(self, host: str, port: int, tls: "ServerTls | None" = None) -> int:
         """Serve GET /metrics over TCP; return the port.
+
+        Args:
+            host: address to listen on.
+            port: 0 takes a free one.
+            tls: contexts of its connections; None for plain HTTP.
 
         Raises:
             OSError: the address is taken or not ours; the message names it.
@@ -76,6 +85,7 @@ class AdminServer:
         routes = {key: route for key, route in self._routes.items() if key == ("GET", "/metrics")}
         try:
             server = _TcpServer((host, port), _handler(routes, self._loop))
+            server.tls = tls
         except OSError as error:
             raise OSError(error.errno, f"cannot listen on {host}:{port} (metrics): {error.strerror}") from error
         self._start(server, "admin-metrics")
@@ -124,6 +134,17 @@ class _Bounded(socketserver.ThreadingMixIn):
 
 class _TcpServer(_Bounded, HTTPServer):
     """Where metrics are scraped."""
+
+    tls: "ServerTls | None" = None
+
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  # as socketserver
+        if self.tls is None:
+            super().finish_request(request, client_address)
+            return
+        # In the connection's own thread: who takes long for a handshake holds up nobody.
+        request.settimeout(HANDSHAKE_TIMEOUT_S)
+        with self.tls.context.wrap_socket(request, server_side=True) as encrypted:
+            super().finish_request(encrypted, client_address)
 
 
 class _UnixServer(_Bounded, socketserver.UnixStreamServer):

@@ -23,7 +23,7 @@ from pylog.broker.maintenance import Maintenance, MaintenanceConfig
 from pylog.broker.quotas import Quotas
 from pylog.broker.reloads import Reloads
 from pylog.broker.requests import Requests
-from pylog.broker.security import credential_source, open_door, peer_keys, peer_security
+from pylog.broker.security import credential_source, metrics_tls, open_door, peer_keys, peer_security
 from pylog.broker.settings import Value, broker_setting, typed
 from pylog.broker.status import Status
 from pylog.broker.tasks import Tasks
@@ -77,6 +77,7 @@ class Broker:
 
         self._reloads = Reloads()
         keys = peer_keys(config.cluster_secret, config, metrics, self._reloads)
+        self._metrics_tls = metrics_tls(config, metrics, self._reloads)
         self._authorization = Authorization(settings, metrics, steady_ms)
         self.authorizer = self._authorization.authorizer
         self.partitions = partitions = Partitions(directory, broker_id, settings)
@@ -182,7 +183,7 @@ class Broker:
         """
         self._admin.open_unix(self.config.admin_socket)
         if self.config.metrics_listen:
-            self._admin.open_metrics(*self.config.metrics_listen)
+            self._admin.open_metrics(*self.config.metrics_listen, self._metrics_tls)
         # Bound before registering: the address that is told to the cluster must already be ours.
         clients, internal = self._listeners.open()
         client = clients[self.config.client_name]

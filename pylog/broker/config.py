@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pylog.broker.listener_settings import ListenerSettings, default_listener_settings
 from pylog.broker.settings import Value
 from pylog.cluster.znodes import registered_name
 from pylog.model import MAIN_LISTENER
 from pylog.store.zookeeper_security import PLAIN, ZooKeeperSecurity
+
+if TYPE_CHECKING:
+    from pylog.security.server_tls import TlsConfig
 
 STANDALONE_ID = 0
 """Id of every standalone broker: there is never a second one beside it."""
@@ -49,6 +53,7 @@ class BrokerConfig:
         client: the main listener for clients: the first one of the file.
         client_name: its name.
         more_clients: the other listeners for clients, by name.
+        metrics_tls: encryption of `metrics_listen`, and whose clients may read it; None for plain HTTP to everybody.
     """
 
     broker_id: int
@@ -59,6 +64,7 @@ class BrokerConfig:
     store: StoreConfig
     rack: str | None = None
     metrics_listen: tuple[str, int] | None = None
+    metrics_tls: "TlsConfig | None" = None
     cluster_secret: bytes = field(default=b"", repr=False)  # see `pylog.wire.internal.secrets_of`
     cluster_secret_file: Path | None = None
     client_name: str = MAIN_LISTENER

@@ -34,7 +34,7 @@ from pylog.security.scram import (
 )
 
 if TYPE_CHECKING:
-    from pylog.net.tls import ServerTls, TlsConfig
+    from pylog.security.server_tls import ServerTls, TlsConfig
 
 _logger = logging.getLogger(__name__)
 
@@ -198,6 +198,23 @@ def peer_security(config: BrokerConfig, keys: PeerKeys) -> ListenerSecurity | No
     )
 
 
+def metrics_tls(config: BrokerConfig, metrics: Metrics, reloads: Reloads) -> "ServerTls | None":
+    """Return how the page of metrics is encrypted; None if it is plain.  *reloads* gets its files.
+
+    Raises:
+        ConfigError: a file of certificates is missing or wrong.
+    """
+    if config.metrics_tls is None:
+        return None
+    from pylog.security.server_tls import ServerTls
+
+    tls = ServerTls(config.metrics_tls)
+    reloads.add("certificates of metrics_listen", tls.reload)
+    name, _, help = _CERTIFICATE
+    metrics.gauge(name, help, read=lambda: tls.expires_s, listener="metrics_listen")
+    return tls
+
+
 async def wait_for_certificates(config: BrokerConfig, stop: asyncio.Event) -> None:
     """Return once the certificates and revocation lists of all listeners are valid by the clock, or *stop* is set.
 
@@ -225,13 +242,17 @@ def _check_certificates(config: BrokerConfig) -> None:
     listeners = [*config.clients.values(), *([config.internal] if config.internal is not None else [])]
     for listener in listeners:
         if listener.settings.protocol.has_tls or SecurityProtocol.SSL in listener.settings.accepted:
-            from pylog.net.tls import ServerTls
+            from pylog.security.server_tls import ServerTls
 
             ServerTls(_tls_config(listener))
+    if config.metrics_tls is not None:
+        from pylog.security.server_tls import ServerTls
+
+        ServerTls(config.metrics_tls)
 
 
 def _tls_config(listener: ListenerConfig, *, is_mutual: bool = False) -> "TlsConfig":
-    from pylog.net.tls import TlsConfig
+    from pylog.security.server_tls import TlsConfig
 
     settings = listener.settings
     return TlsConfig(
@@ -252,7 +273,7 @@ def _no_certificates(certificate: bytes) -> str:
 def _tls(
     listener_name: str, listener: ListenerConfig, metrics: Metrics, reloads: Reloads, *, is_mutual: bool = False
 ) -> "ServerTls":
-    from pylog.net.tls import ServerTls
+    from pylog.security.server_tls import ServerTls
 
     settings = listener.settings
     tls = ServerTls(_tls_config(listener, is_mutual=is_mutual))

@@ -45,7 +45,7 @@ def count(
     stop.on_signals()
     with ExitStack() as stack:
         if loaded.metrics_listen is not None:
-            stack.enter_context(WebServer(*loaded.metrics_listen, metrics_app(metrics)))
+            stack.enter_context(WebServer(*loaded.metrics_listen, metrics_app(metrics), tls=loaded.metrics_tls))
         counter.run(loaded, stop, Notices(), metrics)
 
 

@@ -32,6 +32,10 @@ Data: TypeAlias = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="The data directory of a standalone broker that is down.")
 ]
 
+KeyFile: TypeAlias = Annotated[
+    Path | None, typer.Option("--key-file", metavar="FILE", help="A random secret a line; the first seals, each opens.")
+]
+
 
 def backup(
     to: Annotated[Path | None, typer.Option(metavar="FILE", help="A new file for it; stdout without.")] = None,
@@ -42,6 +46,7 @@ def backup(
     metrics_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --into: for the node exporter's text collector.")
     ] = None,
+    key_file: KeyFile = None,
     config: Config = None,
     data: Data = None,
 ) -> None:
@@ -50,9 +55,15 @@ def backup(
 
     if to is not None and into is not None:
         raise Failure(faults.OPTIONS_CONFLICT, "--to and --into exclude each other")
+    # A key that cannot be used is told before anything is read.
+    sealed_with = _secrets(key_file)
     now_ms = time.time_ns() // 1_000_000
     with progress("reading the store"), _store(config, data) as store:
         text = encode_backup(read_nodes(store), now_ms, __version__)
+    if sealed_with:
+        from pylog.store.sealed import seal
+
+        text = seal(text.encode(), sealed_with[0]).decode().rstrip("\n")
     if into is not None:
         note(f"written to {rotate(into, text, now_ms, keep)}")
         if metrics_file is not None:
@@ -128,6 +139,7 @@ def restore(
         list[int] | None, typer.Option(metavar="ID", help="A broker nobody can read; what only it had waits for it.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Write it; without, everything is only shown.")] = False,
+    key_file: KeyFile = None,
     config: Config = None,
     data: Data = None,
     format: FormatOption = None,
@@ -136,7 +148,7 @@ def restore(
     from pylog.cluster.restore import found_broker, plan_restore
     from pylog.store.backup import decode_backup, replace_nodes
 
-    nodes = decode_backup(_read(file), str(file))
+    nodes = decode_backup(_opened(_read(file), _secrets(key_file), file), str(file))
     found = [found_broker(_json(path), str(path)) for path in ends or ()]
     made = plan_restore(nodes, found, lost=lost or ())
     with progress("writing the store"), _store(config, data) as store:
@@ -144,6 +156,24 @@ def restore(
             replace_nodes(store, made.nodes)
     _show(made, is_written=yes, format=format)
     note("restored; start the brokers" if yes else "nothing was written; --yes writes it")
+
+
+def _secrets(key_file: Path | None) -> tuple[bytes, ...]:
+    if key_file is None:
+        return ()
+    from pylog.store.sealed import read_secrets
+
+    return read_secrets(key_file)
+
+
+def _opened(content: bytes, secrets: tuple[bytes, ...], file: Path) -> bytes:
+    from pylog.store.sealed import is_sealed, unseal
+
+    if not is_sealed(content):
+        return content
+    if not secrets:
+        raise Failure(faults.OPTIONS_CONFLICT, "the backup is sealed", where=str(file), wanted="--key-file FILE")
+    return unseal(content, secrets, str(file))
 
 
 def _show(made: "Restoration", *, is_written: bool, format: FormatOption) -> None:

@@ -1,6 +1,7 @@
 """Starts and stops a console."""
 
 import time
+from typing import TYPE_CHECKING
 
 from pylog.client.avro import AvroDeserializer, RegistryClient
 from pylog.console.app import Console
@@ -12,6 +13,9 @@ from pylog.daemon.stop import Stop
 from pylog.daemon.web import WebServer
 from pylog.metrics import Metrics
 from pylog.probe.reader import LagReader
+
+if TYPE_CHECKING:
+    from pylog.security.server_tls import TlsConfig
 
 LAG_INTERVAL_S = 15.0
 """Between two samples of the logs' ends, as the probe takes them."""
@@ -32,13 +36,20 @@ def run(config: ConsoleConfig, stop: Stop, notices: Notices) -> None:
         deserialize = AvroDeserializer(RegistryClient(config.registries, timeout_s=_REGISTRY_TIMEOUT_S))
     counts = Counts((config.cluster, *config.ledgers), config.window_ms)
     app = Console(config, Lags(reader), counts, deserialize).app()
-    certificate = None if config.certificate is None or config.key is None else (config.certificate, config.key)
-    with WebServer(*config.listen, app, certificate=certificate, has_proxy=bool(config.public_url)) as server:
+    with WebServer(*config.listen, app, tls=_tls(config), has_proxy=bool(config.public_url)) as server:
         reader.start()
         notices.tell(time.monotonic(), "info", "ready", url=_url(config, server.port))
         while not stop.wait(60.0):
             pass
     reader.join(_JOIN_S)
+
+
+def _tls(config: ConsoleConfig) -> "TlsConfig | None":
+    if config.certificate is None:
+        return None
+    from pylog.security.server_tls import TlsConfig
+
+    return TlsConfig(key_store=config.certificate, key=config.key)
 
 
 def _url(config: ConsoleConfig, port: int) -> str:

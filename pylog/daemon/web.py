@@ -8,9 +8,9 @@ import asyncio
 import socket
 import ssl
 import threading
-from pathlib import Path
+import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import uvicorn
 from starlette.applications import Starlette
@@ -21,8 +21,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pylog.daemon.notices import Notices
 from pylog.errors import ConfigError
 from pylog.metrics import Metrics
+
+if TYPE_CHECKING:
+    from pylog.security.server_tls import TlsConfig
 
 MAX_BODY_BYTES = 4 << 20
 """A longer body is refused; if Content-Length says its size, before it is read."""
@@ -32,6 +36,9 @@ MAX_CONNECTIONS = 256
 
 IDLE_S = 60.0
 """How long a client may take to send a request, and how long an unused connection stays open."""
+
+RELOAD_S = 60.0
+"""How often files of certificates are compared."""
 
 DRAIN_S = 5.0
 """How long a stop waits for the requests that are being answered."""
@@ -79,20 +86,43 @@ async def read_body(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def server_context(chain: Path, key: Path) -> ssl.SSLContext:
-    """Return a context for TLS 1.2 and 1.3 with this certificate.
+class _Renewed:
+    """A context for a server that takes one for ever: each connection gets the one of the files as they are now."""
 
-    Raises:
-        ConfigError: a file is missing or is not what it should be.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        # With a password at hand, so that a key that needs one is an error and no question on the terminal.
-        context.load_cert_chain(chain, key, password="")
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"certificate {chain} with key {key}: {getattr(error, 'strerror', None) or error}") from error
-    return context
+    def __init__(self, config: "TlsConfig") -> None:
+        from pylog.security.server_tls import ServerTls  # takes 50 ms that plain HTTP need not spend
+
+        self._tls = ServerTls(config)
+        # OpenSSL asks for the name at the beginning of every handshake, also of a client that names none.
+        self.context = self._tls.context
+        self.context.sni_callback = self._choose
+        self._stop = threading.Event()
+        self._notices = Notices()
+        self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look at the files."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        self._thread.join()
+
+    def look(self) -> None:
+        """Read the files again if they changed; what is wrong in them is told, and changes nothing."""
+        try:
+            if self._tls.reload():
+                self._notices.tell(time.monotonic(), "info", "certificate_reloaded", file=self._tls.config.key_store)
+        except ConfigError as error:
+            self._notices.tell(time.monotonic(), "error", "certificate_not_reloaded", reason=error)
+
+    def _choose(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        connection.context = self._tls.context
+
+    def _run(self) -> None:
+        while not self._stop.wait(RELOAD_S):
+            self.look()
 
 
 class WebServer:
@@ -102,7 +132,7 @@ class WebServer:
         host: address to listen on.
         port: 0 takes a free one.
         app: answers every request.
-        certificate: PEM files with the chain and its private key; None for plain HTTP.
+        tls: files and rules of encryption, which are read again when they change; None for plain HTTP.
         has_proxy: whether a proxy on this host says in X-Forwarded-For who the client is.
 
     Raises:
@@ -115,10 +145,10 @@ class WebServer:
         port: int,
         app: ASGIApp,
         *,
-        certificate: tuple[Path, Path] | None = None,
+        tls: "TlsConfig | None" = None,
         has_proxy: bool = False,
     ) -> None:
-        context = None if certificate is None else server_context(*certificate)
+        self._renewed = None if tls is None else _Renewed(tls)
         try:
             self._socket = socket.create_server(
                 (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=MAX_CONNECTIONS
@@ -147,18 +177,27 @@ class WebServer:
             )
         )
         self._server.config.load()
-        self._server.config.ssl = context
+        self._server.config.ssl = None if self._renewed is None else self._renewed.context
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="web", daemon=True)
         self.port = int(self._socket.getsockname()[1])
         """Where it listens."""
 
     def __enter__(self) -> Self:
         self._thread.start()
+        if self._renewed is not None:
+            self._renewed.start()
         return self
+
+    def reload(self) -> None:
+        """Read the files of certificates again, if they changed."""
+        if self._renewed is not None:
+            self._renewed.look()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._renewed is not None:
+            self._renewed.stop()
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()

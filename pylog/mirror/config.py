@@ -1,10 +1,14 @@
 """What a mirror is told."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pylog.client.connection import Connection
 from pylog.mirror.offsets import MAP_TOPIC_PREFIX
 from pylog.mirror.plan import GROUPS_TOPIC_PREFIX, PARKED_TOPIC_PREFIX
+
+if TYPE_CHECKING:
+    from pylog.security.server_tls import TlsConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class MirrorConfig:
         replication_factor: of topics made in the target; -1 leaves it to its brokers.
         internal_replication_factor: of the topic with the offset maps.
         metrics_listen: where ``/metrics`` is answered.
+        metrics_tls: encryption of that address, and whose clients may read it; None for plain HTTP to everybody.
         refresh_s: between two looks for new topics, partitions and settings.
         commit_s: between two commits, so at most so much is sent again after a crash.
         groups_s: between two looks at what the source's groups committed, which is carried to the target.
@@ -44,6 +49,7 @@ class MirrorConfig:
     replication_factor: int = -1
     internal_replication_factor: int = 3
     metrics_listen: tuple[str, int] | None = None
+    metrics_tls: "TlsConfig | None" = None
     refresh_s: float = 30.0
     commit_s: float = 5.0
     groups_s: float = 10.0

@@ -42,7 +42,9 @@ def run(config: MirrorConfig, stop: Stop, notices: Notices, relay: Relay | None 
     suspects = Suspects()
     with ExitStack() as stack:
         if config.metrics_listen is not None:
-            server = stack.enter_context(WebServer(*config.metrics_listen, metrics_app(metrics)))
+            server = stack.enter_context(
+                WebServer(*config.metrics_listen, metrics_app(metrics), tls=config.metrics_tls)
+            )
             notices.tell(time.monotonic(), "info", "ready", port=server.port)
         scout = Scout(config, meters, notices)
         scout.start()

@@ -13,7 +13,8 @@ from pylog.security.exchange import LoginFailed
 from pylog.security.principal import ANONYMOUS, NEVER_NS, USER, Principal, SecurityProtocol, Session, normal_host
 
 if TYPE_CHECKING:
-    from pylog.net.tls import Handshakes, ServerTls, TlsSocket
+    from pylog.net.tls import Handshakes, TlsSocket
+    from pylog.security.server_tls import ServerTls
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 """One per listener.  Kept, not made per read: above 128 KiB malloc maps and unmaps each one, measured at three times

@@ -89,6 +89,15 @@ def holders(name: str, hosts: Mapping[str, Variables], groups: Mapping[str, Iter
         home = str(variables.get("zookeeper_data_dir") or "/var/lib/pylog-zookeeper")
         path = "/etc/pylog-zookeeper/tls.pem"
         found.append(_holder("zookeeper", "pylog-zookeeper", path, [*own, *given], "pylog-zookeeper", home))
+    # Of pages that are scraped, and of Prometheus, which shows its own: nobody else gets their metrics.
+    if mine & {"pylog_broker", "pylog_mirror", "pylog_audit", "pylog_probe"}:
+        found.append(_holder("metrics", "pylog-metrics", "/etc/pylog/metrics.pem", own))
+    if "pylog_load_balancer" in mine:
+        path = "/etc/pylog-load-balancer/tls.pem"
+        found.append(_holder("load_balancer", "pylog-load-balancer", path, own, "haproxy", "/var/lib/haproxy"))
+    if groups.get("pylog_monitoring") and any(group.startswith("pylog_") for group in mine):
+        path = "/etc/pylog-monitoring/tls.pem"
+        found.append(_holder("monitoring", "pylog-monitoring", path, own, "prometheus", "/var/lib/prometheus"))
     return found
 
 

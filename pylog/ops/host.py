@@ -89,7 +89,12 @@ OWN_USERS = ("pylog", "pylog-zookeeper")
 # Key and certificate of this host's ZooKeeper server.
 ZOOKEEPER_KEYS = Path("/etc/pylog-zookeeper/tls.pem")
 # Files with certificates; the private key before them is not read out.
-CERTIFICATES = ("/etc/pylog/*.pem", "/etc/pylog-zookeeper/*.pem")
+CERTIFICATES = (
+    "/etc/pylog/*.pem",
+    "/etc/pylog-zookeeper/*.pem",
+    "/etc/pylog-load-balancer/*.pem",
+    "/etc/pylog-monitoring/*.pem",
+)
 CURRENT = Path("/opt/pylog/current")
 SYS = Path("/sys")
 # What `pylog-firewall.service` notes of the table that it loaded.

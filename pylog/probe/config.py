@@ -1,9 +1,13 @@
 """What a probe asks, and where it shows what it found."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pylog.client.connection import Connection
 from pylog.store.zookeeper_security import PLAIN, ZooKeeperSecurity
+
+if TYPE_CHECKING:
+    from pylog.security.server_tls import TlsConfig
 
 CANARY_TOPIC = "_pylog_canary"
 
@@ -15,6 +19,7 @@ class ProbeConfig:
     Attributes:
         cluster: whose brokers and groups.
         listen: host and port of ``/metrics``.
+        metrics_tls: encryption of that address, and whose clients may read it; None for plain HTTP to everybody.
         zookeeper: ``host:port`` of every server of the ensemble; none if the brokers use none.
         zookeeper_security: encryption of these connections, and the certificate that they show.
         canary_topic: where its records go; empty for no canary.
@@ -26,6 +31,7 @@ class ProbeConfig:
 
     cluster: Connection
     listen: tuple[str, int]
+    metrics_tls: "TlsConfig | None" = None
     zookeeper: tuple[str, ...] = ()
     zookeeper_security: ZooKeeperSecurity = PLAIN
     canary_topic: str = CANARY_TOPIC

@@ -34,7 +34,7 @@ def run(config: ProbeConfig, stop: Stop, notices: Notices) -> None:
             ZooKeeperReader(config.zookeeper, config.zookeeper_interval_s, metrics, stop, config.zookeeper_security)
         )
     with ExitStack() as stack:
-        server = stack.enter_context(WebServer(*config.listen, metrics_app(metrics)))
+        server = stack.enter_context(WebServer(*config.listen, metrics_app(metrics), tls=config.metrics_tls))
         for thread in threads:
             thread.start()
             stack.callback(thread.join, _JOIN_S)

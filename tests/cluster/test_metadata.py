@@ -197,9 +197,18 @@ def test_a_standalone_broker_moves_into_a_cluster_with_its_data(ensemble: ZooKee
         assert refused.returncode != 0
         assert "in use by another process" in refused.stderr
     config, backup, ends = write_config(home, 0, ensemble), tmp_path / "metadata.json", tmp_path / "ends.json"
-    assert pylog("cluster", "backup", "--data", str(alone.data_dir), "--to", str(backup)).returncode == 0
+    keys = tmp_path / "backup.key"
+    keys.write_text("0123456789abcdef" * 2 + "\n")
+    keys.chmod(0o600)
+    sealed = ("--key-file", str(keys))
+    assert pylog("cluster", "backup", "--data", str(alone.data_dir), "--to", str(backup), *sealed).returncode == 0
+    assert '"nodes"' not in backup.read_text()
     ends.write_text(pylog("log", "ends", str(alone.data_dir), "--format", "json").stdout)
-    done = pylog("cluster", "restore", str(backup), "--config", str(config), "--ends", str(ends), "--yes")
+    restore = ("cluster", "restore", str(backup), "--config", str(config), "--ends", str(ends), "--yes")
+    done = pylog(*restore)
+    assert done.returncode == 2
+    assert "the backup is sealed" in done.stderr
+    done = pylog(*restore, *sealed)
     assert done.returncode == 0, done.stderr
     with BrokerProcess(home, config_file=config) as member:
         found = read({0: member}, "old")

@@ -19,9 +19,9 @@ from pylog.errors import ConfigError
 from pylog.log.segment import FileSlice, Segment
 from pylog.net.connection import Connection, Part
 from pylog.net.listener import Listener, ListenerSecurity
-from pylog.net.tls import ServerTls, TlsConfig
 from pylog.security.certificates import parse_rules, user_of
 from pylog.security.principal import SecurityProtocol
+from pylog.security.server_tls import ServerTls, TlsConfig
 from tests.servers.certificates import DAY, HOUR, Authority
 
 ALICE = ((NameOID.ORGANIZATION_NAME, "Org"), (NameOID.COMMON_NAME, "alice"))

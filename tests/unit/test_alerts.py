@@ -15,6 +15,7 @@ from pylog.ops.preflight import GROUPS, load_specs
 from pylog.runbooks import RUNBOOKS
 from tests.cluster.night import BREAKAGES
 from tests.infra.test_monitoring import NOT_RAISED
+from tests.servers.certificates import Authority
 from tests.templates import render
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,6 +87,46 @@ def test_alerts_have_names_of_their_own() -> None:
 
 def test_prometheus_takes_the_rules() -> None:
     assert f"{len(RULES)} rules found" in promtool("check", "rules", "alerts.yml")
+
+
+def test_prometheus_shows_its_certificate_to_secured_hosts_and_asks_the_others_plainly(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    keys = authority.issue("tls.pem")
+    instances = {"pylog_broker_instances": [{"id": 1, "metrics_port": 9400}]}
+    hosts = {
+        "h1": {"pylog_address": "192.0.2.1", "pylog_security": "sasl_ssl", **instances},
+        "h2": {"pylog_address": "192.0.2.2", **instances},
+    }
+    path = tmp_path / "prometheus.yml"
+    path.write_text(
+        render(
+            "etc/pylog-monitoring/prometheus.yml.j2",
+            ansible_managed="managed",
+            hostvars=hosts,
+            groups={
+                name: ["h1", "h2"] for name in ("pylog_broker", "pylog_mirror", "pylog_probe", "pylog_load_balancer")
+            }
+            | {"pylog_registry": ["h1"], "pylog_audit": ["h1"]},
+            monitoring_scrape_interval_s=15,
+            monitoring_alertmanagers=[],
+            monitoring_alertmanager={},
+            monitoring_exporter_port=9100,
+            __monitoring_rules=str(FILES / "alerts.yml"),
+            __monitoring_thresholds_file=str(FILES / "alerts.yml"),
+            __monitoring_hosts=["h1", "h2"],
+            __monitoring_is_secured=True,
+            __monitoring_keys=str(keys),
+            __monitoring_authority=str(authority.trusted),
+            __preflight_addresses=addresses(hosts, {}),
+        )
+    )
+    assert "SUCCESS" in promtool("check", "config", str(path))
+    for job in yaml.safe_load(path.read_text())["scrape_configs"]:
+        schemes = {one["labels"]["host"]: one["labels"].get("__scheme__", "http") for one in job["static_configs"]}
+        assert schemes["h1"] == ("http" if job["job_name"] == "pylog-registry" else "https"), job["job_name"]
+        assert schemes.get("h2", "http") == "http"
+        if job["job_name"] != "pylog-registry":
+            assert job["tls_config"]["cert_file"] == str(keys)
 
 
 def test_prometheus_takes_the_configuration_that_the_role_writes(tmp_path: Path) -> None:

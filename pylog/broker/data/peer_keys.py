@@ -8,7 +8,7 @@ from pylog.errors import ConfigError
 from pylog.wire import internal
 
 if TYPE_CHECKING:
-    from pylog.net.tls import ServerTls
+    from pylog.security.server_tls import ServerTls
 
 
 class PeerKeys:

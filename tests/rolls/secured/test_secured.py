@@ -1,5 +1,6 @@
 """Three hosts secured on every connection: what strangers, users and programs can do there, and what shows."""
 
+import http.client
 import io
 import json
 import re
@@ -88,10 +89,7 @@ def listening(host: str) -> set[int]:
     return {int(port) for address, _, port in rows if not address.strip("[]").startswith(("127.", "::1"))}
 
 
-OPEN = {
-    9400: "a broker's metrics", 9181: "the mirror's metrics", 9182: "the audit's metrics", 9184: "the probe's metrics",
-    9183: "the load balancer's metrics", 9100: "the node exporter", 9090: "Prometheus", 8081: "the schema registry",
-}  # fmt: skip
+OPEN = {9090: "Prometheus", 8081: "the schema registry"}
 """What answers without a login, as the page on security says."""
 
 
@@ -222,14 +220,25 @@ def test_nodes_of_brokers_are_closed_to_other_certificates_of_the_authority(prob
                 stranger.delete(path)
 
 
-def test_the_probe_reads_what_each_zookeeper_server_says_of_itself() -> None:
-    page = exchange((address_of("live2"), 9184), PROBES["http"][0], is_encrypted=False)
-    connection = socket.create_connection((address_of("live2"), 9184), TIMEOUT_S)
-    with connection:
-        connection.sendall(PROBES["http"][0])
-        page = b"".join(iter(lambda: connection.recv(65536), b""))
-    up = dict(re.findall(r'pylog_zookeeper_up\{server="([^"]+)"\} (\d)', page.decode()))
+def test_the_probe_reads_what_each_zookeeper_server_says_of_itself(probes_keys: Path) -> None:
+    context = ssl.create_default_context(cafile=str(AUTHORITY))
+    context.load_cert_chain(probes_keys)
+    connection = http.client.HTTPSConnection(address_of("live2"), 9184, timeout=TIMEOUT_S, context=context)
+    with closing(connection):
+        connection.request("GET", "/metrics")
+        page = connection.getresponse().read().decode()
+    up = dict(re.findall(r'pylog_zookeeper_up\{server="([^"]+)"\} (\d)', page))
     assert up == {f"{address_of(host)}:2181": "1" for host in HOSTS}
+
+
+def test_prometheus_scrapes_every_page_with_its_certificate() -> None:
+    connection = http.client.HTTPConnection(address_of("live2"), 9090, timeout=TIMEOUT_S)
+    with closing(connection):
+        connection.request("GET", "/api/v1/targets")
+        found = json.loads(connection.getresponse().read())["data"]["activeTargets"]
+    assert {one["scrapeUrl"]: one["lastError"] for one in found if one["health"] == "down"} == {}
+    encrypted = {one["labels"]["job"] for one in found if one["scrapeUrl"].startswith("https:")}
+    assert encrypted == {"pylog-broker", "pylog-host", "pylog-load-balancer", "pylog-probe"}
 
 
 # --- secrets ---

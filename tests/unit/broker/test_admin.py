@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.client
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from pylog.broker.admin import MAX_CONNECTIONS, AdminServer, Reply
+from pylog.security.server_tls import ServerTls, TlsConfig
+from tests.servers.certificates import Authority
 
 
 async def metrics(body: Mapping[str, Any]) -> Reply:
@@ -110,3 +113,28 @@ def test_a_client_that_goes_away_before_its_answer_is_no_error_of_the_log(caplog
         thread.join()
         loop.close()
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_the_page_of_metrics_is_for_those_with_a_certificate_of_the_authority(
+    server: AdminServer, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    tls = ServerTls(TlsConfig(key_store=authority.server(), trust_store=authority.trusted, client_auth="required"))
+    port = server.open_metrics("127.0.0.1", 0, tls)
+    mine = ssl.create_default_context(cafile=str(authority.trusted))
+    mine.load_cert_chain(authority.issue("me.pem"))
+
+    def encrypted(context: ssl.SSLContext) -> tuple[int, bytes]:
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+        with contextlib.closing(connection):
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    with socket.create_connection(("127.0.0.1", port), 20):  # says nothing, and holds up nobody
+        assert encrypted(mine) == (200, b"up 1\n")
+    with pytest.raises(OSError):
+        encrypted(ssl.create_default_context(cafile=str(authority.trusted)))
+    with pytest.raises((http.client.HTTPException, OSError)):
+        scrape(port)
+    assert encrypted(mine) == (200, b"up 1\n")

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtensionOID, NameOID
 
 from pylog.broker.reloads import Reloads
-from pylog.net.tls import ServerTls, TlsConfig
+from pylog.security.server_tls import ServerTls, TlsConfig
 from tests.servers.certificates import Authority
 
 THREE_BYTE_ADDRESS = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"\x30\x05\x87\x03\x01\x02\x03")

@@ -18,7 +18,8 @@ from pylog.daemon import web
 from pylog.daemon.web import MAX_BODY_BYTES, WebServer, metrics_app, read_body
 from pylog.errors import ConfigError
 from pylog.metrics import Metrics
-from tests.servers.certificates import Authority
+from pylog.security.server_tls import TlsConfig
+from tests.servers.certificates import DAY, HOUR, Authority
 
 
 async def echo(request: Request) -> Response:
@@ -156,7 +157,7 @@ def test_https_is_served_to_who_verifies_the_certificate(tmp_path: Path) -> None
     authority = Authority(tmp_path)
     pem = authority.server()
     trusting = ssl.create_default_context(cafile=str(authority.trusted))
-    with WebServer("127.0.0.1", 0, ECHO, certificate=(pem, pem)) as server:
+    with WebServer("127.0.0.1", 0, ECHO, tls=TlsConfig(key_store=pem)) as server:
         # A client that says nothing holds up nobody.
         with connect(server):
             connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=trusting)
@@ -173,4 +174,62 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, content: str
     if content is not None:
         path.write_text(content)
     with pytest.raises(ConfigError, match=r"console\.pem"):
-        WebServer("127.0.0.1", 0, ECHO, certificate=(path, path))
+        WebServer("127.0.0.1", 0, ECHO, tls=TlsConfig(key_store=path))
+
+
+def asked(server: WebServer, context: ssl.SSLContext, name: str = "127.0.0.1") -> bytes:
+    """Return the certificate that the server shows, after a request that it answers."""
+    with connect(server) as plain, context.wrap_socket(plain, server_hostname=name) as encrypted:
+        encrypted.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        if not (answer := encrypted.recv(1000)):
+            raise ConnectionResetError("the server closed without an answer")
+        assert answer.startswith(b"HTTP/1.1 200")
+        return encrypted.getpeercert(binary_form=True) or b""
+
+
+def client(authority: Authority, keys: Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority.trusted))
+    if keys is not None:
+        context.load_cert_chain(keys)
+    return context
+
+
+def test_a_page_is_for_those_with_a_certificate_of_the_authority(tmp_path: Path) -> None:
+    authority, stranger = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
+    tls = TlsConfig(key_store=authority.server(), trust_store=authority.trusted, client_auth="required")
+    mine, theirs = authority.issue("me.pem"), stranger.issue("me.pem")
+    late = authority.issue("late.pem", valid_from=-2 * DAY, valid_to=-HOUR)
+    with WebServer("127.0.0.1", 0, metrics_app(Metrics()), tls=tls) as server:
+        asked(server, client(authority, mine))
+        for keys in (None, theirs, late):
+            with pytest.raises((ssl.SSLError, ConnectionResetError)):
+                asked(server, client(authority, keys))
+        with connect(server) as plain:
+            plain.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert not plain.recv(1000).startswith(b"HTTP")
+        asked(server, client(authority, mine))
+
+
+def test_certificates_and_authorities_are_read_again_and_a_wrong_file_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = Authority(tmp_path / "before", "before"), Authority(tmp_path / "after", "after")
+    keys, trusted = tmp_path / "server.pem", tmp_path / "ca.pem"
+    keys.write_bytes(before.server().read_bytes())
+    trusted.write_bytes(before.trusted.read_bytes())
+    tls = TlsConfig(key_store=keys, trust_store=trusted, client_auth="required")
+    with WebServer("127.0.0.1", 0, metrics_app(Metrics()), tls=tls) as server:
+        shown = asked(server, client(before, before.issue("me.pem")))
+        keys.write_text("half a file")
+        server.reload()
+        assert "certificate_not_reloaded" in capsys.readouterr().err
+        assert asked(server, client(before, before.issue("me.pem"))) == shown
+        keys.write_bytes(after.server().read_bytes())
+        trusted.write_bytes(after.trusted.read_bytes())
+        server.reload()
+        # Also for a client that names no server.
+        for name in ("127.0.0.1", "localhost"):
+            assert asked(server, client(after, after.issue("me.pem")), name) != shown
+        former = client(after, before.issue("me.pem"))
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            asked(server, former)

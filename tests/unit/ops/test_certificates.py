@@ -218,8 +218,22 @@ def test_hosts_get_the_certificates_of_what_they_run_and_brokers_have_the_proxys
     assert found["pylog"].names == ("10.0.0.1", "h1", "log1.example", "10.0.0.2", "localhost", "127.0.0.1")
     assert found["zookeeper"].path == "/etc/pylog-zookeeper/tls.pem"
     assert found["zookeeper"].names == ("10.0.0.1", "h1", "localhost", "127.0.0.1")
-    assert holders("h2", hosts, groups) == []
+    assert found["metrics"].path == "/etc/pylog/metrics.pem"
+    assert [(one.name, one.user) for one in holders("h2", hosts, groups)] == [("load_balancer", "haproxy")]
     assert holders("h3", hosts, groups) == []
+
+
+def test_every_host_of_a_secured_datacenter_has_a_certificate_for_the_metrics_that_somebody_scrapes() -> None:
+    secured = {"pylog_security": "sasl_ssl"}
+    hosts = {"h1": secured, "h2": secured, "h3": {}, "h4": secured}
+    groups = {"pylog_broker": ["h1", "h3"], "pylog_ship": ["h2"], "pylog_monitoring": ["h2"], "other": ["h4"]}
+    found = {name: [(one.name, one.user) for one in holders(name, hosts, groups)] for name in hosts}
+    assert found == {
+        "h1": [("pylog", "pylog"), ("metrics", "pylog"), ("monitoring", "prometheus")],
+        "h2": [("monitoring", "prometheus")],
+        "h3": [],
+        "h4": [],
+    }
 
 
 def test_programs_of_a_secured_datacenter_share_the_settings_of_its_ensemble(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from pylog.broker.data.peers import PeerClient, PeerRequests
 from pylog.errors import ApiError, ConfigError
 from pylog.model import NodeAddress
 from pylog.net.listener import Listener, ListenerSecurity
-from pylog.net.tls import ServerTls, TlsConfig, check_names, own_certificate
 from pylog.security.principal import SecurityProtocol
+from pylog.security.server_tls import ServerTls, TlsConfig, check_names, own_certificate
 from pylog.wire import internal
 from tests.servers.certificates import Authority
 
