@@ -174,6 +174,10 @@ class ProtocolError(PylogError):
     fault = 102
 
 
+class TooManyElements(ProtocolError):
+    """The arrays of a message hold more than whoever decodes it wants to."""
+
+
 class Unreachable(PylogError):
     """No broker answered in time: try again, or look at the brokers."""
 

@@ -47,6 +47,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
             "job_times",
             "latency",
             "lifecycle",
+            "places",
             "reloads",
             "retention_clock",
             "watchdog",
@@ -98,7 +99,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"membership"},
     ),
     "broker/data": (
-        {"peer_keys", "places", "sessions"},
+        {"peer_keys", "sessions"},
         {"partitions"},
         {"acks", "feeds", "held_back", "partition_counts", "progress", "throttles", "topic_bytes"},
         {"reading", "waiting"},

@@ -220,6 +220,7 @@ class Broker:
         await self.transactions.stop()
         await self._markers.stop()
         await self._data.produce.close()
+        await self._data.fetch.close()
         self.verifier.close()
         await self._reloads.stop()
         for door in self._doors.values():

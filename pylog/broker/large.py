@@ -7,11 +7,16 @@ import asyncio
 import dataclasses
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, Mapping
-from typing import Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 from pylog.broker.error_counts import error_codes
+from pylog.broker.places import Places, Room
+from pylog.security.principal import Session
 from pylog.wire.api import ApiKey, Message, encode_response
 from pylog.wire.api.message import Request
+
+_Result = TypeVar("_Result")
 
 LARGE_BYTES = 4096
 """From this length of its body on a request is decoded, and its answer encoded, in a thread.  An element has three
@@ -73,6 +78,30 @@ def in_steps(
     taken = Steps(steps, answer)
     answered = taken.take_some()
     return taken if answered is None else answered
+
+
+class Workshop:
+    """Where large requests are worked on: one step at a time, so many bytes at a time, and a thread.
+
+    Attributes:
+        places: held for each step.
+        room: held while a request is decoded and its steps are taken.
+    """
+
+    def __init__(self) -> None:
+        self.places = Places(1)
+        self.room = Room(HELD_BYTES)
+        # Of its own: commits and joins must not wait behind threads that read cold segments or remove files.
+        self._thread = ThreadPoolExecutor(1, "large-requests")
+
+    async def in_thread(self, session: Session, work: Callable[..., _Result], *arguments: Any) -> _Result:  # noqa: ANN401  # those of *work*
+        """Return what *work* returns, for which others have a turn."""
+        async with self.places.hold(session):
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class Turns:

@@ -7,14 +7,12 @@ for its API in `apis.py`, and answered when that function is done, which may be 
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from pylog.broker import large
 from pylog.broker.apis import APIS, Cluster
 from pylog.broker.data.fetch import FetchHandler
-from pylog.broker.data.places import Places, Room
 from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.error_counts import ErrorCounts
 from pylog.broker.handler import Caller
@@ -61,10 +59,7 @@ class Requests:
         self._names: Mapping[int, str] = {int(key): key.name.lower() for key in SERVED}
         self._latency = Latency(metrics)
         self._errors = ErrorCounts(metrics)
-        self._large = Places(1)
-        self._room = Room(large.HELD_BYTES)
-        # Of its own: commits and joins must not wait behind threads that read cold segments or remove files.
-        self._thread = ThreadPoolExecutor(1, "large-requests")
+        self._workshop = produce.workshop = fetch.workshop = large.Workshop()
         self._tasks = Tasks()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> list[Part] | None:
@@ -103,7 +98,7 @@ class Requests:
     async def close(self) -> None:
         """End the requests that are still being answered."""
         await self._tasks.stop()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._workshop.close()
 
     def _control(
         self,
@@ -158,10 +153,9 @@ class Requests:
             response = await handling
             if work.meter is not None:
                 self._throttle(response, work.meter.worked_on(work.busy_ns / 1e9))
-            async with self._large.hold(connection.session):
-                counts, reply = await asyncio.get_running_loop().run_in_executor(
-                    self._thread, large.encode, response, header.correlation_id, header.api_version
-                )
+            counts, reply = await self._workshop.in_thread(
+                connection.session, large.encode, response, header.correlation_id, header.api_version
+            )
             for code, count in counts.items():
                 self._errors.note(header.api_key, code, count)
             self._latency.by_api[header.api_key].observe_ns(now_ns() - work.slot.read_ns)
@@ -179,18 +173,15 @@ class Requests:
         connection, header = work.connection, work.header
         request_class, handler = APIS[header.api_key]  # type: ignore[index]  # as above
         async with AsyncExitStack() as holding:
-            await holding.enter_async_context(self._room.hold(connection.session, len(body)))
-            async with self._large.hold(connection.session):
-                request = await asyncio.get_running_loop().run_in_executor(
-                    self._thread, request_class.decode, header.api_version, body
-                )
+            await holding.enter_async_context(self._workshop.room.hold(connection.session, len(body)))
+            request = await self._workshop.in_thread(connection.session, request_class.decode, header.api_version, body)
             whole: Message | None = None
             left = large.parts(request)
             part = next(left)
             while True:
                 following: large.Part | None = None
                 try:
-                    async with self._large.hold(connection.session):
+                    async with self._workshop.places.hold(connection.session):
                         began_ns = now_ns()
                         try:
                             caller = self._caller(connection, header, work.meter, subject)
@@ -217,7 +208,7 @@ class Requests:
 
     async def _finish_steps(self, work: "_Work", request: Request, steps: large.Steps) -> Message:
         try:
-            async with self._room.hold(work.connection.session, large.LARGE_BYTES):
+            async with self._workshop.room.hold(work.connection.session, large.LARGE_BYTES):
                 answer = await self._take_steps(work, steps)
             return answer if isinstance(answer, Message) else await answer
         except ApiError as error:
@@ -226,7 +217,7 @@ class Requests:
     async def _take_steps(self, work: "_Work", steps: large.Steps) -> Message | Awaitable[Message]:
         """Take all *steps*, some in a turn; also if the client goes away, as with other requests."""
         while True:
-            async with self._large.hold(work.connection.session):
+            async with self._workshop.places.hold(work.connection.session):
                 began_ns = now_ns()
                 try:
                     answer = steps.take_some()

@@ -172,7 +172,7 @@ class Connection:
         """
         self._is_held = True
         self._pause()
-        return memoryview(bytes(frame)) if frame.obj is self._raw else frame
+        return memoryview(bytearray(frame)) if frame.obj is self._raw else frame
 
     def release(self) -> None:
         """Go on after `hold`."""

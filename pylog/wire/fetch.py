@@ -192,24 +192,25 @@ def session_key(row: FetchPartition | FetchResult[SliceT], *, is_by_id: bool) ->
     return (row.topic_id.hex() if is_by_id else row.topic), row.partition
 
 
-def parse_request(frame: memoryview, version: int, position: int) -> FetchRequest:
+def parse_request(frame: memoryview, version: int, position: int, most: int = MAX_ELEMENTS) -> FetchRequest:
     """Return the request whose body starts at *position* of *frame*.
 
     Raises:
+        TooManyElements: it has more than *most* topics and partitions.
         ProtocolError: a length or count does not fit into the bytes that are there.
     """
     try:
         if version >= FIRST_FLEXIBLE_VERSION:
-            return _parse_one_flexible(frame, version, position) or _parse(frame, version, position)
+            return _parse_one_flexible(frame, version, position) or _parse(frame, version, position, most)
         if version >= 9:
-            return _parse_one(frame, version, position) or _parse(frame, version, position)
-        return _parse(frame, version, position)
+            return _parse_one(frame, version, position) or _parse(frame, version, position, most)
+        return _parse(frame, version, position, most)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"fetch request of {len(frame)} bytes: {error}") from error
 
 
-def _parse(frame: memoryview, version: int, at: int) -> FetchRequest:
-    reader = _Reader(frame, version >= FIRST_FLEXIBLE_VERSION)
+def _parse(frame: memoryview, version: int, at: int, most: int = MAX_ELEMENTS) -> FetchRequest:
+    reader = _Reader(frame, version >= FIRST_FLEXIBLE_VERSION, most)
     if version >= _REPLICA_STATE_VERSION:
         replica = _CONSUMER
         wait, low, high, isolation, session_id, session_epoch = _HEAD_V15.unpack_from(frame, at)
@@ -404,10 +405,10 @@ class _Reader:
 
     __slots__ = ("_elements_left", "frame", "is_flexible")
 
-    def __init__(self, frame: memoryview, is_flexible: bool) -> None:
+    def __init__(self, frame: memoryview, is_flexible: bool, most: int = MAX_ELEMENTS) -> None:
         self.frame = frame
         self.is_flexible = is_flexible
-        self._elements_left = MAX_ELEMENTS
+        self._elements_left = most
 
     def count(self, at: int) -> tuple[int, int]:
         if self.is_flexible:

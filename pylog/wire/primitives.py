@@ -4,7 +4,7 @@ varint   => 7 bits a byte, least significant group first, high bit set on all bu
 zigzag n => (n << 1) ^ (n >> 63), so that small negative numbers stay short
 """
 
-from pylog.errors import ProtocolError
+from pylog.errors import ProtocolError, TooManyElements
 
 MAX_VARINT_BYTES = 10  # 64 bits in groups of 7
 
@@ -86,10 +86,10 @@ def claim_elements(count: int, elements_left: int) -> int:
     """Return how many more elements a message may hold in its arrays after *count* of them.
 
     Raises:
-        ProtocolError: not even these; see `MAX_ELEMENTS`.
+        TooManyElements: not even these; see `MAX_ELEMENTS`.
     """
     if count > elements_left:
-        raise ProtocolError(f"too many elements in one message: {count} where {elements_left} more may be")
+        raise TooManyElements(f"too many elements in one message: {count} where {elements_left} more may be")
     return elements_left - count
 
 

@@ -101,16 +101,17 @@ class RefusedBatch(ProduceResult):
     record_errors: Sequence[RecordError] = ()
 
 
-def parse_request(frame: memoryview, version: int, position: int) -> ProduceRequest:
+def parse_request(frame: memoryview, version: int, position: int, most: int = MAX_ELEMENTS) -> ProduceRequest:
     """Return the request whose body starts at *position* of *frame*.
 
     Raises:
+        TooManyElements: it has more than *most* topics and partitions.
         ProtocolError: a length or count does not fit into the bytes that are there.
     """
     try:
         if version >= FIRST_FLEXIBLE_VERSION:
-            return _parse_one_flexible(frame, position) or _parse_flexible(frame, position)
-        return _parse(frame, position)
+            return _parse_one_flexible(frame, position) or _parse_flexible(frame, position, most)
+        return _parse(frame, position, most)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"produce request of {len(frame)} bytes: {error}") from error
 
@@ -203,7 +204,7 @@ def _by_topic(results: list[ProduceResult]) -> list[tuple[str, list[ProduceResul
     return list(topics.items())
 
 
-def _parse(frame: memoryview, at: int) -> ProduceRequest:
+def _parse(frame: memoryview, at: int, most: int = MAX_ELEMENTS) -> ProduceRequest:
     end = len(frame)
     if end - at >= _ONE_PART.size:
         # Nearly all requests: no transaction, one topic, one partition.
@@ -225,7 +226,7 @@ def _parse(frame: memoryview, at: int) -> ProduceRequest:
     (topic_count,) = _INT32.unpack_from(frame, at + 6)
     at += 10
     check_count(topic_count, end - at, _TOPIC_BYTES)
-    left = claim_elements(topic_count, MAX_ELEMENTS)
+    left = claim_elements(topic_count, most)
     parts: list[tuple[str, int, memoryview | None]] = []
     for _ in range(topic_count):
         (length,) = _INT16.unpack_from(frame, at)
@@ -274,7 +275,7 @@ def _parse_one_flexible(frame: memoryview, at: int) -> ProduceRequest | None:
     return ProduceRequest(None, acks, timeout_ms, [(str(frame[begin:stop], "utf-8"), partition, frame[at:tail])])
 
 
-def _parse_flexible(frame: memoryview, at: int) -> ProduceRequest:
+def _parse_flexible(frame: memoryview, at: int, most: int = MAX_ELEMENTS) -> ProduceRequest:
     end = len(frame)
     transactional_id = None
     length, at = read_unsigned_varint(frame, at)
@@ -284,7 +285,7 @@ def _parse_flexible(frame: memoryview, at: int) -> ProduceRequest:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
     topic_count, at = read_unsigned_varint(frame, at + 6)
     check_count(topic_count - 1, end - at, _TOPIC_BYTES_V9)
-    left = claim_elements(topic_count - 1, MAX_ELEMENTS)
+    left = claim_elements(topic_count - 1, most)
     parts: list[tuple[str, int, memoryview | None]] = []
     for _ in range(topic_count - 1):
         length, at = read_unsigned_varint(frame, at)

@@ -39,7 +39,7 @@ class Acknowledgements:
     ) -> None:
         """Call *done* with a result for each key, once all have one; perhaps at once."""
         waiting = _Waiting(dict(awaited), {}, done)
-        if self._settle(waiting):
+        if self._settle(waiting, list(waiting.left)):
             done(waiting.errors)
             return
         deadline_ms = self._now_ms() + timeout_ms
@@ -65,22 +65,24 @@ class Acknowledgements:
         """Look again at what waits for *key*: its high watermark or its leader changed."""
         if key not in self._delayed.waiting_keys or what is Moved.END:
             return
-        self._look_at(self._delayed.under(key))
+        for one in self._delayed.under(key):
+            self._look_at(one, (key,))  # a request may be about thousands of others
 
     def look_at_all(self) -> None:
         """Look again at everything that waits."""
-        self._look_at(self._delayed.waiting())
+        for one in self._delayed.waiting():
+            self._look_at(one, list(one.left))
 
-    def _look_at(self, waiting: Iterable[_Waiting]) -> None:
-        for one in waiting:
-            if self._settle(one):
-                self._delayed.finish(one)
-                one.done(one.errors)
+    def _look_at(self, waiting: _Waiting, keys: Iterable[Key]) -> None:
+        if self._settle(waiting, keys):
+            self._delayed.finish(waiting)
+            waiting.done(waiting.errors)
 
-    def _settle(self, waiting: _Waiting) -> bool:
-        """Decide what can be decided; return whether nothing is left."""
-        for key, awaited in list(waiting.left.items()):
-            error = awaited.result()
+    def _settle(self, waiting: _Waiting, keys: Iterable[Key]) -> bool:
+        """Decide what can be decided of *keys*; return whether nothing is left."""
+        for key in keys:
+            awaited = waiting.left.get(key)
+            error = None if awaited is None else awaited.result()
             if error is not None:
                 waiting.errors[key] = error
                 del waiting.left[key]

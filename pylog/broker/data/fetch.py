@@ -4,27 +4,35 @@ A reply is a head and file slices.  A request is parsed and its session found he
 and where that is too little it waits in `waiting`, to be read again from the start.
 """
 
+import asyncio
+import logging
 import secrets
 from collections.abc import Callable
+from typing import NamedTuple
 
 from pylog.broker.data.feeds import SWEEP_MS, Feed
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.data.progress import FollowerFetches
-from pylog.broker.data.reading import NearReplicas, Reader
+from pylog.broker.data.reading import NearReplicas, Reader, Reading
 from pylog.broker.data.sessions import FINAL_EPOCH, FetchSession, FetchSessions
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.data.topic_bytes import TopicBytes
 from pylog.broker.data.waiting import WaitingFetch, WaitingFetches
 from pylog.broker.error_counts import ErrorCounts
+from pylog.broker.large import LARGE_BYTES, PART_ELEMENTS, Workshop
 from pylog.broker.latency import Latency, now_ns
 from pylog.broker.quotas import Meter
-from pylog.errors import ApiError, ErrorCode
+from pylog.broker.tasks import Tasks
+from pylog.errors import ApiError, ErrorCode, ProtocolError, TooManyElements
 from pylog.log.segment import FileSlice
 from pylog.metrics import Metrics
 from pylog.net.connection import Connection, Part
 from pylog.security.authorizer import Subject
 from pylog.wire.api import ApiKey, RequestHeader
 from pylog.wire.fetch import Feeding, FetchRequest, FetchResult, encode_response, parse_request
+from pylog.wire.primitives import MAX_ELEMENTS
+
+_logger = logging.getLogger(__name__)
 
 MAX_SESSION_ID = 2**31 - 1
 
@@ -36,7 +44,11 @@ _NOT_FED, _NONE = Feeding.NO, ErrorCode.NONE
 
 
 class FetchHandler:
-    """Answers consumers and followers, now or when there is something to say."""
+    """Answers consumers and followers, now or when there is something to say.
+
+    Attributes:
+        workshop: where fetches of many partitions are worked on; None handles them whole.
+    """
 
     def __init__(
         self,
@@ -68,6 +80,8 @@ class FetchHandler:
         self._bytes = metrics.counter("pylog_fetch_bytes_total", "Bytes of record batches sent to consumers.")
         help = "Bytes of record batches sent to consumers, by topic."
         self._topic_bytes = TopicBytes("pylog_topic_fetch_bytes_total", help, partitions, metrics).counts
+        self.workshop: Workshop | None = None
+        self._tasks = Tasks()
         self._fetches = metrics.counter("pylog_fetch_requests_total", "Fetch requests answered.")
         metrics.gauge("pylog_fetch_sessions", "Incremental fetch sessions.", read=lambda: len(self._sessions))
         metrics.gauge("pylog_fetch_delayed", "Fetches waiting for data.", read=lambda: len(self.waiting))
@@ -94,15 +108,17 @@ class FetchHandler:
             subject: decides what a client may read; None for a broker, and where everybody may read everything.
         """
         version = header.api_version
-        request = parse_request(frame, version, header.body_offset)
+        try:
+            most = PART_ELEMENTS if follower == _CONSUMER else MAX_ELEMENTS
+            request = parse_request(frame, version, header.body_offset, most)
+        except TooManyElements:
+            if self.workshop is None or follower != _CONSUMER:
+                raise
+            work = self._handle_many(self.workshop, connection, header, connection.hold(frame), meter, subject)
+            self._tasks.spawn(work)
+            return None
         if request.replica_id not in (follower, _CONSUMER, _DEBUGGING_CONSUMER):
-            refused = [
-                FetchResult[FileSlice](
-                    part.topic, part.partition, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, topic_id=part.topic_id
-                )
-                for part in request.partitions
-            ]
-            return encode_response(version, header.correlation_id, refused)
+            return encode_response(version, header.correlation_id, _refused(request))
         if request.feeding is not _NOT_FED:
             return self._feed(connection, version, header.correlation_id, request, proven_ms)
         if request.replica_id >= 0:
@@ -115,6 +131,11 @@ class FetchHandler:
                 return encode_response(version, header.correlation_id, [], error=error.code)
         if meter is not None:
             request.max_bytes = int(min(request.max_bytes, meter.fetch_max_bytes))
+        if len(request.partitions) > PART_ELEMENTS and self.workshop is not None and follower == _CONSUMER:
+            connection.hold(frame)  # a session has many, however few the request names
+            fetch = self._begin_many(connection, header, request, session, meter, subject)
+            self._tasks.spawn(self._look_and_release(self.workshop, fetch))
+            return None
         reading = self.reader.read(request, subject)
         if reading.found_bytes >= request.min_bytes or request.max_wait_ms <= 0 or reading.is_final:
             parts = self._reply(version, header.correlation_id, request, reading.results, session, meter)
@@ -133,6 +154,13 @@ class FetchHandler:
     def _look(self, fetch: WaitingFetch, is_late: bool) -> list[Part] | None:
         """Read a fetch that waited again; see `pylog.broker.data.waiting`."""
         request, session = fetch.request, fetch.session
+        if len(request.partitions) > PART_ELEMENTS and self.workshop is not None and request.replica_id < 0:
+            fetch.has_changed = True
+            fetch.is_late |= is_late
+            if not fetch.is_looked_at:
+                fetch.is_looked_at = True
+                self._tasks.spawn(self._look_in_turns(self.workshop, fetch))
+            return None
         if isinstance(session, Feed):
             if is_late:
                 session.sweep()
@@ -146,6 +174,128 @@ class FetchHandler:
         parts = self._reply(fetch.version, fetch.correlation_id, request, reading.results, session, fetch.meter)
         self._latency.fetch.observe_ns(_beyond_wait_ns(fetch))
         return parts
+
+    # -- thousands of partitions -------------------------------------------------------------------------------------
+
+    async def _handle_many(
+        self,
+        workshop: Workshop,
+        connection: Connection,
+        header: RequestHeader,
+        frame: memoryview,
+        meter: Meter | None,
+        subject: Subject | None,
+    ) -> None:
+        """Answer a consumer as `handle` does, some partitions in a turn; *connection* is held meanwhile."""
+        version, reader = header.api_version, connection.session
+        try:
+            async with workshop.room.hold(reader, len(frame)):
+                request = await workshop.in_thread(reader, parse_request, frame, version, header.body_offset)
+                session: FetchSession | None = None
+                refusal, error = _refused(request), _NONE
+                if request.replica_id in (_CONSUMER, _DEBUGGING_CONSUMER):
+                    refusal = []
+                    if request.session_id or request.session_epoch != FINAL_EPOCH:
+                        try:
+                            session = self._sessions.apply(request, self._now_ms(), reader.principal)
+                        except ApiError as fault:
+                            error = fault.code
+                if refusal or error is not _NONE:
+                    connection.open_slot().complete(
+                        encode_response(version, header.correlation_id, refusal, error=error)
+                    )
+                    return
+                if meter is not None:
+                    request.max_bytes = int(min(request.max_bytes, meter.fetch_max_bytes))
+                fetch = self._begin_many(connection, header, request, session, meter, subject)
+                await self._look_in_turns(workshop, fetch)
+        except ProtocolError as error:
+            connection.close(f"protocol error: {error}")
+        except Exception:  # a bug of ours: one client's connection, as for every request
+            _logger.exception("bug in a fetch of many partitions peer=%s", connection.peer)
+            connection.close("fetch failed here")
+        finally:
+            connection.release()
+
+    def _begin_many(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        request: FetchRequest,
+        session: FetchSession | None,
+        meter: Meter | None,
+        subject: Subject | None,
+    ) -> WaitingFetch:
+        """Let a fetch wait before it is read for the first time, so that nothing is missed between two turns."""
+        offsets = {(part.topic, part.partition): part.fetch_offset for part in request.partitions}
+        slot, version = connection.open_slot(), header.api_version
+        fetch = WaitingFetch(slot, version, header.correlation_id, request, session, meter, offsets, subject)
+        fetch.is_looked_at = True
+        fetch.is_late = request.max_wait_ms <= 0
+        if not fetch.is_late:
+            self.waiting.wait(fetch, request.max_wait_ms)
+        return fetch
+
+    async def _look_and_release(self, workshop: Workshop, fetch: WaitingFetch) -> None:
+        try:
+            async with workshop.room.hold(fetch.slot.connection.session, LARGE_BYTES):
+                await self._look_in_turns(workshop, fetch)
+        finally:
+            fetch.slot.connection.release()
+
+    async def _look_in_turns(self, workshop: Workshop, fetch: WaitingFetch) -> None:
+        """Read a fetch until it can be answered, or nothing happened to its partitions while they were read."""
+        connection, request = fetch.slot.connection, fetch.request
+        held: list[FileSlice] = []
+        try:
+            while not connection.is_closed:
+                fetch.has_changed = False
+                reading = await self._read_in_turns(workshop, fetch, held)
+                if reading.found_bytes >= request.min_bytes or reading.is_final or fetch.is_late:
+                    head = self._account(request, reading.results, fetch.session, fetch.meter)
+                    parts = await workshop.in_thread(
+                        connection.session, _encode, fetch.version, fetch.correlation_id, head
+                    )
+                    self.waiting.answer(fetch, parts)
+                    self._latency.fetch.observe_ns(_beyond_wait_ns(fetch))
+                    return
+                _release(held)
+                if not fetch.has_changed and not fetch.is_late:
+                    return
+        except Exception:  # as above
+            _logger.exception("bug in a fetch of many partitions peer=%s", connection.peer)
+            connection.close("fetch failed here")
+        finally:
+            fetch.is_looked_at = False
+            _release(held)
+
+    async def _read_in_turns(self, workshop: Workshop, fetch: WaitingFetch, held: list[FileSlice]) -> Reading:
+        """Read all partitions, some in a turn; add what is found to *held*, which keeps its files open."""
+        request, session = fetch.request, fetch.slot.connection.session
+        results: list[FetchResult[FileSlice]] = []
+        found_bytes, is_final, busy_ns = 0, not request.partitions, 0
+        for at in range(0, len(request.partitions), PART_ELEMENTS):
+            async with workshop.places.hold(session):
+                began_ns = now_ns()
+                partitions = request.partitions[at : at + PART_ELEMENTS]
+                found = self.reader.read(request, fetch.subject, partitions, found_bytes)
+                for result in found.results:
+                    if result.records is not None:
+                        result.records.acquire()
+                        held.append(result.records)
+                busy_ns += now_ns() - began_ns
+            results += found.results
+            found_bytes, is_final = found.found_bytes, is_final or found.is_final
+            await asyncio.sleep(0)
+        if fetch.meter is not None:
+            fetch.meter.worked_on(busy_ns / 1e9)
+        return Reading(results, found_bytes, is_final)
+
+    async def close(self) -> None:
+        """End what is still being read."""
+        await self._tasks.stop()
+
+    # -- followers ---------------------------------------------------------------------------------------------------
 
     def _feed(
         self, connection: Connection, version: int, correlation_id: int, request: FetchRequest, proven_ms: int | None
@@ -205,6 +355,16 @@ class FetchHandler:
         session: FetchSession | None,
         meter: Meter | None,
     ) -> list[Part]:
+        return _encode(version, correlation_id, self._account(request, results, session, meter))
+
+    def _account(
+        self,
+        request: FetchRequest,
+        results: list[FetchResult[FileSlice]],
+        session: FetchSession | None,
+        meter: Meter | None,
+    ) -> "_Reply":
+        """Return what is told of *results*, now that they are sent."""
         self._fetches.value += 1
         if request.replica_id >= 0:
             self.reader.told(request.replica_id, results)
@@ -222,7 +382,29 @@ class FetchHandler:
                 self._errors.note(_FETCH, result.error)
         if meter is not None:
             throttle_ms = meter.fetched(sum(result.records_bytes for result in results))
-        return encode_response(version, correlation_id, results, session_id=session_id, throttle_time_ms=throttle_ms)
+        return _Reply(results, session_id, throttle_ms)
+
+
+class _Reply(NamedTuple):
+    results: list[FetchResult[FileSlice]]
+    session_id: int
+    throttle_ms: int
+
+
+def _encode(version: int, correlation_id: int, reply: _Reply) -> list[Part]:
+    results, session_id, throttle_ms = reply
+    return encode_response(version, correlation_id, results, session_id=session_id, throttle_time_ms=throttle_ms)
+
+
+def _refused(request: FetchRequest) -> list[FetchResult[FileSlice]]:
+    """Return the answer to a client that says it is a broker."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return [FetchResult(part.topic, part.partition, code, topic_id=part.topic_id) for part in request.partitions]
+
+
+def _release(held: list[FileSlice]) -> None:
+    while held:
+        held.pop().release()
 
 
 def _beyond_wait_ns(fetch: WaitingFetch) -> int:

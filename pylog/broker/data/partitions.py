@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from pylog.broker.clock import steady_ms, wall_ms
-from pylog.broker.data.places import SEARCHES_AT_ONCE, Places
+from pylog.broker.places import SEARCHES_AT_ONCE, Places
 from pylog.broker.settings import Effective, Value, broker_settings, log_config, topic_setting, typed
 from pylog.cluster.formats import OLDEST_LEVEL, TOPIC_ID_LEVEL
 from pylog.cluster.image import ClusterImage, PartitionImage, TopicImage

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from pylog.broker.data.acks import Acknowledgements
@@ -16,10 +17,11 @@ from pylog.broker.data.partitions import Appended, Partition, Partitions
 from pylog.broker.data.topic_bytes import TopicBytes
 from pylog.broker.error_counts import ErrorCounts
 from pylog.broker.handler import topic_denied
+from pylog.broker.large import PART_ELEMENTS, Workshop
 from pylog.broker.latency import Latency, now_ns
 from pylog.broker.quotas import Meter
 from pylog.broker.tasks import Tasks
-from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError
+from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError, TooManyElements
 from pylog.log.intake import Allowance, take_in
 from pylog.log.log import Log
 from pylog.log.producers import ProducerProgress
@@ -28,6 +30,7 @@ from pylog.model import INTERNAL_TOPICS, Key, Offset
 from pylog.net.connection import Connection, Part, Slot
 from pylog.security.acl import Operation, ResourceType
 from pylog.security.authorizer import Subject
+from pylog.security.principal import Session
 from pylog.wire import records
 from pylog.wire.api import ApiKey, RequestHeader
 from pylog.wire.compression import CODECS
@@ -94,6 +97,7 @@ class ProduceHandler:
 
     Attributes:
         verifier: asks coordinators; None where there are no transactions.
+        workshop: where requests of many partitions are worked on; None handles them whole.
         is_disk_full: set while the data disk is above `log.disk.high.watermark.percent`; writes are refused then.
     """
 
@@ -113,6 +117,7 @@ class ProduceHandler:
         self._now_ms = now_ms
         self.is_disk_full = False
         self.verifier: Verify | None = None
+        self.workshop: Workshop | None = None
         self._tasks = Tasks()
         self._held_back = HeldBack()
         self._verifying: dict[Connection, deque[asyncio.Future[None]]] = {}
@@ -135,7 +140,14 @@ class ProduceHandler:
     ) -> list[Part] | None:
         """Append and answer; with acks 0 there is no answer, and an error closes the connection."""
         version = header.api_version
-        request = parse_request(frame, version, header.body_offset)
+        try:
+            request = parse_request(frame, version, header.body_offset, PART_ELEMENTS)
+        except TooManyElements:
+            if self.workshop is not None:
+                work = self._handle_many(self.workshop, connection, header, connection.hold(frame), meter, subject)
+                self._tasks.spawn(work)
+                return None
+            request = parse_request(frame, version, header.body_offset)
         if request.transactional_id is not None:
             if subject is not None:
                 id_name = request.transactional_id
@@ -175,10 +187,12 @@ class ProduceHandler:
         waits: dict[Key, Appended],
         subject: Subject | None,
         verdicts: _Verdicts | None = None,
+        allowance: Allowance | None = None,
     ) -> list[ProduceResult]:
         """Append what may be appended; return the answers, and add to *waits* what they have to wait for."""
         results: list[ProduceResult] = []
-        allowance = Allowance() if len(request.parts) > 1 else None
+        if allowance is None and len(request.parts) > 1:
+            allowance = Allowance()
         for topic, partition, batch in request.parts:
             try:
                 if subject is not None and topic not in subject.writable and not subject.may_write(topic):
@@ -188,6 +202,74 @@ class ProduceHandler:
                 result = self._refuse(topic, partition, error)
             results.append(result)
         return results
+
+    # -- thousands of partitions -------------------------------------------------------------------------------------
+
+    async def _handle_many(
+        self,
+        workshop: Workshop,
+        connection: Connection,
+        header: RequestHeader,
+        frame: memoryview,
+        meter: Meter | None,
+        subject: Subject | None,
+    ) -> None:
+        """Append as `handle` does, some partitions in a turn; the connection is held, and so no batch overtakes."""
+        version, session = header.api_version, connection.session
+        results: list[ProduceResult] = []
+        waits: dict[Key, Appended] = {}
+        try:
+            async with workshop.room.hold(session, len(frame)):
+                request = await workshop.in_thread(session, parse_request, frame, version, header.body_offset)
+                before = self._verifying.get(connection)
+                if before:
+                    await asyncio.shield(before[-1])
+                busy_ns = await self._append_many(workshop, session, version, request, results, waits, subject)
+            throttle_ms = 0
+            if meter is not None:
+                throttle_ms = max(meter.produced(len(frame)), meter.worked_on(busy_ns / 1e9))
+            if request.acks:
+                slot = connection.open_slot()
+                self._answer_slot_later(slot, header, request.timeout_ms, results, waits, throttle_ms)
+                return
+            refused = [result for result in results if result.error and result.error is not _DUPLICATE]
+            if refused:  # as in `handle`
+                connection.close(f"{len(refused)} partitions refused, the first with {refused[0].error.name}")
+        except ProtocolError as error:
+            connection.close(f"protocol error: {error}")
+        except Exception:  # a bug of ours: one client's connection, as for every request
+            _logger.exception("bug in a produce of many partitions peer=%s", connection.peer)
+            connection.close("request failed here")
+        finally:
+            connection.release()
+
+    async def _append_many(
+        self,
+        workshop: Workshop,
+        session: Session,
+        version: int,
+        request: ProduceRequest,
+        results: list[ProduceResult],
+        waits: dict[Key, Appended],
+        subject: Subject | None,
+    ) -> int:
+        """Fill *results* and *waits* as `_append_all` does; return for how many ns that took the loop."""
+        name, busy_ns, allowance = request.transactional_id, 0, Allowance()
+        kind = ResourceType.TRANSACTIONAL_ID
+        if name is not None and subject is not None and not subject.may(Operation.WRITE, kind, name, "produce"):
+            results += [self._refuse(topic, number, _id_denied()) for topic, number, _ in request.parts]
+            return busy_ns
+        for at in range(0, len(request.parts), PART_ELEMENTS):
+            part = replace(request, parts=request.parts[at : at + PART_ELEMENTS])
+            verdicts: _Verdicts | None = None
+            if name is not None and request.acks == -1 and self.verifier is not None and self.verifier.is_on:
+                verdicts = await self._verify(part, version, subject)
+            async with workshop.places.hold(session):
+                began_ns = now_ns()
+                results += self._append_all(version, part, waits, subject, verdicts, allowance)
+                busy_ns += now_ns() - began_ns
+            await asyncio.sleep(0)
+        return busy_ns
 
     # -- transactions ----------------------------------------------------------------------------------------------
 
@@ -339,15 +421,33 @@ class ProduceHandler:
                 if error is not _NONE and (result.error is _NONE or result.error is _DUPLICATE):
                     result.error, result.base_offset = error, -1
                     self._errors.note(_PRODUCE, error)
-            slot.complete([encode_reply(header.api_version, header.correlation_id, results, throttle_ms)])
-            answered_ns = now_ns()
-            self._latency.replicas.observe_ns(answered_ns - appended_ns)
-            self._latency.produce[-1].observe_ns(answered_ns - slot.read_ns)
+            acknowledged_ns = now_ns()
+            if len(results) > PART_ELEMENTS and self.workshop is not None:
+                self._tasks.spawn(self._answer_many(self.workshop, slot, header, results, throttle_ms))
+            else:
+                slot.complete([encode_reply(header.api_version, header.correlation_id, results, throttle_ms)])
+                self._latency.produce[-1].observe_ns(now_ns() - slot.read_ns)
+            if waits:
+                self._latency.replicas.observe_ns(acknowledged_ns - appended_ns)
 
         self._acknowledgements.wait(waits, timeout_ms, done)
 
+    async def _answer_many(
+        self,
+        workshop: Workshop,
+        slot: Slot,
+        header: RequestHeader,
+        results: list[ProduceResult],
+        throttle_ms: int,
+    ) -> None:
+        reply = await workshop.in_thread(
+            slot.connection.session, encode_reply, header.api_version, header.correlation_id, results, throttle_ms
+        )
+        slot.complete([reply])
+        self._latency.produce[-1].observe_ns(now_ns() - slot.read_ns)
+
     def _refuse_all(self, header: RequestHeader, request: ProduceRequest) -> list[Part] | None:
-        error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the transactional id is not allowed")
+        error = _id_denied()
         if request.acks == 0:
             raise ProtocolError(f"{error.code.name}: {error}")  # as above
         refused = [self._refuse(topic, partition, error) for topic, partition, _ in request.parts]
@@ -421,6 +521,10 @@ class ProduceHandler:
         return ProduceResult(
             topic, number, error_code, result.base_offset, result.log_append_time_ms, log.log_start_offset
         )
+
+
+def _id_denied() -> ApiError:
+    return ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the transactional id is not allowed")
 
 
 def _last_offset(wait: Appended) -> Offset:

@@ -36,7 +36,7 @@ class Reading(NamedTuple):
 
     Attributes:
         results: one for each of its partitions, in order.
-        found_bytes: of records.
+        found_bytes: of records, with those found before.
         is_final: whether waiting cannot change it.
     """
 
@@ -74,17 +74,32 @@ class Reader:
         hosted = self._partitions.get
         self._mistaken = {place: one for place, one in self._mistaken.items() if hosted(*place[1]) is not None}
 
-    def read(self, request: FetchRequest, subject: Subject | None = None) -> Reading:
-        """Return what *request* finds now of what *subject* may read; None may read everything."""
+    def read(
+        self,
+        request: FetchRequest,
+        subject: Subject | None = None,
+        partitions: list[FetchPartition] | None = None,
+        found_before_bytes: int = 0,
+    ) -> Reading:
+        """Return what *request* finds now.
+
+        Args:
+            request: what is asked for.
+            subject: what it may read is read; None may read everything.
+            partitions: those of *request* to look at, None for all.
+            found_before_bytes: in others of its partitions; they count for its limits.
+        """
+        if partitions is None:
+            partitions = request.partitions
         if request.version >= FIRST_VERSION_BY_ID:
-            self._find_names(request.partitions)
+            self._find_names(partitions)
         budget = min(request.max_bytes, self.max_bytes)
         share = self._throttles.share() if request.replica_id >= 0 else None
         results: list[FetchResult[FileSlice]] = []
-        found_bytes = 0
+        found_bytes = found_before_bytes
         is_final = not request.partitions
         result: FetchResult[FileSlice]
-        for part in request.partitions:
+        for part in partitions:
             if subject is not None and part.topic not in subject.readable and _is_denied(subject, part.topic):
                 result = FetchResult(part.topic, part.partition, _DENIED, topic_id=part.topic_id)
             else:

@@ -30,6 +30,9 @@ class WaitingFetch:
     Attributes:
         offsets: from which it reads, by partition; a feed knows its own.
         subject: decides what it may read.
+        is_looked_at: its partitions are being read, some in a turn.
+        has_changed: something happened to one of them meanwhile.
+        is_late: its time is up.
     """
 
     slot: Slot
@@ -40,6 +43,9 @@ class WaitingFetch:
     meter: Meter | None
     offsets: Mapping[Key, Offset]
     subject: Subject | None = None
+    is_looked_at: bool = False
+    has_changed: bool = False
+    is_late: bool = False
 
 
 Look = Callable[[WaitingFetch, bool], list[Part] | None]
@@ -104,6 +110,11 @@ class WaitingFetches:
         if is_awaited:
             self._look_soon()
             (self._grown if has_only_grown else self._changed).add(key)
+
+    def answer(self, fetch: WaitingFetch, parts: list[Part]) -> None:
+        """Answer a fetch, whether it waits or not."""
+        self._finish(fetch)
+        fetch.slot.complete(parts)
 
     def forget(self, connection: Connection) -> None:
         """Drop what a closed connection waited for."""
@@ -187,8 +198,7 @@ class WaitingFetches:
         try:
             parts = self._look(fetch, is_late)
             if parts is not None:
-                self._finish(fetch)
-                fetch.slot.complete(parts)
+                self.answer(fetch, parts)
         except Exception:
             # As where requests come in: a bug of ours must cost one client its connection, not everybody the broker.
             _logger.exception("bug in a fetch that waited peer=%s", fetch.slot.connection.peer)

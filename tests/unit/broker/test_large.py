@@ -14,8 +14,8 @@ import pytest
 
 from pylog.broker import apis, large, requests
 from pylog.broker.broker import Broker
-from pylog.broker.data.places import Room
 from pylog.broker.large import PART_ELEMENTS, Steps, in_steps
+from pylog.broker.places import Room
 from pylog.broker.quotas import Quotas
 from pylog.config import standalone_config
 from pylog.errors import ApiError, ErrorCode
@@ -95,8 +95,9 @@ def test_the_parts_of_a_request_are_all_of_it_and_none_is_larger_than_it_may_be(
 class Cluster:
     """A standalone broker on the loop of the test."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, broker: Broker) -> None:
         self._port = port
+        self.broker = broker
 
     @asynccontextmanager
     async def connected(self) -> "AsyncIterator[Client]":
@@ -122,9 +123,16 @@ class Client:
         frame = request.encode(version, head)
         self._writer.write(len(frame).to_bytes(4, "big") + frame)
 
-    def send_bytes(self, key: ApiKey, body: bytes) -> None:
-        frame = struct.pack(">hhih", key, SERVED[key].max_advertised, 1, -1) + b"\0" + body
+    def send_bytes(self, key: ApiKey, body: bytes, version: int = -1) -> None:
+        if version < 0:
+            version = SERVED[key].max_advertised
+        frame = struct.pack(">hhih", key, version, 1, -1) + (b"\0" if is_flexible(key, version) else b"") + body
         self._writer.write(len(frame).to_bytes(4, "big") + frame)
+
+    async def receive_bytes(self) -> memoryview:
+        """Return the body of an answer whose header has no tagged fields."""
+        size = int.from_bytes(await self._reader.readexactly(4), "big")
+        return memoryview(await self._reader.readexactly(size))[4:]
 
     async def receive(self, kind: type[Message], version: int = -1) -> Any:
         size = int.from_bytes(await self._reader.readexactly(4), "big")
@@ -145,7 +153,7 @@ def run(directory: Path, story: Callable[[Cluster], Awaitable[None]], **settings
         try:
             address = broker.partitions.image.brokers[0].address(config.client_name)
             assert address is not None
-            await story(Cluster(address.port))
+            await story(Cluster(address.port, broker))
         finally:
             await broker.stop()
 

@@ -14,9 +14,9 @@ from pylog.broker.data import handlers
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.handlers import list_offsets
 from pylog.broker.data.partitions import Appended, Moved, Partitions
-from pylog.broker.data.places import SEARCHES_AT_ONCE, Places
 from pylog.broker.data.reading import check_leader_epoch
 from pylog.broker.handler import Caller
+from pylog.broker.places import SEARCHES_AT_ONCE, Places
 from pylog.broker.settings import parse_broker_settings
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode

@@ -39,11 +39,11 @@ def test_an_append_wakes_followers_and_a_high_watermark_wakes_consumers(tmp_path
         )  # fmt: skip
         look = handler.reader.read
 
-        def seen(request: FetchRequest, subject: Subject | None = None) -> Any:
+        def seen(request: FetchRequest, subject: Subject | None = None, *more: Any) -> Any:
             read.append(request.replica_id)
-            return look(request, subject)
+            return look(request, subject, *more)
 
-        handler.reader.read = seen  # type: ignore[method-assign]
+        handler.reader.read = seen  # type: ignore[method-assign,assignment]
 
         async def fetch(replica_id: int, offset: int) -> list[int]:
             """Ask, and return whose fetches were read because of it."""
