@@ -70,7 +70,8 @@ produce() {
 
 # The online side: somebody reads the same topic while it is written and lands.
 follow() {
-  kcat -b "$bootstrap" -C -t pageviews -o end -q -f '.' 2>"$DEMO/online.log" | wc -c >"$DEMO/online.count"
+  # Without the lock of this checkout: interrupted, it may outlive this script, and `make down` must not wait for it.
+  { kcat -b "$bootstrap" -C -t pageviews -o end -q -f '.' 2>"$DEMO/online.log" | wc -c >"$DEMO/online.count"; } 9>&-
 }
 
 list_journals() {
