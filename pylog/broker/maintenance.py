@@ -23,7 +23,7 @@ from pylog.faults import PART_FAILED, code_of
 from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.checkpoint import RETENTION_CLOCK
 from pylog.log.compaction import CompactionJob, plan
-from pylog.log.directory import LogDirectory
+from pylog.log.directory import LogDirectory, ReserveJob
 from pylog.log.jobs import Job, SyncJob
 from pylog.log.log import Log
 from pylog.log.replay import ReplayJob
@@ -130,6 +130,7 @@ class Maintenance:
             duties.append((RETENTION_S, self._retain))
         self._look_at_disk()
         self._directory.jobs.append(self._clock.checkpoint_job())
+        self._directory.jobs.append(ReserveJob(self._directory.path))
         for interval_s, duty in duties:
             self._tasks.spawn(self._repeat(duty, lambda interval_s=interval_s: interval_s))  # type: ignore[misc]
         self._tasks.spawn(self._repeat(self._compact, self._compact_interval_s))
@@ -267,6 +268,7 @@ class Maintenance:
             if job is not None:
                 await asyncio.shield(self._start_job(job))
         self._directory.jobs.append(self._directory.checkpoint_job())
+        self._directory.jobs.append(ReserveJob(self._directory.path))  # it was used, and there may be room again
         await asyncio.shield(self._start_job(self._clock.checkpoint_job()))
 
     async def _scrub(self) -> None:

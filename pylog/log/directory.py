@@ -42,6 +42,14 @@ from pylog.model import Offset, TopicPartition
 MIN_FREE_BYTES = 1 << 20
 """Without room for checkpoints, the lock and indexes of what a crash left, a start would fail later and elsewhere."""
 
+RESERVE = ".pylog_reserve"
+RESERVE_BYTES = 2 * MIN_FREE_BYTES
+"""Kept in the data directory, and given back by a start on a full disk: a broker that was killed while its disk was
+full could otherwise not come back to serve what it has, nor to delete any of it."""
+
+_SPARE_FACTOR = 8
+"""The reserve is made only where so many times as much is free: it must not be what fills the disk."""
+
 MAX_NAME_BYTES = 255
 """File systems stop there; the topic's part of a renamed directory is cut to fit, as Kafka does."""
 
@@ -124,9 +132,9 @@ class LogDirectory:
         """
         try:
             _make_lasting(path)
-            _check_space(path)
             lock_fd = lock(path)
             try:
+                _make_space(path)
                 cluster_id = _claimed_by(path, broker_id)
                 # Before anything is opened: a crash while opening must not count as clean (apache/kafka#9364).
                 was_clean = _take_marker(path / checkpoint.CLEAN_SHUTDOWN)
@@ -572,12 +580,50 @@ def _make_lasting(path: Path) -> None:
     sync_path(path.parent)
 
 
-def _check_space(path: Path) -> None:
-    """Refuse a start that would end half way, before anything is changed."""
+def _free_bytes(path: Path) -> int:
     found = os.statvfs(path)
-    free_bytes = found.f_bavail * found.f_frsize
+    return found.f_bavail * found.f_frsize
+
+
+def _make_space(path: Path) -> None:
+    """Give back the reserve on a full disk; refuse a start that would end half way, before anything else is changed."""
+    if _free_bytes(path) >= MIN_FREE_BYTES:
+        return
+    reserve = path / RESERVE
+    if reserve.exists():
+        reserve.unlink()
+        message = "the disk is full, this start uses the reserve file=%s free space on this disk before the next start"
+        _logger.error(message, reserve)
+    free_bytes = _free_bytes(path)
     if free_bytes < MIN_FREE_BYTES:
-        raise StorageError(f"{path}: {free_bytes} bytes are free, a start needs {MIN_FREE_BYTES}")
+        missing_bytes = MIN_FREE_BYTES - free_bytes
+        raise StorageError(
+            f"{path}: {free_bytes} bytes are free, a start needs {MIN_FREE_BYTES}; free {missing_bytes} on this disk"
+        )
+
+
+class ReserveJob:
+    """Keeps room for a start on a full disk, where there is enough now."""
+
+    def __init__(self, path: Path) -> None:
+        """Make it for the data directory *path*."""
+        self._path = path / RESERVE
+
+    def run(self) -> None:
+        """Make the file, which takes its room at once."""
+        if self._path.exists() or _free_bytes(self._path.parent) < _SPARE_FACTOR * RESERVE_BYTES:
+            return
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, RESERVE_BYTES)
+        except OSError as error:
+            _logger.warning("no reserve for a start on a full disk file=%s reason=%s", self._path, error.strerror)
+            self._path.unlink()
+        finally:
+            os.close(fd)
+
+    def finish(self) -> None:
+        """Nothing depends on it."""
 
 
 def _known_policies(path: Path) -> dict[str, LogConfig]:

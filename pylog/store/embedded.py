@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from pylog.errors import PylogError
+from pylog.errors import PylogError, StorageError
 from pylog.store.base import (
     Delete,
     EventKind,
@@ -52,6 +52,9 @@ class EmbeddedTree:
             # Whoever made an ephemeral node did so in a process that is gone.
             for owner in {node.ephemeral_owner for node in self.tree.nodes.values()} - {0}:
                 self.end_session(owner)
+        except StoreFull as error:
+            self._journal.close()
+            raise StorageError(f"no room to start: {error}; free space on this disk, then start again") from error
         except PylogError:
             self._journal.close()
             raise

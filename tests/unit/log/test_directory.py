@@ -4,13 +4,14 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pylog.errors import ConfigError, StorageError
 from pylog.log import checkpoint
 from pylog.log.config import LogConfig
-from pylog.log.directory import MIN_FREE_BYTES, LogDirectory
+from pylog.log.directory import MIN_FREE_BYTES, RESERVE, RESERVE_BYTES, LogDirectory, ReserveJob
 from pylog.log.log import Log
 from pylog.model import TopicPartition
 
@@ -314,6 +315,45 @@ def test_t13_a_start_on_a_full_disk_says_what_it_needs_and_changes_nothing(
     monkeypatch.undo()
     directory = LogDirectory.open(tmp_path, broker_id=1)
     assert directory.was_clean
+    directory.close()
+
+
+def test_t13_a_start_on_a_full_disk_uses_the_reserve_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    free_bytes = 8 * RESERVE_BYTES
+
+    def statvfs(path: Path) -> SimpleNamespace:
+        in_use = RESERVE_BYTES if reserve.exists() else 0
+        return SimpleNamespace(f_bavail=free_bytes - in_use, f_frsize=1)
+
+    reserve = tmp_path / RESERVE
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    ReserveJob(tmp_path).run()
+    assert reserve.stat().st_blocks * 512 >= RESERVE_BYTES, "it takes the room that it gives back"
+    free_bytes = RESERVE_BYTES  # the rest is taken by somebody else
+    LogDirectory.open(tmp_path, broker_id=1).close()
+    assert not reserve.exists()
+    assert "this start uses the reserve" in caplog.text
+    LogDirectory.open(tmp_path, broker_id=1).close()
+    free_bytes = MIN_FREE_BYTES - 10
+    with pytest.raises(StorageError, match="free 10 on this disk"):
+        LogDirectory.open(tmp_path, broker_id=1)
+    free_bytes = 8 * RESERVE_BYTES - 1
+    ReserveJob(tmp_path).run()
+    assert not reserve.exists(), "it must not be what fills the disk"
+    free_bytes += 1
+    ReserveJob(tmp_path).run()
+    assert reserve.exists()
+
+
+def test_t13_a_running_broker_keeps_its_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = LogDirectory.open(tmp_path, broker_id=1)
+    ReserveJob(tmp_path).run()
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=0, f_frsize=1))
+    with pytest.raises(StorageError, match="another broker has this data directory open"):
+        LogDirectory.open(tmp_path, broker_id=1)
+    assert (tmp_path / RESERVE).exists()
     directory.close()
 
 

@@ -239,6 +239,22 @@ def test_a_session_ends_without_room_and_leaves_nothing_behind(tmp_path: Path) -
         assert again.children("/") == []
 
 
+def test_a_start_without_room_says_what_to_free(tmp_path: Path) -> None:
+    store = EmbeddedStore.open(tmp_path)
+    store.connect()
+    store.create("/e", ephemeral=True)
+    copy = (tmp_path / "store.journal").read_bytes()
+    store.close()
+    (tmp_path / "store.journal").write_bytes(copy)  # as a kill leaves it
+    with (
+        full_disk(tmp_path / "store.journal", 1),
+        pytest.raises(StorageError, match=r"no room to start: .*free space on this disk"),
+    ):
+        EmbeddedTree(tmp_path)
+    with opened(tmp_path) as again:
+        assert again.children("/") == []
+
+
 def test_a_journal_that_cannot_be_compacted_goes_on_and_is_compacted_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
