@@ -34,7 +34,7 @@ from pylog.cluster.znodes import Assignment
 from pylog.errors import ErrorCode
 from pylog.group.records import TOPIC as GROUPS_TOPIC
 from pylog.log.log import Log
-from pylog.model import NO_LEADER, TopicPartition
+from pylog.model import INTERNAL_TOPICS, NO_LEADER, TRANSACTIONS_TOPIC, TopicPartition
 from pylog.replica.leader import TOUCH_MS, Leader
 from pylog.store.nodes import Node, NodeTree, Plan
 from pylog.wire.records import Record, decode_records, iter_batches
@@ -104,12 +104,12 @@ class Checks:
         self._replica_count: int | None = replicas
         self.values: dict[TopicPartition, dict[int, bytes]] = {}
         self.counts = dict.fromkeys(
-            ("acknowledged", "served", "committed", "elections", "generations", "moves", "of_deleted"), 0
+            ("acknowledged", "served", "committed", "elections", "generations", "moves", "of_deleted", "transfers"), 0
         )
         self.topics: list[str] = []
         self.is_growing = False
         self.expiring: set[str] = set()
-        self.compacted = {GROUPS_TOPIC}
+        self.compacted = {GROUPS_TOPIC, TRANSACTIONS_TOPIC}
         self.unclean: set[str] = set()
         self.kept: dict[TopicPartition, dict[bytes, tuple[int, bytes | None]]] = {}
         self._deletions: Counter[str] = Counter()  # of groups, that were asked for
@@ -567,7 +567,7 @@ class Checks:
         if leading is not None:
             self._leads(key, leading.leader_epoch, host.broker_id)
         self._check_mark(host, key, log)
-        if key.topic in self.compacted and key.topic != GROUPS_TOPIC:
+        if key.topic in self.compacted and key.topic not in INTERNAL_TOPICS:
             return  # its batches change; what must be in them is looked for at the end
         copy = self._read(host, partition, log)
         state = self.states.get(key)

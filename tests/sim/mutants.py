@@ -849,6 +849,30 @@ MUTANTS: Sequence[Mutant] = (
         "record.offset <= last_offset",
         seed=2,
     ),
+    Mutant(
+        "end-a-transaction-without-markers",
+        "transaction/state.py",
+        "Transaction.resume",
+        "self.unmarked = metadata.partitions",
+        "self.unmarked = frozenset()",
+        story="commit-while-coordinators-die",
+    ),
+    Mutant(
+        "commit-the-offsets-of-an-aborted-transaction",
+        "broker/transactions/ends.py",
+        "TransactionEnds._append",
+        "is_commit=wish.is_commit, wait=wait",
+        "is_commit=True, wait=wait",
+        story="commit-while-coordinators-die",
+    ),
+    Mutant(
+        "take-an-aborted-transaction-for-a-committed-one",
+        "broker/transactions/ends.py",
+        "TransactionEnds._append",
+        "marker = Marker(wish.is_commit, wish.coordinator_epoch)",
+        "marker = Marker(True, wish.coordinator_epoch)",
+        story="commit-while-coordinators-die",
+    ),
 )
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from pylog.broker.settings import RACK_AWARE_SELECTOR
 from pylog.cluster.formats import NEWEST_LEVEL
+from pylog.log.log import Log
 from pylog.model import TopicPartition
-from tests.sim import clients, groups
+from tests.sim import clients, groups, transfers
 from tests.sim.checks import Checks
 from tests.sim.clients import Client
 from tests.sim.cluster import CLIENT_PORT, RACKS, Cluster
@@ -165,6 +166,11 @@ class Run:
         self._is_static = not is_calm and chance.random() < STATIC_SHARE
         if not is_calm and chance.random() < SLOW_SHARE:
             self.world.slow_share = chance.choice(SLOW_STEP_SHARES)
+        # Without a sync of each batch all replicas may lose power, and what producers were told with it.
+        self._has_transfers = self._is_flushing and not (is_calm or is_embedded or is_unfinished)
+        self._transferers: list[transfers.Transferer] = []
+        if self._has_transfers:
+            self._checks.topics.append(transfers.TOPIC)
         self._keys = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         self._plan = Plan(
             topic=TOPIC,
@@ -213,6 +219,8 @@ class Run:
         topics: dict[str, tuple[int, int, Mapping[str, str]]] = {TOPIC: (len(plan.keys), plan.replicas, plan.configs)}
         if self._has_ledger:
             topics[LEDGER] = (1, plan.replicas, LEDGER_CONFIGS | {"min.insync.replicas": str(self._min_isr)})
+        if self._has_transfers:
+            topics[transfers.TOPIC] = (transfers.PARTITIONS, plan.replicas, {"min.insync.replicas": "2"})
         await clients.create_topics(client, topics)
         begun_s = world.now_s
         self._start_clients()
@@ -231,7 +239,21 @@ class Run:
         self._faults.make_room()
         self._faults.let_back()
         await self._wait_until(self._checks.is_settled, "replicas are not in sync")
+        if self._has_transfers:
+            await self._wait_until(lambda: transfers.are_decided(self._transfer_logs()), "transactions are open")
+            transfers.judge(self._transferers, [log for log in self._transfer_logs() if log is not None])
+            self._checks.counts["transfers"] += sum(len(one.transfers) for one in self._transferers)
         self._is_over = True
+
+    def _transfer_logs(self) -> list[Log | None]:
+        """Return the leaders' logs of the partitions that transactions write to; None for one that nobody leads."""
+        found: list[Log | None] = []
+        for key in transfers.KEYS:
+            state = self._checks.states.get(key)
+            host = None if state is None else self._cluster.hosts.get(state.leader)
+            partition = None if host is None or host.broker is None else host.broker.partitions.get(*key)
+            found.append(None if partition is None else partition.log)
+        return found
 
     async def _sit_out(self) -> None:
         """Let the cluster do for a while without a broker, the disk of one, or the way between two."""
@@ -282,9 +304,16 @@ class Run:
         for number in range(self.world.random.choice(MEMBERS)):
             name = f"member-{number}"
             self._spawn(name, partial(self._take_part, name if self._is_static else None))
+        for number in range(transfers.CLIENTS * self._has_transfers):
+            self._spawn(f"transferer-{number}", self._make_transfers)
         if self._has_ledger:
             ledger = TopicPartition(LEDGER, 0)
             self._spawn("keeper", lambda client: clients.keep(client, self._checks, ledger, may_go_on))
+
+    async def _make_transfers(self, client: Client) -> None:
+        transferer = transfers.Transferer(client)
+        self._transferers.append(transferer)
+        await transferer.work(self._goes_on)
 
     async def _take_part(self, instance_id: str | None, client: Client) -> None:
         await groups.take_part(client, self._checks, self._keys, self._goes_on, instance_id)
