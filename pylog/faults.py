@@ -423,6 +423,12 @@ RECORDS_UNDECIDED = Fault(
     "Ask for an end before it, or try again once the transaction has ended. A query with "
     "isolationLevel=read_uncommitted reads it as it is.",
 )
+ROW_UNWRITABLE = Fault(
+    317,
+    "a row cannot be written to a topic",
+    "A column holds what no record can have: no topic, a partition that the topic lacks, or a time before 1970.",
+    "The message names the column and what it holds: change the query that makes it.",
+)
 HOST_UNREACHABLE = Fault(
     105,
     "a host cannot be reached",

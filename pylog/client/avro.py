@@ -184,10 +184,14 @@ class AvroSerializer:
         subject: usually the topic's name and ``-value``.
         schema: text.
         registers: whether the schema is registered if the subject lacks it.
+        strict: whether a field that the schema lacks is refused; otherwise it is left out.
     """
 
-    def __init__(self, registry: RegistryClient, subject: str, schema: str, *, registers: bool = True) -> None:
+    def __init__(
+        self, registry: RegistryClient, subject: str, schema: str, *, registers: bool = True, strict: bool = False
+    ) -> None:
         self._registry, self._subject, self._text, self._registers = registry, subject, schema, registers
+        self._strict = strict
         self._parsed = parse(schema, {})
 
     def __call__(self, value: object) -> bytes:
@@ -200,7 +204,7 @@ class AvroSerializer:
         out = io.BytesIO()
         out.write(_FRAME.pack(MAGIC, schema_id))
         try:
-            fastavro.schemaless_writer(out, self._parsed, value)
+            fastavro.schemaless_writer(out, self._parsed, value, strict_allow_default=self._strict)
         # fastavro has no exception of its own for a value of the wrong shape.
         except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise SchemaError(f"{self._subject}: the value does not fit the schema: {error!r}") from error

@@ -57,6 +57,8 @@ class Producer:
     Attributes:
         failed_count: records that were refused or timed out.
         first_error: why the first of them failed.
+        first_failed: topic and partition of the first of them, -1 for a partition that was not chosen yet; None where
+            nobody says.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Producer:
         self._partition_counts: dict[str, tuple[int, float]] = {}
         self.failed_count = 0
         self.first_error: PylogError | None = None
+        self.first_failed: tuple[str, int] | None = None
         own: dict[str, object] = {
             "acks": ACKS[acks],
             # Idempotence keeps order and drops the duplicates of retries; the protocol allows it with acks=all only.
@@ -265,7 +268,14 @@ class Producer:
 
     def send_many(self, topic: str, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
         """Hand over many (key, value) pairs at once, at half the cost of `send`; waits while the buffer is full."""
-        left: list[_BatchRecord] = [{"key": key, "value": value} for key, value in records]
+        self.send_records(topic, [{"key": key, "value": value} for key, value in records])
+
+    def send_records(self, topic: str, records: list[dict[str, object]]) -> None:
+        """Hand over records as ``{"key", "value"}``, with ``"partition"`` where that is given, as `send_many` does.
+
+        Partition -1 lets key or chance decide.  The dictionaries may be changed.
+        """
+        left: list[_BatchRecord] = records
         while left:
             try:
                 taken = self._producer.produce_batch(topic, left)
@@ -305,9 +315,14 @@ class Producer:
         self.failed_count += 1
         self.first_error = self.first_error or translate(error, self._cluster)
 
-    def _delivered(self, error: KafkaError | None, _record: _Record | None) -> None:
-        if error is not None:
-            self.note_failure(error)
+    def _delivered(self, error: KafkaError | None, record: _Record | None) -> None:
+        if error is None:
+            return
+        topic = None if record is None else record.topic()
+        if self.first_error is None and record is not None and topic is not None:
+            partition = record.partition()
+            self.first_failed = (topic, -1 if partition is None else partition)
+        self.note_failure(error)
 
     def _refused(self, records: list[_BatchRecord]) -> list[_BatchRecord]:
         """Return those that found the queue full; any other refusal lasts, and counts as a failure."""

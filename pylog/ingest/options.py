@@ -17,6 +17,9 @@ NAMED_OFFSETS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 DECODED, DECODE_ERROR = "decoded", "decodeError"
 """The columns that option ``schemaRegistry`` adds."""
 
+DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
+"""How long a write waits for a record's acknowledgement."""
+
 _FOR_SPARK = frozenset({"path", "serialization.format"})
 # Spark itself adds these to a table's options.
 
@@ -109,7 +112,49 @@ class SourceOptions:
         return security_of(self.security)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Where to write and how.
+
+    Attributes:
+        bootstrap: ``host:port``, several separated by commas.
+        topic: of all rows; empty where a column ``topic`` names that of each.
+        compression: none, gzip, snappy, lz4 or zstd.
+        delivery_timeout_ms: after which a record that nobody acknowledged fails its task.
+        registry: URLs of a schema registry's instances: the column ``value`` is written in Avro; empty for bytes.
+        schema_subject: whose latest schema that is; empty for the topic's name and ``-value``.
+        schema_text: that schema, once the driver has asked for it; a write is of one schema.
+        security: keys of `pylog.client.security.SECURITY_KEYS`; its files must be on each host of Spark.
+    """
+
+    bootstrap: str
+    topic: str = ""
+    compression: str = "none"
+    delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS
+    registry: tuple[str, ...] = ()
+    schema_subject: str = ""
+    schema_text: str = ""
+    security: Mapping[str, str] = field(default_factory=dict)
+
+
 _SECURITY = "security."
+_SINK_SYNONYMS = {
+    "kafka.bootstrap.servers": "bootstrap",
+    "kafka.compression.type": "compression",
+    "kafka.delivery.timeout.ms": "deliverytimeoutms",
+}
+_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+_SINK_KNOWN = frozenset(
+    {
+        "bootstrap",
+        "topic",
+        "compression",
+        "deliverytimeoutms",
+        "schemaregistry",
+        "schemasubject",
+        *(f"{_SECURITY}{key}" for key in SECURITY_KEYS),
+    }
+)
 _KNOWN = frozenset(
     {
         "bootstrap",
@@ -172,6 +217,38 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         min_partitions=_count(given, "minPartitions"),
         security=_security(given),
         isolation_level=_isolation_level(given),
+    )
+
+
+def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Return the options of a write checked and typed; names are compared without case, as Spark does.
+
+    Raises:
+        ConfigError: an option is unknown, missing or malformed; the message says what was found and what is wanted.
+    """
+    given = {_SINK_SYNONYMS.get(name.lower(), name.lower()): value for name, value in options.items()}
+    # Spark's own: where the stream's checkpoint is.
+    unknown = given.keys() - _SINK_KNOWN - _FOR_SPARK - {"checkpointlocation"}
+    if unknown:
+        raise ConfigError(
+            f"option {sorted(unknown)[0]!r} is unknown to a write; known are {', '.join(sorted(_SINK_KNOWN))}"
+        )
+    parse_bootstrap(_required(given, "bootstrap"))
+    topic = given.get("topic", "").strip()
+    compression = given.get("compression", "none").strip().lower()
+    if compression not in _COMPRESSIONS:
+        raise ConfigError(f"option 'compression' is {compression!r}; one of {', '.join(_COMPRESSIONS)} is wanted")
+    urls = tuple(filter(None, map(str.strip, given.get("schemaregistry", "").split(","))))
+    if urls and not topic:
+        raise ConfigError("option 'schemaRegistry' needs option 'topic': values of one write have one schema")
+    return SinkOptions(
+        bootstrap=given["bootstrap"],
+        topic=topic,
+        compression=compression,
+        delivery_timeout_ms=_count(given, "deliveryTimeoutMs") or DEFAULT_DELIVERY_TIMEOUT_MS,
+        registry=urls,
+        schema_subject=given.get("schemasubject", "").strip(),
+        security=_security(given),
     )
 
 

@@ -39,6 +39,7 @@ from pyspark.sql.types import (
 
 from pylog.client.raw import RawClient, RawConfig
 from pylog.client.security import security_of
+from pylog.errors import ConfigError
 from pylog.ingest import plan
 from pylog.ingest.decode import FIELDS, HEADERS, decode
 from pylog.ingest.fetch import (
@@ -56,15 +57,17 @@ from pylog.ingest.fetch import (
     with_read_uncommitted,
 )
 from pylog.ingest.filters import Wanted, wanted_by
-from pylog.ingest.options import DECODE_ERROR, DECODED, Mode, SourceOptions, parse_options
+from pylog.ingest.options import DECODE_ERROR, DECODED, Mode, SourceOptions, parse_options, parse_sink_options
 from pylog.ingest.plan import Position, Range
 from pylog.model import IsolationLevel, Offset, TopicPartition
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-# What reads Avro is imported where it is asked for: Spark starts seven processes for one query, and all import this.
+# What reads Avro, and what writes, is imported where it is asked for: Spark starts seven processes for one query, and
+# all import this.
 if TYPE_CHECKING:
     from pylog.ingest.avro import AvroColumns
     from pylog.ingest.resolve import Column
+    from pylog.ingest.sink import PylogStreamWriter, PylogWriter
 
 _IDLE_S = 0.1
 # Spark's default trigger asks an idle stream for its end forty times a second; a micro-batch takes longer than this.
@@ -102,7 +105,7 @@ _ARROW_ORDER = ("key", "value", "topic", "partition", "offset", "timestamp", "ti
 
 
 class PylogDataSource(DataSource):
-    """``spark.read.format("pylog")`` and ``spark.readStream.format("pylog")``; see `pylog.ingest.options`."""
+    """``format("pylog")`` of `read`, `readStream`, `write` and `writeStream`; see `pylog.ingest.options`."""
 
     @classmethod
     def name(cls) -> str:
@@ -126,6 +129,24 @@ class PylogDataSource(DataSource):
     def streamReader(self, schema: StructType) -> "PylogStreamReader":
         """Return the reader of a stream."""
         return PylogStreamReader(parse_options(self.options, is_stream=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "PylogWriter":
+        """Return the writer of a batch query.
+
+        Raises:
+            ConfigError: the query overwrites, or its columns or options cannot be written.
+        """
+        from pylog.ingest.sink import PylogWriter
+
+        if overwrite:
+            raise ConfigError("mode 'overwrite' is given; a topic only grows: 'append' is wanted")
+        return PylogWriter(schema, parse_sink_options(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "PylogStreamWriter":
+        """Return the writer of a stream; in mode ``complete`` each micro-batch writes the whole result again."""
+        from pylog.ingest.sink import PylogStreamWriter
+
+        return PylogStreamWriter(schema, parse_sink_options(self.options))
 
 
 def _decoded_fields(texts: Sequence[str] | None) -> list[StructField]:

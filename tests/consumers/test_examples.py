@@ -17,6 +17,7 @@ ELSEWHERE = {
     "quickstart": "tests/net/test_cli_cluster.py",
     "spark_batch": "tests/pipeline/test_examples.py",
     "spark_stream": "tests/pipeline/test_examples.py",
+    "spark_to_topic": "tests/pipeline/test_examples.py",
     "spark_windows": "tests/pipeline/test_examples.py",
 }
 PRINTED = {

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -18,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 from cryptography.x509.oid import NameOID
 from joserfc import jwt
 from joserfc.jwk import ECKey
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pylog.client import Connection, Message, MessageSet
 from pylog.client import Producer as PaperProducer
@@ -25,7 +27,8 @@ from pylog.client.raw import RawClient
 from pylog.client.security import ClientSecurity
 from pylog.errors import ApiError, ErrorCode
 from pylog.ingest.landing import Landing, land
-from pylog.ingest.options import parse_options
+from pylog.ingest.options import parse_options, parse_sink_options
+from pylog.ingest.sink import PylogWriter
 from pylog.ingest.source import PylogDataSource, PylogReader
 from pylog.model import TopicPartition
 from pylog.testing import BrokerProcess
@@ -344,6 +347,15 @@ def test_a_query_of_spark_s_and_a_task_of_the_load_job_log_in(secured: Secured, 
     assert PASSWORD not in repr(task)
     values = [value for batch in reader.read(task) for value in batch.column("value").to_pylist()]
     assert values == [b"one", b"two"]
+    sink = parse_sink_options(
+        {"bootstrap": bootstrap, "topic": topic} | {f"security.{key}": value for key, value in block.items()}
+    )
+    writer = PylogWriter(StructType([StructField("value", StringType())]), sink)
+    assert PASSWORD not in repr(vars(writer))
+    assert writer.write(iter([pa.RecordBatch.from_pydict({"value": ["three"]})])).records == 1
+    [task] = reader.partitions()
+    values = [value for batch in reader.read(task) for value in batch.column("value").to_pylist()]
+    assert values == [b"one", b"two", b"three"]
     landing = Landing(
         bootstrap=bootstrap,
         directory=tmp_path,
@@ -354,7 +366,7 @@ def test_a_query_of_spark_s_and_a_task_of_the_load_job_log_in(secured: Secured, 
         security=block,
     )
     assert PASSWORD not in repr(landing)
-    assert sum(land(list(task.ranges), landing).rows.values()) == 2
+    assert sum(land(list(task.ranges), landing).rows.values()) == 3
 
 
 def java_properties(secured: Secured, protocol: str, mechanism: str, directory: Path) -> Path:

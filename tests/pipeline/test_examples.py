@@ -5,6 +5,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from pylog.client.consumer import Consumer
+from pylog.model import TopicPartition
 from pylog.testing import BrokerProcess
 from tests.pipeline.conftest import Topics
 
@@ -45,3 +47,13 @@ def test_a_stream_is_joined_and_counted_by_window(broker: BrokerProcess, topics:
         _date, _time, member, count = line.split()
         counted[member] += int(count)  # of more than one window, if the clock struck meanwhile
     assert counted == {"Ada": 2, "Bob": 1}
+
+
+def test_counts_go_back_into_a_topic(broker: BrokerProcess, topics: Topics, tmp_path: Path) -> None:
+    clicks, counts = topics.create(), topics.create(partitions=1)
+    topics.send(clicks, [b"ada", b"bob", b"ada"], timestamp_ms=20_000 * 86_400_000 + 3_600_000)
+    assert run("spark_to_topic", broker.bootstrap, clicks, counts, str(tmp_path)) == []
+    with Consumer(broker.bootstrap) as consumer:
+        consumer.assign({TopicPartition(counts, 0): 0})
+        found = {(record.key or b"").decode().split()[0]: record.value for record in consumer.records_to_end()}
+    assert found == {"ada": b"2", "bob": b"1"}
