@@ -122,7 +122,7 @@ NOT_CONFIRMED = Fault(
 FORMAT_WRONG = Fault(
     15,
     "the format string is wrong",
-    "A letter after % or \\ means nothing here, or input cannot be cut by it.",
+    "A letter after % or \\ means nothing here, or input lines cannot be split by it.",
     "`pylog consume --help` and `pylog produce --help` list the letters.",
     Exit.USAGE,
 )
@@ -130,8 +130,10 @@ FORMAT_WRONG = Fault(
 UNREACHABLE = Fault(
     100,
     "nobody answers",
-    "No broker answered in time: the address is wrong, a firewall is between, or no broker runs.",
-    "Check --bootstrap and PYLOG_BOOTSTRAP; on the broker's host, `systemctl status 'pylog-broker@*'`.",
+    "No broker answered in time: the address is wrong, a firewall is between, no broker runs, or it wants TLS and a "
+    "login.",
+    "Check --bootstrap and PYLOG_BOOTSTRAP, and the login (`security` in the file that PYLOG_CONFIG names); on the "
+    "broker's host, `systemctl status 'pylog-broker@*'`.",
     Exit.UNREACHABLE,
 )
 CLIENT_REFUSES = Fault(
@@ -143,14 +145,16 @@ CLIENT_REFUSES = Fault(
 PEER_SPEAKS_OTHERWISE = Fault(
     102,
     "the other side does not speak the protocol",
-    "What answered is no Kafka broker, speaks TLS where plain text is expected, or is damaged.",
-    "Check host and port; `pylog cluster info --bootstrap HOST:PORT` asks a single broker.",
+    "What answered is no Kafka broker, speaks TLS where plain text is expected or the other way round, or is damaged.",
+    "Check host, port and `security` in the settings file; `pylog cluster info --bootstrap HOST:PORT` asks a single "
+    "broker.",
 )
 STORE_UNREACHABLE = Fault(
     103,
     "the cluster store does not answer",
-    "ZooKeeper has no quorum, or its address is wrong.",
-    "Check --zookeeper and PYLOG_ZOOKEEPER; on its host, `systemctl status pylog-zookeeper`.",
+    "ZooKeeper has no quorum, takes only TLS, or its address is wrong.",
+    "Check --zookeeper and PYLOG_ZOOKEEPER, or give --config FILE of a broker, which has its TLS; on its host, "
+    "`systemctl status pylog-zookeeper`.",
     Exit.UNREACHABLE,
 )
 HOST_BROKERS_SILENT = Fault(
@@ -195,7 +199,7 @@ GROUP_READ_NOTHING = Fault(
 )
 PLAN_IMPOSSIBLE = Fault(
     204,
-    "the partitions cannot be placed so",
+    "the replicas cannot be placed as asked",
     "There are fewer brokers than replicas, or a broker that is named is not registered.",
     "`pylog cluster info` lists the brokers.",
 )
@@ -266,7 +270,7 @@ RESTORE_REFUSED = Fault(
 )
 DRILL_REFUSED = Fault(
     214,
-    "nothing was broken",
+    "the drill was refused",
     "A drill begins only on a cluster that is well, where the inventory says drills_allowed: true for every host of "
     "the datacenter, and where the host has what the fault needs.",
     "The message says which of these is missing; `fab drills` lists the drills, and why other rows are none.",
@@ -285,14 +289,14 @@ BROKER_ENDED = Fault(
 )
 TOPICS_REFUSED = Fault(
     220,
-    "topics are not changed so",
+    "the change to the topics was refused",
     "What a document wants would remove partitions or move replicas, or the brokers refuse it; nothing was changed.",
     "Each refusal names topic, what was found and what is wanted: correct the document, or take the step it names.",
 )
 
 CONNECTORS_REFUSED = Fault(
     221,
-    "connectors are not changed so",
+    "the change to the connectors was refused",
     "A worker of Kafka Connect refuses the settings of a connector, or what was asked of one.",
     "The message is Connect's own and names connector and setting: correct the document, or take the step it names.",
 )

@@ -92,7 +92,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogControllerMissing": Runbook(
         what="DATACENTER has no controller, or more than one",
-        look="`pylog cluster health`; `pylog zk show /controller`; `fab status` for the ensemble.",
+        look="`pylog cluster health`; `pylog zk show /controller --config /etc/pylog/broker-ID.yml`; `fab status` "
+        "for the ensemble.",
         decide="ZooKeeper without a majority: brokers serve and refuse changes. ZooKeeper well and no "
         "controller: the broker that "
         "is elected cannot finish its start. Two of them for longer than a session: one is cut off from ZooKeeper.",
@@ -255,7 +256,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         look="On the host: `iostat -x 5`, `dmesg | tail`; the dashboard of hosts: which disks are busy?",
         decide="All syncs are slow: the disk fails, or another program keeps it busy. Only some: many topics with "
         "`flush.messages` share it.",
-        act="Move what else writes there. A disk that fails: `playbooks/replace_broker.yml`. Replicas on other hosts "
+        act="Move what else writes there. A disk that fails: `playbooks/replace_disk.yml`. Replicas on other hosts "
         "keep acknowledged records without a sync: is `flush.messages` needed on that topic?",
         verify="`histogram_quantile(0.99, rate(pylog_sync_seconds_bucket[5m]))` is some milliseconds.",
     ),
@@ -287,19 +288,22 @@ RUNBOOKS: Mapping[str, Runbook] = {
         what="the certificate of listener LISTENER of broker BROKER expires soon, or has",
         look="On the dashboard: when does it expire? `openssl x509 -enddate -noout -in FILE` on the host.",
         decide="Once it has expired, clients refuse new connections; those that are open go on.",
-        act="Have the certificate renewed where yours come from, replace the files that the inventory names, and run "
-        "`playbooks/site.yml`. The broker reads the new files within a minute, without a restart.",
+        act="Run `playbooks/site.yml`, which renews certificates of the bundle's authority. Where yours come from "
+        "elsewhere, have "
+        "them renewed and replace the files that the inventory names before. The broker reads the new files within a "
+        "minute, without a restart.",
         verify="`pylog_certificate_expires_timestamp_seconds` is the new date. The broker's journal: `certificate "
         "reloaded`.",
     ),
     "PylogLoginsFail": Runbook(
         what="logins by MECHANISM fail again and again at broker BROKER",
-        look="`fab logs --unit 'pylog-broker@*'`, the lines `login failed`: listener, peer, mechanism and reason.",
+        look="`fab logs --host HOST --unit 'pylog-broker@*'`, the lines `login failed`: listener, peer, mechanism "
+        "and reason.",
         decide="One peer and one user: a program with an old password. Many users from one peer: somebody guesses. "
         "All of them since a change: the credentials were not brought to the cluster, or a token's issuer is not "
         "known.",
         act="An old password: its owner sets the new one. Guessing: block the address. Each failure is answered "
-        "late, so a guess costs a second. `pylog user list` shows who may log in.",
+        "late, so a guess costs a second. `pylog user list --config /etc/pylog/broker-ID.yml` shows who may log in.",
         verify='`rate(pylog_logins_total{result="failed"}[5m])` is 0.',
     ),
     "PylogProbeDown": Runbook(

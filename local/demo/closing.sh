@@ -10,7 +10,7 @@ first=$(jq -r '[.hosts | to_entries[] | select(.key | startswith("live"))][0].va
 if [[ "${SECURITY:-none}" == none ]]; then
   console=".venv/bin/pylog console --payloads --bootstrap $first:9092      then http://127.0.0.1:8085/: the cluster in a browser"
 else
-  console="https://$prometheus:8085/                  the cluster in a browser; log in as demo"
+  console="https://$prometheus:8085/                  the cluster in a browser, as demo; its authority is .local/ca/ca.pem"
 fi
 echo
 awk -F '\t' '{ printf "  %-22s %6s s\n", $1, $2 }' "$STATE/up-stages.tsv"
@@ -30,7 +30,7 @@ if [[ "${SECURITY:-none}" != none ]]; then
 How to log in
   brokers     $brokers
   protocol    SASL_SSL, mechanism SCRAM-SHA-512
-  user        demo, who may do everything with topics and groups
+  user        demo, who may do everything with topics, groups and transactions
   password    in .local/users/demo.password
   authority   .local/ca/ca.pem
   these as properties: .local/client.properties (librdkafka, kcat), .local/client.java.properties (Java)
@@ -56,7 +56,7 @@ What to try next, from this machine
   $kcat -C -t host.journal -o -5 -e      any Kafka client works
   curl http://$first:8081/subjects                     the schema registry
   make shell HOST=offline1, then: pylog mirror status --config /etc/pylog/mirror.yml
-  ansible-playbook -i inventories/local playbooks/site.yml     again: changes nothing
+  .venv/bin/ansible-playbook -i inventories/local playbooks/site.yml     again: changes nothing
   make test                                all tests
   make down                                removes the hosts, keeps the caches
 END

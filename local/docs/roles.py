@@ -75,7 +75,8 @@ def rows(role: str) -> Iterator[str]:
 def _row(name: str, option: Mapping[str, Any], default: str, why: str) -> str:
     kind = option["type"] + (f" of {option['elements']}" if "elements" in option else "")
     choices = f" One of {', '.join(map(str, option['choices']))}." if "choices" in option else ""
-    what = option["description"].replace("|", "\\|") + choices
+    # Ansible's markup for a name or value.
+    what = re.sub(r"\bC\(([^)]*)\)", r"`\1`", option["description"]).replace("|", "\\|") + choices
     is_same = why.rstrip(".").lower() == option["description"].rstrip(".").lower()
     return f"| `{name}` | {kind} | {default} | {what} | {'' if is_same else why.replace('|', chr(92) + '|')} |\n"
 
