@@ -208,6 +208,7 @@ def load_console_config(path: Path) -> "ConsoleConfig":
     mechanism = reader.text("login_mechanism", "SCRAM-SHA-256")
     payloads = reader.texts("read_payloads") if reader.has("read_payloads") else ()
     url, registries = reader.text("public_url", "-"), reader.texts("registry") if reader.has("registry") else ()
+    names = reader.texts("names") if reader.has("names") else ()
     ledgers = tuple(map(_read_ledger, reader.sections("ledgers"))) if reader.has("ledgers") else ()
     prometheus = reader.text("prometheus", "-")
     window_ms = reader.integer("audit_window_ms", 1_000, 86_400_000, 60_000)
@@ -222,6 +223,7 @@ def load_console_config(path: Path) -> "ConsoleConfig":
             certificate=None if certificate == "-" else Path(certificate),
             key=None if key == "-" else Path(key),
             public_url="" if url == "-" else url,
+            names=names,
             registries=registries,
             ledgers=ledgers,
             window_ms=window_ms,

@@ -244,6 +244,7 @@ class Ledger:
             known = self._producers[topic]
             for tier, counts in list(tiers.items()):
                 counts.marks = [mark for mark in counts.marks if mark.at_ms >= silent_ms]
+                counts.complete_ms = max((mark.complete_ms for mark in counts.marks), default=0)
                 kept = {
                     key
                     for key in counts.windows
@@ -258,9 +259,14 @@ class Ledger:
             if not tiers:
                 del self._tiers[topic]
         self._rounds = {key: one for key, one in self._rounds.items() if one.at_ms >= silent_ms}
-        for by_partition in self._progress.values():
-            for marks in by_partition.values():
-                marks[:] = [one for one in marks if one[0] >= silent_ms]
+        # A partition that stays without marks would count as one that the mirror has not taken up, for ever.
+        for topic, by_partition in list(self._progress.items()):
+            kept_marks = {
+                partition: [one for one in marks if one[0] >= silent_ms] for partition, marks in by_partition.items()
+            }
+            self._progress[topic] = {partition: marks for partition, marks in kept_marks.items() if marks}
+            if not self._progress[topic]:
+                del self._progress[topic]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""

@@ -10,8 +10,8 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -74,6 +74,18 @@ def read_alerts(url: str, timeout_s: float) -> list[Alert]:
         return [_alert(entry) for entry in json.loads(body)["data"]["alerts"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadAnswer(f"the answer of Prometheus at {url} cannot be read") from error
+
+
+def visible(
+    reading: Reading[Sequence[Alert]], topics: Container[str], groups: Container[str]
+) -> Reading[Sequence[Alert]]:
+    """Return *reading* without the alerts whose labels name a topic or group of which the person may not know."""
+
+    def is_shown(alert: Alert) -> bool:
+        topic, group = alert.labels.get("topic"), alert.labels.get("group")
+        return (topic is None or topic in topics) and (group is None or group in groups)
+
+    return replace(reading, value=None if reading.value is None else [one for one in reading.value if is_shown(one)])
 
 
 def alerts_data(reading: Reading[Sequence[Alert]] | None, page: int) -> Row:

@@ -28,6 +28,7 @@ class ConsoleConfig:
         certificate: PEM file with the certificate chain of the console itself; None for plain HTTP.
         key: PEM file with its private key.
         public_url: where people find it, if that is not the address it listens on: a proxy stands in front.
+        names: by which browsers may come besides; of a console that listens on every address of its host.
         registries: URLs of the schema registry.
         ledgers: other clusters whose `_audit` is compared with that of *cluster*.
         window_ms: length of the audit's windows.
@@ -42,6 +43,7 @@ class ConsoleConfig:
     certificate: Path | None = None
     key: Path | None = None
     public_url: str = ""
+    names: tuple[str, ...] = ()
     registries: tuple[str, ...] = ()
     ledgers: tuple[Connection, ...] = ()
     window_ms: int = 60_000
@@ -81,7 +83,16 @@ class ConsoleConfig:
     def hosts(self) -> frozenset[str]:
         """Names that a request's Host may have."""
         named = urlsplit(self.public_url).hostname if self.public_url else None
-        return frozenset({"localhost", "127.0.0.1", "::1", self.listen[0].lower(), *([named] if named else [])})
+        return frozenset(
+            {
+                "localhost",
+                "127.0.0.1",
+                "::1",
+                self.listen[0].lower(),
+                *([named] if named else []),
+                *map(str.lower, self.names),
+            }
+        )
 
     def may_read_payloads(self, user: str) -> bool:
         """Return whether *user* may read keys and values; the empty name is who came without login."""

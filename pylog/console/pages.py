@@ -14,7 +14,7 @@ from pylog.audit.render import moment
 from pylog.client.admin.cluster import TopicView
 from pylog.client.rows import Row
 from pylog.console import completeness, screens
-from pylog.console.alerts import Alert, alerts_data, runbook_data
+from pylog.console.alerts import Alert, alerts_data, runbook_data, visible
 from pylog.console.completeness import Span
 from pylog.console.counts import Counts, Look
 from pylog.console.readings import Reading
@@ -354,16 +354,23 @@ def brokers(ask: Ask) -> Page:
     return Page("brokers", "Brokers", model, command("cluster", "info", "--format", "wide"))
 
 
+def _visible_alerts(ask: Ask) -> Reading[Sequence[Alert]] | None:
+    reading, topics = ask.alerts(), _visible_if_known(ask)
+    if reading is None or topics is None:
+        return reading
+    return visible(reading, topics, {one.group_id for one in ask.person.source.groups().value or ()})
+
+
 def alerts(ask: Ask) -> Page:
     """Return the alerts that fire, and what to do about each alert that there is."""
-    model = alerts_data(ask.alerts(), ask.number("page") or 1)
+    model = alerts_data(_visible_alerts(ask), ask.number("page") or 1)
     return Page("alerts", "Alerts", model, command("explain"))
 
 
 def runbook(ask: Ask) -> Page:
     """Return what to do about one alert."""
     name = ask.path["alert"]
-    model = runbook_data(name, ask.alerts())
+    model = runbook_data(name, _visible_alerts(ask))
     if model is None:
         raise NotFound(f"there is no alert {name!r}")
     return Page("runbook", f"Alert {name}", model, command("explain", name))

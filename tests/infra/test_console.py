@@ -27,7 +27,9 @@ def test_the_console_says_how_the_cluster_is_or_asks_for_a_login(host: Host, min
     want_group(mine, "pylog_console")
     service = host.service("pylog-console")
     assert (service.is_running, service.is_enabled) == (True, True)
-    listen = str(setting(mine, "console", "console_listen")).replace("0.0.0.0", "127.0.0.1")
+    listen = str(setting(mine, "console", "console_listen")).replace(
+        "0.0.0.0", mine.get("pylog_address", mine["inventory_hostname"])
+    )
     scheme = "http" if listen.startswith("127.") else "https"
 
     def fetch(path: str) -> dict[str, Any]:

@@ -18,7 +18,13 @@ from cryptography.x509.oid import NameOID
 from local.docs import roles
 from pylog.cli.settings import load_settings
 from pylog.client.security import security_properties
-from pylog.config import load_broker_config, load_counter_config, load_mirror_config, load_registry_config
+from pylog.config import (
+    load_broker_config,
+    load_console_config,
+    load_counter_config,
+    load_mirror_config,
+    load_registry_config,
+)
 from pylog.ingest.job import parse
 from pylog.ops.host import OWN_PATHS
 from pylog.ops.preflight import Host, check_inventory, load_specs
@@ -417,6 +423,29 @@ def test_the_load_and_the_count_of_the_lake_log_in_by_the_files_that_the_role_wr
     found = load_settings({"PYLOG_CONFIG": str(paths["ingest-login.yml"])}).properties
     assert found["sasl.password"] == "a long password"
     assert found == security_properties(job.security, {})
+
+
+@pytest.mark.parametrize("is_secured", [False, True])
+def test_the_console_reads_the_configuration_that_the_role_writes(tmp_path: Path, is_secured: bool) -> None:
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "pylog-console",
+             "sasl.password": "a long password", "ssl.ca.location": str(Authority(tmp_path).trusted)}  # fmt: skip
+    text = render(
+        "etc/pylog/console.yml.j2", ansible_managed="managed",
+        console_listen=f"{'0.0.0.0' if is_secured else '127.0.0.1'}:1",
+        console_datacenter="live", console_bootstrap="h1:9092,", console_login="scram" if is_secured else "none",
+        console_read_payloads=["alice"], console_public_url="", console_registry=["http://h1:8081"],
+        console_prometheus=" http://h1:9090", console_ledgers=["offline"], console_audit_window_ms=5000,
+        __console_logins={"live": login, "offline": login} if is_secured else {}, __console_is_encrypted=is_secured,
+        __console_names=["h1", "192.0.2.1"],
+        __console_clusters=[{"bootstrap": "h2:9092"} | ({"properties": login} if is_secured else {})],
+    )  # fmt: skip
+    path = tmp_path / "console.yml"
+    path.write_text(text)
+    found = load_console_config(path)
+    assert found.has_login is found.is_encrypted is is_secured
+    assert [one.bootstrap for one in found.ledgers] == ["h2:9092"]
+    assert (found.window_ms, found.prometheus, found.registries) == (5000, "http://h1:9090", ("http://h1:8081",))
+    assert ("192.0.2.1" in found.hosts) is is_secured
 
 
 @pytest.mark.parametrize("unit", sorted(path.name for path in UNITS.glob("*.service.j2")))

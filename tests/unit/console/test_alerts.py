@@ -2,12 +2,12 @@
 
 import http.server
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 
-from pylog.console.alerts import Alert, BadAnswer, alerts_data, read_alerts, runbook_data
+from pylog.console.alerts import Alert, BadAnswer, alerts_data, read_alerts, runbook_data, visible
 from pylog.console.readings import Reading
 from pylog.errors import Unreachable
 
@@ -31,6 +31,18 @@ def answering(status: int, body: bytes) -> Iterator[str]:
 
 def alert(name: str, state: str = "firing", severity: str = "warning", since_ms: int = 0) -> Alert:
     return Alert(name, state, severity, "", {"alertname": name, "severity": severity, "host": "h1"}, since_ms)
+
+
+def test_nobody_learns_of_topics_and_groups_by_alerts() -> None:
+    def about(**labels: str) -> Alert:
+        return Alert("A", "firing", "warning", "", {"host": "h1", **labels}, 0)
+
+    shown = [about(), about(topic="mine"), about(group="us", topic="mine")]
+    hidden = [about(topic="other"), about(group="them"), about(group="us", topic="other")]
+    reading: Reading[Sequence[Alert]] = Reading([*shown, *hidden], 1, "", None, 1)
+    assert visible(reading, {"mine"}, {"us"}).value == shown
+    nothing: Reading[Sequence[Alert]] = Reading(None, None, "no answer", 2, 2)
+    assert visible(nothing, set(), set()) == nothing
 
 
 def test_the_most_urgent_alert_comes_first() -> None:

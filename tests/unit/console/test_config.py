@@ -57,6 +57,13 @@ def test_what_is_safe_is_taken(cluster: Connection, values: dict[str, Any]) -> N
     ConsoleConfig(cluster=cluster, **values)
 
 
+def test_browsers_come_by_the_names_that_the_file_gives() -> None:
+    values: dict[str, Any] = {"has_login": True, "listen": ("0.0.0.0", 1), **FILES}
+    found = ConsoleConfig(cluster=SECURED, names=("Log3.example.internal", "192.0.2.3"), **values)
+    assert {"log3.example.internal", "192.0.2.3", "localhost"} <= found.hosts
+    assert "log4.example.internal" not in found.hosts
+
+
 def test_nobody_reads_payloads_unless_named() -> None:
     assert not ConsoleConfig(cluster=OPEN).may_read_payloads("")
     assert ConsoleConfig(cluster=OPEN, read_payloads=("*",)).may_read_payloads("")

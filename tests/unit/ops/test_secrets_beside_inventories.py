@@ -14,7 +14,7 @@ def test_an_authority_in_the_inventory_directory_is_left_alone(tmp_path: Path) -
     (inventory / "secrets").mkdir()
     (inventory / "secrets" / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
     program = Path(sys.executable).with_name("ansible-inventory")
-    command = [program, "-i", inventory, "--list", "--limit", "localhost,"]
+    command = [str(program), "-i", str(inventory), "--list", "--limit", "localhost,"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "secrets" not in done.stderr
