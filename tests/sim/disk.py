@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pylog.log.directory import RESERVE
 from tests.sim.world import CURRENT, Process
 
 
@@ -66,10 +67,12 @@ class Disks:
     # -- stand in for functions of `os` -----------------------------------------------------------------------------
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        """As `os.open`; the descriptor closes with its process."""
+        """As `os.open`; the descriptor closes with its process, and a full disk takes no further file."""
         process = CURRENT.get()
         if process is not None and process.host in self.starved:
             raise OSError(errno.EMFILE, "Too many open files")
+        if process is not None and process.host in self.full and flags & os.O_CREAT and not Path(path).exists():
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
         fd = REAL.open(path, flags, mode, dir_fd=dir_fd)
         if process is not None:
             process.fds.add(fd)
@@ -147,7 +150,7 @@ class Disks:
         """
         lost = 0
         self.boots[directory.name] += 1
-        for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+        for path in sorted(path for path in directory.rglob("*") if path.is_file() and path.name != RESERVE):
             safe = self._safe.get(path.stat().st_ino)
             now = path.read_bytes()
             before = bytes(safe.content) if safe is not None else b""
