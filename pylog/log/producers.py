@@ -274,7 +274,11 @@ class Producers:
             ApiError: INVALID_PRODUCER_EPOCH; NOT_LEADER_OR_FOLLOWER as `check`.
         """
         producer = self._find(header)
-        if producer is not None and header.producer_epoch < producer.epoch:
+        if producer is None or self._is_outsider(producer, header.producer_id):
+            # Whatever epoch an outsider wrote says nothing of the producer's.  The marker has to be written: a batch
+            # whose transaction was looked for before it ended is refused because something was written since.
+            return producer
+        if header.producer_epoch < producer.epoch:
             message = f"producer {header.producer_id} sends epoch {header.producer_epoch} after {producer.epoch}"
             raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
         return producer

@@ -72,8 +72,8 @@ class TransactionEnds:
             _, wait = self._partitions.append(partition, log, batch, header, now_ms, -1, marker)
         except ApiError as error:
             if error.code is ErrorCode.INVALID_PRODUCER_EPOCH and not log.producers.progress(wish.producer_id).is_open:
-                # Nothing is left to end, and a later epoch is fenced off already.  What said so may be a batch whose
-                # producer guessed the id: a coordinator that waited for the partition would wait for ever.
+                # Nothing is left to end, and a later epoch is fenced off already: a coordinator that waited for the
+                # partition would wait for ever.
                 is_replicated = log.high_watermark >= log.log_end_offset
                 end = Appended(partition, log.log_end_offset - 1, partition.leader_epoch)
                 return ErrorCode.NONE if is_replicated else end

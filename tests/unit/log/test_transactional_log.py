@@ -130,6 +130,20 @@ def test_batches_that_guess_the_id_of_a_transactional_producer_take_nothing_from
     assert rows(log) == []
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_marker_after_a_guessed_batch_refuses_what_comes_after_the_end(log: Log, is_restarted: bool) -> None:
+    """The batch was looked for before its transaction ended; appended now, nobody would end it."""
+    send(log, 9, epoch=5, is_open=False)
+    looked_for = log.producers.progress(9)
+    end(log, 9, ABORT, epoch=1)
+    assert log.producers.progress(9) != looked_for
+    if is_restarted:
+        log = reopen(log)
+    with pytest.raises(ApiError) as found:
+        send(log, 9, epoch=0)
+    assert found.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
 def test_a_marker_is_taken_whatever_size_the_topic_allows(tmp_path: Path) -> None:
     log = open_log(tmp_path, replace(SMALL, segment_bytes=1 << 20))
     send(log, 9)

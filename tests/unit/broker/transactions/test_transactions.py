@@ -330,7 +330,7 @@ def test_a_partition_that_got_no_batch_of_a_transaction_and_a_guessed_one_holds_
         assert await node.send(None, (producer[0], 32_767), partition=1, attributes=0) is ErrorCode.NONE
         assert await end(node, producer) is ErrorCode.NONE
         assert node.transactions.describe("a").state is TransactionState.COMPLETE_COMMIT  # type: ignore[union-attr]
-        assert (node.history(T0), node.history(T1)) == (["data", "commit"], ["data"])
+        assert (node.history(T0), node.history(T1)) == (["data", "commit"], ["data", "commit"])
 
     run(story, tmp_path)
 
