@@ -7,7 +7,7 @@ that is stopped in the middle of a micro-batch writes it again when it goes on: 
 import os
 import sys
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, concat_ws, count, date_format, window
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # tasks run in the Python that has pylog
@@ -29,12 +29,18 @@ counted = (
     .groupBy(window("timestamp", "1 hour"), col("key").cast("string").alias("user"))
     .agg(count("*").cast("string").alias("value"))
 )
+counts = counted.select(concat_ws(" ", "user", date_format("window.start", "yyyy-MM-dd HH:mm")).alias("key"), "value")
+
+
+def write(changed: DataFrame, _batch: int) -> None:
+    """Write the counts that changed; Spark lets a format of Python's write in the modes append and complete only."""
+    writer = changed.write.format("pylog").option("bootstrap", cluster).option("topic", counts_topic)
+    writer.mode("append").save()
+
+
 query = (
-    counted.select(concat_ws(" ", "user", date_format("window.start", "yyyy-MM-dd HH:mm")).alias("key"), "value")
-    .writeStream.format("pylog")
-    .option("bootstrap", cluster)
-    .option("topic", counts_topic)
-    .outputMode("update")
+    counts.writeStream.outputMode("update")
+    .foreachBatch(write)
     .option("checkpointLocation", f"{directory}/checkpoint")
     .trigger(availableNow=True)  # all there is; leave it out to run on
     .start()
