@@ -340,7 +340,7 @@ def test_a_grafana_finds_the_dashboards_and_their_source(
     assert "pylog broker" in titles
     [source] = yaml.safe_load(server.file(f"{provisioning}/datasources/pylog.yml").content_string)["datasources"]
     mine = variables(members(runner, "pylog_monitoring")[0])
-    reached = mine.get("monitoring_grafana_source") or setting(mine, "monitoring", "monitoring_listen")
-    assert source["url"] == f"http://{reached}"
+    listens = str(setting(mine, "monitoring", "monitoring_listen")).replace("0.0.0.0:", "127.0.0.1:")
+    assert source["url"] == f"http://{mine.get('monitoring_grafana_source') or listens}"
     assert provider["type"] == "file"
     assert source["type"] == "prometheus"
