@@ -73,14 +73,14 @@ PROBES: dict[str, tuple[bytes, Callable[[bytes], bool]]] = {
 }
 
 
-def answers(place: tuple[str, int]) -> set[str]:
+def answers(place: tuple[str, int]) -> frozenset[str]:
     """Return what *place* serves to somebody who shows neither certificate nor password."""
     found = set()
     for name, (said, is_answer) in PROBES.items():
         for is_encrypted in (False, True):
             if is_answer(exchange(place, said, is_encrypted=is_encrypted)):
                 found.add(f"{name} over TLS" if is_encrypted else name)
-    return found
+    return frozenset(found)
 
 
 def listening(host: str) -> set[int]:
@@ -91,6 +91,8 @@ def listening(host: str) -> set[int]:
 
 OPEN = {9090: "Prometheus", 8081: "the schema registry"}
 """What answers without a login, as the page on security says."""
+CONSOLE = 8085
+"""Answers everybody over TLS, who has to log in there."""
 
 
 def test_of_all_ports_of_all_hosts_only_metrics_answer_without_a_login() -> None:
@@ -99,10 +101,23 @@ def test_of_all_ports_of_all_hosts_only_metrics_answer_without_a_login() -> None
         found = dict(zip(places, pool.map(lambda one: answers((address_of(one[0]), one[1])), places), strict=True))
     print({f"{host}:{port}": sorted(what) for (host, port), what in found.items()})
     assert {port for _, port in places} >= {9092, 9192, 2181, 3888, 19092}
+    assert {what for (_, port), what in found.items() if port == CONSOLE} == {frozenset({"http over TLS"})}
+    found = {place: what for place, what in found.items() if place[1] != CONSOLE}
     assert {(host, port): what for (host, port), what in found.items() if what - {"http"}} == {}
     assert {port for (_, port), what in found.items() if what} <= set(OPEN)
     page = (ROOT / "docs/security.md").read_text()
-    assert [port for port in OPEN if f"`{port}`" not in page] == []
+    assert [port for port in (*OPEN, CONSOLE) if f"`{port}`" not in page] == []
+
+
+def test_the_console_shows_nothing_before_a_login() -> None:
+    trusting = ssl.create_default_context(cafile=str(AUTHORITY))
+    for path, status in (("/", 303), ("/api/", 401), ("/api/topics", 401), ("/api/alerts", 401)):
+        connection = http.client.HTTPSConnection(address_of("live2"), CONSOLE, timeout=30, context=trusting)
+        with closing(connection):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            assert (path, answer.status) == (path, status)
+            assert b"host.journal" not in answer.read()
 
 
 @pytest.mark.parametrize("port", [9092, 19092])
