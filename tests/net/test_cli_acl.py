@@ -1,6 +1,9 @@
 """`pylog acl` against a real broker that enforces ACLs; other people's clients are refused and let in by them."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -137,3 +140,25 @@ def test_clients_are_refused_and_let_in(tmp_path_factory: pytest.TempPathFactory
         denials = [line for line in running.log_path.read_text().splitlines() if " denied principal=" in line]
         assert any("operation=DESCRIBE resource=TOPIC:hidden" in line for line in denials)
         assert any("resource=GROUP:others" in line for line in denials)
+
+
+_ASK_OF_A_USER = """
+import sys
+from confluent_kafka.admin import AdminClient
+admin = AdminClient({"bootstrap.servers": sys.argv[1]})
+asked = admin.describe_user_scram_credentials(["alice"])
+try:
+    asked["alice"].result(30)
+except Exception as error:
+    print(error.args[0].name())
+"""
+
+
+def test_a_client_without_the_right_to_users_is_refused_and_lives(tmp_path: Path) -> None:
+    """librdkafka 2.16 crashes on an error for the whole answer, so each user has it."""
+    with BrokerProcess(
+        tmp_path, config={"authorizer.class.name": ACL_AUTHORIZER, "super.users": "User:admin"}
+    ) as broker:
+        command = [sys.executable, "-c", _ASK_OF_A_USER, broker.bootstrap]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout.strip()) == (0, "CLUSTER_AUTHORIZATION_FAILED"), done.stderr

@@ -58,8 +58,14 @@ class DescribeUserScramCredentialsRequest(Request):
     users: list[UserName] | None = None
 
     def error_response(self, code: ErrorCode, message: str | None = None) -> DescribeUserScramCredentialsResponse:
-        """Return an answer with *code* and no users."""
-        return DescribeUserScramCredentialsResponse(error_code=code, error_message=message)
+        """Return an answer with *code* for each user that is named, else for the whole.
+
+        Only for one of them: librdkafka 2.16 crashes on an error for the whole.
+        """
+        if not self.users:
+            return DescribeUserScramCredentialsResponse(error_code=code, error_message=message)
+        refused = [DescribedUser(user=one.name, error_code=code, error_message=message) for one in self.users]
+        return DescribeUserScramCredentialsResponse(results=refused)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -138,6 +138,7 @@ class LogMachine(RuleBasedStateMachine):
             job = self.log.jobs.popleft()
             job.run()
             job.finish()
+        self.forget(self.start)  # a deletion may have waited for a sync
 
     @rule(offset=st.integers(0, 120))
     def delete_records(self, offset: int) -> None:
@@ -147,6 +148,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def retain(self) -> None:
         self.log.delete_expired(now_ms=0)
+        self.finish_jobs()
         assert self.log.size_bytes <= CONFIG.retention_bytes + CONFIG.segment_bytes
         self.forget(self.log.log_start_offset)
 
