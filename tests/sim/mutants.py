@@ -321,9 +321,9 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "elect-the-shortest-log",
         "cluster/election.py",
-        "elect_doubtful",
-        "best = max(ends.values())",
-        "best = min(ends.values())",
+        "fullest",
+        "best = max((log for log in ends.values() if log[1] >= committed))",
+        "best = min((log for log in ends.values() if log[1] >= committed))",
         seed=21,
         stage="kill-everybody-else-in-the-dark",
     ),

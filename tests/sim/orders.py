@@ -260,22 +260,24 @@ async def read_beside_a_follower_that_is_to_cut_its_log(stage: Stage) -> None:
     stage.cluster.disks.full.add(stage.host(CONTROLLER).name)
     await stage.until(lambda: stage.leader() == FOLLOWER, "another leads")
     await stage.until(lambda: _leading(stage, FOLLOWER) is not None, "it knows")
-    await _write_to(stage, FOLLOWER, "later")
+    log = stage.log(FOLLOWER)
+    assert log is not None
+    # As far as the former leader's, of which a record may have been on its way when the link was cut.
+    end = 8
+    await _write_to(stage, FOLLOWER, "later", end - log.log_end_offset)
     await stage.until(lambda: stage.checks.states[KEY].isr == (FOLLOWER,), "it is alone in sync")
     names = stage.host(FOLLOWER).name, stage.host(LEADER).name
 
     def cut() -> None:
         leading = _leading(stage, FOLLOWER)
-        if leading is not None and leading.progress(LEADER).log_end_offset >= 8:
+        if leading is not None and leading.progress(LEADER).log_end_offset >= end:
             stage.cluster.network.cut(*names)
 
     stage.world.watches.append(cut)
     stage.start(LEADER)
     await stage.until(lambda: LEADER in stage.checks.states[KEY].isr, "the former leader is in sync")
     stage.world.watches.remove(cut)
-    log = stage.log(FOLLOWER)
-    assert log is not None
-    await stage.until(lambda: log.high_watermark == 8, "all is replicated")
+    await stage.until(lambda: log.high_watermark == end, "all is replicated")
     _, high_watermark, records, _ = await stage.client.fetch(FOLLOWER, KEY, 5)
     stage.checks.served(KEY, FOLLOWER, high_watermark, records)
     stage.kill(FOLLOWER)
@@ -286,9 +288,9 @@ async def read_beside_a_follower_that_is_to_cut_its_log(stage: Stage) -> None:
     await stage.settle()
 
 
-async def _write_to(stage: Stage, broker_id: int, word: str) -> None:
-    """Write three records with acks=1 to a leader."""
-    for number in range(3):
+async def _write_to(stage: Stage, broker_id: int, word: str, count: int = 3) -> None:
+    """Write *count* records with acks=1 to a leader."""
+    for number in range(count):
         value = f"{word}:{number}".encode()
         batch = encode_batch([Record(0, stage.world.wall_ns() // 1_000_000, None, value)])
         error, _ = await stage.client.produce(broker_id, KEY, batch, 1)
