@@ -217,7 +217,9 @@ def test_t37_schema_registry_double_failure(tmp_path: Path, broker: BrokerProces
         register(second, 5)
         first.signal(signal.SIGCONT)
         register(first, 6)
-        assert list(ids) == [1, 2, 3, 4, 5, 6]
+        # Where an attempt was refused, the id of a write that nobody confirmed stays unused.
+        assert list(ids)[:5] == [1, 2, 3, 4, 5]
+        assert list(ids)[5:] in ([6], [7])
         wait_until(lambda: first.is_primary + second.is_primary == 1, lambda: first.log + second.log)
         for schema_id, text in ids.items():
             if schema_id != 2:
