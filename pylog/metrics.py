@@ -3,12 +3,14 @@
 A `Metrics` is made once per program and handed down.  The hot path adds to `Counter.value` directly: an attribute add
 costs 30 ns, a method call with labels ten times that, so each label set is looked up once and kept.
 
-A page is made in two steps.  `Metrics.sample` takes the values, on the thread that changes them; `render` makes the
-text of the samples on any thread, so that a broker's event loop is not held up by the formatting of a large page.
+A page is made in two steps.  `Metrics.sample` (in a broker `sample_in_steps`) takes the values, on the thread that
+changes them; `render` makes the text of the samples on any thread, so that a broker's event loop is not held up by the
+formatting of a large page.
 """
 
+import asyncio
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,10 +123,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self._families: dict[str, _Family] = {}
-        self._before: list[Callable[[], None]] = []
+        self._before: list[Callable[[], Iterator[None]]] = []
 
-    def before_sample(self, count: Callable[[], None]) -> None:
-        """Call *count* before each sample, for gauges and tables that share one pass over what they count."""
+    def before_sample(self, count: Callable[[], Iterator[None]]) -> None:
+        """Run *count* before each sample, for gauges and tables that share one pass over what they count.
+
+        A long pass yields every few milliseconds; what it found counts when it ends, since others may run meanwhile.
+        """
         self._before.append(count)
 
     def counter(self, name: str, help: str, **labels: str) -> Counter:
@@ -170,10 +175,21 @@ class Metrics:
         """Return every metric name, for the test that compares them with the documentation."""
         return set(self._families)
 
+    async def sample_in_steps(self) -> Samples:
+        """Return what `sample` does, and let the event loop run between the steps of long passes."""
+        for count in self._before:
+            for _ in count():
+                await asyncio.sleep(0)
+        return self._sample()
+
     def sample(self) -> Samples:
         """Return every value as it is now; called where the values are changed."""
         for count in self._before:
-            count()
+            for _ in count():
+                pass
+        return self._sample()
+
+    def _sample(self) -> Samples:
         samples = []
         for name, family in sorted(self._families.items()):
             values: list[tuple[Labels, float | list[int] | Callable[[], float]]] = []

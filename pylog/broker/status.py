@@ -80,7 +80,7 @@ class Status:
 
     async def _answer_metrics(self, body: Mapping[str, Any]) -> Reply:
         # The values are the loop's; the text of thousands of series is made beside it.
-        return Reply(200, await asyncio.to_thread(render, self._metrics.sample()))
+        return Reply(200, await asyncio.to_thread(render, await self._metrics.sample_in_steps()))
 
     async def _answer_retention(self, body: Mapping[str, Any]) -> Reply:
         if not self._lifecycle.is_running:

@@ -1,3 +1,6 @@
+import asyncio
+from collections.abc import Iterator
+
 import pytest
 
 from pylog.metrics import OTHER, Histogram, Metrics, keep_largest, observe_all, render
@@ -53,10 +56,36 @@ def test_a_table_is_asked_at_every_scrape_and_its_rows_come_and_go() -> None:
 def test_tables_that_share_a_pass_are_counted_once_a_sample() -> None:
     metrics = Metrics()
     passes: list[int] = []
-    metrics.before_sample(lambda: passes.append(1))
+
+    def count() -> Iterator[None]:
+        yield
+        passes.append(1)
+
+    metrics.before_sample(count)
     metrics.table("pylog_one", "gauge", "One.", (), lambda: {(): len(passes)})
     metrics.table("pylog_two", "gauge", "Two.", (), lambda: {(): len(passes)})
     assert _lines(metrics) == ["pylog_one 1", "pylog_two 1"]
+
+
+def test_others_run_between_the_steps_of_a_long_pass() -> None:
+    metrics = Metrics()
+    order: list[str] = []
+
+    def count() -> Iterator[None]:
+        for step in ("one", "two"):
+            order.append(step)
+            yield
+
+    async def scrape() -> None:
+        sampling = asyncio.create_task(metrics.sample_in_steps())
+        await asyncio.sleep(0)
+        order.append("other")
+        assert render(await sampling) == metrics.render()
+
+    metrics.before_sample(count)
+    metrics.counter("pylog_a_total", "A.")
+    asyncio.run(scrape())
+    assert order == ["one", "other", "two", "one", "two"]
 
 
 def test_what_was_sampled_does_not_change_before_it_is_rendered() -> None:

@@ -1,11 +1,57 @@
 """What the partitions of a broker add up to, counted in one pass at every scrape."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from pylog.broker.data.partitions import Moved, Partition, Partitions
 from pylog.log.producers import UNKNOWN
 from pylog.metrics import Metrics
 from pylog.model import NO_LEADER, Key
+
+_STEP = 500
+"""Partitions a step: 1 ms or two, so that a scrape of thousands holds up no request."""
+
+
+@dataclass(slots=True)
+class _Totals:
+    """What one pass found.
+
+    Attributes:
+        written_ms: when the producer of an open transaction that is silent for longest wrote last.
+        log_bytes: by topic, as the only value of a row.
+    """
+
+    led: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    at_min_isr: int = 0
+    offline: int = 0
+    open_transactions: int = 0
+    written_ms: int | None = None
+    log_bytes: dict[tuple[str, ...], float] = field(default_factory=dict)
+
+    def add(self, partition: Partition) -> None:
+        """Count *partition*."""
+        self.offline += partition.is_offline
+        log, leading = partition.log, partition.leading
+        if log is not None:
+            row = partition.key[:1]
+            self.log_bytes[row] = self.log_bytes.get(row, 0) + log.size_bytes
+        if leading is not None:
+            in_sync = len(leading.isr)
+            self.led += 1
+            self.under_replicated += in_sync < leading.factor
+            self.under_min_isr += in_sync < leading.min_isr
+            self.at_min_isr += in_sync == leading.min_isr < leading.factor
+            if log is not None and log.producers.transactions is not None:
+                self._add_transactions(log.producers.last_written_ms())
+
+    def _add_transactions(self, written_ms: list[int]) -> None:
+        self.open_transactions += len(written_ms)
+        known = [one for one in written_ms if one != UNKNOWN]
+        if known:
+            oldest = min(known)
+            self.written_ms = oldest if self.written_ms is None else min(self.written_ms, oldest)
 
 
 class PartitionCounts:
@@ -18,36 +64,33 @@ class PartitionCounts:
         self._partitions = partitions
         self._wall_ms = wall_ms
         self._is_controller = is_controller
-        self._led = self._under_replicated = self._under_min_isr = self._at_min_isr = self._offline = 0
-        self._open_transactions = 0
-        self._written_ms: int | None = None
-        self._bytes: dict[tuple[str, ...], float] = {}
+        self._totals = _Totals()
         self._leader_epochs: dict[Key, int] = {}
         metrics.before_sample(self._count)
         for name, help, read in (
             ("pylog_partitions", "Partitions hosted.", lambda: len(partitions)),
-            ("pylog_partitions_led", "Partitions led here.", lambda: self._led),
-            ("pylog_partitions_offline", "Hosted partitions whose log cannot be used.", lambda: self._offline),
+            ("pylog_partitions_led", "Partitions led here.", lambda: self._totals.led),
+            ("pylog_partitions_offline", "Hosted partitions whose log cannot be used.", lambda: self._totals.offline),
             (
                 "pylog_partitions_under_replicated",
                 "Partitions led here with fewer in-sync replicas than replicas.",
-                lambda: self._under_replicated,
+                lambda: self._totals.under_replicated,
             ),
             (
                 "pylog_partitions_under_min_isr",
                 "Partitions led here with fewer in-sync replicas than min.insync.replicas: acks=all is refused.",
-                lambda: self._under_min_isr,
+                lambda: self._totals.under_min_isr,
             ),
             (
                 "pylog_partitions_at_min_isr",
                 "Partitions led here with exactly min.insync.replicas in sync, and more replicas than that: the next "
                 "replica that falls out stops acks=all.",
-                lambda: self._at_min_isr,
+                lambda: self._totals.at_min_isr,
             ),
             (
                 "pylog_transactions_open",
                 "Open transactions in partitions led here: readers of committed records wait for each of them.",
-                lambda: self._open_transactions,
+                lambda: self._totals.open_transactions,
             ),
             (
                 "pylog_transaction_silence_seconds",
@@ -66,7 +109,7 @@ class PartitionCounts:
             self._leaderless,
         )
         help = "Bytes of the log directories of a topic on this broker."
-        metrics.table("pylog_topic_log_bytes", "gauge", help, ("topic",), lambda: self._bytes)
+        metrics.table("pylog_topic_log_bytes", "gauge", help, ("topic",), lambda: self._totals.log_bytes)
         self._leader_changes = metrics.counter("pylog_leader_changes_total", "Leaders that hosted partitions got.")
         partitions.subscribe(self._note, Moved.LEADER)
 
@@ -82,37 +125,16 @@ class PartitionCounts:
             self._leader_changes.value += 1
 
     def _silence_seconds(self) -> float:
-        return 0 if self._written_ms is None else max(0, self._wall_ms() - self._written_ms) / 1000
+        written_ms = self._totals.written_ms
+        return 0 if written_ms is None else max(0, self._wall_ms() - written_ms) / 1000
 
-    def _count(self) -> None:
-        self._led = self._under_replicated = self._under_min_isr = self._at_min_isr = self._offline = 0
-        self._open_transactions = 0
-        self._written_ms = None
-        self._bytes = {}
-        for partition in self._partitions:
-            self._add(partition)
-
-    def _add(self, partition: Partition) -> None:
-        self._offline += partition.is_offline
-        log, leading = partition.log, partition.leading
-        if log is not None:
-            row = partition.key[:1]
-            self._bytes[row] = self._bytes.get(row, 0) + log.size_bytes
-        if leading is not None:
-            in_sync = len(leading.isr)
-            self._led += 1
-            self._under_replicated += in_sync < leading.factor
-            self._under_min_isr += in_sync < leading.min_isr
-            self._at_min_isr += in_sync == leading.min_isr < leading.factor
-            if log is not None and log.producers.transactions is not None:
-                self._note_transactions(log.producers.last_written_ms())
-
-    def _note_transactions(self, written_ms: list[int]) -> None:
-        self._open_transactions += len(written_ms)
-        known = [one for one in written_ms if one != UNKNOWN]
-        if known:
-            oldest = min(known)
-            self._written_ms = oldest if self._written_ms is None else min(self._written_ms, oldest)
+    def _count(self) -> Iterator[None]:
+        totals = _Totals()
+        for number, partition in enumerate(tuple(self._partitions), 1):
+            totals.add(partition)
+            if number % _STEP == 0:
+                yield
+        self._totals = totals
 
     def _leaderless(self) -> dict[tuple[str, ...], float]:
         if not self._is_controller():
