@@ -31,6 +31,8 @@ missing_packages() {
     grep -qxF "$package" <<<"$installed" && continue
     # Any newer Java serves as well.
     if [[ "$package" == openjdk-* ]] && (( $(java_major) >= 17 )) 2>/dev/null; then continue; fi
+    # So does the npm of a Node.js that is not Debian's, beside which Debian's cannot be installed.
+    if [[ "$package" == npm ]] && command -v npm >/dev/null; then continue; fi
     echo "$package"
   done
 }

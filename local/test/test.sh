@@ -12,7 +12,7 @@ rm -rf "$RESULTS"
 mkdir -p "$RESULTS"
 
 # On two idle cores, with everything that is downloaded once in the caches.
-BUDGET_S=2250
+BUDGET_S=2280
 
 # Tests that need servers.
 served=(env SECOND_TRY=1 local/test/pytest.sh)
@@ -32,7 +32,7 @@ computing_lane() {
 waiting_lane() {
   lane_stage 'cluster tests' 750 "${served[@]}" cluster tests/cluster
   lane_stage connections 300 "${served[@]}" net tests/net
-  lane_stage programs 390 "${served[@]}" programs tests/programs
+  lane_stage programs 420 "${served[@]}" programs tests/programs
   lane_stage interop 330 "${served[@]}" interop tests/interop
   lane_stage consumers 210 "${served[@]}" consumers tests/consumers
   lane_stage chaos 240 "${served[@]}" chaos tests/chaos

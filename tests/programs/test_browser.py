@@ -1,0 +1,207 @@
+"""The console in a browser: read as a person reads it, by sight, by keyboard and by axe, also while things are away."""
+
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from pylog.audit.counting import AUDIT_TOPIC
+from pylog.audit.load import ensure_topic
+from pylog.audit.render import moment
+from pylog.audit.reports import Report
+from pylog.client.admin.cluster import Admin
+from pylog.client.connection import Connection
+from pylog.client.message import Message
+from pylog.client.producer import Producer
+from pylog.testing import BrokerProcess
+from tests.programs.browser import Screen, browser
+from tests.programs.program import Program, wait_until
+from tests.servers.ports import free_ports
+from tests.unit.console.ledgers import WINDOW_MS, progress_of_the_mirror, reports
+
+EVIL = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
+T0 = time.time_ns() // 1_000_000 // WINDOW_MS * WINDOW_MS - 10 * WINDOW_MS
+LOST_WINDOW = moment(T0 + WINDOW_MS)
+PAGES = (
+    "/",
+    "/completeness",
+    "/completeness/clicks",
+    f"/completeness/clicks/{LOST_WINDOW}",
+    "/topics",
+    "/topics/clicks",
+    "/topics/clicks/search?q=n+277",
+    "/topics/clicks/0",
+    "/topics/clicks/0/records",
+    "/groups",
+    "/brokers",
+    "/alerts",
+    "/alerts/PylogBrokerDown",
+    "/codes",
+    "/nowhere",
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as found:
+        cluster = Connection(bootstrap=found.bootstrap)
+        Admin(cluster).create_topic("clicks", partitions=2)
+        ensure_topic(cluster, 1)
+        with Producer(cluster) as producer:
+            for number in range(300):
+                stamp = f"p1 {number} {T0} web1".encode()
+                body = json.dumps({"n": f"n {number}", "x": EVIL}).encode()
+                producer.send("clicks", Message(body, headers=[("pylog.audit", stamp)], partition=number % 2))
+            for report in reports("clicks", lost=(107, 108), t0=T0, until_ms=T0 + 24 * 3_600_000):
+                value = report.encode() if isinstance(report, Report) else progress_of_the_mirror(report)
+                producer.send(AUDIT_TOPIC, value, partition=0)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    [port, nobody] = free_ports(2)
+    config = {
+        "listen": f"127.0.0.1:{port}",
+        "bootstrap": broker.bootstrap,
+        "timeout_s": 5,
+        "read_payloads": ["*"],
+        "prometheus": f"http://127.0.0.1:{nobody}",
+    }
+    with Program(tmp_path_factory.mktemp("console"), "console", config) as program:
+        program.wait_log("event=ready")
+        found = f"http://127.0.0.1:{port}"
+        wait_until(lambda: api(found, "/completeness")["topics"], "the counts are read")
+        yield found
+        assert program.stop() == 0, program.log
+        assert "Traceback" not in program.log
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture
+def screen(driver: Chrome, url: str) -> Iterator[Screen]:
+    found = Screen(driver, url)
+    found.complaints()
+    yield found
+    found.emulate()
+    # The one page that is not there is said by the browser too.
+    assert [one for one in found.complaints() if "404" not in one] == []
+
+
+def api(url: str, path: str) -> Any:
+    with urllib.request.urlopen(f"{url}/api{path}", timeout=60) as answer:
+        return json.load(answer)
+
+
+def keep(screen: Screen, name: str) -> None:
+    """Keep a picture for people to look at, where PYLOG_SCREENSHOTS names a directory."""
+    if directory := os.environ.get("PYLOG_SCREENSHOTS"):
+        screen.photograph(Path(directory) / f"{name}.png")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_axe_finds_nothing_wrong_in_light_and_dark(screen: Screen, path: str) -> None:
+    screen.open(path)
+    assert screen.heading
+    assert screen.driver.title.endswith("· pylog")
+    assert screen.violations() == []
+    screen.emulate(prefers_color_scheme="dark")
+    # All that another scheme changes are colours.
+    assert screen.violations("color-contrast") == []
+
+
+def test_axe_would_find_faults(screen: Screen) -> None:
+    screen.open("/").driver.execute_script(
+        "document.documentElement.lang = ''; document.querySelector('main').innerHTML += '<button></button>'"
+    )
+    assert sorted(one.partition(":")[0] for one in screen.violations()) == ["button-name", "html-has-lang"]
+
+
+def test_the_overview_leads_to_the_first_missing_record(screen: Screen) -> None:
+    wait_until(lambda: "Not complete" in screen.open("/").text, "the overview knows the latest windows")
+    screen.follow("Completeness")
+    assert screen.verdict.startswith("INCOMPLETE Not complete: 2 records are lost or altered. The first: topic clicks")
+    assert "record 107 of producer p1 on web1, is not at mirror" in screen.verdict
+    screen.follow("clicks")
+    screen.driver.find_element(By.CSS_SELECTOR, "svg a rect.lost").click()
+    assert screen.path == f"/completeness/clicks/{quote(LOST_WINDOW, safe='')}"
+    [[*_, mirror]] = screen.rows("Records by producer")
+    assert mirror == "98, 3 copies; lacks 2: 107–108"
+    screen.follow("Search for the first missing record")
+    [[partition, *_, value, _]] = screen.rows("Records that contain the text")
+    assert (partition, '"n 107"' in value) == ("1", True)
+
+
+def test_a_search_says_how_far_it_came(screen: Screen) -> None:
+    screen.open("/topics/clicks").follow("Search in its records")
+    screen.fill("Containing the text", "n 277").send("Containing the text")
+    assert "Searched 300 of 300 offsets in 2 partitions: 1 record found. That is all of them." in screen.text
+    screen.fill("Containing the text", "onerror").send("Containing the text")
+    assert "100 records found. This page is full." in screen.text
+    screen.follow("Go on with the search")
+    assert "100 records found." in screen.text
+
+
+def test_markup_in_records_stays_text(screen: Screen) -> None:
+    screen.open("/topics/clicks/0/records")
+    assert "onerror=" in screen.text
+    assert screen.driver.title != "taken"
+    assert screen.driver.find_elements(By.CSS_SELECTOR, "main img, main script") == []
+
+
+# Every page has the same head; these begin with different forms.
+@pytest.mark.parametrize("path", ["/", "/completeness", "/topics/clicks/search", "/topics/clicks/0/records"])
+def test_each_page_can_be_left_by_keyboard(screen: Screen, path: str) -> None:
+    screen.open(path)
+    screen.press(Keys.TAB)
+    assert screen.focused.text == "Skip to content"
+    seen = set()
+    for _ in range(14):
+        screen.press(Keys.TAB)
+        seen.add(screen.focused.text)
+    assert {"Overview", "Completeness", "Topics", "Groups", "Brokers", "Alerts", "Codes"} <= seen
+    screen.open(path).press(Keys.TAB, Keys.ENTER)
+    assert screen.focused.get_attribute("id") == "main"
+
+
+def test_a_prometheus_that_is_away_is_said(screen: Screen) -> None:
+    screen.open("/alerts")
+    assert screen.verdict.startswith("Unknown: Prometheus at http://127.0.0.1:")
+    [said] = screen.unknown
+    assert "does not answer: Connection refused (since 20" in said
+    screen.follow("PylogBrokerDown")
+    assert screen.heading == "Alert PylogBrokerDown"
+
+
+def test_a_broker_that_is_away_is_said_on_every_page_with_the_time(screen: Screen, broker: BrokerProcess) -> None:
+    for path in PAGES[:-1]:
+        screen.open(path)
+    screen.open("/")
+    broker.stop()
+    try:
+        wait_until(lambda: "UNKNOWN" in screen.reload().verdict, "the overview notices")
+        keep(screen, "overview-away")
+        assert "The last complete answer was: Healthy" in screen.verdict
+        for path in ("/", "/completeness", "/topics", "/topics/clicks", "/topics/clicks/0", "/groups", "/brokers"):
+            wait_until(lambda path=path: screen.open(path).unknown, f"{path} notices")
+            assert all("(since 20" in one for one in screen.unknown), screen.unknown
+            assert "Traceback" not in screen.text
+            assert screen.violations() == []
+        assert "clicks" in [row[0] for row in screen.open("/topics").rows("")]
+    finally:
+        broker.start()
+    wait_until(lambda: screen.open("/").verdict.startswith("HEALTHY"), "the overview notices again")
