@@ -20,7 +20,8 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, note, table
-from pylog.client.admin.acls import AclAdmin, Grant, Resources, parse_name, written
+from pylog.client.admin.acls import AclAdmin, Grant, Resources, parse_name
+from pylog.client.rows import binding_row
 from pylog.errors import ApiError, ConfigError
 from pylog.security.acl import Binding, BindingFilter, Operation, PatternType, Permission
 
@@ -215,16 +216,5 @@ def _wrong(message: str) -> Failure:
 
 
 def _show(format: FormatOption, bindings: Sequence[Binding]) -> None:
-    rows = [
-        {
-            "resource": written(one.pattern.resource_type),
-            "name": one.pattern.name,
-            "pattern": written(one.pattern.pattern_type),
-            "principal": one.entry.principal,
-            "host": one.entry.host,
-            "operation": written(one.entry.operation),
-            "permission": written(one.entry.permission),
-        }
-        for one in bindings
-    ]
+    rows = [binding_row(one) for one in bindings]
     emit(format_of(format), rows, lambda is_wide: table(rows, _COLUMNS, is_wide))

@@ -23,7 +23,8 @@ from pylog.cli.options import (
 from pylog.cli.output import Column, done, emit, note, table
 from pylog.cli.target import parse_duration_ms
 from pylog.client.admin.cluster import Admin
-from pylog.client.admin.transactions import OPEN_STATES, OpenTransaction, TransactionAdmin, TransactionView
+from pylog.client.admin.transactions import OPEN_STATES, TransactionAdmin
+from pylog.client.rows import open_transaction_row, transaction_row
 from pylog.model import TopicPartition
 
 app = new_app("See transactions, find those that hang, and end them.")
@@ -46,7 +47,8 @@ def list_(
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
         views = TransactionAdmin(connection(found)).ids(state or ())
-    rows = [_view_data(one) for one in views]
+    now_ms = _now_ms()
+    rows = [transaction_row(one, now_ms) for one in views]
     columns = [
         Column("transactional_id"),
         Column("coordinator"),
@@ -72,7 +74,7 @@ def describe(
     found = settings(bootstrap, timeout, property)
     with told_to_the_user(found.bootstrap):
         view = TransactionAdmin(connection(found)).describe(transactional_id)
-    data = _view_data(view) | {"partitions": [str(one) for one in view.partitions]}
+    data = transaction_row(view, _now_ms()) | {"partitions": [str(one) for one in view.partitions]}
     lines = [f"{name.replace('_', ' '):<17} {_word(value)}" for name, value in data.items() if name != "partitions"]
     lines += ["", *(str(one) for one in view.partitions)] if view.partitions else []
     emit(format_of(format), data, lambda _: "\n".join(lines) + "\n")
@@ -103,7 +105,7 @@ def hanging(
         cluster = connection(found)
         wanted = named_partitions(Admin(cluster), topic) if topic else None
         open_ = TransactionAdmin(cluster).hanging(older_than_ms, now_ms, wanted)
-    rows = [_open_data(one, now_ms) for one in open_]
+    rows = [open_transaction_row(one, now_ms) for one in open_]
     columns = [
         Column("topic"),
         Column("partition"),
@@ -206,32 +208,6 @@ def _one_partition(admin: Admin, text: str) -> TopicPartition:
     if len(found) != 1:
         raise Failure(faults.OPTION_WRONG, where="--hanging", found=text, wanted="TOPIC:PARTITION")
     return found[0]
-
-
-def _view_data(view: TransactionView) -> dict[str, Any]:
-    return {
-        "transactional_id": view.transactional_id,
-        "coordinator": view.coordinator,
-        "producer_id": view.producer_id,
-        "producer_epoch": view.producer_epoch,
-        "state": view.state,
-        "open_s": None if view.start_ms is None else max(0, _now_ms() - view.start_ms) // 1000,
-        "partition_count": len(view.partitions),
-        "timeout_ms": view.timeout_ms,
-    }
-
-
-def _open_data(one: OpenTransaction, now_ms: int) -> dict[str, Any]:
-    return {
-        "topic": one.partition.topic,
-        "partition": one.partition.partition,
-        "start_offset": one.start,
-        "producer_id": one.producer_id,
-        "producer_epoch": one.producer_epoch,
-        "coordinator_epoch": one.coordinator_epoch,
-        "silent_s": max(0, now_ms - one.last_ms) // 1000,
-        "transactional_id": one.transactional_id,
-    }
 
 
 def _word(value: object) -> str:

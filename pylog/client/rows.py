@@ -6,6 +6,7 @@ One shape for both, so that a script can move from the one to the other.  No clo
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pylog.client.admin.acls import written
 from pylog.client.admin.cluster import ClusterView, ConfigValue, OffsetRange, TopicView
 from pylog.client.admin.groups import GroupView, Progress
 from pylog.client.admin.health import Problem
@@ -13,8 +14,11 @@ from pylog.client.admin.lag import worst
 from pylog.model import NodeAddress, TopicPartition
 
 if TYPE_CHECKING:
+    from pylog.client.admin.transactions import OpenTransaction, TransactionView
+
     # At run time it brings the consumer, which most commands do without.
     from pylog.client.commits import Verdict
+    from pylog.security.acl import Binding
 
 Row: TypeAlias = dict[str, Any]
 """Names and plain values: lists, dictionaries, texts, numbers."""
@@ -87,6 +91,47 @@ def group_data(
         "status": status and status.value,
         "members": _member_rows(view),
         "partitions": _progress_rows(view, progress, verdicts, now_ms),
+    }
+
+
+def transaction_row(view: "TransactionView", now_ms: int) -> Row:
+    """Return one row of ``pylog txn list``."""
+    return {
+        "transactional_id": view.transactional_id,
+        "coordinator": view.coordinator,
+        "producer_id": view.producer_id,
+        "producer_epoch": view.producer_epoch,
+        "state": view.state,
+        "open_s": None if view.start_ms is None else max(0, now_ms - view.start_ms) // 1000,
+        "partition_count": len(view.partitions),
+        "timeout_ms": view.timeout_ms,
+    }
+
+
+def open_transaction_row(one: "OpenTransaction", now_ms: int) -> Row:
+    """Return one row of ``pylog txn hanging``."""
+    return {
+        "topic": one.partition.topic,
+        "partition": one.partition.partition,
+        "start_offset": one.start,
+        "producer_id": one.producer_id,
+        "producer_epoch": one.producer_epoch,
+        "coordinator_epoch": one.coordinator_epoch,
+        "silent_s": max(0, now_ms - one.last_ms) // 1000,
+        "transactional_id": one.transactional_id,
+    }
+
+
+def binding_row(one: "Binding") -> Row:
+    """Return one row of ``pylog acl list``."""
+    return {
+        "resource": written(one.pattern.resource_type),
+        "name": one.pattern.name,
+        "pattern": written(one.pattern.pattern_type),
+        "principal": one.entry.principal,
+        "host": one.entry.host,
+        "operation": written(one.entry.operation),
+        "permission": written(one.entry.permission),
     }
 
 

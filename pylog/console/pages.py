@@ -13,7 +13,7 @@ from pylog.audit.judge import Judgement
 from pylog.audit.render import moment
 from pylog.client.admin.cluster import TopicView
 from pylog.client.rows import Row
-from pylog.console import completeness, screens
+from pylog.console import completeness, rights, screens
 from pylog.console.alerts import Alert, alerts_data, runbook_data, visible
 from pylog.console.completeness import Span
 from pylog.console.counts import Counts, Look
@@ -35,6 +35,11 @@ MAX_PLACES = 16_000
 """Characters of the places at which a search goes on: of a topic with 1,000 partitions."""
 
 MAX_OFFSET = (1 << 63) - 1
+
+DEFAULT_OLD_S = 1_200
+"""For how long the producer of a hanging transaction has not written, as in ``pylog txn hanging``."""
+
+MAX_OLD_S = 30 * 86_400
 
 DEFAULT_HOURS = 2
 MAX_HOURS = 6
@@ -347,6 +352,39 @@ def group(ask: Ask) -> Page:
     return Page("group", f"Group {name}", model, command("group", "describe", "--format", "wide", "--", name))
 
 
+def transactions(ask: Ask) -> Page:
+    """Return a page of transactional ids."""
+    found = ask.person.source.transactions()
+    model = rights.transactions(found, ask.text("q"), ask.number("page") or 1, clock_ms())
+    return Page("transactions", "Transactions", model, command("txn", "list"))
+
+
+def transaction(ask: Ask) -> Page:
+    """Return one transactional id."""
+    name = ask.query.get("id", "")
+    if not name:
+        raise NotFound("id: names the transactional id, and is missing")
+    model = rights.transaction(ask.person.source.transaction(name), clock_ms())
+    return Page("transaction", f"Transactional id {name}", model, command("txn", "describe", "--", name))
+
+
+def hanging(ask: Ask) -> Page:
+    """Return transactions that nobody will end."""
+    given = ask.number("older_than")
+    older_than_s = DEFAULT_OLD_S if given is None else given
+    if older_than_s > MAX_OLD_S:
+        raise ConfigError(f"older_than must be from 0 to {MAX_OLD_S} seconds, got {older_than_s}")
+    model = rights.hanging(ask.person.source.hanging(older_than_s * 1_000), older_than_s, clock_ms())
+    return Page("hanging", "Hanging transactions", model, command("txn", "hanging", "--older-than", f"{older_than_s}s"))
+
+
+def rules(ask: Ask) -> Page:
+    """Return who may log in, and who may do what."""
+    source = ask.person.source
+    model = rights.rules(source.users(), source.rules(), ask.text("q"), ask.number("page") or 1)
+    return Page("rules", "Users and rules", model, command("acl", "list"))
+
+
 def brokers(ask: Ask) -> Page:
     """Return brokers and disks."""
     source = ask.person.source
@@ -399,7 +437,11 @@ PAGES: tuple[tuple[str, View], ...] = (
     ("/topics/{topic}/{partition}/records", records),
     ("/groups", groups),
     ("/group", group),
+    ("/transactions", transactions),
+    ("/transactions/hanging", hanging),
+    ("/transaction", transaction),
     ("/brokers", brokers),
+    ("/rules", rules),
     ("/alerts", alerts),
     ("/alerts/{alert}", runbook),
     ("/codes", codes),

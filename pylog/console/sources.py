@@ -9,12 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pylog.client.admin.acls import AclAdmin
 from pylog.client.admin.cluster import ClusterView, OffsetRange, TopicView
 from pylog.client.admin.configs import ConfigAdmin, Holder, Setting
 from pylog.client.admin.disks import BrokerDisks, broker_disks
 from pylog.client.admin.groups import GroupAdmin, GroupListing, GroupView, Progress
 from pylog.client.admin.health import Problem
 from pylog.client.admin.reassignment import Reassignment
+from pylog.client.admin.transactions import OpenTransaction, TransactionAdmin, TransactionView
+from pylog.client.admin.users import UserView, scram_users
 from pylog.client.commits import CommitHistory, Verdict
 from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord, Consumer
@@ -26,6 +29,7 @@ from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
 from pylog.model import Offset, TopicPartition
 from pylog.probe.lag import LagReport
 from pylog.probe.reader import LagReader
+from pylog.security.acl import Binding, BindingFilter
 from pylog.security.exchange import LoginFailed, check_name
 from pylog.wire.api.metadata import MetadataRequest
 
@@ -60,7 +64,7 @@ class TooManyReaders(PylogError):
     """Others read records at the moment: try again."""
 
 
-class _Admin(GroupAdmin, ConfigAdmin):
+class _Admin(GroupAdmin, ConfigAdmin, AclAdmin):
     """One client for everything that is asked."""
 
 
@@ -171,6 +175,52 @@ class ClusterSource:
         """Return the lag of all groups, whoever may see them."""
         return self._lags.read()
 
+    def transactions(self) -> Reading[list[TransactionView]]:
+        """Return the transactional ids that the person may see."""
+        return self._questions.read("transactions", VIEW_MS, lambda: self._transaction_admin().ids())
+
+    def transaction(self, transactional_id: str) -> TransactionView:
+        """Return one transactional id.
+
+        Raises:
+            ApiError: TRANSACTIONAL_ID_NOT_FOUND, or the person may not see it.
+            Unreachable: nobody answers.
+        """
+
+        def ask() -> TransactionView | ApiError:
+            try:
+                return self._transaction_admin().describe(transactional_id)
+            except ApiError as error:
+                return error
+
+        reading = self._questions.read(("transaction", transactional_id), VIEW_MS, ask)
+        if reading.value is None or reading.error:
+            raise Unreachable(reading.error)
+        if isinstance(reading.value, ApiError):
+            raise reading.value
+        return reading.value
+
+    def hanging(self, older_than_ms: int) -> Reading[list[OpenTransaction]]:
+        """Return what is open in partitions and that no coordinator will end; it asks every leader."""
+        return self._questions.read(
+            ("hanging", older_than_ms),
+            DISKS_MS,
+            lambda: self._transaction_admin().hanging(older_than_ms, clock_ms()),
+        )
+
+    def users(self) -> Reading[list[UserView]]:
+        """Return who may log in by SCRAM."""
+
+        def ask() -> list[UserView]:
+            self._known()
+            return scram_users(self.connection)
+
+        return self._questions.read("users", SLOW_MS, ask)
+
+    def rules(self) -> Reading[list[Binding]]:
+        """Return the ACLs."""
+        return self._questions.read("rules", SLOW_MS, lambda: self._when_known().acls(BindingFilter()))
+
     def problems(self) -> tuple[list[Problem], dict[Problem, int]]:
         """Return what is wrong, and since when this person's pages have shown it."""
         view, answering, disks = self.view(), self.answering(), self.disks()
@@ -271,6 +321,10 @@ class ClusterSource:
             return self._when_known().group(group_id)
         except ApiError as error:
             return error
+
+    def _transaction_admin(self) -> TransactionAdmin:
+        self._known()
+        return TransactionAdmin(self.connection)
 
     def _known(self) -> ClusterView:
         reading = self.view()

@@ -23,6 +23,8 @@ from pylog.client.admin.disks import BrokerDisks, LogDir, ReplicaSize
 from pylog.client.admin.groups import GroupListing, GroupView, MemberView, Progress
 from pylog.client.admin.lag import Status
 from pylog.client.admin.reassignment import Reassignment
+from pylog.client.admin.transactions import OpenTransaction, TransactionView
+from pylog.client.admin.users import UserView
 from pylog.client.commits import Verdict
 from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord
@@ -38,6 +40,7 @@ from pylog.console.sources import ClusterSource, Lags
 from pylog.errors import ApiError, ConfigError, ErrorCode, Unreachable
 from pylog.model import NodeAddress, TopicPartition
 from pylog.probe.reader import Latest
+from pylog.security.acl import Binding, Entry, Operation, Pattern, PatternType, Permission, ResourceType
 from tests.unit.console.ledgers import WINDOW_MS, ledger_of, look_of, reports
 from tests.unit.test_commands import refusal
 
@@ -91,6 +94,24 @@ class Planted(ClusterSource):
         member = MemberView(EVIL, EVIL, EVIL, EVIL, (PLACE,))
         view = GroupView(EVIL, "Stable", EVIL, None, (member,))
         return view, known({PLACE: Progress(1, OffsetRange(0, 3))})
+
+    def transactions(self) -> Reading[list[TransactionView]]:
+        return known([TransactionView(EVIL, 1, 7, 0, "Ongoing", 60_000, 1_000, (PLACE,))])
+
+    def transaction(self, transactional_id: str) -> TransactionView:
+        if transactional_id != EVIL:
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id!r} is not known")
+        return (self.transactions().value or [])[0]
+
+    def hanging(self, older_than_ms: int) -> Reading[list[OpenTransaction]]:
+        return known([OpenTransaction(PLACE, 7, 0, -1, 2, 1_000, EVIL)])
+
+    def users(self) -> Reading[list[UserView]]:
+        return known([UserView(EVIL, {"SCRAM-SHA-256": 4_096})])
+
+    def rules(self) -> Reading[list[Binding]]:
+        pattern = Pattern(ResourceType.TOPIC, PatternType.LITERAL, EVIL)
+        return known([Binding(pattern, Entry(f"User:{EVIL}", "*", Operation.READ, Permission.ALLOW))])
 
     def verdicts(self, group_id: str, progress: Any) -> Reading[dict[TopicPartition, Verdict]]:
         return known({PLACE: Verdict(Status.STOP, 5)})
@@ -229,7 +250,7 @@ def addresses() -> list[str]:
         .replace("{partition}", "0")
         .replace("{window}", "2030-01-01T00:01:00Z")
         .replace("{alert}", "PylogBrokerDown")
-        + (f"?id={name}" if path == "/group" else "")
+        + (f"?id={name}" if path in ("/group", "/transaction") else "")
         for path, _ in PAGES
     ]
 
@@ -328,6 +349,9 @@ def test_loopback_is_ours_under_any_port(open_client: TestClient, host: str) -> 
         ("/topics/nope", 404, "does not exist"),
         ("/group?id=nope", 404, "does not exist"),
         ("/group", 404, "names the group"),
+        ("/transaction?id=nope", 404, "is not known"),
+        ("/transaction", 404, "names the transactional id"),
+        ("/transactions/hanging?older_than=9999999999", 400, "older_than must be from 0 to"),
         (partition_address().replace("/0", "/9"), 404, "has no partition 9"),
         (partition_address().replace("/0", "/x"), 400, "partition must be a whole number"),
         (records_address() + "?offset=99999999999999999999", 400, "offset must be a whole number"),
