@@ -50,6 +50,32 @@ def replay_producers(producers: Producers, segments: Sequence[Segment], start: O
                 producers.note(header, header.base_offset, UNKNOWN, read_marker(segment, position, header))
 
 
+def last_marker(segments: Sequence[Segment], producer_id: int, until: Offset) -> Marker | None:
+    """Return what ended a producer's last transaction below offset *until*; None if the log no longer says.
+
+    For a job's thread: the caller holds the segments open.
+
+    Raises:
+        OutOfDescriptors: not now.
+        StorageError: a file cannot be read.
+    """
+    breath = Breath()
+    for segment in reversed(segments):
+        if segment.base_offset >= until:
+            continue
+        patiently(segment.open)
+        last: tuple[int, BatchHeader] | None = None
+        for position, header in segment.batches():
+            if header.base_offset >= until:
+                break
+            if header.is_control and header.producer_id == producer_id:
+                last = position, header
+            breath.take()
+        if last is not None:
+            return read_marker(segment, *last)
+    return None
+
+
 class ReplayJob:
     """Read the batches below a truncation for the producers in `Producers.unsure`.
 

@@ -156,12 +156,18 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class SendMarkers:
-    """Have the end of the transaction written to *partitions*; report each to `Transaction.marked`."""
+    """Have the end of the transaction written to *partitions*; report each to `Transaction.marked`.
+
+    Attributes:
+        is_restored: whether a later transaction of the producer may be open there, of which the log of ids knows
+            nothing; that one is aborted.
+    """
 
     producer_id: int
     producer_epoch: int
     is_commit: bool
     partitions: frozenset[Key]
+    is_restored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +192,7 @@ class Transaction:
         self.metadata = metadata
         self.pending: Write | None = None
         self.unmarked: frozenset[Key] = frozenset()
+        self._is_restored = False
         self._config = config
 
     # -- requests --------------------------------------------------------------------------------------------------
@@ -387,9 +394,8 @@ class Transaction:
         self.unmarked = metadata.partitions
         if not self.unmarked:
             return self._complete(now_ms)
-        return [
-            SendMarkers(metadata.producer_id, metadata.producer_epoch, metadata.state.is_commit, metadata.partitions)
-        ]
+        producer = metadata.producer_id, metadata.producer_epoch
+        return [SendMarkers(*producer, metadata.state.is_commit, metadata.partitions, self._is_restored)]
 
     def marked(self, partition: Key, now_ms: int) -> list[Action]:
         """Every in-sync replica of *partition* has the marker, or its topic is deleted."""
@@ -417,7 +423,8 @@ class Transaction:
 
         For an id whose log may lack its newest epochs: an epoch above those of the log may have been given out, so only
         another producer id fences all of its producers.  What is decided stays decided.  An open transaction is aborted
-        under the highest epoch there is, so that it ends in each partition whatever its epoch.
+        under the highest epoch there is, so that it ends in each partition whatever its epoch.  A committed one may
+        have ended long ago, and a later transaction be open: see `SendMarkers`.
 
         Nothing else may be pending.  If the write is refused nothing has changed.  Of a transaction that ends already
         the new producer id is in the log once it has ended; whoever loads it before that replaces the producer again.
@@ -433,6 +440,7 @@ class Transaction:
             return self.resume(now_ms)
         if before.state is TransactionState.PREPARE_COMMIT:
             self.metadata = replace(before, next_producer_id=producer_id)
+            self._is_restored = True
             return self.resume(now_ms)
         after = TransactionMetadata(
             producer_id=producer_id,
@@ -520,6 +528,7 @@ class Transaction:
         assert before is not None
         assert before.state.is_ending, before.state.name
         assert not self.unmarked, f"{len(self.unmarked)} partitions have no marker"
+        self._is_restored = False
         state = TransactionState.COMPLETE_COMMIT if before.state.is_commit else TransactionState.COMPLETE_ABORT
         after = replace(
             before,
@@ -545,6 +554,8 @@ class Transaction:
         before = self.metadata
         if before is not None and metadata is not None:
             assert metadata.state in _NEXT[before.state], f"{before.state.name} -> {metadata.state.name}"
+            if metadata.update_ms < before.update_ms:
+                metadata = replace(metadata, update_ms=before.update_ms)  # the clock was set back
         self.pending = Write(metadata, token, code)
         return [self.pending]
 
@@ -572,4 +583,6 @@ def _end_repeated(state: TransactionState, *, is_commit: bool) -> ErrorCode:
 
 def _prepared(before: TransactionMetadata, now_ms: int, *, is_commit: bool) -> TransactionMetadata:
     state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
-    return replace(before, state=state, update_ms=now_ms, last_epoch=NO_EPOCH)
+    # In its markers this time tells a transaction from the one before, also where a clock was set back.
+    update_ms = max(now_ms, before.update_ms + 1)
+    return replace(before, state=state, update_ms=update_ms, last_epoch=NO_EPOCH)

@@ -40,6 +40,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from pylog.errors import ErrorCode, ProtocolError
+from pylog.wire.markers import NOT_DECIDED
 
 FORMATS = (1, 2)
 """Versions of the messages here that are read and answered (rule 15).
@@ -61,7 +62,7 @@ _PROCESS = struct.Struct(">iq")
 _COUNT = struct.Struct(">i")
 _REPLICA = struct.Struct(">16sii")
 _BEGINNING = struct.Struct(">qq")
-_MARKER_WISH = struct.Struct(">16siiqhib")
+_MARKER_WISH = struct.Struct(">16siiqhibqb")
 _CODE = struct.Struct(">h")
 
 
@@ -396,6 +397,9 @@ class MarkerWish(NamedTuple):
     Attributes:
         leader_epoch: under which that broker leads the partition, as the coordinator knows it; another one refuses.
         coordinator_epoch: under which the coordinator leads the partition of its transactional id.
+        decided_ms: see `pylog.wire.markers.Marker`.
+        is_restored: whether the coordinator's log may lack what came after the decision, so that the partition may
+            have a later transaction of the producer by now.
     """
 
     topic_id: uuid.UUID
@@ -405,6 +409,8 @@ class MarkerWish(NamedTuple):
     producer_epoch: int
     coordinator_epoch: int
     is_commit: bool
+    decided_ms: int = NOT_DECIDED
+    is_restored: bool = False
 
 
 def encode_marker_wishes(wishes: Iterable[MarkerWish]) -> bytes:
@@ -421,7 +427,7 @@ def parse_marker_wishes(body: bytes) -> list[MarkerWish]:
     if len(body) % _MARKER_WISH.size:
         raise ProtocolError(f"WRITE_MARKERS of {len(body)} bytes")
     return [
-        MarkerWish(uuid.UUID(bytes=row[0]), row[1], row[2], row[3], row[4], row[5], bool(row[6]))
+        MarkerWish(uuid.UUID(bytes=row[0]), row[1], row[2], row[3], row[4], row[5], bool(row[6]), row[7], bool(row[8]))
         for row in _MARKER_WISH.iter_unpack(body)
     ]
 

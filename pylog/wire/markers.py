@@ -2,6 +2,7 @@
 
 key   => version: int16 (0), type: int16        0 aborts, 1 commits
 value => version: int16 (0), coordinator_epoch: int32
+header   => `DECIDED_HEADER`: decided_ms: int64      of markers of pylog's coordinators; Kafka ignores it
 
 Source: Kafka's EndTxnMarker and ControlRecordType.
 """
@@ -18,15 +19,27 @@ from pylog.wire.records import CONTROL, TRANSACTIONAL, BatchHeader, Record
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
+_DECIDED = struct.Struct(">q")
 _VERSION = 0
 _ABORT, _COMMIT = 0, 1
 
+DECIDED_HEADER = "pylog.decided_ms"
+"""Name of the header that tells the transactions of one producer epoch apart."""
+
+NOT_DECIDED = -1
+
 
 class Marker(NamedTuple):
-    """The end of a transaction; its producer stands in the header of the batch."""
+    """The end of a transaction; its producer stands in the header of the batch.
+
+    Attributes:
+        decided_ms: when the coordinator wrote the decision down, by its own clock: the same in all markers of one
+            transaction.  NOT_DECIDED in markers of Kafka and of tools.
+    """
 
     is_commit: bool
     coordinator_epoch: int
+    decided_ms: int = NOT_DECIDED
 
 
 def encode_marker(
@@ -40,8 +53,11 @@ def encode_marker(
 ) -> bytes:
     """Return the batch that ends the transaction of a producer."""
     key = _KEY.pack(_VERSION, _COMMIT if marker.is_commit else _ABORT)
+    headers: list[tuple[str, bytes | None]] = []
+    if marker.decided_ms != NOT_DECIDED:
+        headers.append((DECIDED_HEADER, _DECIDED.pack(marker.decided_ms)))
     return records.encode_batch(
-        [Record(base_offset, timestamp, key, _VALUE.pack(_VERSION, marker.coordinator_epoch))],
+        [Record(base_offset, timestamp, key, _VALUE.pack(_VERSION, marker.coordinator_epoch), headers)],
         base_offset=base_offset,
         leader_epoch=leader_epoch,
         attributes=TRANSACTIONAL | CONTROL,
@@ -63,8 +79,15 @@ def decode_marker(view: memoryview, header: BatchHeader, position: int = 0) -> M
         # Later versions only add fields at the end, as Kafka promises.
         _, kind = _KEY.unpack_from(key)
         if kind in (_ABORT, _COMMIT):
-            return Marker(kind == _COMMIT, _VALUE.unpack_from(value)[1])
+            return Marker(kind == _COMMIT, _VALUE.unpack_from(value)[1], _decided_ms(record))
     return None
+
+
+def _decided_ms(record: Record) -> int:
+    for name, content in record.headers:
+        if name == DECIDED_HEADER and content is not None and len(content) == _DECIDED.size:
+            return int(_DECIDED.unpack(content)[0])
+    return NOT_DECIDED
 
 
 def without_aborted(

@@ -869,8 +869,8 @@ MUTANTS: Sequence[Mutant] = (
         "take-an-aborted-transaction-for-a-committed-one",
         "broker/transactions/ends.py",
         "TransactionEnds._append",
-        "marker = Marker(wish.is_commit, wish.coordinator_epoch)",
-        "marker = Marker(True, wish.coordinator_epoch)",
+        "marker = Marker(wish.is_commit, wish.coordinator_epoch, wish.decided_ms)",
+        "marker = Marker(True, wish.coordinator_epoch, wish.decided_ms)",
         story="commit-while-coordinators-die",
     ),
 )

@@ -49,6 +49,7 @@ class _Due:
     transactional_id: str
     key: Key
     topic_id: UUID | None
+    decided_ms: int
     markers: SendMarkers
     has_failed: bool = False
 
@@ -89,9 +90,10 @@ class MarkerSender:
     def send(self, shard: TransactionShard, transactional_id: str, markers: SendMarkers) -> None:
         """See `SendsMarkers`."""
         known = shard.ids[transactional_id].metadata
-        topic_ids = {} if known is None else known.topic_ids
+        assert known is not None, "an id without decision has no markers"
         for key in markers.partitions:
-            self._due[transactional_id, key] = _Due(shard, transactional_id, key, topic_ids.get(key[0]), markers)
+            topic_id = known.topic_ids.get(key[0])
+            self._due[transactional_id, key] = _Due(shard, transactional_id, key, topic_id, known.update_ms, markers)
         self._tasks.spawn(self._look_soon())
 
     def drop(self, shard: TransactionShard) -> None:
@@ -151,6 +153,8 @@ class MarkerSender:
             markers.producer_epoch,
             epoch,
             markers.is_commit,
+            due.decided_ms,
+            markers.is_restored,
         )
 
     async def _deliver(self, broker_id: int, rows: Sequence[tuple[_Due, MarkerWish]]) -> None:

@@ -445,7 +445,8 @@ def test_a_replaced_producer_is_fenced_once_its_transaction_has_ended(
         actions = transaction.written()
     # Above whatever epoch a partition has seen, but for a commit: that is of this one transaction.
     epoch = EPOCH if outcome_ is COMPLETE_COMMIT else MAX_EPOCH
-    assert actions == [SendMarkers(ID, epoch, outcome_ is COMPLETE_COMMIT, frozenset({ORDERS}))]
+    is_commit = outcome_ is COMPLETE_COMMIT
+    assert actions == [SendMarkers(ID, epoch, is_commit, frozenset({ORDERS}), is_restored=is_commit)]
     assert written_state(transaction.marked(ORDERS, NOW)) is outcome_
     transaction.written()
     assert transaction.metadata is not None

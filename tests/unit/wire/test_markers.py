@@ -26,7 +26,7 @@ def test_a_marker_of_kafka_is_read() -> None:
     assert decode_marker(view, header) == Marker(is_commit=False, coordinator_epoch=0)
 
 
-@pytest.mark.parametrize("marker", [Marker(True, 0), Marker(False, 7), Marker(True, 2**31 - 1)])
+@pytest.mark.parametrize("marker", [Marker(True, 0), Marker(False, 7), Marker(True, 2**31 - 1, decided_ms=TIME_MS)])
 def test_what_is_written_is_read(marker: Marker) -> None:
     view = memoryview(encode_marker(5, 3, marker, TIME_MS))
     header = check_batch(view)

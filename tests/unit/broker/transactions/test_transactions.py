@@ -72,6 +72,14 @@ async def add(node: Node, producer: Producer, *partitions: int, name: str = "a",
     return ErrorCode(answer.results_by_topic[0].results_by_partition[0].partition_error_code)
 
 
+async def settled(node: Node, is_so: Callable[[], bool]) -> None:
+    """Wait for what happens in threads, or is tried again."""
+    async with asyncio.timeout(60):
+        while not is_so():
+            await asyncio.sleep(0.01)
+    await node.settle()
+
+
 async def end(node: Node, producer: Producer, *, is_commit: bool = True, name: str = "a") -> ErrorCode:
     answer = await node.ask(
         EndTxnRequest(transactional_id=name, producer_id=producer[0], producer_epoch=producer[1], committed=is_commit)
@@ -486,6 +494,70 @@ def test_an_open_transaction_of_an_epoch_that_a_restoration_lost_ends_too(tmp_pa
         restored(node)
         await node.lead_again(STATE_TOPIC)
         assert node.history(T0) == ["data", "abort", "data", "abort"]
+
+    run(story, tmp_path)
+
+
+async def decide_without_marker(node: Node, producer: Producer) -> None:
+    """Commit while nobody takes the marker of topic `t`."""
+    leader, epoch = node.leaders["t"]
+    node.leaders["t"] = (NO_LEADER, epoch + 1)
+    await node.apply()
+    assert await end(node, producer) is ErrorCode.NONE
+    node.leaders["t"] = (leader, epoch + 2)
+
+
+@pytest.mark.parametrize("has_later_epoch", [False, True], ids=["same_epoch", "later_epoch"])
+def test_what_began_after_the_last_decision_that_a_restoration_kept_is_aborted(
+    tmp_path: Path, has_later_epoch: bool
+) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        known = node.log((STATE_TOPIC, node.transactions.topic.partition_of("a")))
+        assert await add(node, producer, 0) is ErrorCode.NONE
+        assert await node.send("a", producer) is ErrorCode.NONE
+        assert await end(node, producer) is ErrorCode.NONE
+        assert await add(node, producer, 0) is ErrorCode.NONE
+        assert await node.send("a", producer, 1) is ErrorCode.NONE
+        assert await commit_offset(node, producer, 5) is ErrorCode.NONE
+        await decide_without_marker(node, producer)
+        decided_offset = known.log_end_offset
+        await node.apply()
+        await asyncio.sleep(0.2)  # the marker is sent again
+        await node.settle()
+        assert node.history(T0) == ["data", "commit"] * 2
+        if has_later_epoch:
+            producer = await init(node)
+        assert await add(node, producer, 0) is ErrorCode.NONE
+        assert await node.send("a", producer, 0 if has_later_epoch else 2) is ErrorCode.NONE
+        assert await commit_offset(node, producer, 9) is ErrorCode.NONE
+        known.truncate_to(decided_offset)
+        known.high_watermark = decided_offset
+        restored(node)
+        await node.lead_again(STATE_TOPIC)
+        await settled(node, lambda: len(node.history(T0)) == 6)
+        assert node.history(T0) == ["data", "commit", "data", "commit", "data", "abort"]
+        assert node.committed("g") == {T0: 5}
+        assert await stable_offset(node) == 5
+        assert await add(node, producer, 0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert await add(node, await init_until_done(node), 0) is ErrorCode.NONE
+
+    run(story, tmp_path)
+
+
+def test_what_is_decided_and_has_no_marker_yet_is_committed_after_a_restoration(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        for sequence in range(2):  # of one epoch: only the time of the decision tells their markers apart
+            assert await add(node, producer, 0) is ErrorCode.NONE
+            assert await node.send("a", producer, sequence) is ErrorCode.NONE
+            if sequence == 0:
+                assert await end(node, producer) is ErrorCode.NONE
+        await decide_without_marker(node, producer)
+        restored(node)
+        await node.lead_again(STATE_TOPIC)
+        await settled(node, lambda: len(node.history(T0)) == 4)
+        assert node.history(T0) == ["data", "commit", "data", "commit"]
 
     run(story, tmp_path)
 
