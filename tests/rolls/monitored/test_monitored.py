@@ -7,6 +7,7 @@ one is suppressed there.
 
 import base64
 import json
+import re
 import time
 import urllib.parse
 import urllib.request
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from local.docs.alerts import FILES
@@ -30,8 +32,10 @@ HASTE = 20
 LEAST_RANGE_S = 60
 """The canary's alert wants 30 failures in its range, and there is one a second."""
 WATCHER, AWAY, FILLED = "live2", "live3", "live1"
+"""The host with Prometheus and the probe, the one that most faults hit, and the one with the load balancer."""
 TOPIC = "orders"
-RULES = "/etc/pylog-monitoring/alerts.yml"
+RULES, LIMITS = "/etc/pylog-monitoring/alerts.yml", "/etc/pylog-monitoring/thresholds.yml"
+GROUP_LAG = re.compile(r"vector\((\d+)\)(, labels: {name: group_lag_s})")
 BUSY = OF_THE_MACHINE | {"PylogZooKeeperSlow", "PylogSyncSlow", "PylogMemoryShort", "PylogHostDiskFull"}
 """Alerts that count for nothing here: hosts in containers share a machine, which others keep busy."""
 FIRES_WITHIN_S = 420
@@ -145,6 +149,107 @@ def _stopped_zookeeper(_: Watch) -> Iterator[None]:
 
 
 @contextmanager
+def _quorum_lost(_: Watch) -> Iterator[None]:
+    for host in (AWAY, FILLED):
+        inside(host, "systemctl stop pylog-zookeeper")
+    try:
+        yield
+    finally:
+        for host in (AWAY, FILLED):
+            inside(host, "systemctl start pylog-zookeeper")
+        cluster.health()
+
+
+@contextmanager
+def _stopped_programs(_: Watch) -> Iterator[None]:
+    stopped = ((AWAY, "pylog-node-exporter"), (FILLED, "pylog-load-balancer"), (WATCHER, "pylog-probe"))
+    for host, unit in stopped:
+        inside(host, f"systemctl stop {unit}")
+    try:
+        yield
+    finally:
+        for host, unit in stopped:
+            inside(host, f"systemctl start {unit}")
+
+
+@contextmanager
+def _two_dead_brokers(_: Watch) -> Iterator[None]:
+    """Stop two of three brokers, one of which has a partition alone; retention runs on a host of theirs meanwhile."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
+    admin.create_topics([NewTopic("alone", replica_assignment=[[3]])], operation_timeout=30)["alone"].result(60)
+    retain = (
+        r"command=$(sed --quiet 's|^.* pylog \(/opt/.*\) 2>&1 >.*|\1|p' /etc/cron.d/pylog-retention);"
+        ' test "$command"; runuser --user pylog -- $command'
+    )
+    for host, number in ((AWAY, 3), (WATCHER, 2)):
+        inside(host, f"systemctl stop pylog-broker@{number}")
+    inside(AWAY, f"{retain} || true")
+    try:
+        yield
+    finally:
+        for host, number in ((AWAY, 3), (WATCHER, 2)):
+            inside(host, f"systemctl start pylog-broker@{number}")
+        cluster.health()
+        inside(AWAY, retain)
+        admin.delete_topics(["alone"], operation_timeout=30)["alone"].result(60)
+        cluster.said("partition", "elect")
+
+
+@contextmanager
+def _few_descriptors(_: Watch) -> Iterator[None]:
+    """Leave a broker a tenth more file descriptors than it has open."""
+    pid = inside(AWAY, "systemctl show -P MainPID pylog-broker@3").strip()
+    limit = inside(AWAY, f"prlimit --pid {pid} --nofile --output SOFT --noheadings").strip()
+    used = len(inside(AWAY, f"ls /proc/{pid}/fd").split())
+    inside(AWAY, f"prlimit --pid {pid} --nofile={used * 10 // 9}:")
+    try:
+        yield
+    finally:
+        inside(AWAY, f"prlimit --pid {pid} --nofile={limit}:")
+
+
+@contextmanager
+def _stray(_: Watch) -> Iterator[None]:
+    """Put the partition of a topic that the cluster does not know beside the others, as a restored disk may."""
+    data = "/var/lib/pylog/disk1/broker-3"
+    inside(AWAY, f"runuser --user pylog -- cp -r {data}/{TOPIC}-0 {data}/forgotten-0")
+    metadata = f"{data}/forgotten-0/partition.metadata"
+    inside(AWAY, f"sed -i 's/^topic_id: .*/topic_id: AAAAAAAAAAAAAAAAAAAAKg/' {metadata}")
+    inside(AWAY, "systemctl restart pylog-broker@3")
+    cluster.health()
+    try:
+        yield
+    finally:
+        inside(AWAY, f"rm --recursive {data}/forgotten-0*")
+        cluster.said("partition", "elect")
+
+
+@contextmanager
+def _stopped_group(_: Watch) -> Iterator[None]:
+    """Read as a group, commit some times, and end for good."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap(),
+            "group.id": "billing",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    reader.subscribe([TOPIC])
+    commits = 0
+    while commits < 5:
+        write()
+        if reader.consume(1000, timeout=5):
+            reader.commit(asynchronous=False)
+            commits += 1
+    reader.close()
+    try:
+        yield
+    finally:
+        cluster.said("group", "delete", "billing", "--yes")
+
+
+@contextmanager
 def _dropped(host: str, chain: str, rule: str) -> Iterator[None]:
     """Drop what matches *rule* on *host*."""
     inside(
@@ -160,6 +265,10 @@ def _dropped(host: str, chain: str, rule: str) -> Iterator[None]:
 
 def _cut_off_from_zookeeper(_: Watch) -> AbstractContextManager[None]:
     return _dropped(AWAY, "output", "tcp dport 2181 meta skuid pylog drop")
+
+
+def _balancer_cut_off(_: Watch) -> AbstractContextManager[None]:
+    return _dropped(FILLED, "output", "tcp dport 9092 meta skuid haproxy reject with tcp reset")
 
 
 def _closed_to_clients(watch: Watch) -> AbstractContextManager[None]:
@@ -253,6 +362,68 @@ FAULTS = (
         _cut_off_from_zookeeper,
         write,
     ),
+    Fault(
+        "quorum-lost",
+        f"the ZooKeeper servers on {AWAY} and {FILLED} are stopped, two of three",
+        frozenset({("PylogZooKeeperQuorumLost", ""), ("PylogZooKeeperServerDown", AWAY)}),
+        _REPLICAS | {"PylogZooKeeperUnreached", "PylogControllerMissing", "PylogCanaryFails"},
+        _quorum_lost,
+        write,
+    ),
+    Fault(
+        "programs-stopped",
+        f"node exporter on {AWAY}, load balancer on {FILLED} and probe on {WATCHER} are stopped",
+        frozenset({("PylogHostDown", AWAY), ("PylogLoadBalancerDown", FILLED), ("PylogProbeDown", WATCHER)}),
+        frozenset(),
+        _stopped_programs,
+        write,
+    ),
+    Fault(
+        "balancer-cut-off",
+        f"a packet filter on {FILLED} refuses what its load balancer asks brokers",
+        frozenset({("PylogBalancerWithoutBroker", FILLED)}),
+        frozenset(),
+        _balancer_cut_off,
+    ),
+    Fault(
+        "descriptors",
+        f"the broker on {AWAY} may open a tenth more files than it has open",
+        frozenset({("PylogDescriptorsShort", AWAY)}),
+        _REPLICAS | {"PylogCanaryFails"},
+        _few_descriptors,
+    ),
+    Fault(
+        "stray",
+        f"the broker on {AWAY} finds a partition of a topic that the cluster does not know",
+        frozenset({("PylogStrayDirectories", AWAY)}),
+        _REPLICAS,
+        _stray,
+        write,
+    ),
+    Fault(
+        "group-stopped",
+        "the program of a group has ended, and records go on coming",
+        frozenset({("PylogGroupStopped", "")}),
+        frozenset(),
+        _stopped_group,
+        write,
+    ),
+    Fault(
+        "two-dead-brokers",
+        f"the brokers on {AWAY} and {WATCHER} are stopped, and one of them had a partition alone",
+        frozenset(
+            {
+                ("PylogBrokerDown", AWAY),
+                ("PylogBrokerDown", WATCHER),
+                ("PylogWritesRefused", FILLED),
+                ("PylogPartitionsLeaderless", ""),
+                ("PylogRetentionFailed", AWAY),
+            }
+        ),
+        _REPLICAS | {"PylogControllerMissing", "PylogCanaryFails", "PylogShipLate"},
+        _two_dead_brokers,
+        write,
+    ),
 )
 
 
@@ -262,6 +433,10 @@ def watch() -> Iterator[Watch]:
     found = Watch()
     rules = found.read(RULES)
     pid = inside(WATCHER, "systemctl show -P MainPID pylog-prometheus")
+    limits = found.read(LIMITS)
+    short, count = GROUP_LAG.subn(lambda limit: f"vector({int(limit[1]) // HASTE}){limit[2]}", limits)
+    assert count == 1
+    found.put(LIMITS, short)
     found.put(RULES, hastened((FILES / "alerts.yml").read_text(), HASTE, LEAST_RANGE_S))
     assert inside(WATCHER, "systemctl show -P MainPID pylog-prometheus") == pid, "it was read, without a new start"
     [down] = [
@@ -275,6 +450,7 @@ def watch() -> Iterator[Watch]:
     try:
         yield found
     finally:
+        found.put(LIMITS, limits)
         found.put(RULES, rules)
 
 
