@@ -119,8 +119,8 @@ def planned(columns: StructType, options: SinkOptions) -> SinkOptions:
     return replace(options, schema_subject=subject, schema_text=texts[0])
 
 
-class PylogWriter(DataSourceArrowWriter):
-    """Writes the rows of a batch query.
+class _Rows:
+    """Writes the rows of a query.
 
     Args:
         columns: of the rows.
@@ -138,23 +138,12 @@ class PylogWriter(DataSourceArrowWriter):
         return write_rows(iterator, self._options)
 
 
-class PylogStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of each micro-batch; of a query that outputs its complete result, all of it each time.
+class PylogWriter(_Rows, DataSourceArrowWriter):
+    """Writes the rows of a batch query."""
 
-    Args:
-        columns: of the rows.
-        options: of the query.
 
-    Raises:
-        PylogError: as `planned`.
-    """
-
-    def __init__(self, columns: StructType, options: SinkOptions) -> None:
-        self._options = planned(columns, options)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Send the rows of a partition; runs in a task."""
-        return write_rows(iterator, self._options)
+class PylogStreamWriter(_Rows, DataSourceStreamArrowWriter):
+    """Writes the rows of each micro-batch; of a query that outputs its complete result, all of it each time."""
 
 
 def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Written:
