@@ -81,7 +81,8 @@ def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: 
         row = Coordinator(key=key)
         try:
             if not is_allowed[key]:
-                message = f"{key}: {Operation.DESCRIBE.name} is not allowed"
+                # librdkafka shows this instead of the code's own name.
+                message = f"authorization failed: group {key}: {Operation.DESCRIBE.name} is not allowed"
                 raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED, message)
             check_group_id(key)
             row.node_id, row.host, row.port = cluster.groups.topic.coordinator_of(key, caller.session.listener_name)

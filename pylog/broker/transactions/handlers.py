@@ -95,7 +95,8 @@ def find_coordinator(cluster: Cluster, request: FindCoordinatorRequest, caller: 
         try:
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             if not is_allowed[key]:
-                raise ApiError(code, f"{key}: {Operation.DESCRIBE.name} is not allowed")
+                right = f"transactional id {key}: {Operation.DESCRIBE.name} is not allowed"
+                raise ApiError(code, f"authorization failed: {right}")
             if not transactions.is_on:
                 # Not retriable, so that a client that wants transactions learns at once that it will not get them.
                 raise ApiError(code, NOT_ALLOWED)

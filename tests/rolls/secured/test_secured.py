@@ -66,8 +66,13 @@ def exchange(place: tuple[str, int], said: bytes, *, is_encrypted: bool) -> byte
     return b""
 
 
+def _is_page(answer: bytes) -> bool:
+    """Return whether HTTP is served; Go's servers tell whoever forgot TLS just that, in HTTP."""
+    return answer.startswith(b"HTTP/") and b"HTTP request to an HTTPS server" not in answer
+
+
 PROBES: dict[str, tuple[bytes, Callable[[bytes], bool]]] = {
-    "http": (b"GET /metrics HTTP/1.0\r\n\r\n", lambda answer: answer.startswith(b"HTTP/")),
+    "http": (b"GET /metrics HTTP/1.0\r\n\r\n", _is_page),
     "kafka": (METADATA, lambda answer: answer[4:8] == METADATA[8:12]),
     "zookeeper": (b"srvr", lambda answer: answer.startswith(b"Zookeeper version")),
 }
