@@ -176,7 +176,7 @@ def _stopped_programs(_: Watch) -> Iterator[None]:
 def _two_dead_brokers(_: Watch) -> Iterator[None]:
     """Stop two of three brokers, one of which has a partition alone; retention runs on a host of theirs meanwhile."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
-    admin.create_topics([NewTopic("alone", replica_assignment=[[3]])], operation_timeout=30)["alone"].result(60)
+    admin.create_topics([NewTopic("alone", 1, replica_assignment=[[3]])], operation_timeout=30)["alone"].result(60)
     retain = (
         r"command=$(sed --quiet 's|^.* pylog \(/opt/.*\) 2>&1 >.*|\1|p' /etc/cron.d/pylog-retention);"
         ' test "$command"; runuser --user pylog -- $command'
@@ -199,13 +199,14 @@ def _two_dead_brokers(_: Watch) -> Iterator[None]:
 def _few_descriptors(_: Watch) -> Iterator[None]:
     """Leave a broker a tenth more file descriptors than it has open."""
     pid = inside(AWAY, "systemctl show -P MainPID pylog-broker@3").strip()
-    limit = inside(AWAY, f"prlimit --pid {pid} --nofile --output SOFT --noheadings").strip()
-    used = len(inside(AWAY, f"ls /proc/{pid}/fd").split())
-    inside(AWAY, f"prlimit --pid {pid} --nofile={used * 10 // 9}:")
+    as_broker = "runuser --user pylog --"  # root of a container may not do it for others
+    limit = inside(AWAY, f"{as_broker} prlimit --pid {pid} --nofile --output SOFT --noheadings").strip()
+    used = len(inside(AWAY, f"{as_broker} ls /proc/{pid}/fd").split())
+    inside(AWAY, f"{as_broker} prlimit --pid {pid} --nofile={used * 10 // 9}:")
     try:
         yield
     finally:
-        inside(AWAY, f"prlimit --pid {pid} --nofile={limit}:")
+        inside(AWAY, f"{as_broker} prlimit --pid {pid} --nofile={limit}:")
 
 
 @contextmanager
