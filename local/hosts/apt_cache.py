@@ -17,6 +17,7 @@ import os
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,7 @@ STATE = ROOT / ".local" / "apt-cache"
 CACHE = ROOT / ".local" / "cache" / "apt"
 LOOPBACK = "127.0.0.1"
 FETCH_TIMEOUT_S = 60
-START_TIMEOUT_S = 10
+START_TIMEOUT_S = 30
 ATTEMPTS = 3
 
 
@@ -143,6 +144,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         shutil.copyfileobj(body, self.wfile, 1 << 20)
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """A server that does not ask for the name of its own address, which takes seconds where no name server answers."""
+
+    def server_bind(self) -> None:
+        """Bind; the name is asked for by nobody."""
+        socketserver.TCPServer.server_bind(self)
+
+
 def _serve(port: int) -> None:
     """Listen on every address of the address file, and again on each SIGHUP."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
@@ -153,7 +162,7 @@ def _serve(port: int) -> None:
             if address in listening:
                 continue
             try:
-                server = http.server.ThreadingHTTPServer((address, port), _Handler)
+                server = Server((address, port), _Handler)
             except OSError as error:
                 print(f"cannot listen on {address}:{port}: {error}", file=sys.stderr, flush=True)
                 continue
