@@ -207,10 +207,14 @@ def load_console_config(path: Path) -> "ConsoleConfig":
     listen = _split_address(reader.text("listen", "127.0.0.1:8085"), reader, "listen")
     mechanism = reader.text("login_mechanism", "SCRAM-SHA-256")
     payloads = reader.texts("read_payloads") if reader.has("read_payloads") else ()
+    changes = reader.texts("changes") if reader.has("changes") else ()
+    changers = reader.texts("changers") if reader.has("changers") else ()
     url, registries = reader.text("public_url", "-"), reader.texts("registry") if reader.has("registry") else ()
     names = reader.texts("names") if reader.has("names") else ()
     ledgers = tuple(map(_read_ledger, reader.sections("ledgers"))) if reader.has("ledgers") else ()
-    prometheus = reader.text("prometheus", "-")
+    prometheus, lake = reader.text("prometheus", "-"), reader.text("lake", "-")
+    if lake != "-" and not Path(lake).is_absolute():
+        raise reader.fault("lake", f"must be an absolute path, got {lake}")
     window_ms = reader.integer("audit_window_ms", 1_000, 86_400_000, 60_000)
     reader.finish()
     try:
@@ -220,6 +224,8 @@ def load_console_config(path: Path) -> "ConsoleConfig":
             has_login=login == "scram",
             mechanism=mechanism,
             read_payloads=payloads,
+            changes=changes,
+            changers=changers,
             certificate=None if certificate == "-" else Path(certificate),
             key=None if key == "-" else Path(key),
             public_url="" if url == "-" else url,
@@ -228,6 +234,7 @@ def load_console_config(path: Path) -> "ConsoleConfig":
             ledgers=ledgers,
             window_ms=window_ms,
             prometheus="" if prometheus == "-" else prometheus,
+            lake=None if lake == "-" else Path(lake),
         )
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error

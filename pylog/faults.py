@@ -433,6 +433,12 @@ ROW_UNWRITABLE = Fault(
     "A column holds what no record can have: no topic, a partition that the topic lacks, or a time before 1970.",
     "The message names the column and what it holds: change the query that makes it.",
 )
+CHANGE_NOT_WRITTEN = Fault(
+    318,
+    "a change was not made, since it could not be written down",
+    "The console writes down who changes what before it does so, and its topic `_console_changes` cannot be written.",
+    "The message says why. The console's own user needs Create, Write and Describe of this topic.",
+)
 HOST_UNREACHABLE = Fault(
     105,
     "a host cannot be reached",

@@ -1,7 +1,6 @@
 """`pylog lake`: files, status, accept, retry."""
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ from pylog.cli.options import FormatOption, connection, format_of, new_app, sett
 from pylog.cli.output import Column, emit, table
 from pylog.cli.progress import progress
 from pylog.ingest.lake import File, Lake
-from pylog.ingest.status import StatusFiles
+from pylog.ingest.status import StatusFiles, topic_rows
 
 app = new_app("See what the lake holds: the files that count, and how far it was loaded.")
 
@@ -38,29 +37,8 @@ def status(lake: Directory, topic: Topic = None, format: FormatOption = None) ->
     """Show per topic what was loaded, the next offset of each partition, and what did not decode."""
     opened = Lake.open(lake)
     state = opened.visible()
-    names = sorted(
-        {file.topic for file in [*state.files.values(), *state.dead_letters.values()]} | set(state.position.topic_ids)
-    )
     last = StatusFiles(lake).read()
-    names = sorted({*names, *last.stopped})
-    rows = []
-    for name in names if topic is None else [topic]:
-        own = _of(name, state.files.values())
-        rows.append(
-            {
-                "topic": name,
-                "records": sum(file.rows for file in own),
-                "files": len(own),
-                "size_bytes": sum(file.size_bytes for file in own),
-                "dead_batches": sum(file.rows for file in _of(name, state.dead_letters.values())),
-                "lag": last.lag.get(name),
-                "stopped": asdict(last.stopped[name]) if name in last.stopped else None,
-                "topic_id": state.position.topic_ids.get(name),
-                "next_offsets": [
-                    f"{p.partition}:{offset}" for p, offset in sorted(state.position.offsets.items()) if p.topic == name
-                ],
-            }
-        )
+    rows = topic_rows(state, last, topic)
     data = {
         "lake": str(lake),
         "id": opened.id(),

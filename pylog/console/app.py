@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from importlib import resources
 from typing import Any
@@ -27,13 +27,16 @@ from pylog import __version__
 from pylog.client.connection import Connection
 from pylog.client.rows import Row
 from pylog.console.alerts import Alert, read_alerts
+from pylog.console.changes import Journal
 from pylog.console.config import ConsoleConfig
 from pylog.console.counts import Counts
-from pylog.console.pages import PAGES, Ask, Forbidden, NotFound, Page, Person, View
+from pylog.console.pages import CHANGE_PAGES, PAGES, Action, Ask, Forbidden, NotFound, Page, Person, View
+from pylog.console.pipeline import Pipeline
 from pylog.console.readings import Question, Reading, reason_of
 from pylog.console.records import Deserialize
 from pylog.console.sessions import Attempts, Sessions
-from pylog.console.sources import ClusterSource, Lags, TooManyReaders, log_in
+from pylog.console.sources import ClusterSource, Lags, TooManyReaders, clock_ms, log_in
+from pylog.console.tails import Tails
 from pylog.daemon.web import read_body
 from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError
 from pylog.faults import CATALOGUE
@@ -56,6 +59,9 @@ ATTEMPTS_OF_USER = 5
 
 ATTEMPTS_OF_ADDRESS = 20
 """Logins a minute from one address, whatever the user."""
+
+CHANGES_OF_USER = 30
+"""Changes a minute of one user."""
 
 ALERTS_MS = 5_000
 """How long an answer of Prometheus counts, or that there was none."""
@@ -90,6 +96,7 @@ class Console:
         clock_s: seconds of a clock that does not go back.
         source_of: makes what asks the cluster for one person.
         check: has a broker judge a user and password, as `log_in` does.
+        pipeline: mirrors and the lake; None makes it from *config*.
     """
 
     def __init__(
@@ -101,6 +108,7 @@ class Console:
         clock_s: Callable[[], float] = time.monotonic,
         source_of: Callable[[Connection, Lags], ClusterSource] = ClusterSource,
         check: Callable[[Connection, str, str, str], Connection] = log_in,
+        pipeline: Pipeline | None = None,
     ) -> None:
         self._config = config
         self._lags = lags
@@ -109,7 +117,10 @@ class Console:
         self._clock_s = clock_s
         self._source_of = source_of
         self._check = check
-        self._watched: Question[Sequence[Alert]] = Question(ALERTS_MS, lambda: time.time_ns() // 1_000_000)
+        self._watched: Question[Sequence[Alert]] = Question(ALERTS_MS, clock_ms)
+        self._pipeline = pipeline or Pipeline((config.cluster, *config.ledgers), config.lake, clock_ms)
+        self._journal = Journal(config.cluster, clock_ms) if config.changes else None
+        self._tails = Tails()
         self._sessions: Sessions[Person] = Sessions()
         self._attempts = Attempts()
         self._cookie = "__Host-pylog" if config.is_encrypted else "pylog"
@@ -118,7 +129,14 @@ class Console:
 
     def app(self) -> ASGIApp:
         """Return the application."""
-        routes = [Route(path, self._html(view)) for path, view in PAGES]
+        routes: list[Route] = []
+        for path, verb, form, action in CHANGE_PAGES:
+            if verb in self._config.changes:
+                routes += [Route(path, self._change(action), methods=["POST"])]
+                if path not in dict(PAGES):
+                    # Before the pages: one of them takes any word at this place of the path.
+                    routes += [Route(path, self._html(form)), Route("/api" + path, self._json(form))]
+        routes += [Route(path, self._html(view)) for path, view in PAGES]
         routes += [Route("/api" + path, self._json(view)) for path, view in PAGES]
         routes += [Route("/static/{name}", self._files.answer)]
         if self._config.has_login:
@@ -135,7 +153,8 @@ class Console:
         return self._watched.read(lambda: read_alerts(url, ALERTS_TIMEOUT_S)) if url else None
 
     def _person(self, user: str, source: ClusterSource) -> Person:
-        return Person(user, source, self._config.may_read_payloads(user))
+        may_change = self._config.may_change(user)
+        return Person(user, source, self._config.may_read_payloads(user), may_change, self._journal)
 
     def _html(self, view: View) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
@@ -164,9 +183,37 @@ class Console:
 
         return answer
 
+    def _change(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            # The form first: it may be one of another site, which is to learn nothing.
+            form = await self._form(request)
+            return await run_in_threadpool(self._make_change, request, form, action)
+
+        return answer
+
+    def _make_change(self, request: Request, form: Mapping[str, str], action: Action) -> Response:
+        person = self._who(request)
+        if person is None:
+            return RedirectResponse(_LOGIN, HTTPStatus.SEE_OTHER)
+        if not self._attempts.take(f"change {_digest(person.user)}", CHANGES_OF_USER, self._clock_s()):
+            raise HTTPException(429, "Too many changes within a minute. Wait a minute.")
+        address = request.client.host if request.client else ""
+        try:
+            page = action(self._ask(request, person), form, address)
+        except PylogError as error:
+            return self._failed(request, person, error)
+        return self._page(request, person, page, HTTPStatus.OK)
+
     def _ask(self, request: Request, person: Person) -> Ask:
         return Ask(
-            person, request.path_params, dict(request.query_params), self._counts, self._alerts, self._deserialize
+            person,
+            request.path_params,
+            dict(request.query_params),
+            self._counts,
+            self._alerts,
+            self._pipeline,
+            self._tails,
+            self._deserialize,
         )
 
     def _who(self, request: Request) -> Person | None:
@@ -188,10 +235,14 @@ class Console:
             bootstrap=self._config.cluster.bootstrap,
             styles=self._files.path("console.css"),
             icon=self._files.path("icon.svg"),
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=clock_ms(),
             version=__version__,
         )
-        return Response(text, status, {"cache-control": "no-store"}, "text/html")
+        answer = Response(text, status, {"cache-control": "no-store"}, "text/html")
+        if page.refresh is not None:
+            # In the head alone: somebody who did not ask for a tail never gets a page that reloads itself.
+            answer.headers["refresh"] = f"{page.refresh.seconds}; url={page.refresh.address}"
+        return answer
 
     def _failed(self, request: Request, person: Person, error: PylogError) -> Response:
         row = _error_row(error) | {"unknown": []}

@@ -10,9 +10,14 @@ from pylog.errors import ConfigError
 from pylog.security.scram import SCRAM_MECHANISMS
 
 EVERYBODY = "*"
-"""In `read_payloads`: whoever may see the page of a topic."""
+"""In `read_payloads` and `changers`: whoever may see the page of a topic."""
 
 DEFAULT_PORT = 8085
+
+RESET_OFFSETS = "reset-offsets"
+PRODUCE = "produce"
+VERBS = (RESET_OFFSETS, PRODUCE)
+"""What the inventory may allow to be changed; nothing unless it names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +30,8 @@ class ConsoleConfig:
         has_login: whether people log in with users of the cluster; else everybody is the console's own user.
         mechanism: of SCRAM, by which people log in.
         read_payloads: users who may read keys and values; `EVERYBODY` for all.  The cluster's ACLs hold beside it.
+        changes: what may be changed from the console; nothing if empty.
+        changers: users who may do so; `EVERYBODY` for all.  The cluster's ACLs hold beside it.
         certificate: PEM file with the certificate chain of the console itself; None for plain HTTP.
         key: PEM file with its private key.
         public_url: where people find it, if that is not the address it listens on: a proxy stands in front.
@@ -32,6 +39,7 @@ class ConsoleConfig:
         registries: URLs of the schema registry.
         ledgers: other clusters whose `_audit` is compared with that of *cluster*.
         window_ms: length of the audit's windows.
+        lake: directory of the lake that is shown; None for none.
         prometheus: URL of the Prometheus whose alerts are shown; empty for none.
     """
 
@@ -40,6 +48,8 @@ class ConsoleConfig:
     has_login: bool = False
     mechanism: str = "SCRAM-SHA-256"
     read_payloads: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    changers: tuple[str, ...] = ()
     certificate: Path | None = None
     key: Path | None = None
     public_url: str = ""
@@ -48,6 +58,7 @@ class ConsoleConfig:
     ledgers: tuple[Connection, ...] = ()
     window_ms: int = 60_000
     prometheus: str = ""
+    lake: Path | None = None
 
     def __post_init__(self) -> None:
         host = self.listen[0]
@@ -63,6 +74,13 @@ class ConsoleConfig:
                 f"listen: {host} is no loopback address, and passwords would pass the network unencrypted; "
                 "set certificate_file and key_file"
             )
+        if self.changes and not self.has_login:
+            raise ConfigError("changes: without a login nobody could say who made them; set login: scram")
+        for verb in self.changes:
+            if verb not in VERBS:
+                raise ConfigError(f"changes: must be of {', '.join(VERBS)}, got {verb}")
+        if self.changers and not self.changes:
+            raise ConfigError("changers: they may change nothing; name what in changes")
         if self.has_login and not self.cluster.security().protocol.has_sasl:
             raise ConfigError("login: scram needs brokers with logins: security.protocol must be SASL_SSL")
         if self.mechanism not in SCRAM_MECHANISMS:
@@ -97,6 +115,11 @@ class ConsoleConfig:
     def may_read_payloads(self, user: str) -> bool:
         """Return whether *user* may read keys and values; the empty name is who came without login."""
         return EVERYBODY in self.read_payloads or bool(user and user in self.read_payloads)
+
+    def may_change(self, user: str) -> frozenset[str]:
+        """Return what *user* may change."""
+        is_named = EVERYBODY in self.changers or bool(user and user in self.changers)
+        return frozenset(self.changes) if is_named else frozenset()
 
 
 def is_loopback(host: str) -> bool:

@@ -52,6 +52,7 @@ class Look:
         readings: when the reports of each cluster were read, by its address.
         progress: how far reading came; empty once all reports are read.
         own_tiers: the tiers of the cluster that the console shows.
+        complete_ms: by topic and tier, up to when the tier has everything that passed the tier before it.
     """
 
     from_ms: int
@@ -61,6 +62,15 @@ class Look:
     readings: Mapping[str, Reading[int]] = field(default_factory=dict)
     progress: str = ""
     own_tiers: frozenset[Tier] = frozenset()
+    complete_ms: Mapping[str, Mapping[Tier, int]] = field(default_factory=dict)
+
+
+def complete_of(ledger: Ledger) -> dict[str, dict[Tier, int]]:
+    """Return, by topic and tier, up to when a tier has everything; ms since the Unix epoch."""
+    return {
+        topic: {tier: ledger.complete_ms(topic, tier) for tier in ledger.tiers(topic) if tier is not Tier.PRODUCER}
+        for topic in ledger.topics()
+    }
 
 
 class Counts:
@@ -186,9 +196,10 @@ class _Span:
             for reader in self._readers:
                 self._read(reader, clock_ms, lambda: clock_s() >= deadline_s)
             left = sum(reader.left_count for reader in self._readers)
-            judgement = None
+            judgement, complete_ms = None, {}
             if not left and any(one.value is not None for one in self._readings.values()):
                 judgement = judge(self._ledger, clock_ms(), window_ms, window_ms)
+                complete_ms = complete_of(self._ledger)
         if not left:
             self._done_s = clock_s()
         read = sum(reader.read_count for reader in self._readers)
@@ -200,6 +211,7 @@ class _Span:
             dict(self._readings),
             f"{read:,} of {read + left:,} reports have been read" if left else "",
             frozenset(self._readers[0].tiers),
+            complete_ms,
         )
         return self.last
 

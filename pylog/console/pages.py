@@ -3,24 +3,49 @@
 page => GET path (HTML) and GET /api path (JSON, the model itself)
 """
 
+import secrets
 import shlex
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
+from urllib.parse import quote, urlencode
 
 from pylog.audit.judge import Judgement
 from pylog.audit.render import moment
 from pylog.client.admin.cluster import TopicView
 from pylog.client.rows import Row
-from pylog.console import completeness, rights, screens
+from pylog.console import completeness, rights, screens, tiers
 from pylog.console.alerts import Alert, alerts_data, runbook_data, visible
+from pylog.console.changes import (
+    CHANGES_TOPIC,
+    MAX_RECORD_BYTES,
+    MOVABLE,
+    Journal,
+    Target,
+    changes_data,
+    parse_target,
+    rehearsal_data,
+)
 from pylog.console.completeness import Span
+from pylog.console.config import PRODUCE, RESET_OFFSETS
 from pylog.console.counts import Counts, Look
-from pylog.console.readings import Reading
-from pylog.console.records import Deserialize, parse_places, records_data, search_data
+from pylog.console.pipeline import Pipeline
+from pylog.console.readings import Reading, reason_of
+from pylog.console.records import (
+    TAIL,
+    Deserialize,
+    FoundInTopic,
+    parse_places,
+    records_data,
+    search_data,
+    tail_data,
+    tail_spans,
+)
 from pylog.console.screens import command
-from pylog.console.sources import ClusterSource, clock_ms
+from pylog.console.sources import ClusterSource, TooManyReaders, clock_ms
+from pylog.console.tails import EVERY_S, MAX_TAILS, TAIL_S, Standing, Tails
 from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, Unreachable
 from pylog.faults import CATALOGUE
 from pylog.model import Offset, TopicPartition
@@ -33,6 +58,9 @@ MAX_QUERY = 200
 
 MAX_PLACES = 16_000
 """Characters of the places at which a search goes on: of a topic with 1,000 partitions."""
+
+MAX_LISTED = 500
+"""Partitions of a moved group that its line in the journal names; it counts them all."""
 
 MAX_OFFSET = (1 << 63) - 1
 
@@ -54,6 +82,10 @@ class NotFound(PylogError):
     """There is no such page."""
 
 
+def _not_allowed(verb: str) -> Forbidden:
+    return Forbidden(f"you may not {verb} from here; whoever runs this console can name you as a changer")
+
+
 @dataclass(frozen=True, slots=True)
 class Person:
     """Who looks.
@@ -62,11 +94,27 @@ class Person:
         user: name of the user who logged in; empty without login.
         source: the cluster as this person sees it.
         may_read_payloads: whether keys and values are shown.
+        changes: what the person may change here; the cluster's ACLs hold beside it.
+        journal: writes down who changed what; None where nobody may change anything.
     """
 
     user: str
     source: ClusterSource
     may_read_payloads: bool
+    changes: frozenset[str] = frozenset()
+    journal: Journal | None = None
+
+    def change(self, address: str, verb: str, subject: str, details: Row, act: Callable[[], Row]) -> Row:
+        """Make a change, which is written down before; return what *act* returned.
+
+        Raises:
+            Forbidden: the person may not do it here.
+            NotWritten: it could not be written down, and was not made.
+            PylogError: it failed.
+        """
+        if self.journal is None or verb not in self.changes:
+            raise _not_allowed(verb)
+        return dict(self.journal.carry_out(self.user, address, verb, subject, details, act))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +127,8 @@ class Ask:
         query: the last value of each name.
         counts: what the audit counted.
         alerts: reads Prometheus's alerts; its answer is None without a Prometheus.
+        pipeline: mirrors and the lake.
+        tails: those that are followed.
         deserialize: for values in Avro; None without a registry.
     """
 
@@ -87,6 +137,8 @@ class Ask:
     query: Mapping[str, str]
     counts: Counts
     alerts: Callable[[], Reading[Sequence[Alert]] | None]
+    pipeline: Pipeline
+    tails: Tails
     deserialize: Deserialize | None = None
 
     def text(self, name: str) -> str:
@@ -118,6 +170,14 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Refresh:
+    """After *seconds* the browser opens *address*, which is a path of the console in ASCII."""
+
+    seconds: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """What a request is answered with.
 
@@ -126,12 +186,14 @@ class Page:
         title: for the window and the heading.
         model: what the page shows.
         command: the command line that says the same.
+        refresh: when and where the browser goes on by itself; None to stay.
     """
 
     template: str
     title: str
     model: Row
     command: str
+    refresh: Refresh | None = None
 
 
 def overview(ask: Ask) -> Page:
@@ -328,6 +390,80 @@ def search(ask: Ask) -> Page:
     return Page("search", f"Search {name}", model, said)
 
 
+def tail(ask: Ask) -> Page:
+    """Return the latest records of a topic; one that is followed is opened again every few seconds."""
+    _check_payloads(ask)
+    source, name = ask.person.source, ask.path["topic"]
+    topic_view = screens.topic_of(source.view(), name)
+    followed, seen_text = ask.text("follow"), ask.query.get("seen", "")
+    if len(seen_text) > MAX_PLACES:
+        raise ConfigError(f"seen must have at most {MAX_PLACES} characters, got {len(seen_text)}")
+    seen = parse_places(seen_text, "seen") if seen_text else {}
+    standing = ask.tails.look(followed, time.monotonic()) if followed else Standing.ENDED
+    if standing is Standing.TOO_MANY:
+        raise TooManyReaders(f"{MAX_TAILS} tails are being followed; try again when one has ended")
+    held = source.offsets(topic_view)
+    ends = {place.partition: (one.start, one.end) for place, one in (held.value or {}).items()}
+    spans = tail_spans(ends, seen)
+    unknown = screens.missing(offsets=held)
+    found = FoundInTopic({})
+    try:
+        found = source.search(name, spans, b"", TAIL)
+    except PylogError as error:
+        # It is followed: the next look may find more.
+        unknown.append({"what": "records", "reason": reason_of(error), "since_ms": None, "shown_from_ms": None})
+    model: Row = {"topic": name} | tail_data(found, ends, seen, ask.deserialize)
+    model |= {
+        "is_followed": standing is Standing.GOES_ON,
+        "has_ended": bool(followed) and standing is Standing.ENDED,
+        "every_s": EVERY_S,
+        "minutes": int(TAIL_S / 60),
+        "follow": secrets.token_hex(8),
+        "unknown": unknown,
+    }
+    refresh = None
+    if standing is Standing.GOES_ON:
+        query = urlencode({"follow": followed, "seen": model["seen"] or seen_text})
+        refresh = Refresh(EVERY_S, f"/topics/{quote(name, safe='')}/tail?{query}")
+    return Page("tail", f"Tail of {name}", model, command("consume", name, "--from", "end"), refresh)
+
+
+def went(ask: Ask) -> Page:
+    """Return where one record went: whether the log still holds it, and with which commit the lake took it in."""
+    source, name = ask.person.source, ask.path["topic"]
+    found, number = _topic_and_partition(ask)
+    place = TopicPartition(name, number)
+    offsets = source.offsets(found)
+    held = (offsets.value or {}).get(place)
+    given = ask.number("offset")
+    offset = given if given is not None else max(held.end - 1, 0) if held else 0
+    timestamp_ms: int | None = None
+    if ask.person.may_read_payloads and held and held.start <= offset < held.end:
+        for one in source.records(place, offset, offset + 1, b"").records:
+            timestamp_ms = one.timestamp_ms if one.timestamp_ms >= 0 else None
+    model = tiers.went(
+        place, offset, held, timestamp_ms, source.topic_id(name), ask.pipeline.lake(), ask.counts.window_ms
+    )
+    model["unknown"] += screens.missing(offsets=offsets)
+    said = command("consume", name, "-p", str(number), "--from", str(offset), "-n", "1", "-e")
+    return Page("went", f"Where offset {offset} of {place} went", model, said)
+
+
+def mirror(ask: Ask) -> Page:
+    """Return how far the mirror is."""
+    model = tiers.mirror(ask.pipeline.mirrors(), ask.counts.latest(), _visible_if_known(ask), clock_ms())
+    model["unknown"] += screens.missing(cluster=ask.person.source.view())
+    return Page("mirror", "Mirror", model, command("mirror", "status", "--config", "/etc/pylog/mirror.yml"))
+
+
+def lake(ask: Ask) -> Page:
+    """Return how fresh the lake is, and what it holds."""
+    directory = ask.pipeline.directory
+    model = tiers.lake(directory, ask.pipeline.lake(), ask.counts.latest(), _visible_if_known(ask), clock_ms())
+    model["unknown"] += screens.missing(cluster=ask.person.source.view())
+    return Page("lake", "Lake", model, tiers.lake_command(directory))
+
+
 def _check_payloads(ask: Ask) -> None:
     if not ask.person.may_read_payloads:
         raise Forbidden(
@@ -385,6 +521,127 @@ def rules(ask: Ask) -> Page:
     return Page("rules", "Users and rules", model, command("acl", "list"))
 
 
+def group_reset(ask: Ask) -> Page:
+    """Return what it would do to move a group; it changes nothing."""
+    name, to = ask.query.get("id", ""), ask.text("to")
+    if not name:
+        raise NotFound("id: names the group, and is missing")
+    state, committed, planned = ask.person.source.rehearse(name, _target(to))
+    is_allowed = RESET_OFFSETS in ask.person.changes
+    model = rehearsal_data(name, state, to, committed, planned, is_allowed=is_allowed)
+    return Page("group_reset", f"Move group {name}", model, _reset_command(name, to))
+
+
+def do_group_reset(ask: Ask, form: Mapping[str, str], address: str) -> Page:
+    """Move a group, and return what was done."""
+    name, to = form.get("id", ""), form.get("to", "").strip()
+    _confirm(form, name)
+    target = _target(to)
+    if target is None:
+        raise ConfigError("to: say where the group is to go on")
+    source = ask.person.source
+
+    def move() -> Row:
+        # Looked up only now: between a rehearsal and this, members may have come, and ends have moved.
+        state, _, planned = source.rehearse(name, target)
+        if state not in MOVABLE:
+            raise ConfigError(f"the group is {state}: only a group without members can be moved; nothing was changed")
+        source.move_group(name, planned)
+        moved = {f"{place.topic}:{place.partition}": offset for place, offset in sorted(planned.items())}
+        return {"partitions": len(moved), "offsets": dict(list(moved.items())[:MAX_LISTED])}
+
+    done = ask.person.change(address, RESET_OFFSETS, name, {"to": to}, move)
+    rows = [{"what": place, "now": f"offset {offset:,}"} for place, offset in done["offsets"].items()]
+    model = {
+        "sentence": f"Group {name} goes on at {to} in {done['partitions']:,} partitions.",
+        "rows": rows,
+        "back": f"/group?{urlencode({'id': name})}",
+        "back_words": "Group",
+        "unknown": [],
+    }
+    said = command("group", "reset-offsets", "--to", to, "--execute", "--", name)
+    return Page("done", f"Moved group {name}", model, said)
+
+
+def _reset_command(name: str, to: str) -> str:
+    return command("group", "reset-offsets", "--to", to or "earliest", "--", name)
+
+
+def _target(to: str) -> Target | None:
+    return parse_target(to, parse_time) if to else None
+
+
+def _confirm(form: Mapping[str, str], name: str) -> None:
+    if not name or form.get("confirm", "") != name:
+        raise ConfigError(f"type the name to confirm: {name!r} is wanted; nothing was changed")
+
+
+def produce(ask: Ask) -> Page:
+    """Return a form for one record."""
+    if PRODUCE not in ask.person.changes:
+        raise _not_allowed(PRODUCE)
+    found = screens.topic_of(ask.person.source.view(), ask.path["topic"])
+    model = {"topic": found.name, "partitions": len(found.partitions), "max_bytes": MAX_RECORD_BYTES, "unknown": []}
+    return Page("produce", f"Produce to {found.name}", model, command("produce", found.name))
+
+
+def do_produce(ask: Ask, form: Mapping[str, str], address: str) -> Page:
+    """Write one record, and return where it is."""
+    source = ask.person.source
+    found = screens.topic_of(source.view(), ask.path["topic"])
+    _confirm(form, found.name)
+    partition = _number("partition", form["partition"]) if form.get("partition") else None
+    if partition is not None and partition >= len(found.partitions):
+        raise ConfigError(f"partition must be from 0 to {len(found.partitions) - 1}, got {partition}")
+    key = form["key"].encode() if form.get("key") else None
+    # Browsers send line ends of a text as CR LF, whatever was typed.
+    value = None if form.get("is_null") else form.get("value", "").replace("\r\n", "\n").encode()
+    if value is None and key is None:
+        raise ConfigError("a record without a value deletes its key, so it needs one")
+    size = len(key or b"") + len(value or b"")
+    if size > MAX_RECORD_BYTES:
+        raise ConfigError(f"key and value may have {MAX_RECORD_BYTES} bytes here, got {size}")
+
+    def write() -> Row:
+        number, offset = source.produce(found.name, partition, key, value)
+        return {"partition": number, "offset": offset}
+
+    # Who may read the journal need not be one who may read payloads.
+    sizes = {"key_bytes": None if key is None else len(key), "value_bytes": None if value is None else len(value)}
+    done = ask.person.change(address, PRODUCE, found.name, sizes, write)
+    place = f"{found.name}:{done['partition']}"
+    model = {
+        "sentence": "The record is written: all replicas that are in sync have it.",
+        "rows": [{"what": place, "now": f"offset {done['offset']:,}"}],
+        "back": f"/topics/{quote(found.name, safe='')}",
+        "back_words": "Topic",
+        "unknown": [],
+    }
+    return Page("done", f"Produced to {found.name}", model, command("produce", found.name))
+
+
+def changes(ask: Ask) -> Page:
+    """Return who changed what from consoles, the newest first."""
+    source = ask.person.source
+    view = source.view()
+    known = view.value.topics.get(CHANGES_TOPIC) if view.value else None
+    rows: list[Row] = []
+    unknown = screens.missing(cluster=view)
+    if known is not None:
+        place = TopicPartition(CHANGES_TOPIC, 0)
+        held = source.offsets(known)
+        unknown += screens.missing(offsets=held)
+        one = (held.value or {}).get(place)
+        if one is not None:
+            try:
+                read = source.records(place, max(one.start, one.end - LATEST_COUNT), one.end, b"")
+                rows = changes_data(record.value for record in read.records)
+            except PylogError as error:
+                unknown.append({"what": "changes", "reason": reason_of(error), "since_ms": None, "shown_from_ms": None})
+    model: Row = {"is_kept": known is not None, "topic": CHANGES_TOPIC, "changes": rows, "unknown": unknown}
+    return Page("changes", "Changes", model, command("consume", CHANGES_TOPIC, "--from", f"-{LATEST_COUNT}", "-e"))
+
+
 def brokers(ask: Ask) -> Page:
     """Return brokers and disks."""
     source = ask.person.source
@@ -433,10 +690,16 @@ PAGES: tuple[tuple[str, View], ...] = (
     ("/topics", topics),
     ("/topics/{topic}", topic),
     ("/topics/{topic}/search", search),
+    ("/topics/{topic}/tail", tail),
     ("/topics/{topic}/{partition}", partition),
     ("/topics/{topic}/{partition}/records", records),
+    ("/topics/{topic}/{partition}/went", went),
+    ("/mirror", mirror),
+    ("/lake", lake),
     ("/groups", groups),
     ("/group", group),
+    ("/group/reset", group_reset),
+    ("/changes", changes),
     ("/transactions", transactions),
     ("/transactions/hanging", hanging),
     ("/transaction", transaction),
@@ -447,6 +710,15 @@ PAGES: tuple[tuple[str, View], ...] = (
     ("/codes", codes),
 )
 """Path and function of every page; the twin in JSON has the same path under /api."""
+
+Action: TypeAlias = Callable[[Ask, Mapping[str, str], str], Page]
+"""Makes a change that a form asked for: the request, what the form brought, and the browser's address."""
+
+CHANGE_PAGES: tuple[tuple[str, str, View, Action], ...] = (
+    ("/group/reset", RESET_OFFSETS, group_reset, do_group_reset),
+    ("/topics/{topic}/produce", PRODUCE, produce, do_produce),
+)
+"""Path, verb, form and action of everything that can be changed."""
 
 
 def parse_time(text: str) -> int:

@@ -105,6 +105,11 @@ class Questions:
                 del self._questions[next(iter(self._questions))]
         return question.read(ask)
 
+    def forget(self) -> None:
+        """Ask anew from now on: the person changed something."""
+        with self._lock:
+            self._questions.clear()
+
 
 class FirstSeen:
     """Since when each of several things has been so, as far as somebody looked."""

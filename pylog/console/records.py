@@ -45,6 +45,13 @@ class Budget:
 
 BROWSE = Budget(records=100, bytes=8 << 20, seconds=10.0)
 SEARCH = Budget(records=100, bytes=64 << 20, seconds=10.0)
+TAIL = Budget(records=64, bytes=1 << 20, seconds=3.0)
+
+TAIL_RECORDS = 50
+"""Records that a tail looks back at, of all its partitions."""
+
+TAIL_PARTITIONS = 64
+"""Partitions that one look of a tail reads; of more, those that grew most."""
 
 
 @dataclass(slots=True)
@@ -198,6 +205,59 @@ def search_data(
     }
 
 
+def tail_spans(
+    ends: Mapping[int, tuple[Offset, Offset]], seen: Mapping[int, Offset]
+) -> dict[int, tuple[Offset, Offset]]:
+    """Return what a look of a tail reads: the latest offsets of each partition.
+
+    Args:
+        ends: first offset and end by partition.
+        seen: the ends at the look before; empty at the first one.
+    """
+
+    def grown(partition: int) -> int:
+        return ends[partition][1] - seen.get(partition, ends[partition][0])
+
+    chosen = sorted(ends, key=lambda one: (-grown(one), one))[:TAIL_PARTITIONS]
+    each = -(-TAIL_RECORDS // max(1, len(chosen)))
+    return {one: (max(ends[one][0], ends[one][1] - each), ends[one][1]) for one in chosen}
+
+
+def tail_data(
+    found: FoundInTopic,
+    ends: Mapping[int, tuple[Offset, Offset]],
+    seen: Mapping[int, Offset],
+    deserialize: Deserialize | None,
+) -> Row:
+    """Return the model of one look of a tail, the latest record first.
+
+    Args:
+        found: what reading brought.
+        ends: first offset and end by partition.
+        seen: the ends at the look before; empty at the first one.
+        deserialize: for values in Avro; None without a registry.
+    """
+    new = sum(max(0, end - seen.get(partition, end)) for partition, (_, end) in ends.items())
+    rows = []
+    for one in sorted(found.records, key=lambda one: (one.timestamp_ms, one.partition, one.offset), reverse=True):
+        is_new = one.offset >= seen.get(one.partition, one.offset + 1)
+        rows.append(_record_row(one, deserialize) | {"partition": one.partition, "is_new": is_new})
+    shown = sum(row["is_new"] for row in rows)
+    if not seen:
+        sentence = "These are the latest records."
+    elif not new:
+        sentence = "Nothing was written since the last look."
+    else:
+        sentence = f"{new:,} {'offset was' if new == 1 else 'offsets were'} written since the last look"
+        sentence += "; all are shown." if shown >= new else f"; the latest {shown:,} records of them are shown."
+    return {
+        "sentence": sentence,
+        "new": new,
+        "seen": format_places({partition: end for partition, (_, end) in ends.items()}),
+        "records": rows,
+    }
+
+
 def format_places(offsets: Mapping[int, Offset]) -> str:
     """Return offsets by partition as one text, such as ``0:12,1:40``."""
     return ",".join(f"{partition}:{offset}" for partition, offset in sorted(offsets.items()))
@@ -206,14 +266,14 @@ def format_places(offsets: Mapping[int, Offset]) -> str:
 _PLACES = re.compile(r"[0-9]{1,9}:[0-9]{1,18}(,[0-9]{1,9}:[0-9]{1,18})*")
 
 
-def parse_places(text: str) -> dict[int, Offset]:
-    """Return what `format_places` was given.
+def parse_places(text: str, name: str = "go_on") -> dict[int, Offset]:
+    """Return what `format_places` was given; *name* is that of *text* in the message.
 
     Raises:
         ConfigError: *text* is something else.
     """
     if not _PLACES.fullmatch(text):
-        raise ConfigError("go_on must be like 0:12,1:40: partitions and offsets")
+        raise ConfigError(f"{name} must be like 0:12,1:40: partitions and offsets")
     return {int(partition): int(offset) for partition, _, offset in (one.partition(":") for one in text.split(","))}
 
 

@@ -21,9 +21,11 @@ from pylog.client.admin.users import UserView, scram_users
 from pylog.client.commits import CommitHistory, Verdict
 from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord, Consumer
-from pylog.client.raw import RawClient, RawConfig
+from pylog.client.producer import Producer
+from pylog.client.raw import RawClient, RawConfig, topic_ids
+from pylog.console.changes import WRITE_S, Target, new_offsets
 from pylog.console.readings import FirstSeen, Questions, Reading
-from pylog.console.records import BROWSE, SEARCH, Found, FoundInTopic, collect, collect_topic
+from pylog.console.records import BROWSE, SEARCH, Budget, Found, FoundInTopic, collect, collect_topic
 from pylog.console.screens import problems_of
 from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
 from pylog.model import Offset, TopicPartition
@@ -171,6 +173,61 @@ class ClusterSource:
             lambda: CommitHistory(self.connection).verdicts(group_id, progress.value or {}, clock_ms(), COMMITS_MS),
         )
 
+    def rehearse(
+        self, group_id: str, target: Target | None
+    ) -> tuple[str, dict[TopicPartition, Offset], dict[TopicPartition, Offset]]:
+        """Return a group's state, what it has committed, and where it would go on at *target*; changes nothing.
+
+        Raises:
+            ApiError: GROUP_ID_NOT_FOUND, or the person may not see it.
+            Unreachable: nobody answers.
+        """
+        self._known()
+        admin = self._admin()
+        state, committed = admin.group(group_id).state, admin.committed(group_id)
+        if state == "Dead" and not committed:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
+        if target is None or not committed:
+            return state, committed, {}
+        held = admin.offsets(sorted(committed))
+        by_time = admin.offsets_at(sorted(committed), target.number) if target.kind == "time" else {}
+        return state, committed, new_offsets(target, held, by_time)
+
+    def move_group(self, group_id: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Have a group go on at *offsets*.
+
+        Raises:
+            ApiError: it has members by now, or the person may not.
+        """
+        self._admin().commit(group_id, offsets)
+        self._questions.forget()
+
+    def produce(self, topic: str, partition: int | None, key: bytes | None, value: bytes | None) -> tuple[int, Offset]:
+        """Write one record, and return its partition and offset once all replicas that are in sync have it.
+
+        Raises:
+            PylogError: it was not written, or nobody said that it was.
+        """
+        written: list[tuple[int, Offset]] = []
+        timeout_ms = int(WRITE_S * 1000)
+        # Not idempotent, which takes a right of its own; so nothing is tried again, and no record is written twice.
+        limits: dict[str, Any] = {"enable__idempotence": False, "retries": 0}
+        with Producer(self.connection, reports_success=True, delivery_timeout_ms=timeout_ms, **limits) as producer:
+
+            def told(error: Any, record: Any) -> None:  # noqa: ANN401  # librdkafka's KafkaError and Message
+                if error is None:
+                    written.append((record.partition(), record.offset()))
+                else:
+                    producer.note_failure(error)
+
+            producer.hand_over(topic, value, key, -1 if partition is None else partition, [], told)
+            producer.flush()
+            if producer.first_error is not None:
+                raise producer.first_error
+        self._questions.forget()
+        [place] = written
+        return place
+
     def lags(self) -> Reading[LagReport]:
         """Return the lag of all groups, whoever may see them."""
         return self._lags.read()
@@ -258,8 +315,20 @@ class ClusterSource:
             raise Unreachable(reading.error)
         return reading.value
 
-    def search(self, topic: str, spans: Mapping[int, tuple[Offset, Offset]], needle: bytes) -> FoundInTopic:
-        """Search partitions from their first offset to before their second, within the budget of a search.
+    def topic_id(self, topic: str) -> Reading[str]:
+        """Return the id of a topic, as text: one that is made again has another."""
+
+        def ask() -> str:
+            self._known()
+            one = self.connection
+            return topic_ids(one.bootstrap, [topic], one.timeout_s, one.security())[topic]
+
+        return self._questions.read(("id", topic), SLOW_MS, ask)
+
+    def search(
+        self, topic: str, spans: Mapping[int, tuple[Offset, Offset]], needle: bytes, budget: Budget = SEARCH
+    ) -> FoundInTopic:
+        """Search partitions from their first offset to before their second, within *budget*.
 
         Raises:
             TooManyReaders: others read.
@@ -268,7 +337,7 @@ class ClusterSource:
         if not self._readers.acquire(blocking=False):
             raise TooManyReaders(f"{MAX_READERS} pages of records are being read; try again in a moment")
         try:
-            return collect_topic(self._batches_of(topic, spans), spans, needle, SEARCH, time.monotonic)
+            return collect_topic(self._batches_of(topic, spans), spans, needle, budget, time.monotonic)
         finally:
             self._readers.release()
 

@@ -315,6 +315,24 @@ class Lake:
             raise LakeError(f"lake {self.root} has no commit {number}")
         return _read(path)
 
+    def recent(self, count: int) -> list[tuple[dict[str, Any], int]]:
+        """Return the newest commits that are still on disk, the newest first, each with the ms since 1970 of its file.
+
+        Args:
+            count: at most so many.
+        """
+        found: list[tuple[dict[str, Any], int]] = []
+        number = self.state().number
+        while len(found) < count and number > 0:
+            path = self._path(number)
+            try:
+                at_ms = path.stat().st_mtime_ns // 1_000_000
+            except FileNotFoundError:
+                break  # pruned, as are all before it
+            found.append((_read(path), at_ms))
+            number -= 1
+        return found
+
     def finish(self) -> State:
         """Put out the files of the last commit if its driver died before it had; return the state."""
         state = self.state()

@@ -13,10 +13,11 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from pylog.errors import StorageError
-from pylog.ingest.lake import LakeError, State
+from pylog.ingest.lake import File, LakeError, State
 from pylog.metrics import Metrics
 
 VERSION = 1
@@ -113,6 +114,42 @@ class StatusFiles:
         for topic in topics:
             with contextlib.suppress(OSError):
                 (self._accepted / topic).unlink(missing_ok=True)
+
+
+def topic_rows(state: State, status: Status, only: str | None = None) -> list[dict[str, Any]]:
+    """Return what ``pylog lake status`` says of each topic.
+
+    Args:
+        state: of the lake.
+        status: how the last run ended.
+        only: this topic alone; None for all that the lake knows.
+    """
+    every = [*state.files.values(), *state.dead_letters.values()]
+    names = sorted({file.topic for file in every} | set(state.position.topic_ids) | set(status.stopped))
+    files, dead = _by_topic(state.files), _by_topic(state.dead_letters)
+    return [
+        {
+            "topic": name,
+            "records": sum(file.rows for file in files.get(name, ())),
+            "files": len(files.get(name, ())),
+            "size_bytes": sum(file.size_bytes for file in files.get(name, ())),
+            "dead_batches": sum(file.rows for file in dead.get(name, ())),
+            "lag": status.lag.get(name),
+            "stopped": asdict(status.stopped[name]) if name in status.stopped else None,
+            "topic_id": state.position.topic_ids.get(name),
+            "next_offsets": [
+                f"{p.partition}:{offset}" for p, offset in sorted(state.position.offsets.items()) if p.topic == name
+            ],
+        }
+        for name in (names if only is None else [only])
+    ]
+
+
+def _by_topic(files: Mapping[str, File]) -> dict[str, list[File]]:
+    found: dict[str, list[File]] = {}
+    for file in files.values():
+        found.setdefault(file.topic, []).append(file)
+    return found
 
 
 def metrics_of(status: Status, state: State) -> str:

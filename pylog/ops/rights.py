@@ -100,18 +100,20 @@ def _probe(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
 
 def _console(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
     counts = _topic(_AUDIT_TOPIC, "Read", "Describe")
-    yield (
-        _place(host, "console_datacenter"),
-        [
-            _topic("*", "Describe"),
-            _topic("__consumer_offsets", "Read"),
-            counts,
-            _group("*", "Describe"),
-            _cluster("Describe"),
-        ],
-    )
+    rules = [
+        _topic("*", "Describe"),
+        _topic("__consumer_offsets", "Read"),
+        counts,
+        _group("*", "Describe"),
+        _cluster("Describe"),
+    ]
+    if host.get("console_changes"):
+        # Where it is written down who changed what; the changes themselves are made as who logged in.
+        rules.append(_topic("_console_changes", "Write", "Create", "Describe"))
+    yield _place(host, "console_datacenter"), rules
     for ledger in host.get("console_ledgers") or []:
-        yield str(ledger), [counts]
+        # Describe: which mirrors write there, and what they parked.
+        yield str(ledger), [_topic("*", "Describe"), counts]
 
 
 def _ingest(host: Variables) -> Iterable[tuple[str, list[Rule]]]:

@@ -26,6 +26,7 @@ from pylog.testing import BrokerProcess
 from tests.programs.browser import Screen, browser
 from tests.programs.program import Program, wait_until
 from tests.servers.ports import free_ports
+from tests.unit.console.lakes import commit
 from tests.unit.console.ledgers import WINDOW_MS, progress_of_the_mirror, reports
 
 EVIL = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
@@ -39,8 +40,12 @@ PAGES = (
     "/topics",
     "/topics/clicks",
     "/topics/clicks/search?q=n+277",
+    "/topics/clicks/tail",
     "/topics/clicks/0",
     "/topics/clicks/0/records",
+    "/topics/clicks/0/went",
+    "/mirror",
+    "/lake",
     "/groups",
     "/transactions",
     "/transactions/hanging",
@@ -48,6 +53,7 @@ PAGES = (
     "/rules",
     "/alerts",
     "/alerts/PylogBrokerDown",
+    "/changes",
     "/codes",
     "/nowhere",
 )
@@ -71,7 +77,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture(scope="module")
-def url(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("lake")
+    commit(found, 100)
+    commit(found, 150, dead=2)
+    return found
+
+
+@pytest.fixture(scope="module")
+def url(broker: BrokerProcess, lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     [port, nobody] = free_ports(2)
     config = {
         "listen": f"127.0.0.1:{port}",
@@ -79,6 +93,7 @@ def url(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "timeout_s": 5,
         "read_payloads": ["*"],
         "prometheus": f"http://127.0.0.1:{nobody}",
+        "lake": str(lake),
     }
     with Program(tmp_path_factory.mktemp("console"), "console", config) as program:
         program.wait_log("event=ready")
@@ -86,7 +101,7 @@ def url(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iter
         wait_until(lambda: api(found, "/completeness")["topics"], "the counts are read")
         yield found
         assert program.stop() == 0, program.log
-        assert "Traceback" not in program.log
+        assert "Traceback" not in program.log, program.log
 
 
 @pytest.fixture(scope="module")
@@ -159,11 +174,37 @@ def test_a_search_says_how_far_it_came(screen: Screen) -> None:
     assert "100 records found." in screen.text
 
 
+def test_a_tail_shows_what_is_written_until_it_is_stopped(screen: Screen, broker: BrokerProcess) -> None:
+    screen.open("/topics/clicks/tail").follow("Follow")
+    assert "looks again every 3 seconds" in screen.text
+    with Producer(Connection(bootstrap=broker.bootstrap)) as producer:
+        producer.send("clicks", Message(b"only just written", partition=1))
+    wait_until(lambda: "only just written" in screen.text, "the page looks again by itself")
+    screen.follow("Stop")
+    assert screen.path == "/topics/clicks/tail"
+    assert "looks again" not in screen.text
+
+
 def test_markup_in_records_stays_text(screen: Screen) -> None:
     screen.open("/topics/clicks/0/records")
     assert "onerror=" in screen.text
     assert screen.driver.title != "taken"
     assert screen.driver.find_elements(By.CSS_SELECTOR, "main img, main script") == []
+
+
+def test_a_lake_that_is_away_is_said_with_the_last_answer_and_the_time(screen: Screen, lake: Path) -> None:
+    screen.open("/lake")
+    assert [row[:2] for row in screen.rows("The newest commits")] == [["2", "load"], ["1", "load"]]
+    assert "2 batches did not decode." in screen.verdict
+    away = lake.with_name("lake-that-is-away")
+    lake.rename(away)
+    try:
+        wait_until(lambda: any("cannot be read" in one for one in screen.reload().unknown), "the page notices")
+        assert all("(since 20" in one for one in screen.unknown)
+        assert len(screen.rows("The newest commits")) == 2
+    finally:
+        away.rename(lake)
+    wait_until(lambda: not any("cannot be read" in one for one in screen.reload().unknown), "the lake is back")
 
 
 # Every page has the same head; these begin with different forms.

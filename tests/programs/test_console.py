@@ -24,9 +24,11 @@ from pylog.audit.render import moment
 from pylog.audit.reports import Report
 from pylog.broker.settings import ACL_AUTHORIZER
 from pylog.client.admin.acls import AclAdmin
+from pylog.client.admin.groups import GroupAdmin
 from pylog.client.connection import Connection
 from pylog.client.message import Message
 from pylog.client.producer import Producer
+from pylog.model import TopicPartition
 from pylog.security.acl import Binding, Entry, Operation, Pattern, PatternType, Permission, ResourceType
 from pylog.testing import BrokerProcess
 from tests.programs.program import Program, wait_until
@@ -124,6 +126,13 @@ class Browser:
         form = urllib.parse.urlencode({"user": user, "password": password, "token": found[1], "next": "/"}).encode()
         return self._open(urllib.request.Request(self._url + "/login", form, {"Origin": self._url}))
 
+    def send(self, address: str, **form: str) -> Answer:
+        """Send a form with the token of the session."""
+        found = re.search('name="token" value="([^"]+)"', self.get("/codes").text)
+        assert found is not None
+        body = urllib.parse.urlencode({"token": found[1], **form}).encode()
+        return self._open(urllib.request.Request(self._url + address, body, {"Origin": self._url}))
+
     def _open(self, request: urllib.request.Request) -> Answer:
         try:
             with self._opener.open(request, timeout=30) as answer:
@@ -156,6 +165,8 @@ def console(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         },
         "login": "scram",
         "read_payloads": ["alice"],
+        "changes": ["reset-offsets", "produce"],
+        "changers": ["admin", "bob"],
         "certificate_file": str(cluster.certificate),
         "key_file": str(cluster.certificate),
     }
@@ -163,7 +174,7 @@ def console(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         program.wait_log("event=ready")
         yield f"https://127.0.0.1:{port}"
         assert program.stop() == 0, program.log
-        assert "Traceback" not in program.log
+        assert "Traceback" not in program.log, program.log
 
 
 @pytest.fixture
@@ -300,6 +311,38 @@ def test_completeness_names_the_first_missing_record_of_topics_one_may_see(brows
     wait_until(lambda: browser.get("/api/").json["completeness"]["verdict"] == "incomplete", "the overview knows")
 
 
+def test_changes_are_made_with_the_person_s_rights_and_written_down(browser: Browser, cluster: Cluster) -> None:
+    GroupAdmin(cluster.connection()).commit("readers", {TopicPartition("salaries", 0): 0})
+    browser.log_in("admin", PASSWORDS["admin"])
+    written = browser.send("/topics/salaries/produce", key="k", value="a secret", partition="0", confirm="salaries")
+    assert written.status == 200, written.text
+    assert "salaries:0" in written.text
+    rehearsed = browser.get("/api/group/reset?id=readers&to=latest").json
+    assert [(row["committed_offset"], row["new_offset"]) for row in rehearsed["partitions"]] == [(0, 1)]
+    assert GroupAdmin(cluster.connection()).committed("readers") == {TopicPartition("salaries", 0): 0}
+    moved = browser.send("/group/reset", id="readers", to="latest", confirm="readers")
+    assert moved.status == 200, moved.text
+    assert GroupAdmin(cluster.connection()).committed("readers") == {TopicPartition("salaries", 0): 1}
+    lines = browser.get("/api/changes").json["changes"]
+    assert [(row["state"], row["verb"], row["subject"], row["user"]) for row in lines] == [
+        ("done", "reset-offsets", "readers", "admin"),
+        ("begun", "reset-offsets", "readers", "admin"),
+        ("done", "produce", "salaries", "admin"),
+        ("begun", "produce", "salaries", "admin"),
+    ]
+    assert "a secret" not in str(lines)
+    # bob may make changes here, and the brokers' ACLs still do not let him write to clicks.
+    browser.log_in("bob", PASSWORDS["bob"])
+    refused = browser.send("/topics/clicks/produce", value="x", confirm="clicks")
+    assert (refused.status, "TOPIC_AUTHORIZATION_FAILED" in refused.text) == (403, True)
+    assert browser.get("/api/changes").json["changes"] == []
+    browser.log_in("admin", PASSWORDS["admin"])
+    wait_until(
+        lambda: [row["state"] for row in browser.get("/api/changes").json["changes"]][:2] == ["failed", "begun"],
+        "the line is read",
+    )
+
+
 def test_a_stopped_broker_is_said_and_nothing_hangs(browser: Browser, cluster: Cluster) -> None:
     # Not alice: she may have tried five times within this minute.
     browser.log_in("admin", PASSWORDS["admin"])
@@ -324,4 +367,4 @@ def test_it_does_not_listen_for_everybody_without_a_login(cluster: Cluster, tmp_
     with Program(tmp_path, "console", {"listen": "0.0.0.0:0", "bootstrap": cluster.broker.bootstrap}) as program:
         assert program.wait() != 0
         assert "without login everybody who reaches it sees the cluster" in program.log
-        assert "Traceback" not in program.log
+        assert "Traceback" not in program.log, program.log

@@ -7,9 +7,10 @@ import re
 import shlex
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from html.parser import HTMLParser
 from importlib import resources
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from pylog.audit.judge import Judgement
+from pylog.audit.reports import Tier
 from pylog.client.admin.cluster import ClusterView, OffsetRange, PartitionView, TopicView
 from pylog.client.admin.configs import Setting
 from pylog.client.admin.disks import BrokerDisks, LogDir, ReplicaSize
@@ -30,14 +32,21 @@ from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord
 from pylog.console import sources
 from pylog.console.app import ATTEMPTS_OF_ADDRESS, ATTEMPTS_OF_USER, HEADERS, Console
+from pylog.console.changes import Target
 from pylog.console.config import ConsoleConfig
 from pylog.console.counts import Counts, Look, Producers
 from pylog.console.pages import PAGES, parse_time
+from pylog.console.pipeline import CommitFacts, LakeFacts, MirrorFacts, Pipeline
 from pylog.console.readings import Reading
-from pylog.console.records import Found, FoundInTopic
+from pylog.console.records import SEARCH, Budget, Found, FoundInTopic
 from pylog.console.sessions import IDLE_S
 from pylog.console.sources import ClusterSource, Lags
+from pylog.console.tails import EVERY_S, MAX_TAILS
 from pylog.errors import ApiError, ConfigError, ErrorCode, Unreachable
+from pylog.ingest.lake import File, Kind, State
+from pylog.ingest.plan import Position
+from pylog.ingest.status import Status as LoadStatus
+from pylog.ingest.status import Stop
 from pylog.model import NodeAddress, TopicPartition
 from pylog.probe.reader import Latest
 from pylog.security.acl import Binding, Entry, Operation, Pattern, PatternType, Permission, ResourceType
@@ -109,6 +118,16 @@ class Planted(ClusterSource):
     def users(self) -> Reading[list[UserView]]:
         return known([UserView(EVIL, {"SCRAM-SHA-256": 4_096})])
 
+    def rehearse(
+        self, group_id: str, target: Target | None
+    ) -> tuple[str, dict[TopicPartition, int], dict[TopicPartition, int]]:
+        if group_id != EVIL:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
+        return "Empty", {PLACE: 1}, {} if target is None else {PLACE: 0}
+
+    def topic_id(self, topic: str) -> Reading[str]:
+        return known("id-1")
+
     def rules(self) -> Reading[list[Binding]]:
         pattern = Pattern(ResourceType.TOPIC, PatternType.LITERAL, EVIL)
         return known([Binding(pattern, Entry(f"User:{EVIL}", "*", Operation.READ, Permission.ALLOW))])
@@ -124,7 +143,9 @@ class Planted(ClusterSource):
     def offsets_at(self, places: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, 1)
 
-    def search(self, topic: str, spans: Mapping[int, tuple[int, int]], needle: bytes) -> FoundInTopic:
+    def search(
+        self, topic: str, spans: Mapping[int, tuple[int, int]], needle: bytes, budget: Budget = SEARCH
+    ) -> FoundInTopic:
         one = ConsumedRecord(EVIL, 0, 0, 1, needle, EVIL.encode(), [])
         return FoundInTopic({0: 1}, [one], 1, 10, "bytes")
 
@@ -166,13 +187,34 @@ class PlantedCounts(Counts):
 
     def look(self, from_ms: int | None, to_ms: int | None) -> Look:
         readings = {"127.0.0.1:1": known(1), EVIL: Reading().failed(EVIL, 2_000)}
-        return replace(look_of(self._ledger, readings), producers=Producers(self._ledger, threading.Lock()))
+        complete_ms = {EVIL: {Tier.MIRROR: 5, Tier.LAKE: 5}}
+        producers = Producers(self._ledger, threading.Lock())
+        return replace(look_of(self._ledger, readings), producers=producers, complete_ms=complete_ms)
 
     def latest(self) -> Look:
         return self.look(None, None)
 
     def confirmed(self, judgement: Judgement) -> Judgement:
         return judgement
+
+
+class PlantedPipeline(Pipeline):
+    """A mirror and a lake all of whose names are markup."""
+
+    def __init__(self) -> None:
+        super().__init__((), Path(EVIL), lambda: 0)
+
+    def mirrors(self) -> dict[str, Reading[list[MirrorFacts]]]:
+        return {EVIL: known([MirrorFacts(EVIL, 3)]).failed(EVIL, 2_000)}
+
+    def lake(self) -> Reading[LakeFacts]:
+        position = Position({PLACE: 3}, {EVIL: "id-1"})
+        file = File(f"topic={EVIL}/x.parquet", 3, 10)
+        body = {"number": 1, "kind": "load", "files": [asdict(file)], "dead_letters": [], "replaces": [],
+                "position": position.to_json()}  # fmt: skip
+        state = State(1, {Kind.LOAD: 1}, position, {file.path: file}, {file.path: file})
+        status = LoadStatus(at_ms=5, stopped={EVIL: Stop(EVIL, EVIL, 5)})
+        return known(LakeFacts(EVIL, state, status, [CommitFacts(5, body)])).failed(EVIL, 2_000)
 
 
 class Prometheus(http.server.BaseHTTPRequestHandler):
@@ -206,7 +248,8 @@ def prometheus() -> Iterator[str]:
 
 
 def client_of(config: ConsoleConfig, clock: Clock | None = None, brokers: Brokers | None = None) -> TestClient:
-    console = Console(config, LAGS, PlantedCounts(), None, clock or Clock(), Planted, brokers or Brokers())
+    judge = brokers or Brokers()
+    console = Console(config, LAGS, PlantedCounts(), None, clock or Clock(), Planted, judge, PlantedPipeline())
     scheme = "https" if config.is_encrypted else "http"
     return TestClient(console.app(), base_url=f"{scheme}://localhost:8085", follow_redirects=False)
 
@@ -250,7 +293,7 @@ def addresses() -> list[str]:
         .replace("{partition}", "0")
         .replace("{window}", "2030-01-01T00:01:00Z")
         .replace("{alert}", "PylogBrokerDown")
-        + (f"?id={name}" if path in ("/group", "/transaction") else "")
+        + (f"?id={name}" if path in ("/group", "/group/reset", "/transaction") else "")
         for path, _ in PAGES
     ]
 
@@ -305,7 +348,9 @@ def test_each_link_leads_to_a_page(open_client: TestClient) -> None:
             continue
         page = Html(answer.text)
         found = [one["href"] or "" for one in page.of("a") + page.of("link") if (one["href"] or "").startswith("/")]
-        left += [one for one in set(found) - seen if "offset=" not in one and "go_on=" not in one]
+        left += [
+            one for one in set(found) - seen if "offset=" not in one and "go_on=" not in one and "follow=" not in one
+        ]
         seen |= set(found)
     assert {"/topics", "/brokers", "/codes", "/groups"} <= seen
     assert any("/records" in one for one in seen)
@@ -349,12 +394,15 @@ def test_loopback_is_ours_under_any_port(open_client: TestClient, host: str) -> 
         ("/topics/nope", 404, "does not exist"),
         ("/group?id=nope", 404, "does not exist"),
         ("/group", 404, "names the group"),
+        ("/group/reset?id=nope", 404, "does not exist"),
+        ("/group/reset?id=x&to=yesterday", 400, "to must be earliest, latest, an offset, or a time"),
         ("/transaction?id=nope", 404, "is not known"),
         ("/transaction", 404, "names the transactional id"),
         ("/transactions/hanging?older_than=9999999999", 400, "older_than must be from 0 to"),
         (partition_address().replace("/0", "/9"), 404, "has no partition 9"),
         (partition_address().replace("/0", "/x"), 400, "partition must be a whole number"),
         (records_address() + "?offset=99999999999999999999", 400, "offset must be a whole number"),
+        (partition_address().removesuffix("/0") + "/tail?seen=x", 400, "seen must be like"),
         (records_address() + "?offset=1&time=2030-01-01", 400, "give one of them"),
         (records_address() + "?time=yesterday", 400, "time must be like"),
         ("/completeness?from=yesterday", 400, "time must be like"),
@@ -385,6 +433,33 @@ def test_a_search_goes_on_where_it_stopped(open_client: TestClient) -> None:
     for wrong in ("x", "0:", "0:1,", "1:1;2", "0:" + "9" * 19):
         answer = open_client.get("/api" + address, params={"q": "a", "go_on": wrong})
         assert (answer.status_code, "go_on must be like" in answer.json()["error"]) == (400, True), wrong
+
+
+def test_a_tail_is_followed_only_by_who_asked_for_it_and_stops_by_itself(open_client: TestClient) -> None:
+    address = partition_address().removesuffix("/0") + "/tail"
+    page = open_client.get(address)
+    assert "refresh" not in page.headers
+    [follow] = [one["href"] or "" for one in Html(page.text).of("a") if "follow=" in (one["href"] or "")]
+    looked = open_client.get(follow)
+    seconds, _, after = looked.headers["refresh"].partition("; url=")
+    assert seconds == str(EVERY_S)
+    assert after.isascii()
+    assert open_client.get(after).status_code == 200
+    assert "refresh" not in open_client.get(address).headers
+
+
+def test_only_so_many_tails_are_followed_at_once(open_client: TestClient) -> None:
+    address = partition_address().removesuffix("/0") + "/tail?follow="
+    assert [open_client.get(f"{address}{number}").status_code for number in range(MAX_TAILS)] == [200] * MAX_TAILS
+    refused = open_client.get(f"{address}more")
+    assert refused.status_code == 503
+    assert "8 tails are being followed" in refused.text
+    assert open_client.get(f"{address}0").status_code == 200
+
+
+def test_a_tail_needs_the_right_to_payloads() -> None:
+    with client_of(ConsoleConfig(cluster=Connection(bootstrap="127.0.0.1:1"))) as client:
+        assert client.get(partition_address().removesuffix("/0") + "/tail").status_code == 403
 
 
 def test_a_search_needs_the_right_to_payloads() -> None:

@@ -109,3 +109,12 @@ def test_a_file_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str, word
     with pytest.raises(ConfigError, match=words) as caught:
         load_console_config(path)
     assert str(path) in str(caught.value)
+
+
+def test_the_lake_is_named_by_an_absolute_path(tmp_path: Path) -> None:
+    path = tmp_path / "console.yml"
+    path.write_text("version: 1\nbootstrap: h:9092\nlake: /srv/lake\n")
+    assert load_console_config(path).lake == Path("/srv/lake")
+    path.write_text("version: 1\nbootstrap: h:9092\nlake: lake\n")
+    with pytest.raises(ConfigError, match="lake: must be an absolute path, got lake"):
+        load_console_config(path)
