@@ -103,7 +103,8 @@ class TransactionMetadata:
         topic_ids: of the topics of *partitions*, so that a topic of the same name is not taken for them.
         start_ms: when the transaction began, by the wall clock; NO_TIME without one.
         update_ms: when this was written.
-        is_per_epoch: whether each transaction has an epoch of its own (KIP-890).
+        is_per_epoch: whether each transaction has an epoch of its own (KIP-890); of an ending one, whether its markers
+            have a higher epoch than its batches.
     """
 
     producer_id: int
@@ -123,6 +124,11 @@ class TransactionMetadata:
     def is_exhausted(self) -> bool:
         """Whether the producer needs a new id, since clients get no higher epoch."""
         return self.producer_epoch >= MAX_EPOCH - 1
+
+    @property
+    def has_own_marker_epoch(self) -> bool:
+        """Whether no batch of the producer has the epoch of its markers before the transaction has ended."""
+        return self.is_per_epoch and self.producer_epoch < MAX_EPOCH
 
     @property
     def late_ms(self) -> int:
@@ -229,6 +235,8 @@ class Transaction:
         before = self.metadata
         if before is None:
             return self._give_new_id(token, None, timeout_ms, now_ms, new_producer_id, is_per_epoch=is_per_epoch)
+        if _is_next_producer(before, producer_id, producer_epoch):
+            return [Answer(token, ErrorCode.CONCURRENT_TRANSACTIONS)]
         if not is_new and not _is_producer(before, producer_id, producer_epoch):
             return [Answer(token, ErrorCode.PRODUCER_FENCED)]
         if before.state.is_ending:
@@ -270,7 +278,11 @@ class Transaction:
         *,
         is_per_epoch: bool = False,
     ) -> list[Action]:
-        """Add *partitions* to the open transaction, or begin one with them; *topic_ids* are of their topics."""
+        """Add *partitions* to the open transaction, or begin one with them; *topic_ids* are of their topics.
+
+        By KIP-890 (*is_per_epoch*) the leader asks that has a batch, as it asks `verify` in the classic protocol: what
+        the transaction wrote to another topic of the same name is lost, and the client is told to abort it.
+        """
         code = self._check(producer_id, producer_epoch)
         if code is not ErrorCode.NONE:
             return [Answer(token, code)]
@@ -279,6 +291,8 @@ class Transaction:
         if before.state.is_ending:
             return [Answer(token, ErrorCode.CONCURRENT_TRANSACTIONS)]
         is_open = before.state is TransactionState.ONGOING
+        if is_open and is_per_epoch and any(before.topic_ids.get(name, one) != one for name, one in topic_ids.items()):
+            return [Answer(token, ErrorCode.TRANSACTION_ABORTABLE)]
         if is_open and before.partitions.issuperset(partitions):
             return [Answer(token, ErrorCode.NONE, before.producer_id, before.producer_epoch)]
         return self._write(
@@ -298,6 +312,8 @@ class Transaction:
     def verify(self, producer_id: int, producer_epoch: int, partition: Key) -> ErrorCode:
         """Return whether *partition* belongs to the open transaction: NONE, or TRANSACTION_ABORTABLE."""
         before = self.metadata
+        if _is_next_producer(before, producer_id, producer_epoch):
+            return ErrorCode.CONCURRENT_TRANSACTIONS
         if before is None or before.producer_id != producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if before.producer_epoch != producer_epoch:
@@ -315,6 +331,8 @@ class Transaction:
         before = self.metadata
         assert before is not None
         if before.state is TransactionState.ONGOING:
+            # Whoever added its partitions: it ends under the epoch that it had.
+            before = replace(before, is_per_epoch=False)
             return self._write(_prepared(before, now_ms, is_commit=is_commit), token)
         code = _end_repeated(before.state, is_commit=is_commit)
         return [Answer(token, code, before.producer_id, before.producer_epoch)]
@@ -340,6 +358,8 @@ class Transaction:
                 return [Answer(token, ErrorCode.PRODUCER_FENCED)]
             code = _end_repeated(before.state, is_commit=is_commit)
             return [Answer(token, code, before.producer_id, before.producer_epoch)]
+        if _is_next_producer(before, producer_id, producer_epoch):
+            return [Answer(token, ErrorCode.CONCURRENT_TRANSACTIONS)]
         if before.producer_id != producer_id:
             return [Answer(token, ErrorCode.INVALID_PRODUCER_ID_MAPPING)]
         if before.producer_epoch != producer_epoch or before.state.is_ending:
@@ -349,9 +369,7 @@ class Transaction:
             return [Answer(token, ErrorCode.INVALID_TXN_STATE)]
         if not is_open:
             # The client may not know whether a leader had added its partition: to abort nothing is allowed.
-            before = replace(
-                before, partitions=frozenset(), topic_ids=MappingProxyType({}), start_ms=now_ms, is_per_epoch=True
-            )
+            before = replace(before, partitions=frozenset(), topic_ids=MappingProxyType({}), start_ms=now_ms)
         return self._end_with_next_epoch(token, before, now_ms, new_producer_id, is_commit=is_commit)
 
     # -- what happens meanwhile ------------------------------------------------------------------------------------
@@ -456,6 +474,8 @@ class Transaction:
     def _check(self, producer_id: int, producer_epoch: int) -> ErrorCode:
         if self.pending is not None:
             return ErrorCode.CONCURRENT_TRANSACTIONS
+        if _is_next_producer(self.metadata, producer_id, producer_epoch):
+            return ErrorCode.CONCURRENT_TRANSACTIONS
         if self.metadata is None or self.metadata.producer_id != producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if self.metadata.producer_epoch != producer_epoch:
@@ -521,6 +541,7 @@ class Transaction:
             before = replace(before, producer_epoch=MAX_EPOCH, next_producer_id=next_id)
         else:
             before = replace(before, producer_epoch=before.producer_epoch + 1)
+        before = replace(before, is_per_epoch=True)
         return self._write(_prepared(before, now_ms, is_commit=is_commit), token)
 
     def _complete(self, now_ms: int) -> list[Action]:
@@ -558,6 +579,11 @@ class Transaction:
                 metadata = replace(metadata, update_ms=before.update_ms)  # the clock was set back
         self.pending = Write(metadata, token, code)
         return [self.pending]
+
+
+def _is_next_producer(metadata: TransactionMetadata | None, producer_id: int, producer_epoch: int) -> bool:
+    """Whether a client goes on under the id that the end of its transaction gave it, while that is not complete."""
+    return metadata is not None and 0 <= producer_id == metadata.next_producer_id and producer_epoch == 0
 
 
 def _is_producer(metadata: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:

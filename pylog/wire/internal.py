@@ -18,10 +18,12 @@ BEGIN_ANEW => topic_id: uuid, partition: int32,         <= log_start_offset: int
 WRITE_MARKERS      => (topic_id: uuid, partition: int32, leader_epoch: int32, producer_id: int64,
                       producer_epoch: int16, coordinator_epoch: int32, is_commit: int8)*     <= error_code: int16*
 VERIFY_TRANSACTION => JSON, see `encode_verification`                                        <= error_code: int16*
+ADD_TO_TRANSACTION => as VERIFY_TRANSACTION                                                  <= error_code: int16*
 
-BEGIN_ANEW and WRITE_MARKERS are for leaders, VERIFY_TRANSACTION is for the coordinator of a transactional id, all
-others but HELLO and PROVE are for the controller.  Release 0.1.0 does not know BEGIN_ANEW; its fetch answers name no
-topic ids, and nobody asks it.  The two about transactions are sent from format level 4 on.
+BEGIN_ANEW and WRITE_MARKERS are for leaders, VERIFY_TRANSACTION and ADD_TO_TRANSACTION are for the coordinator of a
+transactional id, all others but HELLO and PROVE are for the controller.  Release 0.1.0 does not know BEGIN_ANEW; its
+fetch answers name no topic ids, and nobody asks it.  Those about transactions are sent from format level 4 on,
+ADD_TO_TRANSACTION for clients that were told of level 5.
 
 Followers also send Kafka's own Fetch (API key 1, version 12) here, in Kafka's frames.
 
@@ -65,6 +67,9 @@ _BEGINNING = struct.Struct(">qq")
 _MARKER_WISH = struct.Struct(">16siiqhibqb")
 _CODE = struct.Struct(">h")
 
+_RESTORED, _OWN_EPOCH = 1, 2
+"""Flags of a `MarkerWish`."""
+
 
 IsrWish: TypeAlias = tuple[uuid.UUID, int, int, int, tuple[tuple[int, int], ...]]
 """Topic id, partition, leader epoch, partition epoch, members with their broker epochs."""
@@ -92,6 +97,7 @@ class InternalKey(IntEnum):
     BEGIN_ANEW = 10009
     WRITE_MARKERS = 10010
     VERIFY_TRANSACTION = 10011
+    ADD_TO_TRANSACTION = 10012
 
 
 class InternalRequest(NamedTuple):
@@ -400,6 +406,8 @@ class MarkerWish(NamedTuple):
         decided_ms: see `pylog.wire.markers.Marker`.
         is_restored: whether the coordinator's log may lack what came after the decision, so that the partition may
             have a later transaction of the producer by now.
+        has_own_epoch: whether the transaction was of an earlier epoch (KIP-890), so that what is open under this one is
+            not meant.
     """
 
     topic_id: uuid.UUID
@@ -411,11 +419,16 @@ class MarkerWish(NamedTuple):
     is_commit: bool
     decided_ms: int = NOT_DECIDED
     is_restored: bool = False
+    has_own_epoch: bool = False
 
 
 def encode_marker_wishes(wishes: Iterable[MarkerWish]) -> bytes:
     """Return the body of WRITE_MARKERS."""
-    return b"".join(_MARKER_WISH.pack(wish.topic_id.bytes, *wish[1:]) for wish in wishes)
+    return b"".join(_MARKER_WISH.pack(wish.topic_id.bytes, *wish[1:8], _flags(wish)) for wish in wishes)
+
+
+def _flags(wish: MarkerWish) -> int:
+    return _RESTORED * wish.is_restored | _OWN_EPOCH * wish.has_own_epoch
 
 
 def parse_marker_wishes(body: bytes) -> list[MarkerWish]:
@@ -427,13 +440,17 @@ def parse_marker_wishes(body: bytes) -> list[MarkerWish]:
     if len(body) % _MARKER_WISH.size:
         raise ProtocolError(f"WRITE_MARKERS of {len(body)} bytes")
     return [
-        MarkerWish(uuid.UUID(bytes=row[0]), row[1], row[2], row[3], row[4], row[5], bool(row[6]), row[7], bool(row[8]))
+        MarkerWish(
+            *(uuid.UUID(bytes=row[0]), row[1], row[2], row[3], row[4], row[5], bool(row[6]), row[7]),
+            is_restored=bool(row[8] & _RESTORED),
+            has_own_epoch=bool(row[8] & _OWN_EPOCH),
+        )
         for row in _MARKER_WISH.iter_unpack(body)
     ]
 
 
 class Verification(NamedTuple):
-    """What the leader of partitions asks the coordinator of a transactional id.
+    """What the leader of partitions asks the coordinator of a transactional id: whether they are in it, or to add them.
 
     Attributes:
         partitions: topic, partition, and id of the topic.
@@ -468,7 +485,7 @@ def parse_verification(body: bytes) -> Verification:
 
 
 def encode_codes(codes: Iterable[ErrorCode]) -> bytes:
-    """Return the answer to WRITE_MARKERS or VERIFY_TRANSACTION."""
+    """Return the answer to WRITE_MARKERS, VERIFY_TRANSACTION or ADD_TO_TRANSACTION."""
     return b"".join(map(_CODE.pack, codes))
 
 

@@ -35,6 +35,11 @@ SIZE_BYTES = 4
 """Of what stands before each frame."""
 
 _FETCH_KEY = b"\x00\x01"
+_ABOUT_TRANSACTIONS = (
+    InternalKey.WRITE_MARKERS,
+    InternalKey.VERIFY_TRANSACTION,
+    InternalKey.ADD_TO_TRANSACTION,
+)
 
 
 @dataclass(slots=True)
@@ -108,7 +113,7 @@ class PeerRequests:
             return [self._begin_anew(request)]
         if request.key is InternalKey.WRITE_MARKERS:
             self._check_newest(caller, "markers")
-        if request.key in (InternalKey.WRITE_MARKERS, InternalKey.VERIFY_TRANSACTION):
+        if request.key in _ABOUT_TRANSACTIONS:
             self._tasks.spawn(self._answer_later(connection.open_slot(), request, self._answer_transactions))
             return None
         named = internal.named_broker(request)

@@ -40,6 +40,10 @@ _logger = logging.getLogger(__name__)
 
 _ALLOWED_ACKS = (-1, 0, 1)
 _ABORTABLE_FROM_VERSION = 11
+_ADDING_FROM_VERSION = 12
+"""Of requests whose transactions have an epoch each: leaders add their partitions, and sequences begin at 0."""
+_MAX_ASKED = 3
+"""How often the coordinator is asked while markers of the transaction before come."""
 _ZSTD_FROM_VERSION = 7
 _ZSTD = CODECS["zstd"]
 _LZ4 = CODECS["lz4"]
@@ -62,9 +66,18 @@ class Verify(Protocol):
         """Whether the cluster's formats allow transactions."""
 
     async def verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[Partition],
+        *,
+        is_adding: bool = False,
     ) -> Sequence[ErrorCode]:
-        """Return for each partition NONE if it belongs to the open transaction of a producer, or why not."""
+        """Return for each partition NONE if it belongs to the open transaction of a producer, or why not.
+
+        With *is_adding* those that do not are added.
+        """
 
 
 class _Verified(NamedTuple):
@@ -280,6 +293,8 @@ class ProduceHandler:
             partition = self._partitions.get(topic, number)
             if batch is None or partition is None or partition.leading is None or partition.log is None:
                 continue  # refused when it is appended
+            if topic in INTERNAL_TOPICS:
+                continue  # as above
             if subject is not None and topic not in subject.writable and not subject.may_write(topic):
                 continue  # as above
             try:
@@ -351,16 +366,27 @@ class ProduceHandler:
 
     async def _verify(self, request: ProduceRequest, version: int, subject: Subject | None) -> _Verdicts:
         """Return what the coordinator says of the partitions that do not know the transaction yet."""
+        if version < _ADDING_FROM_VERSION:
+            return await self._ask_coordinator(request, version, subject)
+        verdicts: _Verdicts = {}
+        for _ in range(_MAX_ASKED):
+            verdicts = await self._ask_coordinator(request, version, subject)
+            if not any(map(_is_outdated, verdicts.values())):
+                break  # else the transaction before ended meanwhile, as its client knew already
+        return verdicts
+
+    async def _ask_coordinator(self, request: ProduceRequest, version: int, subject: Subject | None) -> _Verdicts:
         asked = self._unverified(request, subject)
         if not asked or self.verifier is None or request.transactional_id is None:
             return {}
+        is_adding = version >= _ADDING_FROM_VERSION
         verdicts: dict[Key, _Verified] = {}
         by_producer: dict[tuple[int, int], list[_Verified]] = {}
         for one in asked:
             by_producer.setdefault((one.producer_id, one.producer_epoch), []).append(one)
         for (producer_id, epoch), rows in by_producer.items():
             codes = await self.verifier.verify(
-                request.transactional_id, producer_id, epoch, [row.partition for row in rows]
+                request.transactional_id, producer_id, epoch, [row.partition for row in rows], is_adding=is_adding
             )
             for row, code in zip(rows, codes, strict=True):
                 if code is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM_VERSION:
@@ -369,7 +395,13 @@ class ProduceHandler:
         return verdicts
 
     def _check_transaction(
-        self, request: ProduceRequest, header: records.BatchHeader, partition: Partition, log: Log, verdicts: _Verdicts
+        self,
+        request: ProduceRequest,
+        version: int,
+        header: records.BatchHeader,
+        partition: Partition,
+        log: Log,
+        verdicts: _Verdicts,
     ) -> None:
         """Refuse a batch that belongs to no transaction of its producer, or perhaps to none.
 
@@ -391,6 +423,9 @@ class ProduceHandler:
             _check_verdict(verdicts.get(partition.key), header, partition, progress)
             if self._held_back.must_wait(partition, header, progress):
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier batch was refused, and has to come first")
+            if version >= _ADDING_FROM_VERSION and header.base_sequence:
+                message = f"producer {header.producer_id} begins with sequence {header.base_sequence} in a new epoch"
+                raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
         except ApiError as error:
             if error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
                 self._held_back.refused(partition, header, progress)
@@ -495,7 +530,7 @@ class ProduceHandler:
         ):
             _check(header, size_bytes, version)  # most have no codec or an old one, and nothing else to be looked at
             if header.attributes & records.TRANSACTIONAL:
-                self._check_transaction(request, header, partition, log, verdicts or {})
+                self._check_transaction(request, version, header, partition, log, verdicts or {})
         if log.is_looking_inside:
             log.check_size(size_bytes)  # before anything is unpacked
             batch, header = take_in(batch, header, log.config, allowance)
@@ -550,6 +585,13 @@ def _check(header: records.BatchHeader, size_bytes: int, version: int) -> None:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} in version {version}")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecords(f"producer {header.producer_id} without sequence or epoch")
+
+
+def _is_outdated(verdict: _Verified) -> bool:
+    """Whether the producer, or a marker of it, has written since the coordinator was asked, which said yes."""
+    log = verdict.partition.log
+    is_changed = log is not None and log.producers.progress(verdict.producer_id) != verdict.progress
+    return verdict.code is ErrorCode.NONE and is_changed
 
 
 def _check_verdict(

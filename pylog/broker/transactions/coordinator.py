@@ -26,6 +26,13 @@ from pylog.transaction.state import (
     TransactionMetadata,
     Write,
 )
+from pylog.wire.internal import Verification
+
+PARKED_S = 0.1
+"""How long what a leader adds waits for the end of the transaction before, whose client went on already."""
+
+PARKED_STEP_S = 0.005
+"""How often it looks."""
 
 SWEEP_S = 0.5
 """How often ids are looked for that have waited too long; idle ones cost nothing."""
@@ -213,6 +220,48 @@ class TransactionCoordinator:
             transactional_id,
             lambda transaction, token: transaction.add(
                 token, producer_id, producer_epoch, topic_ids, wanted, self._wall_ms()
+            ),
+        )
+
+    async def add_for_leader(self, asked: Verification) -> ErrorCode:
+        """Add the partitions that their leader got first batches for, by the protocol of KIP-890.
+
+        A client of that protocol may begin its next transaction as soon as the one before is decided.  That is complete
+        a moment later, as a rule, and so it is waited for.
+
+        Raises:
+            ApiError: this broker does not coordinate the id, or another one may by now.
+        """
+        producer = asked.producer_id, asked.producer_epoch
+        topic_ids = {topic: topic_id for topic, _, topic_id in asked.partitions}
+        wanted = frozenset((topic, number) for topic, number, _ in asked.partitions)
+
+        def ask(transaction: Transaction, token: object) -> list[Action]:
+            return transaction.add(token, *producer, topic_ids, wanted, self._wall_ms(), is_per_epoch=True)
+
+        answer = await self._ask(asked.transactional_id, ask)
+        for _ in range(round(PARKED_S / PARKED_STEP_S)):
+            if answer.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                break
+            await asyncio.sleep(PARKED_STEP_S)
+            answer = await self._ask(asked.transactional_id, ask)
+        return answer.code
+
+    async def end_epoch(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool
+    ) -> Answer:
+        """Decide a transaction that has an epoch of its own; see `Transaction.end_epoch`.
+
+        Raises:
+            ApiError: this broker does not coordinate the id, or another one may by now, or no producer ids can be had.
+        """
+        metadata = self._shard_of(transactional_id).transaction(transactional_id).metadata
+        if metadata is not None and metadata.is_exhausted:
+            await self._fill_ids()
+        return await self._ask(
+            transactional_id,
+            lambda transaction, token: transaction.end_epoch(
+                token, producer_id, producer_epoch, self._wall_ms(), self._new_producer_id, is_commit=is_commit
             ),
         )
 

@@ -119,6 +119,11 @@ class TransactionEnds:
             is_group = topic.name == group_records.TOPIC
             if is_group and not self._groups.is_loaded(wish.partition):
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            progress = log.producers.progress(wish.producer_id)
+            if wish.has_own_epoch and progress.is_open and progress.epoch == wish.producer_epoch:
+                # The producer's next transaction: the one that is meant has its marker already.
+                message = f"producer {wish.producer_id} began its next transaction under epoch {progress.epoch}"
+                raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
             marker = Marker(wish.is_commit, wish.coordinator_epoch, wish.decided_ms)
             now_ms = self._wall_ms()
             batch = memoryview(bytearray(encode_marker(wish.producer_id, wish.producer_epoch, marker, now_ms)))

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pylog.broker.control import producer_ids
 from pylog.broker.control.cluster import Cluster as ControlCluster
+from pylog.broker.data.partitions import Partition
 from pylog.broker.groups import handlers as groups
 from pylog.broker.groups.coordinator import check_group_id
 from pylog.broker.handler import Answer, Caller, Handler
@@ -46,6 +47,11 @@ _FENCED_FROM |= {ApiKey.ADD_OFFSETS_TO_TXN: 2}
 
 _FIRST_WITH_ABORTABLE = 4
 _FIRST_WITH_LOADING = 2
+_EPOCH_EACH_FROM = {ApiKey.END_TXN: 5, ApiKey.TXN_OFFSET_COMMIT: 5}
+"""From which version on each transaction has an epoch of its own (KIP-890)."""
+
+_MAX_ASKED = 3
+"""How often the coordinator is asked while the marker of the transaction before comes."""
 
 
 class Cluster(groups.Cluster, ControlCluster, Protocol):
@@ -206,10 +212,15 @@ def end(cluster: Cluster, request: EndTxnRequest, caller: Caller) -> Answer:
     _require_id(cluster, caller, request.transactional_id)
 
     async def answer() -> Message:
-        found: state.Answer = await cluster.transactions.end(
+        has_own_epoch = caller.version >= _EPOCH_EACH_FROM[ApiKey.END_TXN]
+        decide = cluster.transactions.end_epoch if has_own_epoch else cluster.transactions.end
+        found: state.Answer = await decide(
             request.transactional_id, request.producer_id, request.producer_epoch, is_commit=request.committed
         )
-        return EndTxnResponse(error_code=_told(found.code, caller, ApiKey.END_TXN))
+        code = _told(found.code, caller, ApiKey.END_TXN)
+        if code is not ErrorCode.NONE:
+            return EndTxnResponse(error_code=code)
+        return EndTxnResponse(producer_id=found.producer_id, producer_epoch=found.producer_epoch)
 
     return answer()
 
@@ -232,7 +243,7 @@ def commit_offsets(cluster: Cluster, request: TxnOffsetCommitRequest, caller: Ca
 
     async def commit() -> Message:
         try:
-            return answer(await _commit_verified(cluster, request, wanted))
+            return answer(await _commit_verified(cluster, request, caller.version, wanted))
         except ApiError as error:
             return answer(error.code)
 
@@ -270,7 +281,7 @@ def _look_at_offsets(
 
 
 async def _commit_verified(
-    cluster: Cluster, request: TxnOffsetCommitRequest, wanted: Mapping[Key, CommittedOffset]
+    cluster: Cluster, request: TxnOffsetCommitRequest, version: int, wanted: Mapping[Key, CommittedOffset]
 ) -> ErrorCode:
     """Commit offsets of a transaction that has their partition, in the name of a member that is still one.
 
@@ -280,20 +291,14 @@ async def _commit_verified(
     groups_here = cluster.groups
     producer = request.producer_id, request.producer_epoch
     partition = groups_here.partition_of(request.group_id)
-    assert partition.log is not None, "led here"
-    before = partition.log.producers.progress(request.producer_id)
-    if not before.is_open or before.epoch != request.producer_epoch:
-        (code,) = await cluster.verifier.verify(request.transactional_id, *producer, [partition])
-        if code is not ErrorCode.NONE:
-            return code
-        # What ended meanwhile is asked again by the client: the answer may be about the transaction before.
-        if groups_here.partition_of(request.group_id) is not partition:
-            return ErrorCode.NOT_COORDINATOR
-        if partition.log.producers.progress(request.producer_id).epoch > request.producer_epoch:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        now = partition.log.producers.progress(request.producer_id)
-        if now != before and not now.is_open:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    is_adding = version >= _EPOCH_EACH_FROM[ApiKey.TXN_OFFSET_COMMIT]
+    code = ErrorCode.NONE
+    for _ in range(_MAX_ASKED if is_adding else 1):
+        code = await _ask_coordinator(cluster, request, partition, is_adding=is_adding)
+        if code is not ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            break
+    if code is not ErrorCode.NONE:
+        return code
     fault = groups_here.transaction_fault(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
@@ -302,6 +307,31 @@ async def _commit_verified(
     # Appended before anything else happens to the group, which is the one that was asked above.
     written = groups_here.commit_pending(request.group_id, wanted, *producer)
     return written if isinstance(written, ErrorCode) else await written
+
+
+async def _ask_coordinator(
+    cluster: Cluster, request: TxnOffsetCommitRequest, partition: Partition, *, is_adding: bool
+) -> ErrorCode:
+    """Return NONE if *partition*, of the group, belongs to the transaction, or was added.
+
+    Raises:
+        ApiError: this broker does not coordinate the group.
+    """
+    assert partition.log is not None, "led here"
+    producers, producer = partition.log.producers, (request.producer_id, request.producer_epoch)
+    before = producers.progress(request.producer_id)
+    if before.is_open and before.epoch == request.producer_epoch:
+        return ErrorCode.NONE
+    (code,) = await cluster.verifier.verify(request.transactional_id, *producer, [partition], is_adding=is_adding)
+    if code is not ErrorCode.NONE:
+        return code
+    # What ended meanwhile is asked again by the client: the answer may be about the transaction before.
+    if cluster.groups.partition_of(request.group_id) is not partition:
+        return ErrorCode.NOT_COORDINATOR
+    now = producers.progress(request.producer_id)
+    if now.epoch > request.producer_epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if now != before and not now.is_open else ErrorCode.NONE
 
 
 def _told_offsets(code: ErrorCode, version: int) -> ErrorCode:

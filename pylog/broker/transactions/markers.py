@@ -51,6 +51,7 @@ class _Due:
     topic_id: UUID | None
     decided_ms: int
     markers: SendMarkers
+    has_own_epoch: bool
     has_failed: bool = False
 
 
@@ -91,9 +92,11 @@ class MarkerSender:
         """See `SendsMarkers`."""
         known = shard.ids[transactional_id].metadata
         assert known is not None, "an id without decision has no markers"
+        has_own_epoch = known.has_own_marker_epoch and not markers.is_restored
         for key in markers.partitions:
-            topic_id = known.topic_ids.get(key[0])
-            self._due[transactional_id, key] = _Due(shard, transactional_id, key, topic_id, known.update_ms, markers)
+            self._due[transactional_id, key] = _Due(
+                *(shard, transactional_id, key, known.topic_ids.get(key[0]), known.update_ms, markers, has_own_epoch)
+            )
         self._tasks.spawn(self._look_soon())
 
     def drop(self, shard: TransactionShard) -> None:
@@ -155,6 +158,7 @@ class MarkerSender:
             markers.is_commit,
             due.decided_ms,
             markers.is_restored,
+            due.has_own_epoch,
         )
 
     async def _deliver(self, broker_id: int, rows: Sequence[tuple[_Due, MarkerWish]]) -> None:

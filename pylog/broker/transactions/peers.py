@@ -14,7 +14,7 @@ class TransactionPeers:
         self._verifier = verifier
 
     async def answer(self, request: InternalRequest) -> bytes:
-        """Return the body of the answer to WRITE_MARKERS or VERIFY_TRANSACTION.
+        """Return the body of the answer to WRITE_MARKERS, VERIFY_TRANSACTION or ADD_TO_TRANSACTION.
 
         Raises:
             ApiError: this broker does not coordinate the transactional id.
@@ -22,4 +22,6 @@ class TransactionPeers:
         """
         if request.key is InternalKey.WRITE_MARKERS:
             return internal.encode_codes(await self._ends.write(internal.parse_marker_wishes(request.body)))
-        return internal.encode_codes(self._verifier.answer(internal.parse_verification(request.body)))
+        is_adding = request.key is InternalKey.ADD_TO_TRANSACTION
+        asked = internal.parse_verification(request.body)
+        return internal.encode_codes(await self._verifier.answer(asked, is_adding=is_adding))

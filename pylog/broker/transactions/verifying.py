@@ -1,8 +1,9 @@
 """Asking the coordinator whether a partition belongs to a producer's open transaction, before its first batch is taken.
 
-A batch that comes late, after the end of its transaction, would else be open for ever: nobody would end it again.
+A batch that comes late, after the end of its transaction, would else be open for ever: nobody would end it again.  For
+clients whose transactions have an epoch each, the coordinator is asked to add the partition.
 
-Source: KIP-890, part 1.
+Source: KIP-890.
 """
 
 from collections.abc import Sequence
@@ -43,11 +44,18 @@ class Verifier:
             client.close()
 
     async def verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[Partition],
+        *,
+        is_adding: bool = False,
     ) -> Sequence[ErrorCode]:
         """Return for each of *partitions* NONE if it belongs to the open transaction, or why that is not so or certain.
 
-        NOT_ENOUGH_REPLICAS stands for all that may be over soon: clients of every release try again at it.
+        With *is_adding* they are added to it, or begin it.  NOT_ENOUGH_REPLICAS stands for all that may be over soon:
+        clients of every release try again at it.
         """
         asked = Verification(
             transactional_id,
@@ -58,25 +66,28 @@ class Verifier:
         try:
             broker = self._coordinator.topic.leader_of(transactional_id)
             if broker.broker_id == self._broker_id:
-                codes: Sequence[ErrorCode] = self.answer(asked)
+                codes: Sequence[ErrorCode] = await self.answer(asked, is_adding=is_adding)
             else:
                 client = self._clients.get(broker.broker_id)
                 if client is None:
                     client = PeerClient(self._broker_id, self._keys, self._partitions.format_version)
                     self._clients[broker.broker_id] = client
                 body = internal.encode_verification(asked)
-                answer = await client.call(broker.internal, InternalKey.VERIFY_TRANSACTION, body, TIMEOUT_S)
+                key = InternalKey.ADD_TO_TRANSACTION if is_adding else InternalKey.VERIFY_TRANSACTION
+                answer = await client.call(broker.internal, key, body, TIMEOUT_S)
                 codes = internal.parse_codes(answer, len(partitions))
         except (ApiError, ProtocolError):
             codes = [ErrorCode.NOT_ENOUGH_REPLICAS] * len(partitions)
-        return [_TOLD.get(code, code) for code in codes]
+        return [_TOLD.get(code, ErrorCode.NOT_ENOUGH_REPLICAS) for code in codes]
 
-    def answer(self, asked: Verification) -> list[ErrorCode]:
+    async def answer(self, asked: Verification, *, is_adding: bool) -> list[ErrorCode]:
         """Return the answer for each partition that is asked about, as the coordinator of its transactional id.
 
         Raises:
             ApiError: this broker does not coordinate it.
         """
+        if is_adding:
+            return [await self._coordinator.add_for_leader(asked)] * len(asked.partitions)
         head = (asked.transactional_id, asked.producer_id, asked.producer_epoch)
         return [
             self._coordinator.verify(*head, (topic, number), topic_id) for topic, number, topic_id in asked.partitions
@@ -84,7 +95,10 @@ class Verifier:
 
 
 _TOLD = {
-    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NONE: ErrorCode.NONE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.UNKNOWN_SERVER_ERROR: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a producer is told in place of what the coordinator said."""
+"""What a producer is told for what the coordinator said; all else may be over soon."""

@@ -374,6 +374,50 @@ def test_the_last_epoch_ends_with_a_new_id() -> None:
     assert end_epoch(transaction, is_commit=True, epoch=last) == [Answer("client", OK, NEW_ID, 0)], "a retry"
 
 
+def test_who_goes_on_under_a_new_id_is_told_to_wait_for_the_end_before() -> None:
+    last = MAX_EPOCH - 1
+    transaction = of(ONGOING, producer_epoch=last)
+    end_epoch(transaction, is_commit=True, epoch=last)
+    transaction.written()
+    following = (NEW_ID, 0)
+    added = transaction.add("client", *following, TOPIC_IDS, [ORDERS], NOW, is_per_epoch=True)
+    assert code_of(added) is AGAIN
+    assert transaction.verify(*following, ORDERS) is AGAIN
+    assert code_of(init(transaction, *following)) is AGAIN
+    assert code_of(transaction.end_epoch("client", *following, NOW, lambda: None, is_commit=True)) is AGAIN
+    assert code_of(transaction.add("client", NEW_ID + 1, 0, TOPIC_IDS, [ORDERS], NOW)) is UNKNOWN_ID
+    transaction.marked(ORDERS, NOW)
+    transaction.written()
+    added = transaction.add("client", *following, TOPIC_IDS, [ORDERS], NOW, is_per_epoch=True)
+    assert outcome(added) is ONGOING
+
+
+def test_only_markers_above_the_epoch_of_their_batches_are_said_to_be() -> None:
+    for is_added_by_leader in (True, False):
+        transaction = of(EMPTY)
+        transaction.add("client", ID, EPOCH, TOPIC_IDS, [ORDERS], NOW, is_per_epoch=is_added_by_leader)
+        transaction.written()
+        transaction.end("client", ID, EPOCH, NOW, is_commit=True)
+        transaction.written()
+        assert transaction.metadata is not None
+        assert not transaction.metadata.has_own_marker_epoch
+
+        transaction = of(EMPTY)
+        transaction.add("client", ID, EPOCH, TOPIC_IDS, [ORDERS], NOW, is_per_epoch=is_added_by_leader)
+        transaction.written()
+        end_epoch(transaction, is_commit=True)
+        transaction.written()
+        assert transaction.metadata is not None
+        assert transaction.metadata.has_own_marker_epoch
+
+
+def test_a_leader_of_another_topic_of_the_name_has_the_transaction_aborted() -> None:
+    transaction = of(ONGOING)
+    others = {name: UUID(int=99) for name in TOPIC_IDS}
+    added = transaction.add("client", ID, EPOCH, others, [ORDERS], NOW, is_per_epoch=True)
+    assert code_of(added) is ErrorCode.TRANSACTION_ABORTABLE
+
+
 def test_no_epoch_is_no_retry_of_epoch_zero() -> None:
     transaction = of(COMPLETE_ABORT, producer_epoch=0)
     assert code_of(end_epoch(transaction, is_commit=False, epoch=NO_EPOCH)) is FENCED

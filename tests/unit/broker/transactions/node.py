@@ -32,6 +32,7 @@ from pylog.security.principal import Session
 from pylog.transaction.records import TOPIC as STATE_TOPIC
 from pylog.wire import records
 from pylog.wire.api.message import Message, Request
+from pylog.wire.primitives import write_unsigned_varint
 from pylog.wire.records import CONTROL, TRANSACTIONAL, Record
 from tests.unit.log.batches import content
 
@@ -39,6 +40,7 @@ ADDRESS = NodeAddress(1, "h1", 9092)
 EPOCHS = {1: 7, 2: 8}
 IDS = {STATE_TOPIC: UUID(int=5), OFFSETS_TOPIC: UUID(int=6), "t": UUID(int=7)}
 VERSION = 7
+EPOCH_EACH_VERSION = 12
 
 
 class Node:
@@ -162,22 +164,36 @@ class Node:
         partition: int = 0,
         acks: int = -1,
         attributes: int = TRANSACTIONAL,
+        version: int = VERSION,
     ) -> ErrorCode:
-        """Produce one record; return the error of the answer."""
+        """Produce one record by version 7 or 12; return the error of the answer."""
         replies: list[Any] = []
         slot = SimpleNamespace(read_ns=0, complete=replies.extend)
         connection: Any = SlottedConnection(slot)
-        header: Any = SimpleNamespace(api_version=VERSION, correlation_id=1, body_offset=0)
+        header: Any = SimpleNamespace(api_version=version, correlation_id=1, body_offset=0)
         row = [Record(0, self.now_ms, b"k", b"v")]
         fields: Mapping[str, Any] = {"producer_id": producer[0], "producer_epoch": producer[1]}
         batch = records.encode_batch(row, attributes=attributes, base_sequence=sequence, **fields)
         name = b"" if transactional_id is None else transactional_id.encode()
-        body = struct.pack(">h", -1 if transactional_id is None else len(name)) + name
-        body += struct.pack(">hiih", acks, 1_000, 1, 1) + b"t" + struct.pack(">iii", 1, partition, len(batch)) + batch
+        if version == EPOCH_EACH_VERSION:
+            size = bytearray()
+            write_unsigned_varint(size, len(batch) + 1)
+            body = bytes([0 if transactional_id is None else len(name) + 1]) + name
+            body += struct.pack(">hi", acks, 1_000) + b"\2\2t\2" + struct.pack(">i", partition)
+            body += size + batch + b"\0\0\0"
+            error_at = 4 + 4 + 1 + 1 + 2 + 1 + 4
+        else:
+            body = struct.pack(">h", -1 if transactional_id is None else len(name)) + name
+            body += struct.pack(">hiih", acks, 1_000, 1, 1) + b"t" + struct.pack(">iii", 1, partition, len(batch))
+            body += batch
+            error_at = 4 + 4 + 4 + 2 + 1 + 4 + 4
         replies += self.produce.handle(connection, header, memoryview(bytearray(body))) or []
         await self.settle()
+        async with asyncio.timeout(60):
+            while not replies:  # the coordinator lets it wait for the end of the transaction before
+                await asyncio.sleep(0.001)
         [reply] = replies
-        return ErrorCode(struct.unpack_from(">h", reply, 4 + 4 + 4 + 2 + 1 + 4 + 4)[0])
+        return ErrorCode(struct.unpack_from(">h", reply, error_at)[0])
 
     # -- what is there ---------------------------------------------------------------------------------------------
 

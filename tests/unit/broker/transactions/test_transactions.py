@@ -463,7 +463,7 @@ def test_restored_metadata_fences_the_producers_of_before_and_keeps_what_is_deci
         node.leaders["t"] = (1, 3)
         restored(node)
         await node.lead_again(STATE_TOPIC)
-        assert node.history(T1) == ["data", "commit"]
+        await settled(node, lambda: node.history(T1) == ["data", "commit"])  # found in a thread
         assert node.history(T0) == ["data", "data", "commit", "abort"]
         for name, before in producers.items():
             assert await add(node, before, 0, name=name) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
