@@ -5,6 +5,7 @@ silently ignored is how a cluster runs for a year without the setting its operat
 """
 
 import hashlib
+import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,6 +66,7 @@ def load_registry_config(path: Path) -> "RegistryConfig":
     Raises:
         ConfigError: as of `load_broker_config`.
     """
+    from pylog.client.web import check_url
     from pylog.registry.avro import Level
     from pylog.registry.instance import RegistryConfig
 
@@ -76,12 +78,13 @@ def load_registry_config(path: Path) -> "RegistryConfig":
         raise reader.fault("compatibility", f"{level}: wanted one of {', '.join(Level)}")
     zookeeper = reader.text("zookeeper", "") or None
     follow = tuple(reader.text("follow", "").replace(",", " ").split())
-    if wrong := [url for url in follow if not url.startswith("http://")]:
-        raise reader.fault("follow", f"{wrong[0]}: wanted URLs as http://HOST:PORT, separated by commas")
+    cluster = _read_cluster(reader)
+    tls = _read_tls(reader, "listen_security", client_auth="requested")
+    own_url = f"{'https' if tls else 'http'}://{_advertised(listen[0])}:{listen[1]}"
     config = RegistryConfig(
         listen=listen,
-        advertised_url=reader.text("advertised_url", f"http://{_advertised(listen[0])}:{listen[1]}"),
-        cluster=_read_cluster(reader),
+        advertised_url=reader.text("advertised_url", own_url),
+        cluster=cluster,
         topic=reader.text("topic", "_schemas"),
         replication_factor=reader.integer("replication_factor", 1, 100, 3),
         zookeeper=zookeeper,
@@ -89,9 +92,42 @@ def load_registry_config(path: Path) -> "RegistryConfig":
         session_timeout_ms=reader.integer("session_timeout_ms", 1000, 600_000, 6000),
         level=Level(level),
         follow=follow,
+        tls=tls,
+        login_mechanism=_read_registry_login(reader, cluster, listen[0], has_tls=tls is not None),
     )
+    try:
+        for url in (config.advertised_url, *follow):
+            check_url(url, "follow" if url in follow else "advertised_url")
+    except ConfigError as error:
+        raise reader.fault("follow" if follow else "advertised_url", str(error)) from error
     reader.finish()
     return config
+
+
+def _read_registry_login(reader: "_Section", cluster: "Connection", host: str, *, has_tls: bool) -> str:
+    """Return the mechanism by which users of the registry log in; empty without login."""
+    from pylog.security.scram import SCRAM_MECHANISMS
+
+    login = reader.text("login", "none")
+    mechanism = reader.text("login_mechanism", "SCRAM-SHA-256")
+    if login not in ("none", "scram"):
+        raise reader.fault("login", f"must be none or scram, got {login}")
+    if mechanism not in SCRAM_MECHANISMS:
+        raise reader.fault("login_mechanism", f"must be one of {', '.join(SCRAM_MECHANISMS)}, got {mechanism}")
+    if login == "none":
+        return ""
+    if not cluster.security().protocol.has_sasl:
+        raise reader.fault("login", "scram needs brokers that users log in at: set security or properties")
+    if not has_tls and not _is_loopback(host):
+        raise reader.fault("login", f"scram at {host} needs listen_security: passwords could be read on their way")
+    return mechanism
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def load_mirror_config(path: Path) -> "MirrorConfig":
@@ -416,19 +452,24 @@ def _read_store(reader: "_Section") -> StoreConfig:
     return store
 
 
-def _read_tls(reader: "_Section", name: str) -> "TlsConfig | None":
-    """Read how a page is encrypted, by Kafka's names; where authorities are named, its clients need a certificate."""
+def _read_tls(reader: "_Section", name: str, client_auth: str = "required") -> "TlsConfig | None":
+    """Read how a page is encrypted, by Kafka's names.
+
+    Where authorities are named, *client_auth* says what that means for clients unless the file does: they need a
+    certificate, or (``requested``) may show one.
+    """
     if not reader.has(name):
         return None
     from pylog.security.server_tls import TlsConfig
 
     section = reader.section(name)
     trust_store = section.text("ssl.truststore.location", "-")
-    client_auth = section.text("ssl.client.auth", "none" if trust_store == "-" else "required")
-    if client_auth not in ("none", "required"):
-        raise section.fault("ssl.client.auth", f"must be none or required, got {client_auth}")
-    if client_auth == "required" and trust_store == "-":
-        raise section.fault("ssl.client.auth", "required needs ssl.truststore.location")
+    allowed = tuple(dict.fromkeys(("none", client_auth, "required")))
+    client_auth = section.text("ssl.client.auth", "none" if trust_store == "-" else client_auth)
+    if client_auth not in allowed:
+        raise section.fault("ssl.client.auth", f"must be one of {', '.join(allowed)}, got {client_auth}")
+    if client_auth != "none" and trust_store == "-":
+        raise section.fault("ssl.client.auth", f"{client_auth} needs ssl.truststore.location")
     found = TlsConfig(
         key_store=Path(section.text("ssl.keystore.location")),
         trust_store=None if trust_store == "-" else Path(trust_store),

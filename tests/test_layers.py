@@ -31,8 +31,8 @@ CLIENT_LEVELS = (
 ROOMS: dict[str, tuple[set[str], ...]] = {
     "client": (
         {"security"},
-        {"connection", "message", "partitioner", "raw"},
-        {"admin"},
+        {"connection", "message", "partitioner", "raw", "web"},
+        {"admin", "person"},
         {"avro", "consumer", "producer"},
         {"commits", "paper"},
         {"rows"},

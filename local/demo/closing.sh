@@ -8,8 +8,10 @@ prometheus=$(jq -r '.hosts.live2.ip // empty' "$hosts")
 first=$(jq -r '[.hosts | to_entries[] | select(.key | startswith("live"))][0].value.ip' "$hosts")
 # Without logins the deployed one listens on its host's loopback alone; one of this machine shows the same.
 if [[ "${SECURITY:-none}" == none ]]; then
+  registry="curl http://$first:8081/subjects                     the schema registry"
   console=".venv/bin/pylog console --payloads --bootstrap $first:9092      then http://127.0.0.1:8085/: the cluster in a browser"
 else
+  registry="curl --cacert .local/ca/ca.pem -u \"demo:\$(cat .local/users/demo.password)\" https://$first:8081/subjects      the schema registry"
   console="https://$prometheus:8085/                  the cluster in a browser, as demo; its authority is .local/ca/ca.pem"
 fi
 echo
@@ -54,7 +56,7 @@ Where to look
 What to try next, from this machine
   .venv/bin/pylog topic list --bootstrap $first:9092
   $kcat -C -t host.journal -o -5 -e      any Kafka client works
-  curl http://$first:8081/subjects                     the schema registry
+  $registry
   make shell HOST=offline1, then: pylog mirror status --config /etc/pylog/mirror.yml
   .venv/bin/ansible-playbook -i inventories/local playbooks/site.yml     again: changes nothing
   make test                                all tests

@@ -39,7 +39,9 @@ bootstrap="$(address_of "$(first_of live)"):19092"
 mirror=$(brokers_of offline)
 mirror_host=$(first_of offline)
 ingest_host=$(first_of spark || first_of offline)
-registry="http://$(address_of "$(first_of live)"):8081"
+scheme=http
+if [[ "${SECURITY:-none}" == sasl_ssl ]]; then scheme=https; fi
+registry="$scheme://$(address_of "$(first_of live)"):8081"
 ssh_key=$(jq -r .ssh_key "$HOSTS_FILE")
 known_hosts=$(jq -r .known_hosts "$HOSTS_FILE")
 audited=(--topic pageviews.avro --topic searches.avro --topic logins.avro --topic host.metrics.avro)

@@ -83,7 +83,7 @@ def demo(
     with told_to_the_user(found.bootstrap):
         cluster = connection(found)
         _create_missing(Admin(cluster), [topic + suffix for topic in TOPICS], partitions, replication_factor)
-        activity = Activity(name, seed, avro(schema_registry, suffix) if schema_registry else as_json)
+        activity = Activity(name, seed, avro(schema_registry, suffix, cluster) if schema_registry else as_json)
         started_s = time.monotonic()
         sending = (
             _Audited(cluster, compression, audit_window_ms, replication_factor)
@@ -141,11 +141,11 @@ class _Audited:
         self._producer.close()
 
 
-def avro(urls: str, suffix: str) -> Encode:
-    """Return what turns events into Avro; registers the schemas."""
+def avro(urls: str, suffix: str, cluster: Connection | None = None) -> Encode:
+    """Return what turns events into Avro; registers the schemas, as the user of *cluster* where the registry asks."""
     from pylog.client.avro import AvroSerializer, RegistryClient
 
-    registry = RegistryClient(urls.split(","))
+    registry = RegistryClient(urls.split(","), security=cluster.security() if cluster else None)
     serializers = {topic: AvroSerializer(registry, f"{topic}{suffix}-value", schema(topic)) for topic in TOPICS}
     return lambda topic, event: serializers[topic](event)
 

@@ -16,12 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import fastavro
 import fastavro.schema
 from fastavro.read import SchemaResolutionError
 
+from pylog.client.security import ClientSecurity
+from pylog.client.web import call
 from pylog.errors import PylogError
 
 _FRAME = struct.Struct(">bi")
@@ -58,12 +60,21 @@ class RegistryUnreachable(SchemaError):
     """No instance of the registry answered: try again; schemas that were met before go on."""
 
 
+class RegistryDenied(RegistryUnreachable):
+    """The registry does not know the user, or the user lacks a right there: no fault of a payload."""
+
+
+_DENIED = frozenset({401, 403, 429})
+"""Answers about who asks: no login, no right, too many wrong logins."""
+
+
 class RegistryClient:
     """Asks a registry, whichever instance answers; keeps what it is told.
 
     Args:
-        urls: of the instances, such as ``http://h1:8081``; tried in order.
+        urls: of the instances, such as ``http://h1:8081`` or ``https://h1:8081``; tried in order.
         timeout_s: for one request.
+        security: authorities that an ``https`` instance is checked by, and the user who logs in there.
         clock: seconds, for how long an unknown id stays unknown.
 
     Attributes:
@@ -71,9 +82,15 @@ class RegistryClient:
     """
 
     def __init__(
-        self, urls: Sequence[str] | str, *, timeout_s: float = 5.0, clock: Callable[[], float] = time.monotonic
+        self,
+        urls: Sequence[str] | str,
+        *,
+        timeout_s: float = 5.0,
+        security: ClientSecurity | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._urls = [urls] if isinstance(urls, str) else list(urls)
+        self._security = security
         self._timeout_s = timeout_s
         self._texts: _Once[int, tuple[str, ...]] = _Once(self._fetch_texts, _Refused(UNKNOWN_FOR_S, clock))
         self._schemas: _Once[int, Parsed] = _Once(self._parsed)
@@ -152,28 +169,28 @@ class RegistryClient:
                 continue
             if status < 400:
                 return answer
-            found = SchemaError(f"{url}: {answer.get('message', status)}", int(answer.get("error_code", status)))
+            said, code = f"{url}: {answer.get('message', status)}", int(answer.get("error_code", status))
+            if status in _DENIED:
+                raise RegistryDenied(said, code)
+            found = SchemaError(said, code)
             if status < 500:
                 raise found
             failures.append(str(found))
         raise RegistryUnreachable("; ".join(failures))
 
     def _ask_one(self, url: str, method: str, path: str, body: object) -> tuple[int, dict[str, Any]]:
-        where = urlsplit(url)
-        kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
-        connection = kind(where.hostname or "", where.port, timeout=self._timeout_s)
-        try:
-            self.lookups += 1
-            connection.request(
-                method,
-                where.path.rstrip("/") + path,
-                None if body is None else json.dumps(body),
-                {"Content-Type": _CONTENT_TYPE},
-            )
-            response = connection.getresponse()
-            return response.status, json.loads(response.read())
-        finally:
-            connection.close()
+        self.lookups += 1
+        sent = None if body is None else json.dumps(body).encode()
+        answer = call(
+            url,
+            method,
+            path,
+            sent,
+            {"Content-Type": _CONTENT_TYPE},
+            timeout_s=self._timeout_s,
+            security=self._security,
+        )
+        return answer.status, json.loads(answer.body)
 
 
 class AvroSerializer:

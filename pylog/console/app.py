@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pylog import __version__
 from pylog.client.connection import Connection
+from pylog.client.person import log_in
 from pylog.client.rows import Row
 from pylog.console.alerts import Alert, read_alerts
 from pylog.console.changes import Journal
@@ -34,9 +35,10 @@ from pylog.console.pages import CHANGE_PAGES, PAGES, Action, Ask, Forbidden, Not
 from pylog.console.pipeline import Pipeline
 from pylog.console.readings import Question, Reading, reason_of
 from pylog.console.records import Deserialize
-from pylog.console.sessions import Attempts, Sessions
-from pylog.console.sources import ClusterSource, Lags, TooManyReaders, clock_ms, log_in
+from pylog.console.sessions import Sessions
+from pylog.console.sources import ClusterSource, Lags, TooManyReaders, clock_ms
 from pylog.console.tails import Tails
+from pylog.daemon.attempts import Attempts
 from pylog.daemon.web import read_body
 from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError
 from pylog.faults import CATALOGUE

@@ -33,7 +33,8 @@ def run(config: ConsoleConfig, stop: Stop, notices: Notices) -> None:
     reader = LagReader(config.cluster, LAG_INTERVAL_S, Metrics(), stop, notices)
     deserialize = None
     if config.registries:
-        deserialize = AvroDeserializer(RegistryClient(config.registries, timeout_s=_REGISTRY_TIMEOUT_S))
+        registry = RegistryClient(config.registries, timeout_s=_REGISTRY_TIMEOUT_S, security=config.cluster.security())
+        deserialize = AvroDeserializer(registry)
     counts = Counts((config.cluster, *config.ledgers), config.window_ms)
     app = Console(config, Lags(reader), counts, deserialize).app()
     with WebServer(*config.listen, app, tls=_tls(config), has_proxy=bool(config.public_url)) as server:

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import os
 import threading
-from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -28,12 +27,6 @@ MAX_SESSIONS = 200
 
 MAX_SESSIONS_OF_USER = 5
 """One more ends the oldest: one user must not take all sessions."""
-
-WINDOW_S = 60.0
-"""For which attempts to log in are counted."""
-
-MAX_KEYS = 10_000
-"""Users and addresses whose attempts are remembered; beyond it the one that was quiet longest is forgotten."""
 
 
 @dataclass(slots=True)
@@ -110,28 +103,6 @@ class Sessions(Generic[_T]):
 
     def _signature(self, purpose: str, text: str) -> str:
         return _text(hmac.digest(self._key, f"{purpose} {text}".encode(), hashlib.sha256))
-
-
-class Attempts:
-    """Counts what somebody tried within `WINDOW_S`."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._times: OrderedDict[str, deque[float]] = OrderedDict()
-
-    def take(self, key: str, limit: int, now_s: float) -> bool:
-        """Count an attempt of *key*; return False, and count nothing, if there were *limit* in the window."""
-        with self._lock:
-            times = self._times.setdefault(key, deque())
-            self._times.move_to_end(key)
-            while times and now_s - times[0] >= WINDOW_S:
-                times.popleft()
-            if len(times) >= limit:
-                return False
-            times.append(now_s)
-            while len(self._times) > MAX_KEYS:
-                self._times.popitem(last=False)
-            return True
 
 
 def _text(content: bytes) -> str:

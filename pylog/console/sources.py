@@ -22,7 +22,7 @@ from pylog.client.commits import CommitHistory, Verdict
 from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.client.producer import Producer
-from pylog.client.raw import RawClient, RawConfig, topic_ids
+from pylog.client.raw import topic_ids
 from pylog.console.changes import WRITE_S, Target, new_offsets
 from pylog.console.readings import FirstSeen, Questions, Reading
 from pylog.console.records import BROWSE, SEARCH, Budget, Found, FoundInTopic, collect, collect_topic
@@ -32,8 +32,6 @@ from pylog.model import Offset, TopicPartition
 from pylog.probe.lag import LagReport
 from pylog.probe.reader import LagReader
 from pylog.security.acl import Binding, BindingFilter
-from pylog.security.exchange import LoginFailed, check_name
-from pylog.wire.api.metadata import MetadataRequest
 
 CLIENT_ID = "pylog-console"
 
@@ -52,8 +50,6 @@ MAX_READERS = 4
 COMMITS_MS = 600_000
 """How far back commits count for the status of a partition, as in ``pylog group describe``."""
 
-MAX_PASSWORD = 1_024
-"""Characters; PBKDF2 takes any number, and a form could bring megabytes."""
 
 _FETCH: dict[str, Any] = {
     # A page of records shows a few megabytes; librdkafka would fetch 64 MB ahead.
@@ -410,40 +406,3 @@ class ClusterSource:
             if self._made is None:
                 self._made = _Admin(self.connection)
             return self._made
-
-
-def log_in(cluster: Connection, mechanism: str, user: str, password: str) -> Connection:
-    """Return how *user* connects, after a broker has accepted the password.
-
-    Args:
-        cluster: how the console connects itself; address and encryption are taken from it.
-        mechanism: of SCRAM.
-        user: who logs in.
-        password: of the user.
-
-    Raises:
-        ApiError: SASL_AUTHENTICATION_FAILED; name or password is wrong.
-        Unreachable: no broker could be asked.
-    """
-    try:
-        check_name(user)
-    except LoginFailed as error:
-        raise ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, error.public) from None
-    if not 0 < len(password) <= MAX_PASSWORD or "\0" in password:
-        raise ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, "name or password is wrong")
-    kept = {name: value for name, value in cluster.properties.items() if name not in _CREDENTIALS}
-    own = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
-    person = replace(cluster, properties={**kept, **own})
-    timeout_ms = int(cluster.timeout_s * 1000)
-    limits = RawConfig(request_timeout_ms=timeout_ms, retry_ms=0)
-    with RawClient(person.bootstrap, limits, person.security()) as client:
-        client.ask(MetadataRequest(topics=[]), _METADATA_VERSION)
-    return person
-
-
-_METADATA_VERSION = 12
-_CREDENTIALS = frozenset(
-    {"sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "ssl.certificate.location",
-     "ssl.key.location", "ssl.key.password"}
-)  # fmt: skip
-"""Properties by which the console itself would be known, or that a user replaces."""

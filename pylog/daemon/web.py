@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pylog.daemon.notices import Notices
@@ -84,6 +84,14 @@ async def read_body(request: Request) -> bytes:
         message = f"request body must be at most {MAX_BODY_BYTES} bytes, got {size_bytes} or more"
         raise HTTPException(413, message, headers={"connection": "close"})
     return b"".join(parts)
+
+
+_CERTIFICATE = "pylog.has_certificate"
+
+
+def has_certificate(request: Request) -> bool:
+    """Return whether the client has shown a certificate of an authority that the server trusts."""
+    return bool(request.scope.get(_CERTIFICATE))
 
 
 class _Renewed:
@@ -203,6 +211,13 @@ class WebServer:
         self._socket.close()
 
 
+def _with_certificate(app: ASGIApp) -> ASGIApp:
+    async def marked(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, _CERTIFICATE: True}, receive, send)
+
+    return marked
+
+
 class _Connection(H11Protocol):
     """A connection with the bounds that uvicorn lacks: their number, a head that never comes, a stalled reader.
 
@@ -215,8 +230,12 @@ class _Connection(H11Protocol):
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS:
             transport.close()
-        else:
-            self.timeout_keep_alive_task = self.loop.call_later(IDLE_S, self.timeout_keep_alive_handler)
+            return
+        self.timeout_keep_alive_task = self.loop.call_later(IDLE_S, self.timeout_keep_alive_handler)
+        encrypted = transport.get_extra_info("ssl_object")
+        # Empty unless it was verified: the context asks for one only where it knows authorities.
+        if encrypted is not None and encrypted.getpeercert():
+            self.app = _with_certificate(self.app)
 
     def data_received(self, data: bytes) -> None:
         waiting = self.timeout_keep_alive_task

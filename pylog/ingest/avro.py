@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pylog.client.avro import FRAME_BYTES, MAGIC, RegistryClient, RegistryUnreachable, SchemaError, schema_id_of
+from pylog.client.security import ClientSecurity
 from pylog.ingest.columns import Int64s
 from pylog.ingest.datums import PADDING_BYTES, BadDatum, DatumReader
 from pylog.ingest.resolve import Column, column_of, reader_of
@@ -22,9 +23,9 @@ from pylog.ingest.schemas import parse
 
 
 @lru_cache(maxsize=16)
-def registry_of(urls: tuple[str, ...]) -> RegistryClient:
+def registry_of(urls: tuple[str, ...], security: ClientSecurity | None = None) -> RegistryClient:
     """Return this process's client of a registry: what one task learned, the next one need not ask."""
-    return RegistryClient(urls)
+    return RegistryClient(urls, security=security)
 
 
 def column_for(texts: Sequence[str]) -> Column:

@@ -4,8 +4,9 @@ payload => framed Avro, whose field is a timestamp, a local timestamp (taken as 
            or JSON, whose field is a number of milliseconds or text as in ISO 8601 (UTC where it names no zone)
 """
 
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylog.client.avro import RegistryClient, SchemaError
+from pylog.client.security import security_of
 from pylog.errors import ConfigError
 from pylog.ingest.avro import AvroColumns, column_for, registry_of
 
@@ -29,11 +31,14 @@ class EventTime:
         field: name of a field of the payload.
         registry: URLs of the schema registry; empty for JSON.
         texts: of a schema that has this field alone; see `with_schema`.
+        security: keys of `pylog.client.security.SECURITY_KEYS`, for a registry that asks for a login; the files are
+            read on the host of the task.
     """
 
     field: str
     registry: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+    security: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def times(self, values: pa.Array) -> pa.Array:
         """Return the times of *values*, null where there is none.
@@ -43,23 +48,26 @@ class EventTime:
         """
         if not self.texts:
             return pa.array([_json_us(value, self.field) for value in values.to_pylist()], pa.int64()).view(TIME)
-        found, _ = AvroColumns(registry_of(self.registry), self.texts).decode(values)
-        field = pc.struct_field(found, self.field)
-        if pa.types.is_int64(field.type):
-            usable = pc.and_(pc.greater_equal(field, _FIRST_MS), pc.less_equal(field, _LAST_MS))
-            return pc.multiply(pc.if_else(usable, field, None), 1000).cast(pa.int64()).view(TIME)
-        if pa.types.is_date(field.type):
-            field = field.cast(pa.timestamp("us"))
-        return field.view(pa.int64()).view(TIME)
+        found, _ = AvroColumns(registry_of(self.registry, security_of(self.security)), self.texts).decode(values)
+        times = pc.struct_field(found, self.field)
+        if pa.types.is_int64(times.type):
+            usable = pc.and_(pc.greater_equal(times, _FIRST_MS), pc.less_equal(times, _LAST_MS))
+            return pc.multiply(pc.if_else(usable, times, None), 1000).cast(pa.int64()).view(TIME)
+        if pa.types.is_date(times.type):
+            times = times.cast(pa.timestamp("us"))
+        return times.view(pa.int64()).view(TIME)
 
 
-def with_schema(topic: str, field: str, registry: tuple[str, ...]) -> EventTime:
+def with_schema(
+    topic: str, field: str, registry: tuple[str, ...], security: Mapping[str, str] | None = None
+) -> EventTime:
     """Return where *topic*'s times are, as its latest schema has the field.
 
     Args:
         topic: its name.
         field: of the payload.
         registry: URLs; empty for payloads in JSON.
+        security: keys of a block ``security:``, for a registry that asks for a login.
 
     Raises:
         ConfigError: the schema has no such field, or one that is no time.
@@ -68,7 +76,7 @@ def with_schema(topic: str, field: str, registry: tuple[str, ...]) -> EventTime:
     """
     if not registry:
         return EventTime(field)
-    texts = RegistryClient(registry).latest(f"{topic}-value")
+    texts = RegistryClient(registry, security=security_of(security or {})).latest(f"{topic}-value")
     found = _only(texts, field)
     kind = None if found is None else column_for(found).kind.field(0).type
     if found is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_int64(kind)):
@@ -76,7 +84,7 @@ def with_schema(topic: str, field: str, registry: tuple[str, ...]) -> EventTime:
             f"topic {topic!r} has no time in field {field!r}: {'no such field' if found is None else kind}; a field "
             "with a timestamp, a date or a long of milliseconds is wanted"
         )
-    return EventTime(field, registry, found)
+    return EventTime(field, registry, found, security or {})
 
 
 def _only(texts: Sequence[str], field: str) -> tuple[str, ...] | None:

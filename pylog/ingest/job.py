@@ -156,7 +156,10 @@ class Loader:
     @cached_property
     def _event_times(self) -> dict[str, EventTime]:
         config = self._config
-        return {topic: with_schema(topic, name, config.registry) for topic, name in config.event_times.items()}
+        return {
+            topic: with_schema(topic, name, config.registry, config.security)
+            for topic, name in config.event_times.items()
+        }
 
     @cached_property
     def _groups(self) -> GroupAdmin:

@@ -113,7 +113,7 @@ def planned(columns: StructType, options: SinkOptions) -> SinkOptions:
     from pylog.client.avro import RegistryClient
 
     subject = options.schema_subject or f"{options.topic}-value"
-    texts = RegistryClient(options.registry).latest(subject)
+    texts = RegistryClient(options.registry, security=security_of(options.security)).latest(subject)
     if len(texts) > 1:
         raise ConfigError(f"the schema of subject {subject!r} refers to others; values cannot be written under it")
     return replace(options, schema_subject=subject, schema_text=texts[0])
@@ -204,7 +204,7 @@ def _encoder(options: SinkOptions) -> Encoder | None:
         return None
     from pylog.client.avro import AvroSerializer, RegistryClient
 
-    registry = RegistryClient(options.registry)
+    registry = RegistryClient(options.registry, security=security_of(options.security))
     return AvroSerializer(registry, options.schema_subject, options.schema_text, registers=False, strict=True)
 
 

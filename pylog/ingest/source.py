@@ -173,7 +173,8 @@ def _reader_texts(options: SourceOptions) -> tuple[str, ...] | None:
         return None
     from pylog.client.avro import RegistryClient
 
-    return RegistryClient(options.registry).latest(options.schema_subject or f"{options.topics[0]}-value")
+    registry = RegistryClient(options.registry, security=options.client_security())
+    return registry.latest(options.schema_subject or f"{options.topics[0]}-value")
 
 
 @dataclass
@@ -391,7 +392,7 @@ def read_task(task: TaskShare) -> Iterator[pa.RecordBatch]:
         UndecidedRecords: a range ends behind the beginning of a transaction that stays open.
     """
     config = RawConfig(isolation_level=task.isolation_level)
-    columns = None if task.reader_texts is None else _avro_columns(task.registry, task.reader_texts)
+    columns = None if task.reader_texts is None else _avro_columns(task, task.reader_texts)
     on_hole = None if task.fail_on_data_loss else _pass_over
     with RawClient(task.bootstrap, config, security_of(task.security)) as client:
         last = {one.partition.topic: one for one in task.ranges}
@@ -405,10 +406,10 @@ def read_task(task: TaskShare) -> Iterator[pa.RecordBatch]:
                     yield rows if task.mode is not Mode.KEEP else _with_dead_letter(rows, found)
 
 
-def _avro_columns(registry: tuple[str, ...], reader_texts: tuple[str, ...]) -> "AvroColumns":
+def _avro_columns(task: TaskShare, reader_texts: tuple[str, ...]) -> "AvroColumns":
     from pylog.ingest.avro import AvroColumns, registry_of
 
-    return AvroColumns(registry_of(registry), reader_texts)
+    return AvroColumns(registry_of(task.registry, security_of(task.security)), reader_texts)
 
 
 def _rows(fetched: Fetched, task: TaskShare, wanted: Range) -> Iterator[pa.RecordBatch]:

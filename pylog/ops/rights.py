@@ -57,6 +57,9 @@ def _registry(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
         _place(host, "registry_datacenter"),
         [_topic(topic, "Read", "Write", "Create", "Describe", "DescribeConfigs", "AlterConfigs")],
     )
+    # What it follows it asks over HTTP, where whoever may read this topic may read all schemas.
+    if host.get("registry_source"):
+        yield str(host["registry_source"]), [_topic(topic, "Read", "Describe")]
 
 
 def _audit(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
@@ -104,6 +107,8 @@ def _console(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
         _topic("*", "Describe"),
         _topic("__consumer_offsets", "Read"),
         counts,
+        # The registry tells its own schemas to whoever may read the topic that keeps them.
+        _topic(str(host.get("registry_topic") or "_schemas"), "Read"),
         _group("*", "Describe"),
         _cluster("Describe"),
     ]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from urllib.parse import unquote
 
 from anyio import CapacityLimiter, to_thread
@@ -13,13 +14,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pylog.daemon.web import metrics_route, read_body
+from pylog.daemon.web import has_certificate, metrics_route, read_body
 from pylog.errors import PylogError
 from pylog.metrics import Metrics
+from pylog.model import Offset
 from pylog.registry import faults
+from pylog.registry.access import Access, Person
 from pylog.registry.faults import RegistryError
 from pylog.registry.routes import CHANGES, READS, Ask, Decide, Read
+from pylog.registry.rules import RULES, Rule, referred, seen
 from pylog.registry.service import OFFSET_HEADER, PRIMARY_WAIT_S, PrimaryRequest, Service
+from pylog.security.acl import Operation
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
@@ -27,18 +32,30 @@ MAX_CHANGES = 32
 """Changes at once; more wait.  Each keeps a thread while there is no primary, and reads need threads too."""
 
 
-def new_app(service: Service, metrics: Metrics) -> Starlette:
+def new_app(service: Service, metrics: Metrics, access: Access | None = None) -> Starlette:
     """Return the application of one instance.
 
     Args:
         service: reads and changes.
-        metrics: counts requests; scraped at ``/metrics``.
+        metrics: counts requests; scraped at ``/metrics``, by whoever shows a trusted certificate or logs in.
+        access: lets people in; None lets everybody do everything.
     """
-    reads = [Route(path, _reader(service, read, metrics), methods=[method]) for method, path, read in READS]
+
+    def gate(method: str, path: str) -> _Gate:
+        return _Gate(service, access, RULES[method, path])
+
+    reads = [
+        Route(path, _reader(service, read, metrics, gate(method, path)), methods=[method])
+        for method, path, read in READS
+    ]
     limiter = CapacityLimiter(MAX_CHANGES)
     writes = [
-        Route(path, _changer(service, decide, metrics, limiter), methods=[method]) for method, path, decide in CHANGES
+        Route(path, _changer(service, decide, metrics, limiter, gate(method, path)), methods=[method])
+        for method, path, decide in CHANGES
     ]
+    page = metrics_route(metrics)
+    if access is not None:
+        page = Route("/metrics", _scraped(access, page))
 
     def refuse(_: Request, error: Exception) -> Response:
         status, code = 500, 50001
@@ -49,10 +66,12 @@ def new_app(service: Service, metrics: Metrics) -> Starlette:
         message = f"HTTP {status} {error.detail}" if isinstance(error, HTTPException) else str(error)
         answer = _answer(metrics, status, _as_json({"error_code": code, "message": message}))
         answer.headers.update(getattr(error, "headers", None) or {})
+        if status == HTTPStatus.UNAUTHORIZED:
+            answer.headers["www-authenticate"] = 'Basic realm="pylog registry", charset="UTF-8"'
         return answer
 
     return Starlette(
-        routes=[*reads, *writes, metrics_route(metrics)],
+        routes=[*reads, *writes, page],
         middleware=[Middleware(_PathAsSent)],
         exception_handlers={PylogError: refuse, HTTPException: refuse},
     )
@@ -69,10 +88,60 @@ class _PathAsSent:
         await self._app({**scope, "path": path}, receive, send)
 
 
-def _reader(service: Service, read: Read, metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
+class _Gate:
+    """What one route asks of who calls it."""
+
+    def __init__(self, service: Service, access: Access | None, rule: Rule) -> None:
+        self._service, self._access, self._rule = service, access, rule
+
+    def enter(self, request: Request, ask: Ask) -> Person | None:
+        """Return who asks, None where everybody may; waits for a broker.
+
+        Raises:
+            RegistryError: 401, 40301 or 429.
+        """
+        person = self._person(request)
+        if person is not None:
+            person.require(self._rule, self._service.read(lambda registry: self._rule.touched(registry, ask)))
+            names = referred(ask)
+            if len(person.allowed(Operation.DESCRIBE, names)) < len(names):
+                raise faults.denied("the schema refers to a subject that the user may not describe")
+        return person
+
+    def leave(self, person: Person | None, found: object) -> object:
+        """Return what of *found* the person may see; waits for a broker."""
+        if person is None or not self._rule.is_list:
+            return found
+        return seen(found, lambda names: person.allowed(Operation.DESCRIBE, names))
+
+    def _person(self, request: Request) -> Person | None:
+        return None if self._access is None else _logged_in(self._access, request)
+
+
+def _logged_in(access: Access, request: Request) -> Person:
+    return access.person(request.headers.get("authorization"), request.client.host if request.client else "")
+
+
+def _scraped(access: Access, page: Route) -> Callable[[Request], Response]:
+    def endpoint(request: Request) -> Response:
+        if not has_certificate(request):
+            _logged_in(access, request)
+        answer: Response = page.endpoint(request)
+        return answer
+
+    return endpoint
+
+
+def _reader(service: Service, read: Read, metrics: Metrics, gate: _Gate) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         ask = _ask(request, await read_body(request))
-        found, offset = await to_thread.run_sync(service.read_at, lambda registry: read(registry, ask))
+
+        def look() -> tuple[object, Offset]:
+            person = gate.enter(request, ask)
+            found, offset = service.read_at(lambda registry: read(registry, ask))
+            return gate.leave(person, found), offset
+
+        found, offset = await to_thread.run_sync(look)
         answer = _answer(metrics, 200, _as_json(found))
         answer.headers[OFFSET_HEADER] = str(offset)
         return answer
@@ -81,7 +150,7 @@ def _reader(service: Service, read: Read, metrics: Metrics) -> Callable[[Request
 
 
 def _changer(
-    service: Service, decide: Decide, metrics: Metrics, limiter: CapacityLimiter
+    service: Service, decide: Decide, metrics: Metrics, limiter: CapacityLimiter, gate: _Gate
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         body = await read_body(request)
@@ -89,6 +158,7 @@ def _changer(
         target = request.scope["raw_path"].decode() + (f"?{request.url.query}" if request.url.query else "")
 
         def change() -> Response:
+            gate.enter(request, ask)
             if not service.election.wait_primary(PRIMARY_WAIT_S):
                 raise faults.no_primary()
             if not service.election.is_primary:

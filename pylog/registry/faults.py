@@ -23,6 +23,21 @@ class RegistryError(PylogError):
         return self.code if self.code < 1000 else self.code // 100
 
 
+def not_logged_in(reason: str) -> RegistryError:
+    """Return 401."""
+    return RegistryError(401, f"Unauthorized: {reason}")
+
+
+def too_many_logins() -> RegistryError:
+    """Return 429."""
+    return RegistryError(429, "Too many wrong logins; wait a minute")
+
+
+def denied(reason: str) -> RegistryError:
+    """Return 40301."""
+    return RegistryError(40301, reason)
+
+
 def no_subject(subject: str) -> RegistryError:
     """Return 40401."""
     return RegistryError(40401, f"Subject '{subject}' not found.")

@@ -12,8 +12,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from pylog.client.security import ClientSecurity
+from pylog.client.web import call
 from pylog.daemon.notices import Notices
 from pylog.errors import PylogError
 from pylog.registry.avro import Level
@@ -36,10 +38,11 @@ class Source:
 
     Args:
         urls: its instances; each is asked until one answers.
+        security: authorities that an ``https`` instance is checked by, and the user who logs in there.
     """
 
-    def __init__(self, urls: Sequence[str]) -> None:
-        self._urls = urls
+    def __init__(self, urls: Sequence[str], security: ClientSecurity | None = None) -> None:
+        self._urls, self._security = urls, security
 
     def offset(self) -> str | None:
         """Return how far it is; the same text means that nothing changed, None that it does not tell."""
@@ -78,17 +81,12 @@ class Source:
     def _ask(self, target: str, *, missing: object = None) -> tuple[Any, str | None]:
         failures = []
         for url in self._urls:
-            where = urlsplit(url)
-            connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=_ASK_S)
             try:
-                connection.request("GET", target)
-                answer = connection.getresponse()
-                body = json.loads(answer.read())
+                answer = call(url, "GET", target, timeout_s=_ASK_S, security=self._security)
+                body = json.loads(answer.body)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 failures.append(f"{url}: {error}")
                 continue
-            finally:
-                connection.close()
             if answer.status == http.client.OK:
                 return body, answer.headers.get(OFFSET_HEADER)
             if answer.status == http.client.NOT_FOUND and missing is not None:

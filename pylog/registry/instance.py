@@ -4,6 +4,7 @@ import math
 import time
 import uuid
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pylog.client.connection import Connection
 from pylog.daemon.notices import Notices
@@ -12,6 +13,7 @@ from pylog.daemon.web import WebServer
 from pylog.errors import ApiError, Unreachable
 from pylog.metrics import Metrics
 from pylog.process_metrics import measure_process
+from pylog.registry.access import Access
 from pylog.registry.api import new_app
 from pylog.registry.avro import Level
 from pylog.registry.following import Follower, Source
@@ -21,6 +23,9 @@ from pylog.registry.state import Registry
 from pylog.store.base import Store
 from pylog.store.zookeeper import ZooKeeperStore
 from pylog.store.zookeeper_security import PLAIN, ZooKeeperSecurity
+
+if TYPE_CHECKING:
+    from pylog.security.server_tls import TlsConfig
 
 _RETRY_S = 2.0
 _LOOK_S = 1.0
@@ -41,6 +46,8 @@ class RegistryConfig:
         session_timeout_ms: after which a silent primary is replaced.
         level: compatibility wanted where nothing else is set.
         follow: instances of another registry whose schemas come here; empty for a registry of its own.
+        tls: encryption of the REST API; None for plain HTTP.
+        login_mechanism: SCRAM mechanism by which brokers judge who asks; empty to let everybody do everything.
     """
 
     listen: tuple[str, int]
@@ -53,6 +60,8 @@ class RegistryConfig:
     session_timeout_ms: int = 6_000
     level: Level = field(default=Level.BACKWARD)
     follow: tuple[str, ...] = ()
+    tls: "TlsConfig | None" = None
+    login_mechanism: str = ""
 
 
 def run(config: RegistryConfig, stop: Stop, notices: Notices) -> None:
@@ -77,12 +86,14 @@ def run(config: RegistryConfig, stop: Stop, notices: Notices) -> None:
     follows = ", ".join(config.follow) or None
     service = Service(config.cluster, config.topic, replica, store, writer, config.advertised_url, notices, follows)
     _measure(metrics, service)
-    follower = Follower(service, Source(config.follow), notices) if config.follow else None
+    source = Source(config.follow, config.cluster.security())
+    follower = Follower(service, source, notices) if config.follow else None
+    access = Access(config.cluster, config.login_mechanism, config.topic) if config.login_mechanism else None
     try:
         while not replica.wait_loaded(_LOOK_S):
             if stop.is_wanted:
                 return
-        with WebServer(*config.listen, new_app(service, metrics)) as server:
+        with WebServer(*config.listen, new_app(service, metrics, access), tls=config.tls) as server:
             service.election.start()
             if follower is not None:
                 _measure_following(metrics, follower)

@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 from pylog.client.connection import Connection
 from pylog.client.producer import Producer
+from pylog.client.security import ClientSecurity
+from pylog.client.web import call
 from pylog.daemon.notices import Notices
-from pylog.errors import PylogError
+from pylog.errors import ConfigError, PylogError
 from pylog.model import Offset
 from pylog.registry import faults
 from pylog.registry.changes import Change
@@ -85,6 +86,8 @@ class Service:
         self.replica = replica
         self.election = Election(store, writer, url, self._claim, notices)
         self._cluster, self._topic, self._writer, self._url = cluster, topic, writer, url
+        # Of the own connection only by whom a server is vouched for: whoever asked is who asks the primary.
+        self._trust = ClientSecurity(ca_location=cluster.security().ca_location)
         self._notices = notices
         self._writing = threading.Lock()
         self._number = 0
@@ -149,21 +152,24 @@ class Service:
         url = self.election.primary_url
         if url is None or url == self._url or FORWARD_HEADER in request.headers:
             raise faults.no_primary()
-        where = urlsplit(url)
-        connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=WRITE_TIMEOUT_S + 5)
+        sent = {FORWARD_HEADER: "true", "Content-Type": request.headers.get("content-type", "application/json")}
+        # The primary judges the user itself: no instance has to be believed.
+        login = request.headers.get("authorization")
+        if login is not None and url.startswith("https://"):
+            sent["Authorization"] = login
         try:
-            connection.request(
+            response = call(
+                url,
                 request.method,
                 request.target,
                 request.body,
-                {FORWARD_HEADER: "true", "Content-Type": request.headers.get("content-type", "application/json")},
+                sent,
+                timeout_s=WRITE_TIMEOUT_S + 5,
+                security=self._trust,
             )
-            response = connection.getresponse()
-            answer = PrimaryAnswer(response.status, response.read(), response.headers.get_content_type())
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ConfigError) as error:
             raise faults.forward_failed(f"{url}: {error}") from error
-        finally:
-            connection.close()
+        answer = PrimaryAnswer(response.status, response.body, response.headers.get_content_type())
         offset = response.headers.get(OFFSET_HEADER, "")
         if offset.isdecimal():
             self.replica.wait_offset(int(offset), WRITE_TIMEOUT_S)

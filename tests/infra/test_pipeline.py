@@ -82,18 +82,29 @@ def registry(
     """Return what the registry of a host answers, asked on that host: with *body* a POST, else a GET."""
     port = setting(variables(name), "registry", "registry_port")
     listens = setting(variables(name), "registry", "registry_listen_host")
-    url = f"http://{'127.0.0.1' if listens == '0.0.0.0' else listens}:{port}{path}"
+    is_secured = variables(name).get("pylog_security") == "sasl_ssl"
+    scheme = "https" if is_secured else "http"
+    url = f"{scheme}://{'127.0.0.1' if listens == '0.0.0.0' else listens}:{port}{path}"
     data = None if body is None else json.dumps(body).encode()
-    answer = runner.get_host(name).check_output("python3 -c %s", _ASK.format(url=url, data=data))
+    script = _ASK.format(url=url, data=data, is_secured=is_secured)
+    answer = runner.get_host(name).check_output("/opt/pylog/current/bin/python -c %s", script)
     found: dict[str, Any] = json.loads(answer)
     return found
 
 
 _ASK = """
-import urllib.error, urllib.request
-request = urllib.request.Request({url!r}, {data!r}, {{"Content-Type": "application/json"}})
+import base64, ssl, urllib.error, urllib.request
+import yaml
+headers, context = {{"Content-Type": "application/json"}}, None
+if {is_secured!r}:
+    with open("/etc/pylog/registry.yml") as file:
+        own = yaml.safe_load(file)["properties"]
+    context = ssl.create_default_context(cafile=own["ssl.ca.location"])
+    login = own["sasl.username"] + ":" + own["sasl.password"]
+    headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
+request = urllib.request.Request({url!r}, {data!r}, headers)
 try:
-    answer = urllib.request.urlopen(request, timeout=20)
+    answer = urllib.request.urlopen(request, timeout=20, context=context)
 except urllib.error.HTTPError as error:
     answer = error
 print(answer.read().decode())

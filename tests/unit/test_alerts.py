@@ -123,10 +123,9 @@ def test_prometheus_shows_its_certificate_to_secured_hosts_and_asks_the_others_p
     assert "SUCCESS" in promtool("check", "config", str(path))
     for job in yaml.safe_load(path.read_text())["scrape_configs"]:
         schemes = {one["labels"]["host"]: one["labels"].get("__scheme__", "http") for one in job["static_configs"]}
-        assert schemes["h1"] == ("http" if job["job_name"] == "pylog-registry" else "https"), job["job_name"]
+        assert schemes["h1"] == "https", job["job_name"]
         assert schemes.get("h2", "http") == "http"
-        if job["job_name"] != "pylog-registry":
-            assert job["tls_config"]["cert_file"] == str(keys)
+        assert job["tls_config"]["cert_file"] == str(keys)
 
 
 def test_prometheus_takes_the_configuration_that_the_role_writes(tmp_path: Path) -> None:

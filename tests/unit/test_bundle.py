@@ -367,6 +367,7 @@ def test_the_configuration_of_zookeeper_that_the_role_writes_is_judged_good(is_e
 
 COMPUTED: dict[str, Any] = {
     "__audit_login": {}, "__registry_login": {}, "__registry_zookeeper": {},
+    "__registry_is_encrypted": False, "registry_login": "none",
     "__mirror_source_login": {}, "__mirror_target_login": {},
     "registry_bootstrap": "192.0.2.1:9092,", "registry_zookeeper": "192.0.2.1:2181",
     "registry_follow": "http://192.0.2.1:8081,http://192.0.2.2:8081",
@@ -400,12 +401,29 @@ def test_a_program_reads_the_configuration_that_its_role_writes(
 def test_a_program_of_a_secured_cluster_logs_in(tmp_path: Path, role: str, load: Callable[[Path], Any]) -> None:
     given = {name: value for name, value in defaults(role).items() if not is_computed(value)}
     login = {"security.protocol": "SASL_SSL", "sasl.username": f"pylog-{role}", "sasl.password": 'a"b: c'}
-    logins = {name: login for name in COMPUTED if name.endswith("_login")}
+    logins = {name: login for name in COMPUTED if name.startswith("__") and name.endswith("_login")}
     path = tmp_path / f"{role}.yml"
     path.write_text(render(f"etc/pylog/{role}.yml.j2", ansible_managed="managed", **given, **(COMPUTED | logins)))
     loaded = load(path)
     connections = [loaded.source.connection, loaded.target.connection] if role == "mirror" else [loaded.cluster]
     assert [dict(one.properties) for one in connections] == [login] * len(connections)
+
+
+def test_a_registry_of_a_secured_cluster_is_encrypted_and_asks_for_a_login(tmp_path: Path) -> None:
+    given = {name: value for name, value in defaults("registry").items() if not is_computed(value)}
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "pylog-registry",
+             "sasl.password": "a long password", "ssl.ca.location": str(Authority(tmp_path).trusted)}  # fmt: skip
+    secured = {"__registry_login": login, "__registry_is_encrypted": True, "registry_login": "scram"}
+    path = tmp_path / "registry.yml"
+    path.write_text(
+        render("etc/pylog/registry.yml.j2", ansible_managed="managed", **given, **(COMPUTED | secured)).replace(
+            "http://", "https://"
+        )
+    )
+    loaded = load_registry_config(path)
+    assert loaded.login_mechanism == "SCRAM-SHA-512"
+    assert loaded.tls is not None
+    assert (loaded.tls.key_store, loaded.tls.client_auth) == (Path("/etc/pylog/registry.pem"), "requested")
 
 
 def test_the_load_and_the_count_of_the_lake_log_in_by_the_files_that_the_role_writes(tmp_path: Path) -> None:

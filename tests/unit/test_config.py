@@ -6,6 +6,7 @@ import pytest
 
 from pylog.config import load_broker_config, load_registry_config, standalone_config
 from pylog.errors import ConfigError
+from pylog.registry.instance import RegistryConfig
 from pylog.security.principal import SecurityProtocol
 
 GOOD = """\
@@ -126,6 +127,38 @@ def test_standalone_refuses_unknown_settings(tmp_path: Path) -> None:
         standalone_config(tmp_path, overrides={"log.segments.bytes": "1"})
 
 
+SECURED_REGISTRY = """version: 1
+listen: {listen}
+bootstrap: h:1
+login: scram
+{more}
+"""
+SASL = (
+    "properties: {security.protocol: SASL_PLAINTEXT, sasl.mechanism: SCRAM-SHA-256, sasl.username: r, sasl.password: s}"
+)
+TLS = "listen_security: {ssl.keystore.location: /registry.pem}"
+
+
+def test_a_registry_with_logins_is_encrypted_where_others_reach_it(tmp_path: Path) -> None:
+    path = tmp_path / "registry.yml"
+
+    def load(listen: str, *more: str) -> RegistryConfig:
+        path.write_text(SECURED_REGISTRY.format(listen=listen, more="\n".join(more)))
+        return load_registry_config(path)
+
+    assert load("127.0.0.1:8081", SASL).login_mechanism == "SCRAM-SHA-256"
+    secured = load("0.0.0.0:8081", SASL, TLS)
+    assert secured.advertised_url.startswith("https://")
+    assert secured.tls is not None
+    assert secured.tls.client_auth == "none", "no authority is named whose clients could be asked for"
+    with pytest.raises(ConfigError, match=r"login: scram at 0\.0\.0\.0 needs listen_security"):
+        load("0.0.0.0:8081", SASL)
+    with pytest.raises(ConfigError, match=r"login: scram needs brokers that users log in at"):
+        load("127.0.0.1:8081")
+    with pytest.raises(ConfigError, match=r"login_mechanism: must be one of"):
+        load("127.0.0.1:8081", SASL, "login_mechanism: PLAIN")
+
+
 def test_a_registry_follows_urls(tmp_path: Path) -> None:
     path = tmp_path / "registry.yml"
     text = "version: 1\nlisten: 127.0.0.1:8081\nbootstrap: h:1\nfollow: {}\n"
@@ -134,5 +167,5 @@ def test_a_registry_follows_urls(tmp_path: Path) -> None:
     path.write_text("version: 1\nlisten: 127.0.0.1:8081\nbootstrap: h:1\n")
     assert load_registry_config(path).follow == ()
     path.write_text(text.format("None"))
-    with pytest.raises(ConfigError, match=r"follow.*None: wanted URLs as http://HOST:PORT"):
+    with pytest.raises(ConfigError, match=r"follow: must be http://HOST:PORT or https://HOST:PORT, got None"):
         load_registry_config(path)

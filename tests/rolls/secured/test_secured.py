@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from pylog.client.web import basic_login
 from pylog.ops.rights import program_users
 from pylog.store.base import NotAllowed, NotConnected
 from pylog.store.zookeeper import ZooKeeperStore
@@ -94,10 +95,10 @@ def listening(host: str) -> set[int]:
     return {int(port) for address, _, port in rows if not address.strip("[]").startswith(("127.", "::1"))}
 
 
-OPEN = {9090: "Prometheus", 8081: "the schema registry"}
+OPEN = {9090: "Prometheus"}
 """What answers without a login, as the page on security says."""
-CONSOLE = 8085
-"""Answers everybody over TLS, who has to log in there."""
+CONSOLE, REGISTRY = 8085, 8081
+"""Answer everybody over TLS, who has to log in there."""
 
 
 def test_of_all_ports_of_all_hosts_only_metrics_answer_without_a_login() -> None:
@@ -106,12 +107,13 @@ def test_of_all_ports_of_all_hosts_only_metrics_answer_without_a_login() -> None
         found = dict(zip(places, pool.map(lambda one: answers((address_of(one[0]), one[1])), places), strict=True))
     print({f"{host}:{port}": sorted(what) for (host, port), what in found.items()})
     assert {port for _, port in places} >= {9092, 9192, 2181, 3888, 19092}
-    assert {what for (_, port), what in found.items() if port == CONSOLE} == {frozenset({"http over TLS"})}
-    found = {place: what for place, what in found.items() if place[1] != CONSOLE}
+    pages = {port: what for (_, port), what in found.items() if port in (CONSOLE, REGISTRY)}
+    assert pages == dict.fromkeys((CONSOLE, REGISTRY), frozenset({"http over TLS"}))
+    found = {place: what for place, what in found.items() if place[1] not in pages}
     assert {(host, port): what for (host, port), what in found.items() if what - {"http"}} == {}
     assert {port for (_, port), what in found.items() if what} <= set(OPEN)
     page = (ROOT / "docs/security.md").read_text()
-    assert [port for port in (*OPEN, CONSOLE) if f"`{port}`" not in page] == []
+    assert [port for port in (*OPEN, CONSOLE, REGISTRY) if f"`{port}`" not in page] == []
 
 
 def test_the_console_shows_nothing_before_a_login() -> None:
@@ -123,6 +125,23 @@ def test_the_console_shows_nothing_before_a_login() -> None:
             answer = connection.getresponse()
             assert (path, answer.status) == (path, status)
             assert b"host.journal" not in answer.read()
+
+
+def test_the_registry_is_for_users_of_the_cluster_and_shows_metrics_to_certificates() -> None:
+    trusting = ssl.create_default_context(cafile=str(AUTHORITY))
+    login = basic_login("demo", (ROOT / ".local/users/demo.password").read_text().strip())
+    wrong = basic_login("demo", "not the password of demo")
+    for header, path, status in (
+        (None, "/subjects", 401),
+        (None, "/metrics", 401),
+        (wrong, "/subjects", 401),
+        (login, "/subjects", 200),
+        (login, "/metrics", 200),
+    ):
+        connection = http.client.HTTPSConnection(address_of("live1"), REGISTRY, timeout=30, context=trusting)
+        with closing(connection):
+            connection.request("GET", path, headers={"Authorization": header} if header else {})
+            assert (path, header is login, connection.getresponse().status) == (path, header is login, status)
 
 
 @pytest.mark.parametrize("port", [9092, 19092])

@@ -30,7 +30,6 @@ from pylog.client.admin.users import UserView
 from pylog.client.commits import Verdict
 from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord
-from pylog.console import sources
 from pylog.console.app import ATTEMPTS_OF_ADDRESS, ATTEMPTS_OF_USER, HEADERS, Console
 from pylog.console.changes import Target
 from pylog.console.config import ConsoleConfig
@@ -639,20 +638,6 @@ def test_two_sessions_of_one_person_share_their_connections() -> None:
 def test_pages_are_read_only(open_client: TestClient, method: str) -> None:
     for path in addresses():
         assert open_client.request(method, path).status_code == 405
-
-
-def test_a_login_takes_over_nothing_of_the_console_s_own_user() -> None:
-    kept = {name: value for name, value in SECURED.properties.items() if name not in sources._CREDENTIALS}
-    assert kept == {"security.protocol": "SASL_PLAINTEXT"}
-
-
-@pytest.mark.parametrize(
-    ("user", "password"), [("", "x"), ("*", "x"), ("a\nb", "x"), ("alice", ""), ("a", "x" * 1_025)]
-)
-def test_what_is_no_name_or_password_is_refused_before_a_broker_is_asked(user: str, password: str) -> None:
-    with pytest.raises(ApiError) as caught:
-        sources.log_in(SECURED, "SCRAM-SHA-256", user, password)
-    assert caught.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 def test_times_are_utc_unless_they_name_a_zone() -> None:

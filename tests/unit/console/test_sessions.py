@@ -2,12 +2,9 @@
 
 from pylog.console.sessions import (
     IDLE_S,
-    MAX_KEYS,
     MAX_SESSIONS,
     MAX_SESSIONS_OF_USER,
     SESSION_S,
-    WINDOW_S,
-    Attempts,
     Sessions,
 )
 
@@ -71,20 +68,3 @@ def test_a_form_is_bound_to_the_cookie_and_to_this_process() -> None:
     assert not sessions.is_form_token("made-up", sessions.form_token("made-up"))
     assert not sessions.is_form_token(cookie, "")
     assert not other.is_form_token(cookie, other.form_token(cookie))
-
-
-def test_attempts_are_counted_within_a_window() -> None:
-    attempts = Attempts()
-    assert [attempts.take("a", 2, now_s) for now_s in (0, 1, 2)] == [True, True, False]
-    assert attempts.take("b", 2, 2)
-    assert not attempts.take("a", 2, WINDOW_S - 1)
-    assert attempts.take("a", 2, WINDOW_S)
-    assert not attempts.take("a", 2, WINDOW_S)
-
-
-def test_attempts_of_many_keys_take_bounded_room() -> None:
-    attempts = Attempts()
-    for number in range(MAX_KEYS + 10):
-        attempts.take(str(number), 1, 0)
-    assert attempts.take("0", 1, 0), "forgotten, because it was quiet longest"
-    assert not attempts.take(str(MAX_KEYS + 9), 1, 0)

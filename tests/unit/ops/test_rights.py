@@ -13,6 +13,7 @@ OFFLINE = {
     "pylog_datacenter": "offline",
     "mirror_source": "live",
     "ship_datacenter": "live",
+    "registry_source": "live",
 }
 HOSTS: dict[str, dict[str, Any]] = {
     "live1": LIVE,
@@ -49,6 +50,12 @@ def test_a_shipper_writes_one_topic_of_the_datacenter_that_it_ships_to() -> None
         "WRITE TOPIC:LITERAL:host.journal"
     }
     assert "pylog-ship" in program_users(HOSTS, EVERYTHING)["offline"]["absent"]
+
+
+def test_a_registry_reads_the_schemas_of_the_one_that_it_follows() -> None:
+    topic = "TOPIC:LITERAL:_schemas"
+    assert rights("live", "pylog-registry") == {f"READ {topic}", f"DESCRIBE {topic}"}
+    assert {f"WRITE {topic}", f"CREATE {topic}"} <= rights("offline", "pylog-registry")
 
 
 def test_the_ingestion_reads_what_it_loads() -> None:
