@@ -10,13 +10,16 @@ Threads of the standard library's server wait here; every answer is computed on 
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import socket
 import socketserver
 import sys
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,8 +35,9 @@ CLIENT_TIMEOUT_S = 30.0
 HANDSHAKE_TIMEOUT_S = 10.0
 
 MAX_CONNECTIONS = 32
-"""Connections at once on each socket, a thread each; further ones are answered 503.  Scrapers and the operator's tools
-use one each, and whoever floods the metrics address must not lock out the Unix socket."""
+"""Connections at once on each socket, a thread each.  Scrapers and the operator's tools use one each, and whoever
+floods the metrics address must not lock out the Unix socket.  One more is answered 503 on the Unix socket; on the
+metrics address another one is closed for it (`_TcpServer`)."""
 
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -132,19 +136,98 @@ class _Bounded(socketserver.ThreadingMixIn):
         _logger.debug("admin connection ended reason=%r", sys.exception())
 
 
+@dataclass(slots=True, eq=False)
+class _Place:
+    """One connection to the metrics address.
+
+    Attributes:
+        address: of the client.
+        connection: what to close; None between two of the same descriptor.
+        is_trusted: whether the client has shown a certificate.
+        is_taken: whether another connection has its place.
+    """
+
+    address: str
+    connection: socket.socket | None
+    is_trusted: bool = False
+    is_taken: bool = False
+
+
 class _TcpServer(_Bounded, HTTPServer):
-    """Where metrics are scraped."""
+    """Where metrics are scraped.
+
+    All places taken, a new connection gets one from another: from one without a certificate before one with, from the
+    address that has most, and there the oldest.  So whoever opens connections, silent or slow, cannot keep a scraper
+    away that needs its place for a moment.
+    """
 
     tls: "ServerTls | None" = None
 
-    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  # as socketserver
-        if self.tls is None:
-            super().finish_request(request, client_address)
-            return
+    def __init__(self, address: Any, handler: type[BaseHTTPRequestHandler]) -> None:  # noqa: ANN401  # as socketserver
+        self._lock = threading.Lock()
+        self._places: dict[int, _Place] = {}  # by the thread's number, in the order of their beginning
+        self._numbers = itertools.count()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  # as socketserver
+        place = _Place(str(client_address[0]), request)
+        with self._lock:
+            if len(self._places) >= MAX_CONNECTIONS:
+                self._take_place()
+            number = next(self._numbers)
+            self._places[number] = place
+        thread = threading.Thread(
+            target=self._serve, args=(request, client_address, number, place), name="admin-metrics", daemon=True
+        )
+        thread.start()
+
+    def _take_place(self) -> None:
+        """Close one connection for another."""
+        counts = Counter(one.address for one in self._places.values())
+        # Of equal ones `min` returns the first, which is the oldest.
+        number = min(self._places, key=lambda one: (self._places[one].is_trusted, -counts[self._places[one].address]))
+        place = self._places.pop(number)
+        place.is_taken = True
+        if place.connection is not None:
+            with contextlib.suppress(OSError):
+                place.connection.shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
+
+    def _serve(self, request: socket.socket, client_address: Any, number: int, place: _Place) -> None:  # noqa: ANN401
+        try:
+            if self.tls is None:
+                self.finish_request(request, client_address)
+            else:
+                self._serve_encrypted(request, client_address, place, self.tls)
+        except Exception:  # noqa: BLE001  # top of a thread, as in socketserver
+            self.handle_error(request, client_address)
+        finally:
+            with self._lock:
+                self._places.pop(number, None)
+                place.connection = None
+            self.shutdown_request(request)
+
+    def _serve_encrypted(
+        self,
+        request: socket.socket,
+        client_address: Any,  # noqa: ANN401  # as socketserver
+        place: _Place,
+        tls: "ServerTls",
+    ) -> None:
         # In the connection's own thread: who takes long for a handshake holds up nobody.
         request.settimeout(HANDSHAKE_TIMEOUT_S)
-        with self.tls.context.wrap_socket(request, server_side=True) as encrypted:
-            super().finish_request(encrypted, client_address)
+        with self._lock:
+            if place.is_taken:
+                return
+            encrypted = tls.context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+            place.connection = encrypted
+        with encrypted:
+            encrypted.do_handshake()
+            place.is_trusted = bool(encrypted.getpeercert())
+            try:
+                self.finish_request(encrypted, client_address)
+            finally:
+                with self._lock:
+                    place.connection = None  # closed from here on, and its number may be another's
 
 
 class _UnixServer(_Bounded, socketserver.UnixStreamServer):

@@ -22,6 +22,9 @@ _COMPLETION_TIMEOUT_S = 1.0
 _SECRETS = (".password", ".secret")
 """Ends of names of properties that nobody else may read."""
 
+_MORE_SECRETS = (".key.pem", ".passphrase", "sasl.oauthbearer.config")
+"""How names of other properties end that hold a secret, which is no password of one line."""
+
 _FILE = ".file"
 """Behind such a name: the file whose first line is the secret."""
 
@@ -122,6 +125,7 @@ def settings(bootstrap: str | None, timeout: float | None, properties: list[str]
     """Return the settings with the flags on top."""
     found = load_settings()
     given = _secrets_read(assignments("--property", properties))
+    _cover(properties or [])
     return replace(
         found,
         bootstrap=bootstrap or found.bootstrap,
@@ -131,7 +135,7 @@ def settings(bootstrap: str | None, timeout: float | None, properties: list[str]
 
 
 def _secrets_read(given: dict[str, str]) -> dict[str, str]:
-    """Read the secrets that files hold, and cover those that stand on the command line.
+    """Read the secrets that files hold.
 
     Raises:
         ConfigError: a file is missing, empty, or readable by everybody.
@@ -149,18 +153,29 @@ def _secrets_read(given: dict[str, str]) -> dict[str, str]:
         from pylog.security.password_file import read_password
 
         properties[secret] = read_password(Path(file), name)
-    for name in given:
-        if not name.endswith(_SECRETS):
-            continue
-        from pylog.cli.arguments import hide
+    return properties
+
+
+def _cover(arguments: list[str]) -> None:
+    """Cover the secrets that stand on the command line, each time that one is given, and tell the user."""
+    told: dict[str, bool] = {}
+    for argument in arguments:
+        name, _, secret = argument.partition("=")
+        if name.endswith((*_SECRETS, *_MORE_SECRETS)):
+            from pylog.cli.arguments import hide
+
+            told[name] = hide(name, secret) and told.get(name, True)
+    for name, is_covered in told.items():
         from pylog.cli.output import note  # which needs this module
 
-        seen = "was" if hide(name, given[name]) else "is"
+        way = f"{name}{_FILE}=FILE, or a block security: with password_file in the file of settings,"
+        if not name.endswith(_SECRETS):
+            way = f"{name} under properties: in the file of settings"
+        seen = "was" if is_covered else "is"
         note(
-            f"{name} {seen} on the command line, where everybody on this host can read it: {name}{_FILE}=FILE, or a "
-            "block security: with password_file in the file of settings, keeps it out of the list of processes"
+            f"{name} {seen} on the command line, where everybody on this host can read it: {way} "
+            "keeps it out of the list of processes"
         )
-    return properties
 
 
 def _is_secret_file(name: str) -> bool:

@@ -5,10 +5,12 @@ because a broker imports nothing of the pipeline.
 """
 
 import asyncio
+import itertools
 import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -32,7 +34,7 @@ MAX_BODY_BYTES = 4 << 20
 """A longer body is refused; if Content-Length says its size, before it is read."""
 
 MAX_CONNECTIONS = 256
-"""Connections at once; one more is closed as soon as it is accepted."""
+"""Connections at once; for one more another is closed that waits for a request, or else the new one."""
 
 IDLE_S = 60.0
 """How long a client may take to send a request, and how long an unused connection stays open."""
@@ -211,6 +213,9 @@ class WebServer:
         self._socket.close()
 
 
+_numbers = itertools.count()
+
+
 def _with_certificate(app: ASGIApp) -> ASGIApp:
     async def marked(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, _CERTIFICATE: True}, receive, send)
@@ -225,17 +230,37 @@ class _Connection(H11Protocol):
     """
 
     _stalled: asyncio.TimerHandle | None = None
+    number = 0
+    """In the order of their beginning."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.number = next(_numbers)
         if len(self.connections) > MAX_CONNECTIONS:
-            transport.close()
-            return
+            spare = self._spare()
+            spare.transport.abort()
+            if spare is self:
+                return
         self.timeout_keep_alive_task = self.loop.call_later(IDLE_S, self.timeout_keep_alive_handler)
         encrypted = transport.get_extra_info("ssl_object")
         # Empty unless it was verified: the context asks for one only where it knows authorities.
         if encrypted is not None and encrypted.getpeercert():
             self.app = _with_certificate(self.app)
+
+    def _spare(self) -> "_Connection":
+        """Return the connection that ends for this one, so that silent clients cannot keep others away.
+
+        Of those that wait for a request the oldest one of the address that has most; this one where none waits.
+        """
+        others = [one for one in self.connections if isinstance(one, _Connection) and one is not self]
+        addresses = Counter(one.client[0] for one in others if one.client)
+        waiting = [one for one in others if one.is_waiting and not one.transport.is_closing()]
+        return min(waiting, key=lambda one: (-addresses[one.client[0]] if one.client else 0, one.number), default=self)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request of it is being answered."""
+        return self.cycle is None or self.cycle.response_complete
 
     def data_received(self, data: bytes) -> None:
         waiting = self.timeout_keep_alive_task

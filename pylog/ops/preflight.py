@@ -752,13 +752,36 @@ def absent(away: Collection[str], hosts: Collection[Host], groups: Mapping[str, 
 
 
 def notes(question: Mapping[str, Any]) -> list[Finding]:
-    """Return rows that stop nobody: hosts that are away, judged by the inventory alone, and short secrets in use."""
+    """Return rows that stop nobody.
+
+    These are hosts that are away, judged by the inventory alone, short secrets in use, and keys of passwords in backups
+    that are not encrypted.
+    """
     remedy = "once it is back, run again without -e away"
     known = set(question.get("away", ())) & question["hosts"].keys()
     rows = [Finding(name, "away", "as -e away says", "not asked, counted as lost", remedy) for name in sorted(known)]
     hosts = [host_of(name, variables) for name, variables in question["hosts"].items()]
     short = [host for host in hosts if host.facts and short_secret(host, question["groups"])]
-    return rows + [_short(host, "change it: handbook, Another cluster secret") for host in short]
+    rows += [_short(host, "change it: handbook, Another cluster secret") for host in short]
+    return rows + list(open_backups(hosts, question["groups"]))
+
+
+def open_backups(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find secured clusters whose daily backups of metadata hold the keys of all passwords in clear."""
+    brokers = [host for host in hosts if host.name in groups.get(BROKER_GROUP, ())]
+    is_open = {
+        host.datacenter
+        for host in brokers
+        if host.variables.get("pylog_security") == SECURED
+        and not host.variables.get("backup_keys")
+        and not {"backup_keys", ALL} & host.unreadable.keys()
+    }
+    for place in sorted(is_open):
+        found = "not set: backups of metadata hold the SCRAM keys of all users in clear"
+        wanted = "a list of secrets that encrypt them"
+        yield Finding(
+            place, "variable backup_keys", found, wanted, "openssl rand -hex 32 makes one; keep it in a vault"
+        )
 
 
 def host_of(name: str, variables: Mapping[str, Any]) -> Host:

@@ -43,24 +43,63 @@ def scrape(port: int) -> tuple[int, bytes]:
         return answer.status, answer.read()
 
 
-def keep_open(port: int) -> socket.socket:
-    """Return a connection that was answered once and holds its thread."""
-    connection = socket.create_connection(("127.0.0.1", port), 20)
+def keep_open(port: int, source: str = "127.0.0.1") -> socket.socket:
+    """Return a connection from *source* that was answered once and holds its thread."""
+    connection = socket.create_connection(("127.0.0.1", port), 20, source_address=(source, 0))
     connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+    answer = b""
+    while not answer.endswith(b"up 1\n"):
+        answer += connection.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 200")
     return connection
 
 
-def test_one_connection_too_many_is_refused_and_a_place_that_is_free_again_is_used(server: AdminServer) -> None:
+def test_one_connection_too_many_closes_the_oldest_of_the_address_that_has_most(server: AdminServer) -> None:
+    port = server.open_metrics("127.0.0.1", 0)
+    with contextlib.ExitStack() as stack:
+        scraper = stack.enter_context(keep_open(port, "127.0.0.2"))
+        many = [stack.enter_context(keep_open(port)) for _ in range(MAX_CONNECTIONS + 3)]
+        for oldest in many[:4]:
+            with contextlib.suppress(ConnectionResetError):
+                while oldest.recv(1000):  # until it is closed for one more
+                    pass
+        for other in (scraper, *many[4:]):
+            other.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert other.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metr", b"\x16\x03\x01"])
+def test_silent_connections_do_not_keep_a_scraper_away(server: AdminServer, sent: bytes) -> None:
     port = server.open_metrics("127.0.0.1", 0)
     threads = threading.active_count()
     with contextlib.ExitStack() as stack:
+        silent = []
+        for _ in range(2 * MAX_CONNECTIONS):
+            silent.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), 20)))
+            silent[-1].sendall(sent)
+            if len(silent) % 16 == 0:
+                assert scrape(port) == (200, b"up 1\n")
+        for oldest in silent[:MAX_CONNECTIONS]:
+            with contextlib.suppress(ConnectionResetError):
+                while oldest.recv(1000):
+                    pass
+        assert threading.active_count() - threads <= 2 * MAX_CONNECTIONS
+
+
+def test_the_unix_socket_refuses_one_connection_too_many_and_ends_none(server: AdminServer, tmp_path: Path) -> None:
+    server.open_unix(tmp_path / "s")
+
+    def asked(peer: socket.socket) -> bytes:
+        peer.settimeout(20)
+        peer.connect(str(tmp_path / "s"))
+        with contextlib.suppress(BrokenPipeError):  # answered before it was asked
+            peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        return peer.recv(1000)
+
+    with contextlib.ExitStack() as stack:
         for _ in range(MAX_CONNECTIONS):
-            stack.enter_context(keep_open(port))
-        assert scrape(port) == (503, b"")
-        assert threading.active_count() - threads <= MAX_CONNECTIONS
-    answers = (scrape(port) for _ in range(1000))
-    assert (200, b"up 1\n") in answers, "closed connections free their places"
+            assert asked(stack.enter_context(socket.socket(socket.AF_UNIX))).startswith(b"HTTP/1.1 200")
+        assert asked(stack.enter_context(socket.socket(socket.AF_UNIX))).startswith(b"HTTP/1.1 503")
 
 
 def test_the_metrics_address_does_not_lock_out_the_unix_socket(server: AdminServer, tmp_path: Path) -> None:
@@ -133,6 +172,19 @@ def test_the_page_of_metrics_is_for_those_with_a_certificate_of_the_authority(
 
     with socket.create_connection(("127.0.0.1", port), 20):  # says nothing, and holds up nobody
         assert encrypted(mine) == (200, b"up 1\n")
+    with contextlib.ExitStack() as stack:
+        for _ in range(MAX_CONNECTIONS + 1):  # no handshake ever comes
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+        assert encrypted(mine) == (200, b"up 1\n")
+    kept = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=mine)
+    with contextlib.closing(kept), contextlib.ExitStack() as stack:
+        for _ in range(2):
+            kept.request("GET", "/metrics")
+            assert kept.getresponse().read() == b"up 1\n"
+            first = kept.sock
+            for _ in range(MAX_CONNECTIONS + 1):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+        assert kept.sock is first, "one with a certificate keeps its place"
     with pytest.raises(OSError):
         encrypted(ssl.create_default_context(cafile=str(authority.trusted)))
     with pytest.raises((http.client.HTTPException, OSError)):

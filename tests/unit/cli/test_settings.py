@@ -130,6 +130,30 @@ def test_a_password_on_the_command_line_is_told_to_its_user(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("name", ["ssl.key.pem", "sasl.oauthbearer.config", "sasl.oauthbearer.client.secret"])
+def test_every_secret_on_the_command_line_is_told_to_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setenv("PYLOG_CONFIG", str(written(tmp_path, "bootstrap: a:1\n")["PYLOG_CONFIG"]))
+    settings(None, None, [f"{name}=sesame"])
+    said = capsys.readouterr().err
+    assert name in said
+    assert "sesame" not in said
+
+
+def test_a_password_that_is_given_twice_is_covered_twice() -> None:
+    program = (
+        "import pathlib, sys; from pylog.cli.options import settings; "
+        "given = settings(None, None, sys.argv[1:]).properties; "
+        "assert given['sasl.password'] == 'second', given; "
+        "sys.stdout.buffer.write(pathlib.Path('/proc/self/cmdline').read_bytes())"
+    )
+    arguments = ["sasl.password=first", "ssl.key.pem=-----BEGIN", "sasl.password=second"]
+    shown = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, check=True).stdout
+    names = [b"sasl.password=" + b"*" * 5, b"ssl.key.pem=" + b"*" * 10, b"sasl.password=" + b"*" * 6]
+    assert shown.split(b"\0")[-4:-1] == names
+
+
 def test_a_property_can_name_the_file_of_a_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

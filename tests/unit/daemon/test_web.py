@@ -5,7 +5,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -83,14 +83,38 @@ def test_a_request_that_does_not_come_ends_the_connection(monkeypatch: pytest.Mo
     assert answer.startswith(b"HTTP/1.1 408") if b"\r\n\r\n" in sent else answer == b""
 
 
-def test_one_connection_too_many_is_closed_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_connection_too_many_ends_the_oldest_silent_one_of_the_address_that_has_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(web, "MAX_CONNECTIONS", 3)
+    with WebServer("127.0.0.1", 0, ECHO) as server, ExitStack() as stack:
+
+        def opened(source: str) -> socket.socket:
+            place = ("127.0.0.1", server.port)
+            return stack.enter_context(socket.create_connection(place, 10, source_address=(source, 0)))
+
+        def is_answered(connection: socket.socket) -> bool:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            return connection.recv(4096).startswith(b"HTTP/1.1 200")
+
+        scraper = opened("127.0.0.2")
+        assert is_answered(scraper)
+        silent = [opened("127.0.0.3") for _ in range(20)]
+        for one in silent[:-2]:
+            with suppress(ConnectionResetError):
+                assert one.recv(100) == b""
+        assert is_answered(scraper), "its address has one"
+        assert is_answered(silent[-1])
+
+
+def test_one_connection_too_many_is_closed_where_all_others_are_being_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "MAX_CONNECTIONS", 1)
     with WebServer("127.0.0.1", 0, ECHO) as server, connect(server) as first:
-        first.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert first.recv(4096).startswith(b"HTTP/1.1 200")
-        with connect(server) as second:
+        first.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert first.recv(100).startswith(b"HTTP/1.1 100"), "the application reads the body"
+        with connect(server) as second, suppress(ConnectionResetError):
             assert second.recv(100) == b""
-        first.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        first.sendall(b"ab")
         assert first.recv(4096).startswith(b"HTTP/1.1 200")
 
 

@@ -289,6 +289,20 @@ def test_f19_a_short_secret_that_brokers_run_with_is_told_and_stops_nobody() -> 
     assert notes(good()) == []
 
 
+def test_backups_of_a_secured_cluster_that_are_not_encrypted_are_told_and_stop_nobody() -> None:
+    question = good()
+    assert notes(question) == [], "without logins no password is in them"
+    secured(says("secured", {"pylog-broker@2.service": True, "pylog-zookeeper.service": True}))(question)
+    assert judged(question) == []
+    [row] = notes(question)
+    assert (row.host, row.check) == ("all", "variable backup_keys")
+    assert "SCRAM keys of all users in clear" in row.found
+    everywhere("backup_keys", ["k" * 64])(question)
+    assert notes(question) == []
+    everywhere("backup_keys", {UNREADABLE: "vault is shut"})(question)
+    assert notes(question) == [], "what cannot be read has a row of its own"
+
+
 @pytest.mark.parametrize("ids", [(), (1, 2), (1, 2, 3), (1, 2, 3, 4)])
 def test_an_ensemble_may_change_by_one_server(ids: tuple[int, ...]) -> None:
     question = good()
