@@ -33,6 +33,7 @@ from pylog.broker.transactions.markers import MarkerSender
 from pylog.broker.transactions.peers import TransactionPeers
 from pylog.broker.transactions.verifying import Verifier
 from pylog.broker.watchdog import StartProgress, Watchdog, notify
+from pylog.cluster.formats import features_of
 from pylog.errors import PylogError
 from pylog.log.directory import LogDirectory
 from pylog.metrics import Metrics
@@ -148,6 +149,7 @@ class Broker:
                 metrics,
                 reloads=self._reloads,
                 max_frame_bytes=limits.socket_request_max_bytes,
+                features=lambda: features_of(partitions.image.level),
             )
             for name, listener in config.clients.items()
         }

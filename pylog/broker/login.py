@@ -41,7 +41,7 @@ from pylog.wire.api.sasl import (
     SaslHandshakeResponse,
 )
 from pylog.wire.api.table import SERVED
-from pylog.wire.api.versions import answer_api_versions, client_software
+from pylog.wire.api.versions import Features, answer_api_versions, client_software
 
 _RequestT = TypeVar("_RequestT", bound=Request)
 
@@ -121,6 +121,7 @@ class Logins:
         limits: LoginLimits,
         metrics: Metrics,
         *,
+        features: Callable[[], Features] = Features,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         """Make it.
@@ -131,12 +132,14 @@ class Logins:
             mechanisms: by their SASL names, what begins an exchange.
             limits: see there.
             metrics: where logins are counted.
+            features: what clients are told to be in force.
             wall_s: the time that expiries of credentials are compared with.
         """
         self._listener_name = listener_name
         self._requests = requests
         self._mechanisms = mechanisms
         self._limits = limits
+        self._features = features
         self._wall_s = wall_s
         self._tasks = Tasks()
         self._threads = ThreadPoolExecutor(SLOW_STEPS_AT_ONCE, f"login-{listener_name}")
@@ -187,7 +190,7 @@ class Logins:
             raise ProtocolError(f"request {header.api_key} before the login")
         if login.versions_refusals >= MAX_VERSIONS_REFUSALS:
             raise ProtocolError(f"ApiVersions was refused {MAX_VERSIONS_REFUSALS} times before the login")
-        reply = answer_api_versions(header, body)
+        reply = answer_api_versions(header, body, self._features())
         connection.software = client_software(header, body)
         if _is_answered_well(header, connection.software):
             login.stage = Stage.HANDSHAKE

@@ -19,6 +19,7 @@ from pylog.broker.handler import Caller
 from pylog.broker.latency import Latency, now_ns
 from pylog.broker.quotas import Meter, Quotas
 from pylog.broker.tasks import Tasks
+from pylog.cluster.formats import features_of
 from pylog.errors import ApiError, ProtocolError
 from pylog.metrics import Counter, Metrics
 from pylog.net.connection import Connection, Part, Slot
@@ -112,7 +113,8 @@ class Requests:
         body = frame[header.body_offset :]
         if key == ApiKey.API_VERSIONS:
             self._counters[key].value += 1
-            reply = _framed(answer_api_versions(header, body))
+            features = features_of(self._cluster.partitions.image.level)
+            reply = _framed(answer_api_versions(header, body, features))
             connection.software = client_software(header, body)
             return reply
         if not is_served(key, version):

@@ -32,6 +32,7 @@ from pylog.security.scram import (
     ScramMechanism,
     ScramServer,
 )
+from pylog.wire.api.versions import Features
 
 if TYPE_CHECKING:
     from pylog.security.server_tls import ServerTls, TlsConfig
@@ -127,8 +128,11 @@ def open_door(
     *,
     reloads: Reloads,
     max_frame_bytes: int,
+    features: Callable[[], Features] = Features,
 ) -> Door:
     """Return what the settings of *listener* ask for; *reloads* gets its certificates.
+
+    Clients are told *features* also before their login.
 
     Raises:
         ConfigError: a file of certificates is missing or wrong.
@@ -148,7 +152,8 @@ def open_door(
             failure_delay_ms=settings.connection_failed_authentication_delay_ms,
             max_reauth_ms=settings.connections_max_reauth_ms,
         )
-        handler = Logins(listener_name, requests, mechanisms_of(settings, source), limits, metrics)
+        mechanisms = mechanisms_of(settings, source)
+        handler = Logins(listener_name, requests, mechanisms, limits, metrics, features=features)
     return Door(handler, _security(settings, tls), tls)
 
 

@@ -9,19 +9,21 @@ Level 1: before the first release; no release reads it any more.
 Level 2: release 0.1.0.
 Level 3: release 0.2.0, before it had transactions.  A committed offset carries the id of its topic, and so does every
     fetch of a follower.
-Level 4: release 0.2.0.  Producers may have transactions.
+Level 4: release 0.2.0, before clients could give each transaction an epoch.  Producers may have transactions.
+Level 5: release 0.2.0.  Each transaction may have an epoch of its own.
 """
 
 from collections.abc import Mapping
 
 from pylog.cluster.image import FIRST_LEVEL, BrokerInfo
 from pylog.errors import ApiError, ConfigError, ErrorCode
+from pylog.wire.api.versions import EPOCH_EACH, Features
 
-NEWEST_LEVEL = 4
+NEWEST_LEVEL = 5
 """What this release writes once the cluster is finalized, and the newest that it reads."""
 
-OLDEST_LEVEL = NEWEST_LEVEL - 2
-"""The oldest that it reads."""
+OLDEST_LEVEL = 2
+"""The oldest that it reads: that of the release before."""
 
 TOPIC_ID_LEVEL = 3
 """From which on what brokers write for each other about a topic names its id."""
@@ -30,7 +32,16 @@ TRANSACTION_LEVEL = 4
 """From which on producers may have transactions: an earlier release would lead their partitions, and the groups whose
 offsets they commit, as if all were committed."""
 
+EPOCH_EACH_LEVEL = 5
+"""From which on clients are told that each transaction may have an epoch of its own: every broker answers what they
+send then, and leaders that add partitions."""
+
 assert OLDEST_LEVEL >= FIRST_LEVEL
+
+
+def features_of(level: int) -> Features:
+    """Return what clients are told of a cluster of this level."""
+    return Features(level, EPOCH_EACH if level >= EPOCH_EACH_LEVEL else 0)
 
 
 def check_level(level: int) -> None:

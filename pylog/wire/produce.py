@@ -7,9 +7,10 @@ response => responses: [name, partitions: [index: int32, error_code: int16, base
             record_errors: [batch_index: int32, message: nullable string] (v8+),
             error_message: nullable string (v8+)]], throttle_time_ms: int32
 
-Versions 3 to 11 are served; from 9 on lengths are compact (unsigned varint of length + 1) and tagged fields follow
-every structure.  Version 10 allows tagged fields that name a new leader, and 11 errors of transactions: their layout is
-that of 9.  Written by hand because a library's objects cost ten times this and copy the records.
+Versions 3 to 12 are served; from 9 on lengths are compact (unsigned varint of length + 1) and tagged fields follow
+every structure.  Version 10 allows tagged fields that name a new leader, 11 errors of transactions, and 12 is of
+transactions that have an epoch each: their layout is that of 9.  Written by hand because a library's objects cost ten
+times this and copy the records.
 
 Source: Kafka protocol guide; ProduceRequest.json and ProduceResponse.json.
 """

@@ -148,10 +148,10 @@ def test_rule_15_a_mixed_roll_a_rollback_and_new_formats_only_once_an_operator_s
             cluster.swap(broker_id, this_release)
         assert znodes.decode_level(store.get(znodes.FORMAT_LEVEL)[0]) == 2
         done = cluster.finalize()
-        assert json.loads(done.stdout) == {"level": 4}, done
-        assert znodes.decode_level(store.get(znodes.FORMAT_LEVEL)[0]) == 4
+        assert json.loads(done.stdout) == {"level": 5}, done
+        assert znodes.decode_level(store.get(znodes.FORMAT_LEVEL)[0]) == 5
         wait_for(
-            lambda: all(broker.admin("GET", "/status")[1]["format_level"] == 4 for broker in brokers.values()),
+            lambda: all(broker.admin("GET", "/status")[1]["format_level"] == 5 for broker in brokers.values()),
             "every broker knows the level",
         )
         assert committed(bootstrap(brokers), "g", "kept") == 4
@@ -164,5 +164,5 @@ def test_rule_15_a_mixed_roll_a_rollback_and_new_formats_only_once_an_operator_s
     history = load.read_back()
     assert not history.failed
     assert (history.lost(), history.doubled(), history.reordered()) == ({}, {}, {})
-    with pytest.raises(RuntimeError, match="finalized to formats of level 4; this release knows up to 2"):
+    with pytest.raises(RuntimeError, match="finalized to formats of level 5; this release knows up to 2"):
         cluster.run(3, previous_environment())

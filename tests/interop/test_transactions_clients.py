@@ -1,4 +1,4 @@
-"""Transactions of Java's client, kafka-python and aiokafka, all in the classic protocol."""
+"""Transactions of Java's clients, of which that of release 4 gives each an epoch, of kafka-python and of aiokafka."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.interop.clients.transactional import Aiokafka, ClientError, Java, KafkaPython, TransactionalClient
+from tests.interop.clients.transactional import Aiokafka, ClientError, Java, Java4, KafkaPython, TransactionalClient
 from tests.interop.conftest import PEER, Broker, create_topic, run_broker
 
 SETTINGS = {
@@ -24,7 +24,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield running
 
 
-@pytest.fixture(scope="module", params=[Java, KafkaPython, Aiokafka], ids=lambda made: made.name)
+@pytest.fixture(scope="module", params=[Java, Java4, KafkaPython, Aiokafka], ids=lambda made: made.name)
 def client(request: pytest.FixtureRequest, broker: Broker) -> Iterator[TransactionalClient]:
     made: Any = request.param()
     made.start(broker.bootstrap)

@@ -1,4 +1,4 @@
-"""A transactional producer of the classic protocol over the simulated network, and what a log has for readers."""
+"""A transactional producer of either protocol over the simulated network, and what a log has for readers."""
 
 import os
 import struct
@@ -28,6 +28,7 @@ from pylog.wire.api.transactions import (
     TxnOffsetTopic,
 )
 from pylog.wire.markers import decode_marker
+from pylog.wire.primitives import write_unsigned_varint
 from pylog.wire.records import TRANSACTIONAL, Record, encode_batch
 from tests.sim.clients import Client, Unanswered
 from tests.sim.world import Violation
@@ -60,15 +61,31 @@ AGAIN = frozenset(
 """Errors at which a producer tries again, as librdkafka does."""
 
 
+EPOCH_EACH_VERSIONS = {ApiKey.END_TXN: 5, ApiKey.TXN_OFFSET_COMMIT: 5}
+"""Of a client whose transactions have an epoch each (KIP-890)."""
+
+
 class Copier:
-    """A transactional producer of the classic protocol, which does one thing after the other.
+    """A transactional producer, which does one thing after the other.
+
+    With *has_epoch_each* it speaks the protocol of KIP-890: leaders add partitions to its transactions, and each of
+    those has an epoch of its own.
 
     Attributes:
         committed: the values of its committed transactions, in order.
         offset: what its group committed last.
     """
 
-    def __init__(self, client: Client, transactional_id: str, key: TopicPartition, group_id: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        transactional_id: str,
+        key: TopicPartition,
+        group_id: str,
+        *,
+        has_epoch_each: bool = False,
+    ) -> None:
+        self.has_epoch_each = has_epoch_each
         self.committed: list[bytes] = []
         self.offset = -1
         self._client = client
@@ -120,6 +137,8 @@ class Copier:
         return found.node_id
 
     async def _add(self, partitions: list[int]) -> ErrorCode:
+        if self.has_epoch_each:
+            return ErrorCode.NONE  # their leaders do
         topics = [TransactionTopic(name=self._key.topic, partitions=partitions)]
         request = AddPartitionsToTxnRequest(
             transactional_id=self._id, producer_id=self._producer[0], producer_epoch=self._producer[1], topics=topics
@@ -137,6 +156,14 @@ class Copier:
             base_sequence=self._sequences[partition],
         )
         name, topic = self._id.encode(), self._key.topic.encode()
+        if self.has_epoch_each:
+            size = bytearray()
+            write_unsigned_varint(size, len(batch) + 1)
+            body = bytes([len(name) + 1]) + name + struct.pack(">hi", -1, 5_000) + bytes([2, len(topic) + 1]) + topic
+            body += b"\2" + struct.pack(">i", partition) + size + batch + b"\0\0\0"
+            answer = await self._client.ask(leader, ApiKey.PRODUCE, 12, body)
+            (error,) = struct.unpack_from(">h", answer, 1 + 1 + len(topic) + 1 + 4)
+            return ErrorCode.NONE if error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER else ErrorCode(error)
         body = struct.pack(">h", len(name)) + name + struct.pack(">hiih", -1, 5_000, 1, len(topic)) + topic
         body += struct.pack(">iii", 1, partition, len(batch)) + batch
         answer = await self._client.ask(leader, ApiKey.PRODUCE, 7, body)
@@ -144,6 +171,8 @@ class Copier:
         return ErrorCode.NONE if error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER else ErrorCode(error)
 
     async def _add_group(self) -> ErrorCode:
+        if self.has_epoch_each:
+            return ErrorCode.NONE  # its coordinator does
         request = AddOffsetsToTxnRequest(
             transactional_id=self._id,
             producer_id=self._producer[0],
@@ -173,10 +202,14 @@ class Copier:
             committed=is_commit,
         )
         answer = await self._call(await self.coordinator(self._id, TRANSACTION), request, EndTxnResponse)
+        if self.has_epoch_each and not answer.error_code:
+            self._producer = answer.producer_id, answer.producer_epoch
+            self._sequences.clear()
         return ErrorCode(answer.error_code)
 
     async def _call(self, broker_id: int, request: Request, response: type[MessageT]) -> MessageT:
-        version = VERSIONS[request.api_key]
+        versions = VERSIONS | EPOCH_EACH_VERSIONS if self.has_epoch_each else VERSIONS
+        version = versions[request.api_key]
         answer = await self._client.ask(broker_id, request.api_key, version, request.encode(version))
         return response.decode(version, answer)
 

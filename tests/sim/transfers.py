@@ -14,6 +14,8 @@ from tests.sim.world import Violation
 TOPIC = "transfers"
 PARTITIONS = 2
 CLIENTS = 2
+EPOCH_EACH_SHARE = 0.5
+"""Clients whose transactions have an epoch each."""
 KEYS = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 
 
@@ -38,17 +40,21 @@ class _Failed(Exception):
 
 
 class Transferer(Copier):
-    """A client of the classic protocol that initializes itself anew once it cannot know what brokers still have of it.
+    """A client of either protocol, by seed.
 
-    A request that nobody answered may arrive later, and in the classic protocol it would count for the next transaction
-    of the same epoch: a known gap, which a client closes by a new epoch.
+    In the classic one it initializes itself anew once it cannot know what brokers still have of it: a request that
+    nobody answered may arrive later, and would count for the next transaction of the same epoch, a known gap.  Where
+    each transaction has an epoch it goes on.
 
     Attributes:
         transfers: all transactions, in order.
     """
 
     def __init__(self, client: Client) -> None:
-        super().__init__(client, f"id of {client.name}", KEYS[0], f"group of {client.name}")
+        has_epoch_each = client.world.random.random() < EPOCH_EACH_SHARE
+        super().__init__(
+            client, f"id of {client.name}", KEYS[0], f"group of {client.name}", has_epoch_each=has_epoch_each
+        )
         self.transfers: list[Transfer] = []
         self._is_sure = False
 
@@ -104,7 +110,8 @@ class Transferer(Copier):
             try:
                 code = await ask()
             except Unanswered as fault:
-                last, self._is_sure = str(fault), False
+                last = str(fault)
+                self._is_sure = self._is_sure and self.has_epoch_each
             else:
                 last = code.name
                 if code is ErrorCode.NONE:

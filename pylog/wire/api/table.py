@@ -80,7 +80,7 @@ class ApiVersionRange(NamedTuple):
 
 SERVED: Mapping[ApiKey, ApiVersionRange] = {
     # librdkafka before 2.11.1 silently stops compressing unless Produce is advertised from version 0.
-    ApiKey.PRODUCE: ApiVersionRange(0, 11, 3, flexible_from=9),
+    ApiKey.PRODUCE: ApiVersionRange(0, 12, 3, flexible_from=9),
     ApiKey.FETCH: ApiVersionRange(4, 17, 4, flexible_from=12),
     ApiKey.LIST_OFFSETS: ApiVersionRange(1, 9, 1, flexible_from=6),
     ApiKey.METADATA: ApiVersionRange(0, 12, 0, flexible_from=9),
@@ -100,9 +100,9 @@ SERVED: Mapping[ApiKey, ApiVersionRange] = {
     ApiKey.INIT_PRODUCER_ID: ApiVersionRange(0, 4, 0, flexible_from=2),
     ApiKey.ADD_PARTITIONS_TO_TXN: ApiVersionRange(0, 3, 0, flexible_from=3),
     ApiKey.ADD_OFFSETS_TO_TXN: ApiVersionRange(0, 4, 0, flexible_from=3),
-    # From version 5 on each transaction has an epoch of its own (KIP-890), which is not built.
-    ApiKey.END_TXN: ApiVersionRange(0, 4, 0, flexible_from=3),
-    ApiKey.TXN_OFFSET_COMMIT: ApiVersionRange(0, 4, 0, flexible_from=3),
+    # From these versions on, and version 12 of Produce, each transaction has an epoch of its own (KIP-890).
+    ApiKey.END_TXN: ApiVersionRange(0, 5, 0, flexible_from=3),
+    ApiKey.TXN_OFFSET_COMMIT: ApiVersionRange(0, 5, 0, flexible_from=3),
     ApiKey.DESCRIBE_CONFIGS: ApiVersionRange(1, 4, 1, flexible_from=4),
     ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2, 0, flexible_from=2),
     ApiKey.OFFSET_DELETE: ApiVersionRange(0, 0, 0),

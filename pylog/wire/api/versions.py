@@ -1,18 +1,25 @@
 """ApiVersions: what a client may send.
 
-Source: KIP-35, KIP-511.
+Source: KIP-35, KIP-511, KIP-584, KIP-890.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 from pylog.errors import ErrorCode
 from pylog.wire.api.header import RequestHeader
 from pylog.wire.api.message import Message, Request, encode_response
 from pylog.wire.api.schema import Int16, Int32, Int64, Versions
 from pylog.wire.api.table import SERVED, ApiKey, ApiVersionRange
+
+EPOCH_EACH = 2
+"""Kafka's level of `transaction.version` from which on each transaction has an epoch of its own (KIP-890)."""
+
+_TRANSACTION_VERSION = "transaction.version"
+_NONE_SUPPORTED_FROM = 4
+"""From which version of ApiVersions on a supported feature may begin at 0 (KAFKA-17011)."""
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
@@ -28,7 +35,7 @@ class ApiVersion:
 
 @dataclass(slots=True, kw_only=True)
 class SupportedFeature:
-    """A cluster feature and the levels this broker can run; pylog has none."""
+    """A cluster feature and the levels this broker can run."""
 
     name: str
     min_version: Int16
@@ -37,11 +44,26 @@ class SupportedFeature:
 
 @dataclass(slots=True, kw_only=True)
 class FinalizedFeature:
-    """A cluster feature and the levels in force; pylog has none."""
+    """A cluster feature and the levels in force."""
 
     name: str
     max_version_level: Int16
     min_version_level: Int16
+
+
+class Features(NamedTuple):
+    """What is in force in the cluster.
+
+    Attributes:
+        epoch: grows with every change; a client believes the highest that it was told.
+        transaction_version: 0 for the classic protocol of transactions.
+    """
+
+    epoch: int = -1
+    transaction_version: int = 0
+
+
+NO_FEATURES = Features()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,13 +100,17 @@ class ApiVersionsRequest(Request):
 
 
 def answer_api_versions(
-    header: RequestHeader, body: memoryview, served: Mapping[ApiKey, ApiVersionRange] = SERVED
+    header: RequestHeader,
+    body: memoryview,
+    features: Features = NO_FEATURES,
+    served: Mapping[ApiKey, ApiVersionRange] = SERVED,
 ) -> bytes:
     """Return header and body of the answer to an ApiVersions request of any version.
 
     Args:
         header: of the request.
         body: what follows the header; not looked at when the version is unknown.
+        features: in force.
         served: the table to tell.
 
     Raises:
@@ -98,7 +124,16 @@ def answer_api_versions(
     request = ApiVersionsRequest.decode(version, body)
     if version >= own.flexible_from and not request.is_well_formed():
         return encode_response(request.error_response(ErrorCode.INVALID_REQUEST), header.correlation_id, version)
-    return encode_response(table_response(served), header.correlation_id, version)
+    response = table_response(served)
+    response.finalized_features_epoch = features.epoch
+    if features.transaction_version:
+        level = features.transaction_version
+        finalized = FinalizedFeature(name=_TRANSACTION_VERSION, max_version_level=level, min_version_level=level)
+        response.finalized_features = [finalized]
+    if version >= _NONE_SUPPORTED_FROM:
+        supported = SupportedFeature(name=_TRANSACTION_VERSION, min_version=0, max_version=EPOCH_EACH)
+        response.supported_features = [supported]
+    return encode_response(response, header.correlation_id, version)
 
 
 def client_software(header: RequestHeader, body: memoryview) -> tuple[str, str]:

@@ -16,9 +16,10 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata
 
 from tests.servers.kafka import fetch
-from tests.servers.maven import classpath
+from tests.servers.maven import classpath, jars
 
 TIMEOUT_S = 60.0
+JAVA_4 = "4.1.1"
 _SOURCE = Path(__file__).with_name("TransactionClient.java")
 _T = TypeVar("_T")
 
@@ -82,7 +83,7 @@ class Java:
 
     def start(self, bootstrap: str) -> None:
         """See `TransactionalClient`."""
-        path, classes = classpath(fetch(), without="logback"), self._directory.name
+        path, classes = self._classpath(), self._directory.name
         compiler = ["java", "-m", "jdk.compiler/com.sun.tools.javac.Main"]
         subprocess.run([*compiler, "-cp", path, "-d", classes, str(_SOURCE)], check=True)
         self._process = subprocess.Popen(
@@ -92,6 +93,9 @@ class Java:
             stderr=subprocess.DEVNULL,
             text=True,
         )
+
+    def _classpath(self) -> str:
+        return classpath(fetch(), without="logback")
 
     def ask(self, *words: str) -> str:
         """Return what the client answers to one line."""
@@ -123,6 +127,15 @@ class Java:
             self._process.kill()
             self._process.communicate()
         self._directory.cleanup()
+
+
+class Java4(Java):
+    """The same with Apache Kafka's client of release 4, which gives each transaction an epoch of its own."""
+
+    name = "java-4"
+
+    def _classpath(self) -> str:
+        return classpath(jars(f"kafka-clients-{JAVA_4}", [f"org.apache.kafka:kafka-clients:{JAVA_4}"]))
 
 
 class _JavaProducer:

@@ -454,12 +454,12 @@ def test_the_second_wish_for_a_partition_in_one_request_is_refused() -> None:
 
 def test_formats_are_finalized_once_no_broker_is_behind() -> None:
     live = brokers((1, 1), (2, 1))
-    term = controller(snapshot({**live, 1: replace(live[1], max_level=4), 2: replace(live[2], max_level=3)}))
+    term = controller(snapshot({**live, 1: replace(live[1], max_level=5), 2: replace(live[2], max_level=4)}))
     with pytest.raises(ApiError, match="2 still run") as refusal:
         term.plan_finalize()
     assert refusal.value.code is ErrorCode.FEATURE_UPDATE_FAILED
-    ready = {one: replace(broker, max_level=4) for one, broker in live.items()}
-    assert controller(snapshot(ready)).plan_finalize() == 4
+    ready = {one: replace(broker, max_level=5) for one, broker in live.items()}
+    assert controller(snapshot(ready)).plan_finalize() == 5
 
 
 def test_nobody_leads_transactional_ids_who_may_lack_some() -> None:

@@ -16,13 +16,13 @@ REGISTRATION = znodes.BrokerRegistration(1, NodeAddress(1, "127.0.0.1", 9092), N
 def test_a_broker() -> None:
     data = znodes.encode_broker(REGISTRATION, now_ms=1795264456072)
     assert data == (
-        b'{"features":{"pylog.formats":{"min_version":2,"max_version":4}},'
+        b'{"features":{"pylog.formats":{"min_version":2,"max_version":5}},'
         b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","INTERNAL":"PLAINTEXT"},'
         b'"endpoints":["PLAINTEXT://127.0.0.1:9092","INTERNAL://10.0.0.1:9192"],"rack":"r1","jmx_port":-1,'
         b'"port":9092,"host":"127.0.0.1","version":5,"timestamp":"1795264456072"}'
     )
     assert znodes.decode_broker(1, data, czxid=77) == BrokerInfo(
-        1, 77, "r1", REGISTRATION.client, REGISTRATION.internal, max_level=4
+        1, 77, "r1", REGISTRATION.client, REGISTRATION.internal, max_level=5
     )
 
 
@@ -60,7 +60,7 @@ def test_a_broker_with_two_listeners_for_clients() -> None:
     broker = replace(REGISTRATION, more={"secured": ("SASL_SSL", secured)}, internal_protocol="SSL")
     data = znodes.encode_broker(broker, 1)
     assert data == (
-        b'{"features":{"pylog.formats":{"min_version":2,"max_version":4}},'
+        b'{"features":{"pylog.formats":{"min_version":2,"max_version":5}},'
         b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","SECURED":"SASL_SSL","INTERNAL":"SSL"},'
         b'"endpoints":["PLAINTEXT://127.0.0.1:9092","SECURED://log1:9093","INTERNAL://10.0.0.1:9192"],"rack":"r1",'
         b'"jmx_port":-1,"port":9092,"host":"127.0.0.1","version":5,"timestamp":"1"}'
@@ -130,7 +130,7 @@ def test_rule_15_a_topic_of_the_release_before_says_nothing_of_moves_and_its_cre
 
 
 def test_rule_15_a_broker_of_the_release_before_reads_formats_of_the_first_level() -> None:
-    data = znodes.encode_broker(REGISTRATION, 1).replace(b'{"pylog.formats":{"min_version":2,"max_version":4}}', b"{}")
+    data = znodes.encode_broker(REGISTRATION, 1).replace(b'{"pylog.formats":{"min_version":2,"max_version":5}}', b"{}")
     assert znodes.decode_broker(1, data, 7).max_level == 1
 
 

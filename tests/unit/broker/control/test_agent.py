@@ -685,9 +685,9 @@ def test_data_of_a_cluster_is_refused_by_a_wiped_store(cluster: Cluster) -> None
 
 def test_rule_15_a_cluster_of_later_formats_is_refused(cluster: Cluster) -> None:
     cluster.lead(1)
-    cluster.outsider().set("/pylog/format_level", b'{"version":1,"level":5}')
+    cluster.outsider().set("/pylog/format_level", b'{"version":1,"level":6}')
     two = cluster.member(2)
-    with pytest.raises(ConfigError, match="level 5; this release knows up to 4"):
+    with pytest.raises(ConfigError, match="level 6; this release knows up to 5"):
         two.agent.start(WAIT_S)
 
 
@@ -699,7 +699,7 @@ def test_rule_15_a_cluster_of_formats_before_the_last_release_is_refused(cluster
 
 
 def test_a_new_cluster_begins_with_this_release_s_formats(cluster: Cluster) -> None:
-    assert cluster.lead(1).images[-1].level == 4
+    assert cluster.lead(1).images[-1].level == 5
 
 
 def test_a_cluster_of_the_release_before_keeps_its_formats(cluster: Cluster) -> None:
@@ -708,8 +708,8 @@ def test_a_cluster_of_the_release_before_keeps_its_formats(cluster: Cluster) -> 
     store.create("/pylog/format_level", b'{"version":1,"level":2}', make_parents=True)
     one = cluster.lead(1)
     assert one.images[-1].level == 2
-    assert one.agent.ask(formats.finalize).result(WAIT_S) == 4
-    assert one.images[-1].level == 4
+    assert one.agent.ask(formats.finalize).result(WAIT_S) == 5
+    assert one.images[-1].level == 5
 
 
 def test_configs_that_another_tool_changes_are_seen_by_its_notice(cluster: Cluster) -> None:

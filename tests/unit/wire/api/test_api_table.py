@@ -41,7 +41,7 @@ def test_rows_are_ordered_and_in_one_table_only() -> None:
 
 def test_this_release_serves_what_its_notes_say() -> None:
     assert {(int(key), row.min_advertised, row.max_advertised, row.min_served) for key, row in SERVED.items()} == {
-        (0, 0, 11, 3),
+        (0, 0, 12, 3),
         (1, 4, 17, 4),
         (2, 1, 9, 1),
         (3, 0, 12, 0),
@@ -65,8 +65,8 @@ def test_this_release_serves_what_its_notes_say() -> None:
         (47, 0, 0, 0),
         (24, 0, 3, 0),
         (25, 0, 4, 0),
-        (26, 0, 4, 0),
-        (28, 0, 4, 0),
+        (26, 0, 5, 0),
+        (28, 0, 5, 0),
         (27, 1, 1, 1),
         (65, 0, 0, 0),
         (66, 0, 1, 0),
@@ -105,8 +105,8 @@ def test_api_versions_says_the_table(version: int) -> None:
     [
         (0, 2, False),
         (0, 3, True),
-        (0, 11, True),
-        (0, 12, False),
+        (0, 12, True),
+        (0, 13, False),
         (3, 0, True),
         (3, -1, False),
         (9_999, 0, False),

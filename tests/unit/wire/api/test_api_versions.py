@@ -2,6 +2,7 @@
 
 import pytest
 
+from pylog.cluster.formats import features_of
 from pylog.errors import ErrorCode, ProtocolError
 from pylog.wire.api.header import RequestHeader
 from pylog.wire.api.table import SERVED, ApiKey
@@ -69,3 +70,19 @@ def test_features_travel_as_tags_only_when_there_are_any() -> None:
     # tag 1, eight bytes
     assert with_epoch.encode(3) == bytes.fromhex("000001000000000101080000000000000002")
     assert ApiVersionsResponse.decode(3, memoryview(with_epoch.encode(3))) == with_epoch
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_clients_are_told_whether_each_transaction_may_have_an_epoch(version: int) -> None:
+    request = ApiVersionsRequest(client_software_name="client", client_software_version="1.0")
+    told = {}
+    for level in (4, 5):
+        payload = answer_api_versions(header(version), memoryview(request.encode(version)), features_of(level))
+        found = ApiVersionsResponse.decode(version, memoryview(payload)[4:])
+        assert found.finalized_features_epoch == level, "a client believes the newest"
+        told[level] = [(row.name, row.max_version_level, row.min_version_level) for row in found.finalized_features]
+        # A version of 0 ends old Java clients (KAFKA-17011).
+        assert [(row.name, row.min_version, row.max_version) for row in found.supported_features] == (
+            [("transaction.version", 0, 2)] if version == 4 else []
+        )
+    assert told == {4: [], 5: [("transaction.version", 2, 2)]}
