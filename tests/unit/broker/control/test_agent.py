@@ -238,7 +238,7 @@ def test_the_store_holds_exactly_what_kafka_would_write(cluster: Cluster) -> Non
     registered = json.loads(text(store, "/brokers/ids/1"))
     assert registered.pop("timestamp").isdigit()
     assert registered == {
-        "features": {"pylog.formats": {"min_version": 2, "max_version": 4}},
+        "features": {"pylog.formats": {"min_version": 2, "max_version": 5}},
         "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "INTERNAL": "PLAINTEXT"},
         "endpoints": ["PLAINTEXT://h1:9092", "INTERNAL://h1:9192"],
         "jmx_port": -1,
