@@ -754,8 +754,8 @@ def absent(away: Collection[str], hosts: Collection[Host], groups: Mapping[str, 
 def notes(question: Mapping[str, Any]) -> list[Finding]:
     """Return rows that stop nobody.
 
-    These are hosts that are away, judged by the inventory alone, short secrets in use, and keys of passwords in backups
-    that are not encrypted.
+    These are hosts that are away, judged by the inventory alone, short secrets in use, keys of passwords in backups
+    that are not encrypted, and pages of a secured cluster that everybody can read.
     """
     remedy = "once it is back, run again without -e away"
     known = set(question.get("away", ())) & question["hosts"].keys()
@@ -763,7 +763,28 @@ def notes(question: Mapping[str, Any]) -> list[Finding]:
     hosts = [host_of(name, variables) for name, variables in question["hosts"].items()]
     short = [host for host in hosts if host.facts and short_secret(host, question["groups"])]
     rows += [_short(host, "change it: handbook, Another cluster secret") for host in short]
-    return rows + list(open_backups(hosts, question["groups"]))
+    rows += open_backups(hosts, question["groups"])
+    return rows + [row for host in hosts for row in open_pages(host, question["groups"])]
+
+
+def open_pages(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find a Prometheus or an Alertmanager of a secured cluster that other hosts reach: neither asks for a login."""
+    if host.name not in groups.get(MONITORING_GROUP, ()) or host.variables.get("pylog_security") != SECURED:
+        return
+    names = {"Prometheus": "monitoring_listen"}
+    if host.variables.get("monitoring_alertmanager"):
+        names["Alertmanager"] = "monitoring_alertmanager_listen"
+    for what, name in names.items():
+        text, _, port = str(host.variables.get(name, _LOOPBACK)).rpartition(":")
+        listens = numeric(text.strip("[]"))
+        if listens is None or not listens.is_loopback:
+            found = f"{what} at {text}:{port} shows all metrics to whoever reaches it, without login or encryption"
+            remedy = "take it out, and reach the page by SSH or behind a proxy that asks for a login"
+            yield Finding(host.name, f"variable {name}", found, "an address of loopback", remedy)
+
+
+_LOOPBACK = "127.0.0.1:0"
+"""Where both listen unless the inventory says something else; the port does not matter here."""
 
 
 def open_backups(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:

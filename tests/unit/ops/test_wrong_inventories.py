@@ -303,6 +303,35 @@ def test_backups_of_a_secured_cluster_that_are_not_encrypted_are_told_and_stop_n
     assert notes(question) == [], "what cannot be read has a row of its own"
 
 
+@pytest.mark.parametrize(
+    ("listen", "is_told"),
+    [
+        ("127.0.0.1:9090", False),
+        ("[::1]:9090", False),
+        (None, False),
+        ("0.0.0.0:9090", True),
+        ("[::]:9090", True),
+        ("h2:9090", True),
+    ],
+)
+def test_a_prometheus_of_a_secured_cluster_that_others_reach_is_told(listen: str | None, is_told: bool) -> None:
+    question = good()
+    change = [] if listen is None else [set_("monitoring_listen", listen)]
+    both(group("pylog_monitoring", ["h2"]), *change)(question)
+    assert notes(question) == [], "where nobody logs in nothing is promised"
+    secured(everywhere("backup_keys", ["k" * 64]))(question)
+    assert [row.check for row in notes(question)] == ["variable monitoring_listen"] * is_told
+
+
+def test_an_alertmanager_is_told_only_where_there_is_one() -> None:
+    question = good()
+    given = set_("monitoring_alertmanager_listen", "0.0.0.0:9093")
+    secured(everywhere("backup_keys", ["k" * 64]), group("pylog_monitoring", ["h2"]), given)(question)
+    assert notes(question) == []
+    set_("monitoring_alertmanager", {"route": {}})(question)
+    assert [row.check for row in notes(question)] == ["variable monitoring_alertmanager_listen"]
+
+
 @pytest.mark.parametrize("ids", [(), (1, 2), (1, 2, 3), (1, 2, 3, 4)])
 def test_an_ensemble_may_change_by_one_server(ids: tuple[int, ...]) -> None:
     question = good()
