@@ -6,14 +6,22 @@
 hosts="$STATE/hosts.json"
 prometheus=$(jq -r '.hosts.live2.ip // empty' "$hosts")
 first=$(jq -r '[.hosts | to_entries[] | select(.key | startswith("live"))][0].value.ip' "$hosts")
-# Without logins the deployed one listens on its host's loopback alone; one of this machine shows the same.
+# The console comes first. Without logins the deployed one listens on its host's loopback alone; one of this machine shows the same.
+echo
 if [[ "${SECURITY:-none}" == none ]]; then
   registry="curl http://$first:8081/subjects                     the schema registry"
-  console=".venv/bin/pylog console --payloads --bootstrap $first:9092      then http://127.0.0.1:8085/: the cluster in a browser"
+  cat <<END
+The cluster in a browser: http://127.0.0.1:8085/ once this runs
+  .venv/bin/pylog console --payloads --bootstrap $first:9092
+END
 else
   registry="curl --cacert .local/ca/ca.pem -u \"demo:\$(cat .local/users/demo.password)\" https://$first:8081/subjects      the schema registry"
-  console="https://$prometheus:8085/                  the cluster in a browser, as demo; its authority is .local/ca/ca.pem"
+  cat <<END
+The cluster in a browser: https://$prometheus:8085/
+  log in as demo, with the password in .local/users/demo.password; the page's authority is .local/ca/ca.pem
+END
 fi
+echo '  what to look at: docs/tutorial.md, section "The cluster in a browser"'
 echo
 awk -F '\t' '{ printf "  %-22s %6s s\n", $1, $2 }' "$STATE/up-stages.tsv"
 printf '  %-22s %6s s\n\n' 'all of it' "${1:-?}"
@@ -51,7 +59,6 @@ Where to look
   make logs HOST=live1 UNIT=pylog-broker@1 a broker's journal (FOLLOW=1 goes on)
   make shell HOST=live1                    a root shell
   http://$prometheus:9090/alerts           Prometheus, and what it watches for
-  $console
 
 What to try next, from this machine
   .venv/bin/pylog topic list --bootstrap $first:9092

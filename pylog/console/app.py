@@ -35,12 +35,13 @@ from pylog.console.pages import CHANGE_PAGES, PAGES, Action, Ask, Forbidden, Not
 from pylog.console.pipeline import Pipeline
 from pylog.console.readings import Question, Reading, reason_of
 from pylog.console.records import Deserialize
+from pylog.console.screens import missing
 from pylog.console.sessions import Sessions
 from pylog.console.sources import ClusterSource, Lags, TooManyReaders, clock_ms
 from pylog.console.tails import Tails
 from pylog.daemon.attempts import Attempts
 from pylog.daemon.web import read_body
-from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError
+from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, Unreachable
 from pylog.faults import CATALOGUE
 
 HEADERS: Mapping[str, str] = {
@@ -247,7 +248,9 @@ class Console:
         return answer
 
     def _failed(self, request: Request, person: Person, error: PylogError) -> Response:
-        row = _error_row(error) | {"unknown": []}
+        # Since when nobody answers, the reading of the cluster knows; it is not asked again while its answer is young.
+        unknown = missing(cluster=person.source.view()) if isinstance(error, Unreachable) else []
+        row = _error_row(error) | {"unknown": unknown}
         status = _status_of(error)
         title = "Not found" if status == HTTPStatus.NOT_FOUND else "Not shown"
         return self._page(request, person, Page("failure", title, row, ""), status)

@@ -244,7 +244,7 @@ def _verdict(topics: Sequence[Row]) -> str:
 
 def _freshness(topics: Sequence[Row], where: str) -> str:
     if not topics:
-        return f"Nobody counts what arrives in {where}, so how fresh it is is not known."
+        return f"Nobody counts what arrives in {where}, so nobody knows whether it is late."
     late = [row for row in topics if row["is_late"]]
     named = "1 topic" if len(topics) == 1 else f"{len(topics):,} topics"
     if not late:
