@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from tests.cluster.conftest import Brokers, bootstrap, create, isrs, leaders, running, wait_for
 from tests.cluster.transactional import Copier, Outcome, Reader, Transactional, judge, stable_ends
+from tests.interop.clients.transactional import Java4
 from tests.servers.zookeeper import ZooKeeper
 
 STATE, GROUPS = "__transaction_state", "__consumer_offsets"
@@ -90,3 +91,26 @@ def test_readers_get_what_is_committed_and_nothing_hangs_whoever_is_killed(broke
     ends = [end for one in (*producers, copier) for end in one.ends]
     print(f"{outcomes}, copied in {len(copier.sent)} transactions, {len(ends)} producers failed: {set(ends)}")
     assert outcomes[Outcome.ABORTED] > 20
+
+
+def test_leaders_add_partitions_at_coordinators_on_other_brokers(brokers: Brokers) -> None:
+    topic, names = "added", [f"epoch-each-{number}" for number in range(6)]
+    create(brokers[1], topic, 3, 3)
+    java, wanted = Java4(), []
+    java.start(bootstrap(brokers))
+    try:
+        producers = [java.producer(name) for name in names]  # their coordinators are spread over the brokers
+        for number in range(8):
+            for name, producer in zip(names, producers, strict=True):
+                producer.begin()
+                values = [f"{name}-{number}-{partition}" for partition in range(3)]
+                for partition, value in enumerate(values):
+                    producer.send(topic, partition, value)
+                if number % 4 == 1:
+                    producer.abort()
+                else:
+                    producer.commit()
+                    wanted += values
+        assert sorted(java.read(topic)) == sorted(wanted)
+    finally:
+        java.stop()
