@@ -5,16 +5,22 @@ One request may hold 65,536 elements, which take a second to decode, to look up 
 
 import asyncio
 import dataclasses
+import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from pylog.broker.error_counts import error_codes
-from pylog.broker.places import Places, Room
+from pylog.broker.places import Places, Room, RoomHolder
+from pylog.errors import ProtocolError
+from pylog.net.connection import Connection
 from pylog.security.principal import Session
 from pylog.wire.api import ApiKey, Message, encode_response
 from pylog.wire.api.message import Request
+
+_logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -25,6 +31,12 @@ bytes or more, so a shorter one keeps the loop busy for some milliseconds at mos
 HELD_BYTES = 4 << 20
 """Bodies of large requests that are decoded and handled at the same time, all clients together; one that is larger is
 alone.  Decoded, an element may take fifty times as much memory."""
+
+OUTSIDE_BYTES = HELD_BYTES
+"""Bodies of large requests of one client that wait, decoded, for something slow while others are handled."""
+
+RESULT_BYTES = 32
+"""What a partition of an answer to Produce or Fetch counts for while the answer is made."""
 
 PART_ELEMENTS = 256
 """So many elements of a request are handled in one turn of the loop, which takes one or two milliseconds."""
@@ -85,14 +97,37 @@ class Workshop:
 
     Attributes:
         places: held for each step.
-        room: held while a request is decoded and its steps are taken.
+        room: held while a request is decoded, its steps are taken and its answer is encoded.
     """
 
     def __init__(self) -> None:
         self.places = Places(1)
-        self.room = Room(HELD_BYTES)
+        self.room = Room(HELD_BYTES, OUTSIDE_BYTES)
         # Of its own: commits and joins must not wait behind threads that read cold segments or remove files.
         self._thread = ThreadPoolExecutor(1, "large-requests")
+
+    @asynccontextmanager
+    async def working(self, connection: Connection, size_bytes: int, request: str) -> AsyncIterator[RoomHolder]:
+        """Hold room for a large request of *connection*, whose `Connection.hold` ends with it.
+
+        A request that cannot be decoded costs its client the connection, and so does a bug of ours: nobody else waits
+        for it.
+
+        Args:
+            connection: held since the request came.
+            size_bytes: of its body.
+            request: its kind, for the log.
+        """
+        try:
+            async with self.room.hold(connection.session, size_bytes) as holder:
+                yield holder
+        except ProtocolError as error:
+            connection.close(f"protocol error: {error}")
+        except Exception:
+            _logger.exception("bug in a large request request=%s peer=%s", request, connection.peer)
+            connection.close("request failed here")
+        finally:
+            connection.release()
 
     async def in_thread(self, session: Session, work: Callable[..., _Result], *arguments: Any) -> _Result:  # noqa: ANN401  # those of *work*
         """Return what *work* returns, for which others have a turn."""

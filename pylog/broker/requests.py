@@ -6,9 +6,9 @@ for its API in `apis.py`, and answered when that function is done, which may be 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pylog.broker import large
 from pylog.broker.apis import APIS, Cluster
@@ -17,6 +17,7 @@ from pylog.broker.data.produce import ProduceHandler
 from pylog.broker.error_counts import ErrorCounts
 from pylog.broker.handler import Caller
 from pylog.broker.latency import Latency, now_ns
+from pylog.broker.places import RoomHolder
 from pylog.broker.quotas import Meter, Quotas
 from pylog.broker.tasks import Tasks
 from pylog.cluster.formats import features_of
@@ -123,7 +124,7 @@ class Requests:
         if len(body) >= large.LARGE_BYTES:
             body = connection.hold(body)
             work = _Work(connection, connection.open_slot(), header, meter)
-            self._tasks.spawn(self._answer_large(work, self._handle_large(work, body, subject)))
+            self._tasks.spawn(self._answer_large(work, len(body), partial(self._handle_large, work, body, subject)))
             return None
         request_class, handler = APIS[key]  # type: ignore[index]  # as above: an IntEnum key equals its number
         request = request_class.decode(version, body)
@@ -137,7 +138,8 @@ class Requests:
             # Many names in few bytes, or many things for each.  What came behind it must not overtake it either.
             connection.hold(body)
             work = _Work(connection, connection.open_slot(), header, meter)
-            self._tasks.spawn(self._answer_large(work, self._finish_steps(work, request, answer)))
+            handling = partial(self._finish_steps, work, request, answer)
+            self._tasks.spawn(self._answer_large(work, large.LARGE_BYTES, handling))
             return None
         self._tasks.spawn(self._answer_later(connection, connection.open_slot(), header, request, answer, meter))
         return None
@@ -148,11 +150,13 @@ class Requests:
         name = self._names[header.api_key] if subject is not None else ""
         return Caller(header.client_id or "", connection.session, header.api_version, meter, subject, name)
 
-    async def _answer_large(self, work: "_Work", handling: Awaitable[Message]) -> None:
-        """Wait until a large request is handled, and encode its answer, with turns for others in between."""
+    async def _answer_large(
+        self, work: "_Work", size_bytes: int, handle: Callable[[RoomHolder], Awaitable[Message]]
+    ) -> None:
+        """Handle a large request, and encode its answer, with turns for others in between."""
         connection, header = work.connection, work.header
-        try:
-            response = await handling
+        async with self._workshop.working(connection, size_bytes, self._names[header.api_key]) as holder:
+            response = await handle(holder)
             if work.meter is not None:
                 self._throttle(response, work.meter.worked_on(work.busy_ns / 1e9))
             counts, reply = await self._workshop.in_thread(
@@ -162,57 +166,52 @@ class Requests:
                 self._errors.note(header.api_key, code, count)
             self._latency.by_api[header.api_key].observe_ns(now_ns() - work.slot.read_ns)
             work.slot.complete(_framed(reply))
-        except ProtocolError as error:
-            connection.close(f"protocol error: {error}")
-        except Exception:  # as above: one client's connection
-            _logger.exception("bug api_key=%d version=%d", header.api_key, header.api_version)
-            connection.close("request failed here")
-        finally:
-            connection.release()
 
-    async def _handle_large(self, work: "_Work", body: memoryview, subject: Subject | None) -> Message:
+    async def _handle_large(
+        self, work: "_Work", body: memoryview, subject: Subject | None, holder: RoomHolder
+    ) -> Message:
         """Decode a large request and handle it, in parts where it can be cut."""
         connection, header = work.connection, work.header
         request_class, handler = APIS[header.api_key]  # type: ignore[index]  # as above
-        async with AsyncExitStack() as holding:
-            await holding.enter_async_context(self._workshop.room.hold(connection.session, len(body)))
-            request = await self._workshop.in_thread(connection.session, request_class.decode, header.api_version, body)
-            whole: Message | None = None
-            left = large.parts(request)
-            part = next(left)
-            while True:
-                following: large.Part | None = None
-                try:
-                    async with self._workshop.places.hold(connection.session):
-                        began_ns = now_ns()
-                        try:
-                            caller = self._caller(connection, header, work.meter, subject)
-                            answer = handler(self._cluster, part.request, caller)
-                        finally:
-                            following = next(left, None)
-                            work.busy_ns += now_ns() - began_ns
-                    if isinstance(answer, large.Steps):
-                        answer = await self._take_steps(work, answer)
-                    if not isinstance(answer, Message):
-                        if following is None:
-                            await holding.aclose()  # it may wait for long, and for what others have yet to ask
+        request = await self._workshop.in_thread(connection.session, request_class.decode, header.api_version, body)
+        whole: Message | None = None
+        left = large.parts(request)
+        part = next(left)
+        while True:
+            following: large.Part | None = None
+            try:
+                async with self._workshop.places.hold(connection.session):
+                    began_ns = now_ns()
+                    try:
+                        caller = self._caller(connection, header, work.meter, subject)
+                        answer = handler(self._cluster, part.request, caller)
+                    finally:
+                        following = next(left, None)
+                        work.busy_ns += now_ns() - began_ns
+                if isinstance(answer, large.Steps):
+                    answer = await self._take_steps(work, answer)
+                if not isinstance(answer, Message):
+                    # What is cut waits for no other request; what is whole may.
+                    async with holder.outside(is_bounded=header.api_key in large.CUTS):
                         answer = await answer
-                except ApiError as error:
-                    answer = part.request.error_response(error.code, str(error))
-                if whole is None:
-                    whole = answer
-                else:
-                    large.join(whole, answer, goes_on=part.goes_on)
-                if following is None or connection.is_closed:
-                    return whole
-                part = following
-                await asyncio.sleep(0)
+            except ApiError as error:
+                answer = part.request.error_response(error.code, str(error))
+            if whole is None:
+                whole = answer
+            else:
+                large.join(whole, answer, goes_on=part.goes_on)
+            if following is None or connection.is_closed:
+                return whole
+            part = following
+            await asyncio.sleep(0)
 
-    async def _finish_steps(self, work: "_Work", request: Request, steps: large.Steps) -> Message:
+    async def _finish_steps(self, work: "_Work", request: Request, steps: large.Steps, holder: RoomHolder) -> Message:
         try:
-            async with self._workshop.room.hold(work.connection.session, large.LARGE_BYTES):
-                answer = await self._take_steps(work, steps)
-            return answer if isinstance(answer, Message) else await answer
+            answer = await self._take_steps(work, steps)
+            if isinstance(answer, Message):
+                return answer
+            async with holder.outside(is_bounded=False):
+                return await answer
         except ApiError as error:
             return request.error_response(error.code, str(error))
 

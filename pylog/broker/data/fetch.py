@@ -19,11 +19,11 @@ from pylog.broker.data.throttles import Throttles
 from pylog.broker.data.topic_bytes import TopicBytes
 from pylog.broker.data.waiting import WaitingFetch, WaitingFetches
 from pylog.broker.error_counts import ErrorCounts
-from pylog.broker.large import LARGE_BYTES, PART_ELEMENTS, Workshop
+from pylog.broker.large import PART_ELEMENTS, RESULT_BYTES, Workshop
 from pylog.broker.latency import Latency, now_ns
 from pylog.broker.quotas import Meter
 from pylog.broker.tasks import Tasks
-from pylog.errors import ApiError, ErrorCode, ProtocolError, TooManyElements
+from pylog.errors import ApiError, ErrorCode, TooManyElements
 from pylog.log.segment import FileSlice
 from pylog.metrics import Metrics
 from pylog.net.connection import Connection, Part
@@ -159,7 +159,7 @@ class FetchHandler:
             fetch.is_late |= is_late
             if not fetch.is_looked_at:
                 fetch.is_looked_at = True
-                self._tasks.spawn(self._look_in_turns(self.workshop, fetch))
+                self._tasks.spawn(self._look_again(self.workshop, fetch))
             return None
         if isinstance(session, Feed):
             if is_late:
@@ -188,34 +188,24 @@ class FetchHandler:
     ) -> None:
         """Answer a consumer as `handle` does, some partitions in a turn; *connection* is held meanwhile."""
         version, reader = header.api_version, connection.session
-        try:
-            async with workshop.room.hold(reader, len(frame)):
-                request = await workshop.in_thread(reader, parse_request, frame, version, header.body_offset)
-                session: FetchSession | None = None
-                refusal, error = _refused(request), _NONE
-                if request.replica_id in (_CONSUMER, _DEBUGGING_CONSUMER):
-                    refusal = []
-                    if request.session_id or request.session_epoch != FINAL_EPOCH:
-                        try:
-                            session = self._sessions.apply(request, self._now_ms(), reader.principal)
-                        except ApiError as fault:
-                            error = fault.code
-                if refusal or error is not _NONE:
-                    connection.open_slot().complete(
-                        encode_response(version, header.correlation_id, refusal, error=error)
-                    )
-                    return
-                if meter is not None:
-                    request.max_bytes = int(min(request.max_bytes, meter.fetch_max_bytes))
-                fetch = self._begin_many(connection, header, request, session, meter, subject)
-                await self._look_in_turns(workshop, fetch)
-        except ProtocolError as error:
-            connection.close(f"protocol error: {error}")
-        except Exception:  # a bug of ours: one client's connection, as for every request
-            _logger.exception("bug in a fetch of many partitions peer=%s", connection.peer)
-            connection.close("fetch failed here")
-        finally:
-            connection.release()
+        async with workshop.working(connection, len(frame), "fetch"):
+            request = await workshop.in_thread(reader, parse_request, frame, version, header.body_offset)
+            session: FetchSession | None = None
+            refusal, error = _refused(request), _NONE
+            if request.replica_id in (_CONSUMER, _DEBUGGING_CONSUMER):
+                refusal = []
+                if request.session_id or request.session_epoch != FINAL_EPOCH:
+                    try:
+                        session = self._sessions.apply(request, self._now_ms(), reader.principal)
+                    except ApiError as fault:
+                        error = fault.code
+            if refusal or error is not _NONE:
+                connection.open_slot().complete(encode_response(version, header.correlation_id, refusal, error=error))
+                return
+            if meter is not None:
+                request.max_bytes = int(min(request.max_bytes, meter.fetch_max_bytes))
+            fetch = self._begin_many(connection, header, request, session, meter, subject)
+            await self._look_in_turns(workshop, fetch)
 
     def _begin_many(
         self,
@@ -237,11 +227,13 @@ class FetchHandler:
         return fetch
 
     async def _look_and_release(self, workshop: Workshop, fetch: WaitingFetch) -> None:
-        try:
-            async with workshop.room.hold(fetch.slot.connection.session, LARGE_BYTES):
-                await self._look_in_turns(workshop, fetch)
-        finally:
-            fetch.slot.connection.release()
+        size_bytes = len(fetch.request.partitions) * RESULT_BYTES
+        async with workshop.working(fetch.slot.connection, size_bytes, "fetch"):
+            await self._look_in_turns(workshop, fetch)
+
+    async def _look_again(self, workshop: Workshop, fetch: WaitingFetch) -> None:
+        async with workshop.room.hold(fetch.slot.connection.session, len(fetch.request.partitions) * RESULT_BYTES):
+            await self._look_in_turns(workshop, fetch)
 
     async def _look_in_turns(self, workshop: Workshop, fetch: WaitingFetch) -> None:
         """Read a fetch until it can be answered, or nothing happened to its partitions while they were read."""

@@ -17,8 +17,9 @@ from pylog.broker.data.partitions import Appended, Partition, Partitions
 from pylog.broker.data.topic_bytes import TopicBytes
 from pylog.broker.error_counts import ErrorCounts
 from pylog.broker.handler import topic_denied
-from pylog.broker.large import PART_ELEMENTS, Workshop
+from pylog.broker.large import PART_ELEMENTS, RESULT_BYTES, Workshop
 from pylog.broker.latency import Latency, now_ns
+from pylog.broker.places import RoomHolder
 from pylog.broker.quotas import Meter
 from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError, TooManyElements
@@ -231,13 +232,13 @@ class ProduceHandler:
         version, session = header.api_version, connection.session
         results: list[ProduceResult] = []
         waits: dict[Key, Appended] = {}
-        try:
-            async with workshop.room.hold(session, len(frame)):
-                request = await workshop.in_thread(session, parse_request, frame, version, header.body_offset)
-                before = self._verifying.get(connection)
-                if before:
+        async with workshop.working(connection, len(frame), "produce") as holder:
+            request = await workshop.in_thread(session, parse_request, frame, version, header.body_offset)
+            before = self._verifying.get(connection)
+            if before:
+                async with holder.outside():
                     await asyncio.shield(before[-1])
-                busy_ns = await self._append_many(workshop, session, version, request, results, waits, subject)
+            busy_ns = await self._append_many(workshop, holder, session, version, request, results, waits, subject)
             throttle_ms = 0
             if meter is not None:
                 throttle_ms = max(meter.produced(len(frame)), meter.worked_on(busy_ns / 1e9))
@@ -248,17 +249,11 @@ class ProduceHandler:
             refused = [result for result in results if result.error and result.error is not _DUPLICATE]
             if refused:  # as in `handle`
                 connection.close(f"{len(refused)} partitions refused, the first with {refused[0].error.name}")
-        except ProtocolError as error:
-            connection.close(f"protocol error: {error}")
-        except Exception:  # a bug of ours: one client's connection, as for every request
-            _logger.exception("bug in a produce of many partitions peer=%s", connection.peer)
-            connection.close("request failed here")
-        finally:
-            connection.release()
 
     async def _append_many(
         self,
         workshop: Workshop,
+        holder: RoomHolder,
         session: Session,
         version: int,
         request: ProduceRequest,
@@ -276,7 +271,10 @@ class ProduceHandler:
             part = replace(request, parts=request.parts[at : at + PART_ELEMENTS])
             verdicts: _Verdicts | None = None
             if name is not None and request.acks == -1 and self.verifier is not None and self.verifier.is_on:
-                verdicts = await self._verify(part, version, subject)
+                verdicts = {}
+                if self._unverified(part, subject):
+                    async with holder.outside():
+                        verdicts = await self._verify(part, version, subject)
             async with workshop.places.hold(session):
                 began_ns = now_ns()
                 results += self._append_all(version, part, waits, subject, verdicts, allowance)
@@ -475,9 +473,11 @@ class ProduceHandler:
         results: list[ProduceResult],
         throttle_ms: int,
     ) -> None:
-        reply = await workshop.in_thread(
-            slot.connection.session, encode_reply, header.api_version, header.correlation_id, results, throttle_ms
-        )
+        session = slot.connection.session
+        async with workshop.room.hold(session, len(results) * RESULT_BYTES):
+            reply = await workshop.in_thread(
+                session, encode_reply, header.api_version, header.correlation_id, results, throttle_ms
+            )
         slot.complete([reply])
         self._latency.produce[-1].observe_ns(now_ns() - slot.read_ns)
 

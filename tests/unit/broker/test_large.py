@@ -14,8 +14,9 @@ import pytest
 
 from pylog.broker import apis, large, requests
 from pylog.broker.broker import Broker
+from pylog.broker.groups.coordinator import GroupCoordinator
 from pylog.broker.large import PART_ELEMENTS, Steps, in_steps
-from pylog.broker.places import Room
+from pylog.broker.places import Room, RoomHolder
 from pylog.broker.quotas import Quotas
 from pylog.config import standalone_config
 from pylog.errors import ApiError, ErrorCode
@@ -34,6 +35,8 @@ from pylog.wire.api.group_offsets import (
     OffsetFetchResponse,
 )
 from pylog.wire.api.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     JoinGroupRequest,
@@ -446,6 +449,144 @@ def test_a_client_has_one_large_request_in_memory_and_the_room_is_not_its_own() 
         await second
 
     asyncio.run(story())
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_what_waits_outside_holds_up_no_other_and_comes_back_for_its_room() -> None:
+    async def story() -> None:
+        room, slow = Room(10, 10), asyncio.Event()
+        ended = list[str]()
+
+        async def wait(name: str) -> None:
+            async with room.hold(of(name), 10) as holder:
+                async with holder.outside():
+                    await slow.wait()
+                ended.append(name)
+
+        waiting = [asyncio.create_task(wait(name)) for name in ("a", "b")]
+        await settle()
+        async with room.hold(of("a"), 10):
+            slow.set()
+            await settle()
+            assert ended == []
+        await asyncio.gather(*waiting)
+        assert sorted(ended) == ["a", "b"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("is_bounded", "has_turn"), [(True, False), (False, True)])
+def test_a_client_of_which_much_waits_outside_keeps_its_turn_but_not_the_room(is_bounded: bool, has_turn: bool) -> None:
+    async def story() -> None:
+        room, slow = Room(10, 5), asyncio.Event()
+
+        async def wait() -> None:
+            async with room.hold(of("a"), 3) as holder, holder.outside(is_bounded=is_bounded):
+                await slow.wait()
+
+        waiting = [asyncio.create_task(wait()) for _ in range(3)]
+        await settle()
+        following = asyncio.create_task(wait())
+        await settle()
+        async with room.hold(of("b"), 10):
+            pass
+        turn = asyncio.create_task(room.hold(of("a"), 3).__aenter__())
+        await settle()
+        assert turn.done() is has_turn
+        slow.set()
+        if not has_turn:
+            await asyncio.gather(*waiting, following)
+        await turn
+
+    asyncio.run(story())
+
+
+def test_an_error_outside_is_raised_inside_and_who_goes_away_holds_nothing() -> None:
+    async def story() -> None:
+        room = Room(10, 10)
+        async with room.hold(of("a"), 10) as holder:
+            with pytest.raises(ApiError, match="gone"):
+                async with holder.outside():
+                    raise ApiError(ErrorCode.NOT_COORDINATOR, "gone")
+            second = asyncio.create_task(room.hold(of("b"), 10).__aenter__())
+            await settle()
+            assert not second.done(), "the room is held again"
+        holding = await second
+
+        async def wait() -> None:
+            async with room.hold(of("c"), 10) as holder, holder.outside():
+                await asyncio.sleep(3600)
+
+        holding.leave()
+        gone = asyncio.create_task(wait())
+        await settle()
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        async with room.hold(of("c"), 10):
+            pass
+
+    asyncio.run(story())
+
+
+def test_a_large_request_that_waits_for_something_slow_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        begun, slow = asyncio.Event(), asyncio.Event()
+
+        async def delete(_: object, group_id: str) -> ErrorCode:
+            begun.set()
+            await slow.wait()
+            return ErrorCode.GROUP_ID_NOT_FOUND
+
+        monkeypatch.setattr(GroupCoordinator, "delete", delete)
+        async with cluster.connected() as one, cluster.connected() as other, asyncio.timeout(30):
+            one.send(DeleteGroupsRequest(groups_names=NAMES))
+            await begun.wait()
+            other.send(MetadataRequest(topics=list(map(asked, NAMES)), allow_auto_topic_creation=False))
+            assert len((await other.receive(MetadataResponse)).topics) == len(NAMES)
+            slow.set()
+            results = (await one.receive(DeleteGroupsResponse)).results
+            assert [row.group_id for row in results] == NAMES
+
+    monkeypatch.setattr(large, "HELD_BYTES", 1)
+    run(tmp_path, story)
+
+
+def test_a_large_request_has_its_room_until_its_answer_is_encoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = list[str]()
+    hold, encode = Room.hold, large.encode
+
+    @asynccontextmanager
+    async def noting_hold(room: Room, session: Session, size_bytes: int) -> AsyncIterator[RoomHolder]:
+        async with hold(room, session, size_bytes) as holder:
+            yield holder
+        events.append("room is free")
+
+    def noting_encode(*arguments: Any) -> Any:
+        events.append("encode")
+        return encode(*arguments)
+
+    async def story(cluster: Cluster) -> None:
+        async with cluster.connected() as client:
+            await commit_first(client)
+            events.clear()
+            client.send(MetadataRequest(topics=list(map(asked, NAMES)), allow_auto_topic_creation=False))
+            await client.receive(MetadataResponse)
+            client.send(commit(1, *NAMES))
+            await client.receive(OffsetCommitResponse)
+            await settle()
+
+    monkeypatch.setattr(Room, "hold", noting_hold)
+    monkeypatch.setattr(large, "encode", noting_encode)
+    run(tmp_path, story, **{"auto.create.topics.enable": "true", "offsets.topic.num.partitions": "1"})
+    assert events == ["encode", "room is free"] * 2
 
 
 def test_no_more_is_decoded_at_a_time_than_there_is_room_for(
