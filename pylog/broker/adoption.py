@@ -4,9 +4,10 @@ Every partition directory names its topic in `partition.metadata`.  Settings of 
 those, what retention and compaction go by also stands in `retention.json`, and is taken from there.
 """
 
+import logging
 import uuid
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from pylog.cluster import znodes
 from pylog.cluster.image import PartitionImage, TopicImage
 from pylog.cluster.restore import EPOCH_MARGIN, producer_id_block
 from pylog.cluster.topics import MAX_PARTITIONS
-from pylog.errors import ConfigError
+from pylog.errors import ApiError, ConfigError, ProtocolError
 from pylog.group.records import TOPIC as OFFSETS_TOPIC
 from pylog.group.records import OffsetKey, partition_for
 from pylog.group.records import decode_key as decode_group_key
@@ -33,9 +34,11 @@ from pylog.store.embedded import EmbeddedTree
 from pylog.store.tree import ClusterTree
 from pylog.transaction.records import decode_key as decode_transactional_key
 from pylog.transaction.records import decode_transaction
-from pylog.transaction.state import TransactionMetadata
+from pylog.transaction.state import TransactionMetadata, TransactionState
 from pylog.wire.markers import Marker, encode_marker
 from pylog.wire.records import Record, decode_records, parse_header
+
+_logger = logging.getLogger(__name__)
 
 _SESSION_TIMEOUT_S = 10.0
 _RETAINED = {"cleanup.policy": "cleanup_policy", "retention.ms": "retention_ms", "retention.bytes": "retention_bytes"}
@@ -133,8 +136,8 @@ def _write_store(directory: LogDirectory, found: list[FoundTopic], now_ms: int) 
     # Before a log is taken for one of ours, the store must be free for it.
     store = EmbeddedTree(directory.path / STORE)
     session = store.session()
-    session.connect(_SESSION_TIMEOUT_S)
     try:
+        session.connect(_SESSION_TIMEOUT_S)
         tree = ClusterTree(session)
         tree.prepare()
         if (known := tree.cluster_id()) is not None:
@@ -143,9 +146,9 @@ def _write_store(directory: LogDirectory, found: list[FoundTopic], now_ms: int) 
         assert fence is not None, "nobody else has this directory open"
         tree.create_topics(fence, images)
         tree.write(fence, [Set(znodes.PRODUCER_ID_BLOCK, producer_id_block(b"", newest_producer_id))])
-        coordinated = _known_transactions(directory)
+        coordinated = _known_transactions(directory, {one.name: one.topic_id for one in topics})
         for log in directory.logs.values():
-            _abort_transactions(log, coordinated.get(log.topic_partition, frozenset()), now_ms)
+            _end_transactions(log, coordinated.get(log.topic_partition, _Coordinated()), now_ms)
         # Last, for it says that the store is whole.
         tree.give_cluster_id(directory.cluster_id)
     finally:
@@ -206,10 +209,13 @@ def _partition_count(logs: Mapping[int, Log]) -> int:
 def _names_in(log: Log) -> Iterator[str]:
     """Yield the groups and transactional ids that the records of an internal topic's log are of."""
     is_of_groups = log.topic_partition.topic != TRANSACTIONS_TOPIC
-    for record in _records_of(log):
-        key = decode_group_key(record.key or b"") if is_of_groups else decode_transactional_key(record.key or b"")
-        if key is not None:
-            yield key.group_id if isinstance(key, OffsetKey) else key
+    try:
+        for record in _records_of(log):
+            key = decode_group_key(record.key or b"") if is_of_groups else decode_transactional_key(record.key or b"")
+            if key is not None:
+                yield key.group_id if isinstance(key, OffsetKey) else key
+    except (ApiError, ProtocolError) as error:
+        _note_undecoded(log, error)  # what is before it tells enough
 
 
 def _records_of(log: Log) -> Iterator[Record]:
@@ -220,34 +226,73 @@ def _records_of(log: Log) -> Iterator[Record]:
                 yield from decode_records(segment.read_batch(position, header.size_bytes), header)
 
 
-def _known_transactions(directory: LogDirectory) -> Mapping[TopicPartition, frozenset[int]]:
-    """Return by partition the producers whose transactions their coordinator will end: it knows how.
+def _note_undecoded(log: Log, error: Exception) -> None:
+    _logger.warning("records do not decode partition=%s reason=%s", log.topic_partition, error)
 
-    It aborts those that are open, since their producers belong to another cluster, and commits what was decided to be
-    committed, which producers were told of.
 
-    Raises:
-        ProtocolError: a record of `__transaction_state` contradicts itself.
+@dataclass(slots=True)
+class _Coordinated:
+    """What the adopted `__transaction_state` says of one partition.
+
+    Attributes:
+        left: producers whose transactions their coordinator will end: it knows how.  It aborts those that are open,
+            since their producers belong to another cluster, and commits what was decided to be committed, which
+            producers were told of.
+        committed: epoch by producer of transactions that were decided so, and that their coordinator will not end.
     """
-    found: dict[str, TransactionMetadata] = {}
-    for key, log in directory.logs.items():
-        if key.topic == TRANSACTIONS_TOPIC:
+
+    left: set[int] = field(default_factory=set)
+    committed: dict[int, int] = field(default_factory=dict)
+
+
+def _known_transactions(
+    directory: LogDirectory, topic_ids: Mapping[str, uuid.UUID | None]
+) -> Mapping[TopicPartition, _Coordinated]:
+    """Return what is known of the transactions of partitions; *topic_ids* are those that topics have from now on."""
+    found: dict[TopicPartition, _Coordinated] = {}
+    for log in directory.logs.values():
+        if log.topic_partition.topic != TRANSACTIONS_TOPIC:
+            continue
+        ids: dict[str, TransactionMetadata] = {}
+        # With one record that does not decode, no broker coordinates the ids of this partition.
+        is_readable = True
+        try:
             for record in _records_of(log):
-                transactional_id = decode_transactional_key(record.key or b"")
-                if transactional_id is not None and record.value is not None:
-                    found[transactional_id] = decode_transaction(record.value, record.headers)
-    producers: dict[TopicPartition, frozenset[int]] = {}
-    for metadata in found.values():
-        for name, number in metadata.partitions:
-            key = TopicPartition(name, number)
-            producers[key] = producers.get(key, frozenset()) | {metadata.producer_id}
-    return producers
+                is_readable &= _take_in(record, ids, log)
+        except ApiError as error:
+            _note_undecoded(log, error)
+            is_readable = False
+        for metadata in ids.values():
+            for name, number in metadata.partitions:
+                one = found.setdefault(TopicPartition(name, number), _Coordinated())
+                # Where the directory had lost its id, the topic has another one than the coordinator looks for.
+                if is_readable and metadata.topic_ids.get(name) in (None, topic_ids.get(name)):
+                    one.left.add(metadata.producer_id)
+                elif metadata.state is TransactionState.PREPARE_COMMIT:
+                    one.committed[metadata.producer_id] = metadata.producer_epoch
+    return found
 
 
-def _abort_transactions(log: Log, known: Collection[int], now_ms: int) -> None:
-    """End the open transactions of a log, but those of *known* producers: readers would wait for them for ever."""
+def _take_in(record: Record, ids: dict[str, TransactionMetadata], log: Log) -> bool:
+    """Note in *ids* what a record says of one; return whether it decodes."""
+    try:
+        transactional_id = decode_transactional_key(record.key or b"")
+        if transactional_id is None:
+            return True
+        ids.pop(transactional_id, None)
+        if record.value is not None:
+            ids[transactional_id] = decode_transaction(record.value, record.headers)
+    except ProtocolError as error:
+        _note_undecoded(log, error)
+        return False
+    return True
+
+
+def _end_transactions(log: Log, known: _Coordinated, now_ms: int) -> None:
+    """End the open transactions of a log that nobody else will end: readers would wait for them for ever."""
     for one in log.producers.facts():
-        if one.transaction_start >= 0 and one.producer_id not in known:
-            marker = Marker(is_commit=False, coordinator_epoch=max(one.coordinator_epoch, 0))
+        if one.transaction_start >= 0 and one.producer_id not in known.left:
+            is_commit = known.committed.get(one.producer_id) == one.epoch
+            marker = Marker(is_commit, coordinator_epoch=max(one.coordinator_epoch, 0))
             batch = memoryview(bytearray(encode_marker(one.producer_id, one.epoch, marker, now_ms)))
             log.append_as_leader(batch, parse_header(batch), log.epochs.latest, now_ms, marker)
