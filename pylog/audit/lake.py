@@ -142,11 +142,12 @@ _Seen: TypeAlias = defaultdict[tuple[str, int], list[tuple[Offset, Offset]]]
 
 def _places(seen: _Seen, loaded: Loaded) -> Places:
     found = Places()
-    for partition in loaded.offsets if loaded.topic_id is not None and loaded.is_all else ():
-        found.begin(loaded.topic_id or "", partition, 0)
-    for (topic_id, partition), ranges in sorted(seen.items()):
+    # That of the topic as it is now comes last, so that it is not forgotten.
+    for (topic_id, partition), ranges in sorted(seen.items(), key=lambda row: (row[0][0] == loaded.topic_id, row[0])):
         for first, last in Sequences(ranges).ranges():
             found.add(topic_id, partition, first, last, floor=0 if loaded.is_all else None)
+    for partition in loaded.offsets if loaded.topic_id is not None and loaded.is_all else ():
+        found.begin(loaded.topic_id or "", partition, 0)
     return found
 
 

@@ -25,8 +25,8 @@ MAX_RANGES = 1_000
 """Of one partition; above it the lower half is no longer followed.  A log has a hole for each marker of a transaction
 and for what compaction took."""
 
-_MAX_TOPIC_IDS = 8
-# Of one topic: it was made again, in either cluster.
+MAX_TOPIC_IDS = 8
+"""Of one topic: it was made again, in either cluster.  The one of which nothing came for longest is forgotten."""
 
 _MAX_DIGITS = 18
 _NEVER = 1 << 62
@@ -40,7 +40,8 @@ def offset_of(value: bytes | None) -> Offset | None:
 class Places:
     """A set of places.
 
-    Invariant: of a partition nothing below its first followed offset is kept.
+    Invariants: of a partition nothing below its first followed offset is kept.  Topic ids are in the order in which
+    something came of them last, also in plain data.
     """
 
     def __init__(self) -> None:
@@ -103,9 +104,11 @@ class Places:
         return Places.from_json(self.to_json())
 
     def _of_topic(self, topic_id: str) -> dict[int, tuple[Offset, Sequences]]:
-        if topic_id not in self._seen and len(self._seen) >= _MAX_TOPIC_IDS:
+        partitions = self._seen.pop(topic_id, None)
+        if partitions is None and len(self._seen) >= MAX_TOPIC_IDS:
             del self._seen[next(iter(self._seen))]
-        return self._seen.setdefault(topic_id, {})
+        found = self._seen[topic_id] = {} if partitions is None else partitions
+        return found
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         """Return plain data."""
@@ -114,7 +117,7 @@ class Places:
                 str(partition): [floor, [list(one) for one in seen.ranges()]]
                 for partition, (floor, seen) in sorted(partitions.items())
             }
-            for topic_id, partitions in sorted(self._seen.items())
+            for topic_id, partitions in self._seen.items()
         }
 
     @classmethod

@@ -1,5 +1,6 @@
 """Every record followed from tier to tier, stamped or not, whatever clocks and readers do."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from pylog.audit.judge import Finding, Kind, judge
 from pylog.audit.ledger import Ledger
-from pylog.audit.places import MAX_RANGES, ORIGIN_HEADER, ORIGIN_ID_HEADER, Places
+from pylog.audit.places import MAX_RANGES, MAX_TOPIC_IDS, ORIGIN_HEADER, ORIGIN_ID_HEADER, Places
 from pylog.audit.reader import TopicCounter
 from pylog.audit.reports import Progress, Report, Round, Tier, decode
 from tests.unit.audit.test_day import (
@@ -244,6 +245,19 @@ def test_of_too_many_pieces_the_lower_half_is_no_longer_followed() -> None:
     assert Places.from_json(places.to_json()) == places
     places.add("id", 0, 0, 10)  # comes again
     assert places.of("id", 0) == (floor, seen)
+
+
+def test_of_too_many_topics_the_one_of_which_nothing_came_for_longest_is_forgotten() -> None:
+    places = Places()
+    names = [f"id {number}" for number in range(MAX_TOPIC_IDS, 0, -1)]  # not in the order of the alphabet
+    for name in names:
+        places.add(name, 0, 0, 9)
+        places = places.copy()  # as between two reports, and when they are kept
+    places.add(names[0], 0, 10, 19)
+    places.copy().begin(names[0], 0, 0)
+    places.add("new", 0, 0, 9)
+    assert list(places.topic_ids()) == [*names[2:], names[0], "new"]
+    assert Places.from_json(json.loads(json.dumps(places.to_json()))) == places
 
 
 def test_findings_are_told_apart_by_where_the_offsets_are_of() -> None:
