@@ -115,8 +115,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogPartitionsUnderReplicated": Runbook(
         what="partitions led by broker BROKER lack a replica in sync",
-        look="`pylog cluster health` names them and the broker that is missing; `pylog top` shows who writes how "
-        "much.",
+        look="`pylog cluster health` names them and the broker that is missing; `pylog top` shows which topics are written "
+        "to most.",
         decide="Is that broker down (then PylogBrokerDown comes too), recovering its log, on the move (`pylog "
         "partition reassign --status`), "
         "or alive and too slow: disk, network? The broker of the alert is the leader; another one is missing. "
@@ -133,11 +133,11 @@ RUNBOOKS: Mapping[str, Runbook] = {
         look="`pylog_disk_used_bytes` beside `sum by (broker) (pylog_topic_log_bytes)`: the rest is not pylog's. On "
         "the host: `df -h`; `du -sh DIR/*` in the broker's data directory for the largest topics.",
         decide="Not pylog's: as for PylogDiskFull. Does one topic grow faster than planned, or all? How many hours are "
-        "left, at the rate of `pylog top`?",
+        "left, by the dashboard's \"When is the disk full?\"?",
         act="Not pylog's: move it to another disk, and delete no record. Logs: shorten the largest topic's retention, "
         "`pylog topic alter TOPIC --set retention.ms=86400000`; or more disk space: `playbooks/expand.yml` with new "
         "hosts.",
-        verify="`pylog retention` on the host deletes at once what cron would within the hour; then `df -h`.",
+        verify="`pylog retention --all` on the host deletes at once what cron would within the hour; then `df -h`.",
     ),
     "PylogDiskFull": Runbook(
         what="broker BROKER refuses writes: its data disk is 95 % full",
@@ -150,7 +150,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "fill up to the last byte; the broker then leaves the in-sync replicas.",
         act="Not pylog's: move the file to another disk, and delete no record. If it is not found soon, and `pylog "
         "cluster impact --broker ID` shows that others can lead: `systemctl stop pylog-broker@ID`. Logs: `pylog topic "
-        "alter TOPIC --set retention.ms=3600000`, then on the host `pylog retention`. Do not delete segment files by "
+        "alter TOPIC --set retention.ms=3600000`, then on the host `pylog retention --all`. Do not delete segment files by "
         "hand.",
         verify="Producers go on by themselves; `df -h`; `pylog cluster health`. If you shortened a retention, set it "
         "back: `pylog topic alter TOPIC --delete retention.ms`.",
@@ -188,7 +188,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
     "PylogIsrChurns": Runbook(
         what="replicas of DATACENTER leave and join the in-sync sets all the time",
         look="`pylog cluster health` some times in a row: is it always the same broker? The hosts' dashboards: "
-        "disk, network, steal.",
+        "disk and network.",
         decide="One broker: its disk or host is too slow. All of them: the network, or more is written than they "
         "can copy.",
         act="Move load off that host, or replace its disk. Bound producers by a quota. A "
@@ -198,7 +198,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogClientsThrottled": Runbook(
         what="broker BROKER holds clients back that use more than their quota",
-        look="The broker's metrics by user and client id; `kafka-configs --describe --entity-type clients` of "
+        look="`pylog_quota_throttled_total` says which quota it is; `kafka-configs --describe --entity-type clients` of "
         "any Kafka.",
         decide="A program that went wild, or one that grew and was promised more?",
         act="Wild: its owner stops it; the quota does its work meanwhile. Grown: raise the quota by "
@@ -282,7 +282,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         decide="More is written than was planned, or retention does not run (PylogRetentionLate).",
         act="Shorten `retention.ms` or `retention.bytes` of the topic, add a broker (`playbooks/expand.yml`) and "
         "move partitions, or slow the producer down by a quota.",
-        verify="The prediction on the dashboard is flat.",
+        verify="The time left that the dashboard shows grows, or is gone.",
     ),
     "PylogCertificateExpires": Runbook(
         what="the certificate of listener LISTENER of broker BROKER expires soon, or has",
@@ -320,7 +320,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         decide="`produce` fails: the leader refuses or does not answer. Only `consume` fails: records are written "
         "and not shown, so the high watermark stands still. Brokers well and all canaries fail: the way "
         "between the probe and them is cut.",
-        act="As the alert of the cause says: PylogBrokerDown, PylogWritesRefused, PylogPartitionsLeaderless, "
+        act="As the alert of the cause says: PylogBrokerDown, PylogPartitionsLeaderless, "
         "PylogDiskFull.",
         verify="The canary's p99 is back on its dashboard.",
     ),
@@ -347,6 +347,16 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "will process it; stop the members; `pylog group reset-offsets GROUP --topic TOPIC:PARTITION --to NEXT`, "
         "where NEXT is OFFSET + 1, shows what would change, and `--execute` does it; start the members.",
         verify="`pylog group describe GROUP` shows another offset at once, and OK after ten minutes at most.",
+    ),
+    "PylogCanarySilent": Runbook(
+        what="the probe on HOST got no record through any broker for minutes",
+        look="`pylog cluster health`; on the host: `journalctl -u pylog-probe -n 50`, for `canary_topic_unknown` and "
+        "its reason.",
+        decide="No broker answers anybody: an outage. They answer you: the way from the probe is cut, or the probe may "
+        "not make or read its topic (`probe_canary_topic`).",
+        act="Outage: PylogBrokerDown, PylogControllerMissing and PylogPartitionsLeaderless say which. Refused: grant "
+        "the rights to the probe's user; `playbooks/site.yml` does for the bundle's own.",
+        verify="`pylog_canary_last_success_timestamp_seconds` grows again.",
     ),
     "PylogGroupLagUnknown": Runbook(
         what="the probe on HOST has not judged the groups for five minutes: what it says of lag is old",
@@ -422,7 +432,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         look="On the host: `systemctl status cron`; `journalctl -t pylog-retention -n 50`.",
         decide="Is cron stopped, is its entry `/etc/cron.d/pylog-retention` gone, or does the command fail? In a "
         "cluster cron alone has expired segments deleted, so disks fill until it does.",
-        act="Start cron; run `pylog retention` as the entry has it and read what it says; `playbooks/site.yml` "
+        act="Start cron; run `pylog retention --all` as the entry has it and read what it says; `playbooks/site.yml` "
         "brings the entry back.",
         verify="`pylog retention --all` ends with 0. The alert ends with the next run.",
     ),
@@ -494,7 +504,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify=_GONE,
     ),
     "PylogMirrorLags": Runbook(
-        what="the mirror is TOPIC-PARTITION more than five minutes behind",
+        what="the mirror is more than five minutes behind with TOPIC-PARTITION",
         look="`pylog mirror status --config /etc/pylog/mirror.yml` on the mirror's host; `fab logs --host HOST "
         "--unit pylog-mirror`.",
         decide="All partitions: the link is full or slow. Some: their leader, or a burst. Does it shrink or grow?",
@@ -514,7 +524,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         what="the target of the mirror on HOST does not take some topics as they are",
         look="`fab logs --host HOST --unit pylog-mirror` names each topic with the target's reason.",
         decide="A setting that the target does not know, more replicas than it has brokers, or a topic of that "
-        "name with fewer records' history?",
+        "name there that begins at a later offset?",
         act="Set `mirror_replication_factor`, or leave the topic out by `mirror_exclude`; then "
         "`playbooks/mirror.yml`.",
         verify="The metric `pylog_mirror_refused_topics` is 0.",
@@ -537,7 +547,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         act="Mend the producer, or the topic's settings in the target. Then `pylog mirror resend --config "
         "/etc/pylog/mirror.yml --execute` sends parked records to where they belong; what is refused again stays "
         "parked.",
-        verify="The metric `pylog_mirror_parked_total` stands still, and `pylog mirror resend` lists nothing that "
+        verify="The metric `pylog_mirror_parked_total` stands still, and `pylog mirror resend --config /etc/pylog/mirror.yml` lists nothing that "
         "TOPIC should have.",
     ),
     "PylogRegistryPrimaryMissing": Runbook(
@@ -575,7 +585,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "the job's dead letters. Duplicates: a producer without idempotence sent again, or a mirror that crashed.",
         act="At `lake`: `pylog lake status LAKE`, and load again. Else the records are with the producer's "
         "owner; say which numbers.",
-        verify="`pylog audit report` with `--from` and `--to` of that time ends with 0.",
+        verify="`pylog audit report --ledger LIVE --ledger OFFLINE` with `--from` and `--to` of that time ends with 0.",
     ),
     "PylogAuditUnknown": Runbook(
         what="a producer of TOPIC ended without its closing count",

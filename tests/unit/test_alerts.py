@@ -28,7 +28,7 @@ FOREIGN = ("up", "node_", "haproxy_", "pylog_threshold")
 
 def metrics_in(expr: str) -> set[str]:
     """Return the names of the metrics that *expr* reads."""
-    bare = re.sub(r"\{[^}]*\}|by \([^)]*\)|\[\w+\]|offset \w+", "", expr)
+    bare = re.sub(r"\{[^}]*\}|(by|on) \([^)]*\)|\[\w+\]|offset \w+", "", expr)
     words = {
         "sum",
         "rate",
