@@ -115,7 +115,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogPartitionsUnderReplicated": Runbook(
         what="partitions led by broker BROKER lack a replica in sync",
-        look="`pylog cluster health` names them and the broker that is missing; `pylog top` shows which topics are written "
+        look="`pylog cluster health` names them and the broker that is missing; `pylog top` shows which topics are "
+        "written "
         "to most.",
         decide="Is that broker down (then PylogBrokerDown comes too), recovering its log, on the move (`pylog "
         "partition reassign --status`), "
@@ -150,7 +151,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "fill up to the last byte; the broker then leaves the in-sync replicas.",
         act="Not pylog's: move the file to another disk, and delete no record. If it is not found soon, and `pylog "
         "cluster impact --broker ID` shows that others can lead: `systemctl stop pylog-broker@ID`. Logs: `pylog topic "
-        "alter TOPIC --set retention.ms=3600000`, then on the host `pylog retention --all`. Do not delete segment files by "
+        "alter TOPIC --set retention.ms=3600000`, then on the host `pylog retention --all`. Do not delete segment "
+        "files by "
         "hand.",
         verify="Producers go on by themselves; `df -h`; `pylog cluster health`. If you shortened a retention, set it "
         "back: `pylog topic alter TOPIC --delete retention.ms`.",
@@ -198,7 +200,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogClientsThrottled": Runbook(
         what="broker BROKER holds clients back that use more than their quota",
-        look="`pylog_quota_throttled_total` says which quota it is; `kafka-configs --describe --entity-type clients` of "
+        look="`pylog_quota_throttled_total` says which quota it is; `kafka-configs --describe --entity-type clients` "
+        "of "
         "any Kafka.",
         decide="A program that went wild, or one that grew and was promised more?",
         act="Wild: its owner stops it; the quota does its work meanwhile. Grown: raise the quota by "
@@ -294,6 +297,19 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "minute, without a restart.",
         verify="`pylog_certificate_expires_timestamp_seconds` is the new date. The broker's journal: `certificate "
         "reloaded`.",
+    ),
+    "PylogRevocationListExpires": Runbook(
+        what="the revocation list of listener LISTENER of broker BROKER expires within a day, or has",
+        look="`openssl crl -nextupdate -noout -in FILE` on the host, with the file of `ssl.crl.location` in the "
+        "broker's "
+        "configuration.",
+        decide="Once it has expired, nobody with a certificate gets in, programs of the bundle included; connections "
+        "that "
+        "are open go on.",
+        act="Fetch the newest list from your authority, put it where the inventory names it, and run "
+        "`playbooks/site.yml`. "
+        "The broker reads the new file within a minute, without a restart.",
+        verify="`pylog_revocation_list_expires_timestamp_seconds` is the new date.",
     ),
     "PylogLoginsFail": Runbook(
         what="logins by MECHANISM fail again and again at broker BROKER",
@@ -547,7 +563,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         act="Mend the producer, or the topic's settings in the target. Then `pylog mirror resend --config "
         "/etc/pylog/mirror.yml --execute` sends parked records to where they belong; what is refused again stays "
         "parked.",
-        verify="The metric `pylog_mirror_parked_total` stands still, and `pylog mirror resend --config /etc/pylog/mirror.yml` lists nothing that "
+        verify="The metric `pylog_mirror_parked_total` stands still, and `pylog mirror resend --config "
+        "/etc/pylog/mirror.yml` lists nothing that "
         "TOPIC should have.",
     ),
     "PylogRegistryPrimaryMissing": Runbook(

@@ -19,6 +19,8 @@ BROKER = "broker"
 _SERVERS = ("mirror", "registry", "audit")
 # Program -> where its metrics are made.
 _PROGRAMS = {
+    # What only a secured broker has.
+    BROKER: ["broker/authorization.py", "broker/security.py"],
     "mirror": ["mirror/*.py"],
     "registry": ["registry/*.py"],
     "audit": ["audit/*.py", "cli/audit.py"],
@@ -42,9 +44,14 @@ class Metric:
 def catalogue(scraped: str) -> list[Metric]:
     """Return every metric by program and name, a broker's first, as it shows them in *scraped*."""
     return [
-        *sorted(_of_text(scraped, BROKER)),
+        *sorted({*_of_text(scraped, BROKER), *_of_sources(BROKER)}),
         *sorted(_of_text(_probe_page(), "probe")),
-        *(one for program in _PROGRAMS for one in sorted({*_of_sources(program), *_of_process(program)})),
+        *(
+            one
+            for program in _PROGRAMS
+            if program != BROKER
+            for one in sorted({*_of_sources(program), *_of_process(program)})
+        ),
     ]
 
 
@@ -89,7 +96,12 @@ def _of_sources(program: str) -> Iterator[Metric]:
         for node in ast.walk(tree):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 1):
                 continue
-            name, text = node.args[0], node.args[1]
-            named = name.value if isinstance(name, ast.Constant) else constants.get(getattr(name, "id", ""))
-            if node.func.attr in ("counter", "gauge") and named and isinstance(text, ast.Constant):
-                yield Metric(program, str(named), node.func.attr, str(text.value))
+            words = [
+                one.value if isinstance(one, ast.Constant) else constants.get(getattr(one, "id", ""))
+                for one in node.args
+            ]
+            if node.func.attr == "declare":
+                name, kind, help = words
+                yield Metric(program, str(name), str(kind), str(help))
+            elif node.func.attr in ("counter", "gauge") and words[0] and words[1]:
+                yield Metric(program, str(words[0]), node.func.attr, str(words[1]))

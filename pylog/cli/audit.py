@@ -36,6 +36,7 @@ def count(
     from pylog.audit import counter
     from pylog.daemon.notices import Notices
     from pylog.daemon.stop import Stop
+    from pylog.daemon.threads import end_with_threads
     from pylog.daemon.web import WebServer, metrics_app
     from pylog.metrics import Metrics
     from pylog.process_metrics import measure_process
@@ -43,6 +44,7 @@ def count(
     stop, metrics = Stop(), Metrics()
     measure_process(metrics)
     stop.on_signals()
+    end_with_threads()
     with ExitStack() as stack:
         if loaded.metrics_listen is not None:
             stack.enter_context(WebServer(*loaded.metrics_listen, metrics_app(metrics), tls=loaded.metrics_tls))

@@ -65,7 +65,9 @@ def console(
     from pylog.console.instance import run
     from pylog.daemon.notices import Notices
     from pylog.daemon.stop import Stop
+    from pylog.daemon.threads import end_with_threads
 
     stop = Stop()
     stop.on_signals()
+    end_with_threads()
     run(loaded, stop, Notices())

@@ -31,10 +31,12 @@ def run(
         return
     from pylog.daemon.notices import Notices
     from pylog.daemon.stop import Stop
+    from pylog.daemon.threads import end_with_threads
     from pylog.mirror import instance
 
     stop = Stop()
     stop.on_signals()
+    end_with_threads()
     instance.run(loaded, stop, Notices())
 
 

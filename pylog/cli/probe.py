@@ -28,8 +28,10 @@ def probe(
         return
     from pylog.daemon.notices import Notices
     from pylog.daemon.stop import Stop
+    from pylog.daemon.threads import end_with_threads
     from pylog.probe.instance import run
 
     stop = Stop()
     stop.on_signals()
+    end_with_threads()
     run(loaded, stop, Notices())

@@ -36,6 +36,7 @@ def journal(
     """Follow the systemd journal; no entry is lost over a restart, some may come twice."""
     from pylog.daemon.notices import Notices
     from pylog.daemon.stop import Stop
+    from pylog.daemon.threads import end_with_threads
     from pylog.ship.journal import ShipConfig, ship_journal
 
     if not os.access(state.parent, os.W_OK):
@@ -59,6 +60,7 @@ def journal(
     )
     stop = Stop()
     stop.on_signals()
+    end_with_threads()
     try:
         totals = ship_journal(config, stop, Notices())
     except ConfigError as error:
