@@ -13,7 +13,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from pylog.errors import StorageError
+from pylog.errors import ApiError, StorageError
 from pylog.log.aborted import SUFFIX as ABORTED_SUFFIX
 from pylog.log.aborted import TransactionIndex
 from pylog.log.config import LogConfig
@@ -111,6 +111,8 @@ def load_log(
             loaded.epochs.keep_last(loaded.saved_epochs, start)
     except OSError as error:
         raise StorageError(f"{error.filename or directory}: {error.strerror or error}") from error
+    except ApiError as error:  # no descriptor now; by the cause whoever opens the log knows that it passes
+        raise StorageError(str(error)) from error.__cause__
     return loaded
 
 
@@ -122,7 +124,7 @@ def _load_segments(
     if segments:
         try:
             _load_all(loaded, config, clean, recovery_point, on_segment)
-        except (OSError, StorageError):
+        except (OSError, StorageError, ApiError):
             for segment in segments:
                 segment.release()
             raise
@@ -332,7 +334,8 @@ def _check(loaded: LoadedLog, segment: Segment, config: LogConfig, recovery_poin
     if damage is None and following is not None and not _follows(segment, following, config, recovery_point):
         damage = Damage(size_bytes, f"next is offset {segment.next_offset}, not {following.base_offset}")
     if segment.aborted is not None:
-        segment.aborted.flush()
+        with contextlib.suppress(ApiError):  # no room or no descriptor now: it is written before the next sync
+            segment.aborted.flush()
     if damage is None:
         if following is not None:
             segment.skip_to(following.base_offset)  # equal, but for a gap that compaction left

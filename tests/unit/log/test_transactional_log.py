@@ -1,5 +1,7 @@
 """Transactions in a log: through append, roll, restart, truncation, retention and copies by followers."""
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -311,6 +313,25 @@ def test_rows_that_found_no_descriptor_hold_the_recovery_point_back(log: Log) ->
     log.flush()
     assert log.recovery_point == 2
     assert len(segment_files(log.directory, ".txnindex")) == 1
+
+
+def test_a_start_on_a_full_disk_keeps_the_rows_in_memory(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(log, 9)
+    end(log, 9, ABORT)
+    expected = rows(log)
+    [file] = segment_files(log.directory, ".txnindex")
+    crash(log)
+    file.unlink()
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", refuse)
+        again = reopen(log, is_clean=False)
+        assert rows(again) == expected
+    again.flush()
+    assert len(file.read_bytes()) > 0, "written before the recovery point moves"
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
