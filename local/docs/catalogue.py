@@ -69,7 +69,7 @@ def _probe_page() -> str:
     """Return what a probe shows that has not measured anything yet."""
     metrics = Metrics()
     measure_process(metrics)
-    Board(metrics)
+    Board(metrics, 1.0)
     show_report(metrics, LagReport)
     metrics.gauge(*JUDGED)
     ZooKeeperReader((), 15.0, metrics, Stop())

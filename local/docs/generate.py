@@ -70,8 +70,19 @@ registry's file and of `ConsumerConnector`. They are read at the start. See [sec
 _METRICS_HEAD = """\
 # Metrics
 
-Every broker answers `GET /metrics` in Prometheus's text format on its admin socket
-(`curl --unix-socket /run/pylog/broker-1.sock http://localhost/metrics`), and on TCP where `metrics_listen` is set.
+Every broker answers `GET /metrics` in Prometheus's text format on its admin socket (`curl --unix-socket
+/run/pylog/broker-1.sock http://localhost/metrics`), and on TCP where `metrics_listen` is set. Where the bundle puts
+them: brokers on `metrics_port` of their instance (9400 and on), the mirror on 9181, the audit on 9182, the load
+balancer on 9183, the probe on 9184, the registry on 8081; retention, backup, shipper and load job leave files, which
+the node exporter shows on 9100. What a scrape costs a broker is [measured](bench/scrape.md); in Prometheus it is
+`scrape_duration_seconds{job="pylog-broker"}`.
+
+`pylog_client_connections` has the labels `software` and `version`, as clients name themselves; those that name
+nothing are not in it. It does not say whose they are; `pylog_principal_requests_total` counts by user. Since when a
+group is behind: `time() - pylog_group_lag_seconds` is the time of the oldest record that it has not read. The canary
+is well while `time() - pylog_canary_last_success_timestamp_seconds` stays below some seconds for every broker. Its
+topic takes writes with one replica in sync, so it tells whether a broker serves, and `PylogWritesRefused` whether
+acks=all is refused.
 
 | metric | type | what it says |
 |---|---|---|

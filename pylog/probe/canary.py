@@ -40,6 +40,8 @@ _LAST_HELP = (
     "When a canary's record was last read back, since the Unix epoch, by broker; 0: not yet. Stands still while the "
     "broker leads none."
 )
+_INTERVAL = "pylog_canary_interval_seconds"
+_INTERVAL_HELP = "Time between two of the canary's records to a broker; without a canary not shown."
 _TOPIC_CHECK_S = 30.0
 _LEADER_CHECK_S = 1.0
 _READ_S = 0.05
@@ -58,11 +60,13 @@ class Board:
     """What is in flight, and how it ended.  Times are of `time.perf_counter_ns`; used by one thread at a time.
 
     Attributes:
+        interval_s: between two records to a broker.
         run: which run of the canary: records of another are not ours.
         sent: by number, the leader of its partition and when it was sent.
     """
 
     metrics: Metrics
+    interval_s: float
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     sent: dict[int, tuple[int, int]] = field(default_factory=dict)
     _next: int = 0
@@ -71,6 +75,7 @@ class Board:
         for name, kind, help in ((_NAME, "histogram", _HELP), (_FAILED, "counter", _FAILED_HELP)):
             self.metrics.declare(name, kind, help)
         self.metrics.declare(_LAST, "gauge", _LAST_HELP)
+        self.metrics.gauge(_INTERVAL, _INTERVAL_HELP).value = self.interval_s
 
     def expect(self, leader: int) -> None:
         """Show a broker from the start: one that never answered must not be missing from the page."""
@@ -195,7 +200,7 @@ class Canary(threading.Thread):
         self._scout = scout
         self._stop_asked = stop
         self._notices = notices
-        self._board = Board(metrics)
+        self._board = Board(metrics, config.canary_interval_s)
 
     def run(self) -> None:
         """Go on through every failure of the cluster."""

@@ -44,6 +44,7 @@ def metrics_in(expr: str) -> set[str]:
         "max",
         "predict_linear",
         "scalar",
+        "group_left",
         "count",
     }
     names = set(re.findall(r"[a-zA-Z_]\w+", bare)) - words - {"histogram_quantile"}
