@@ -25,12 +25,14 @@ class Look:
         ends: where the log of each partition ends; partitions without a leader are missing.
         committed: by group, the next offset it reads in each partition.
         leaders: the broker that leads each partition.
+        unknown_groups: how many groups are not in `committed`.
     """
 
     at_s: float
     ends: Mapping[TopicPartition, Offset]
     committed: Mapping[str, Mapping[TopicPartition, Offset]]
     leaders: Mapping[TopicPartition, int] = field(default_factory=dict)
+    unknown_groups: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,7 @@ from pylog.cli.output import Column, emit, table
 from pylog.cli.progress import progress
 from pylog.cli.rates import LagAges, Look, Trends, group_rates, hot_partitions, sparkline, topic_rates
 from pylog.client.admin.groups import GroupAdmin
+from pylog.errors import ApiError, PylogError
 from pylog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -104,9 +106,14 @@ def _look(admin: GroupAdmin, *, is_internal: bool) -> Look:
         for one in topic.partitions
         if one.has_leader
     }
-    committed = {one.group_id: admin.committed(one.group_id) for one in admin.groups()[:_MAX_GROUPS]}
+    groups = admin.groups()
+    committed = {}
+    for one in groups[:_MAX_GROUPS]:
+        with suppress(ApiError):  # its coordinator has just moved; the others' lag is known all the same
+            committed[one.group_id] = admin.committed(one.group_id)
     # Last, so that no commit seems to be ahead of its log.
-    return Look(time.monotonic(), admin.ends(list(leaders)), committed, leaders)
+    ends = admin.ends(list(leaders))
+    return Look(time.monotonic(), ends, committed, leaders, len(groups) - len(committed))
 
 
 class _Watch:
@@ -134,6 +141,7 @@ class _Watch:
             "seconds": seconds,
             "written_a_second": round(written, 1),
             "lag": lag,
+            "unknown_groups": look.unknown_groups,
             "topics": [
                 {
                     "topic": one.topic,
@@ -165,9 +173,13 @@ class _Watch:
         }
 
 
+def _unknown(data: Mapping[str, Any]) -> str:
+    return f", of {data['unknown_groups']:,} groups not known" if data["unknown_groups"] else ""
+
+
 def _text(data: Mapping[str, Any]) -> str:
     return (
-        f"written  {data['written_a_second']:,.1f} a second\nlag      {data['lag']:,}\n\n"
+        f"written  {data['written_a_second']:,.1f} a second\nlag      {data['lag']:,}{_unknown(data)}\n\n"
         + table(data["topics"], _TOPICS, False)
         + "\n"
         + table(data["hot_partitions"], _PARTITIONS, False)
@@ -181,21 +193,28 @@ def _show(admin: GroupAdmin, watch: _Watch, interval: float, *, is_internal: boo
 
     try:
         with Live(auto_refresh=False, screen=True) as live:
+            data, failure = None, ""
             while True:
                 time.sleep(interval)
-                data = watch.take(_look(admin, is_internal=is_internal))
-                live.update(_screen(data, watch), refresh=True)
+                try:
+                    data, failure = watch.take(_look(admin, is_internal=is_internal)), ""
+                except PylogError as error:
+                    if data is None:
+                        raise
+                    failure = str(error)  # what was seen last stays: this is when somebody looks
+                live.update(_screen(data, watch, failure), refresh=True)
     except KeyboardInterrupt:
         pass  # the way to stop watching
 
 
-def _screen(data: Mapping[str, Any], watch: _Watch) -> "RenderableType":
+def _screen(data: Mapping[str, Any], watch: _Watch, failure: str) -> "RenderableType":
     from rich.console import Group
 
     written, lag = (sparkline(watch.totals.of(name), _TREND_WIDTH) for name in ("written", "lag"))
     return Group(
-        f"pylog top   {data['written_a_second']:,.1f} records a second {written}   lag {data['lag']:,} {lag}   "
-        "Ctrl-C ends",
+        f"pylog top   {data['written_a_second']:,.1f} records a second {written}   lag {data['lag']:,} {lag}"
+        f"{_unknown(data)}   Ctrl-C ends",
+        *([f"NOT UP TO DATE, {failure}"] if failure else []),
         _table(data["topics"], _TOPICS, watch.written),
         _table(data["hot_partitions"], _PARTITIONS),
         _table(data["groups"], _GROUPS, watch.lags),

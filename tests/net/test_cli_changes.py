@@ -142,18 +142,29 @@ def test_top_needs_a_terminal_to_be_watched(pylog: Command) -> None:
     assert "PYLOG-0012" in pylog("top", "--format", "json", exit_code=2).notes
 
 
-def test_top_draws_on_a_terminal_until_interrupted(pylog: Command, broker: BrokerProcess) -> None:
+def test_top_draws_on_a_terminal_until_interrupted_also_while_nobody_answers(
+    pylog: Command, broker: BrokerProcess
+) -> None:
     pylog("topic", "create", "drawn", "--partitions", "1")
     child, terminal = pty.fork()
     if child == 0:
         os.environ["TERM"] = "xterm"
-        os.execv(sys.executable, [sys.executable, "-m", "pylog", "top", "-i", "0.2", "-b", broker.bootstrap])
-    seen = b""
-    deadline_s = time.monotonic() + 30
-    while not all(text in seen for text in (b"drawn", b"records a second", "▁".encode())):
-        assert time.monotonic() < deadline_s, seen
-        if select.select([terminal], [], [], 1)[0]:
-            seen += os.read(terminal, 65536)
+        command = [sys.executable, "-m", "pylog", "top", "-i", "0.2", "--timeout", "2", "-b", broker.bootstrap]
+        os.execv(sys.executable, command)
+
+    def see(*texts: bytes) -> None:
+        seen, deadline_s = b"", time.monotonic() + 60
+        while not all(text in seen for text in texts):
+            assert time.monotonic() < deadline_s, seen
+            if select.select([terminal], [], [], 1)[0]:
+                seen += os.read(terminal, 65536)
+
+    see(b"drawn", b"records a second", "▁".encode())
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        see(b"NOT UP TO DATE", b"drawn")
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
     os.kill(child, signal.SIGINT)
     while True:
         try:

@@ -174,23 +174,17 @@ def _stopped_programs(_: Watch) -> Iterator[None]:
 
 @contextmanager
 def _two_dead_brokers(_: Watch) -> Iterator[None]:
-    """Stop two of three brokers, one of which has a partition alone; retention runs on a host of theirs meanwhile."""
+    """Stop two of three brokers, one of which has a partition alone."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
     admin.create_topics([NewTopic("alone", 1, replica_assignment=[[3]])], operation_timeout=30)["alone"].result(60)
-    retain = (
-        r"command=$(sed --quiet 's|^.* pylog \(/opt/.*\) 2>&1 >.*|\1|p' /etc/cron.d/pylog-retention);"
-        ' test "$command"; runuser --user pylog -- $command'
-    )
     for host, number in ((AWAY, 3), (WATCHER, 2)):
         inside(host, f"systemctl stop pylog-broker@{number}")
-    inside(AWAY, f"{retain} || true")
     try:
         yield
     finally:
         for host, number in ((AWAY, 3), (WATCHER, 2)):
             inside(host, f"systemctl start pylog-broker@{number}")
         cluster.health()
-        inside(AWAY, retain)
         admin.delete_topics(["alone"], operation_timeout=30)["alone"].result(60)
         cluster.said("partition", "elect")
 
@@ -418,7 +412,6 @@ FAULTS = (
                 ("PylogBrokerDown", WATCHER),
                 ("PylogWritesRefused", FILLED),
                 ("PylogPartitionsLeaderless", ""),
-                ("PylogRetentionFailed", AWAY),
             }
         ),
         _REPLICAS | {"PylogControllerMissing", "PylogCanaryFails", "PylogShipLate"},
