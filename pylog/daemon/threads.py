@@ -4,14 +4,19 @@ Otherwise its page would go on saying what that thread said last.
 """
 
 import os
+import sys
 import threading
+
+from pylog.faults import BUG
 
 
 def end_with_threads() -> None:
-    """End the process with exit code 1 when any of its threads ends by an exception that nobody caught."""
+    """End the process when any of its threads ends by an exception that nobody caught."""
     threading.excepthook = _end
 
 
 def _end(bug: threading.ExceptHookArgs) -> None:
     threading.__excepthook__(bug)
-    os._exit(1)
+    sys.stderr.write(f"level=critical event=thread_ended code={BUG.code}\n")
+    sys.stderr.flush()
+    os._exit(BUG.exit_code)

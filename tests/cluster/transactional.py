@@ -81,7 +81,7 @@ class Transactional(threading.Thread):
             {
                 "bootstrap.servers": self._servers,
                 "transactional.id": self._id,
-                "transaction.timeout.ms": 15_000,
+                "transaction.timeout.ms": 60_000,  # a broker that was killed may take half of it to start
                 "linger.ms": 0,
             }
         )

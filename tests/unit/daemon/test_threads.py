@@ -20,3 +20,4 @@ def test_a_program_ends_with_a_thread_that_a_bug_ended() -> None:
     assert done.returncode == 1
     assert "reader" in done.stderr
     assert "ZeroDivisionError" in done.stderr
+    assert "code=PYLOG-0001" in done.stderr
