@@ -9,6 +9,9 @@ MAX_POINTS = 64
 """Samples of one partition.  When there are more, every second one of the older half goes: the far past is kept
 coarsely, since an hour of lag need not be known to the second."""
 
+SET_BACK_MS = 30_000
+"""A clock that goes back by less is waited for."""
+
 
 class EndHistory:
     """Samples of one partition's end, the oldest first.  Times are ms since the Unix epoch."""
@@ -19,9 +22,13 @@ class EndHistory:
         self._points: list[tuple[int, Offset]] = []
 
     def note(self, at_ms: int, end: Offset) -> None:
-        """Take a sample.  One that goes back in offsets is of another log, and what was known before goes."""
+        """Take a sample.
+
+        One that goes back in offsets is of another log, and one far back in time of a clock that was set right: what
+        was known before goes.
+        """
         points = self._points
-        if points and end < points[-1][1]:
+        if points and (end < points[-1][1] or at_ms < points[-1][0] - SET_BACK_MS):
             points.clear()
         if points and at_ms <= points[-1][0]:
             return

@@ -52,6 +52,12 @@ def test_a_log_that_ends_earlier_is_another_one() -> None:
     assert history.first_ms == 2_000
 
 
-def test_a_clock_that_goes_back_adds_nothing() -> None:
+def test_a_clock_that_goes_back_a_little_adds_nothing() -> None:
     history = _history((2_000, 100), (1_000, 150))
     assert history.end == 100
+
+
+def test_a_clock_that_is_set_right_begins_anew() -> None:
+    history = _history((3_600_000, 100), (3_610_000, 200), (20_000, 250), (30_000, 300))
+    assert history.end == 300
+    assert history.first_ms == 20_000
