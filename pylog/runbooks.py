@@ -187,6 +187,17 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "anything else.",
         verify=_GONE,
     ),
+    "PylogUpkeepFails": Runbook(
+        what="upkeep of broker BROKER was ended by a bug: retention, checkpoints, compaction or the look at the disk",
+        look="`fab logs --host HOST --unit 'pylog-broker@*'` for `duty failed`: which duty it was, and the traceback.",
+        decide="Each duty is tried again at its next turn. Failed once: no harm was done. Again and again: the disk "
+        "fills, "
+        "or its fill is not known any more.",
+        act="Watch the disk by `df -h` meanwhile; `pylog retention --all` on the host deletes what has expired. A "
+        "restart "
+        "of the broker often helps: `playbooks/rolling_restart.yml` with `--limit HOST`. Report the traceback.",
+        verify="`pylog_duties_failed_total` stands still.",
+    ),
     "PylogIsrChurns": Runbook(
         what="replicas of DATACENTER leave and join the in-sync sets all the time",
         look="`pylog cluster health` some times in a row: is it always the same broker? The hosts' dashboards: "

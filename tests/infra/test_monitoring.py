@@ -25,6 +25,7 @@ NOT_RAISED = {
     "PylogControllerMissing": "it takes all brokers or ZooKeeper away",
     "PylogPartitionsOffline": "it takes a disk that fails",
     "PylogSegmentDamaged": "closed segments are read again once a week",
+    "PylogUpkeepFails": "it takes a bug",
     "PylogIsrChurns": "it takes ten minutes of unrest",
     "PylogClientsThrottled": "it takes a client over its quota, which tests/interop/test_quotas.py shows",
     "PylogBalancerWithoutBroker": "it takes all brokers away from the balancer, which tests/rolls/monitored does",
