@@ -153,7 +153,7 @@ class ClusterSource:
             raise view.value
         found = view.value
         progress = self._questions.read(
-            ("progress", group_id), VIEW_MS, lambda: self._admin().progress(self._admin().group(group_id))
+            ("progress", group_id), VIEW_MS, lambda: self._when_known().progress(self._when_known().group(group_id))
         )
         if found.state == "Dead" and progress.value == {}:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
@@ -195,7 +195,7 @@ class ClusterSource:
         Raises:
             ApiError: it has members by now, or the person may not.
         """
-        self._admin().commit(group_id, offsets)
+        self._when_known().commit(group_id, offsets)
         self._questions.forget()
 
     def produce(self, topic: str, partition: int | None, key: bytes | None, value: bytes | None) -> tuple[int, Offset]:
@@ -398,6 +398,11 @@ class ClusterSource:
         return reading.value
 
     def _when_known(self) -> _Admin:
+        """Return the admin client while brokers answer.
+
+        librdkafka ends the whole process by an assertion when it asks a coordinator whose connection breaks
+        (confluentinc/librdkafka issue 4605), so nobody is asked about a group while no broker answers.
+        """
         self._known()
         return self._admin()
 
