@@ -1,14 +1,16 @@
 """Results of many runs of one tree of product and simulator, kept in a file, and the page that is made of them.
 
 Each run's result is appended as soon as it is there, so that a survey may be stopped at any time, gone on with later,
-and made by several processes at once, each with seeds of its own.  Another tree is another survey.
+and made by several processes at once, each with seeds of its own.  Another tree is another survey: the simulator's
+files, and those of pylog that they import, directly or by others.
 """
 
+import ast
 import hashlib
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,9 +21,7 @@ from tests.sim.run import Result
 from tests.sim.world import CRASH
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("pylog", "tests/sim")
-"""What decides how a run goes, but for the files below."""
-
+SIMULATOR = "tests/sim"
 WITHOUT = ("mutants.py", "survey.py", "__main__.py")
 """Of the simulator, as are its tests: they choose runs and tell of them."""
 
@@ -142,19 +142,46 @@ class Survey:
 def digest() -> str:
     """Return a digest of all files that decide how a run goes, as they are on the disk."""
     found = hashlib.sha256()
-    for part in PARTS:
-        for path in sorted((ROOT / part).rglob("*.py")):
-            if part == PARTS[1] and (path.name in WITHOUT or path.name.startswith("test_")):
-                continue
-            content = path.read_bytes()
-            found.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode() + content)
+    for path in _files():
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode() + content)
     return found.hexdigest()[:12]
+
+
+def _files() -> list[Path]:
+    """Return the simulator's files and, of pylog, what they import, inside of functions too."""
+    simulator = (ROOT / SIMULATOR).rglob("*.py")
+    left = [path for path in simulator if path.name not in WITHOUT and not path.name.startswith("test_")]
+    found = set(left)
+    while left:
+        imported = set(_imported(left.pop())) - found
+        found |= imported
+        left += imported
+    return sorted(found)
+
+
+def _imported(path: Path) -> Iterator[Path]:
+    """Yield the files of pylog that the one at *path* names in imports, and the packages around them."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names):
+                modules = [module, *(f"{module}.{one.name}" for one in names)]
+            case ast.Import(names=names):
+                modules = [one.name for one in names]
+            case _:
+                continue
+        for module in modules:
+            parts = module.split(".") if module.split(".")[0] == "pylog" else []
+            for end in range(1, len(parts) + 1):
+                one = ROOT.joinpath(*parts[:end])
+                yield from filter(Path.is_file, (one / "__init__.py", one.with_suffix(".py")))
 
 
 def _commit() -> str:
     """Return the commit that is checked out, and whether files were changed since."""
-    commit = _git("rev-parse", "--short=12", "HEAD")
-    return commit + (" with changes" if _git("status", "--porcelain", "--", *PARTS) else "")
+    commit = _git("rev-parse", "--short=10", "HEAD")
+    changed = _git("status", "--porcelain", "--", *(str(path.relative_to(ROOT)) for path in _files()))
+    return commit + (" with changes" if changed else "")
 
 
 def _git(*arguments: str) -> str:
@@ -193,7 +220,7 @@ def page(tree: str, commit: str, rows: Sequence[Row]) -> str:
         "| | |",
         "|---|---|",
         f"| commit | {commit} |",
-        f"| digest of `{'` and `'.join(PARTS)}` | {tree} |",
+        f"| digest of `{SIMULATOR}` and of what it imports | {tree} |",
         f"| seeds | {ranges([row.seed for row in rows])} ({len(rows):,}) |",
         f"| run | {ended[0]} to {ended[-1]}, {hours:.1f} hours of processor time |",
         f"| runs in which an invariant broke | {len(failed)} |",

@@ -31,24 +31,39 @@ def test_another_tree_is_another_survey(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_decides_no_run_is_no_other_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "pylog/log.py",
-        "pylog/__main__.py",
-        "tests/sim/faults.py",
-        "tests/sim/mutants.py",
-        "tests/sim/test_a.py",
+    for name, content in (
+        ("pylog/__init__.py", "before = 1"),
+        ("pylog/log/__init__.py", ""),
+        ("pylog/log/file.py", ""),
+        ("pylog/late.py", ""),
+        ("pylog/console.py", "before = 1"),
+        ("tests/sim/faults.py", "from pylog.log import file"),
+        ("tests/sim/mutants.py", "before = 1"),
+        ("tests/sim/test_a.py", "import pylog.console"),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("before")
+        (tmp_path / name).write_text(content)
+    (tmp_path / "pylog/log/file.py").write_text("def read():\n    import pylog.late\n")
     monkeypatch.setattr(survey, "ROOT", tmp_path)
     before = survey.digest()
     for name, is_other in (
         ("tests/sim/mutants.py", False),
         ("tests/sim/test_a.py", False),
-        ("pylog/__main__.py", True),
+        ("pylog/console.py", False),
+        ("pylog/late.py", True),
+        ("pylog/log/__init__.py", True),
+        ("pylog/__init__.py", True),
     ):
-        (tmp_path / name).write_text("after")
-        assert (survey.digest() != before) is is_other, name
+        (tmp_path / name).write_text("after = 1")
+        now = survey.digest()
+        assert (now != before) is is_other, name
+        before = now
+
+
+def test_the_tree_is_what_a_broker_is_made_of() -> None:
+    files = {str(path.relative_to(survey.ROOT)) for path in survey._files()}
+    assert {"pylog/broker/broker.py", "pylog/log/recovery.py", "pylog/store/embedded.py", "tests/sim/run.py"} <= files
+    assert not any(name.startswith(("pylog/console", "pylog/probe", "pylog/ops", "tests/unit")) for name in files)
 
 
 def test_a_line_that_a_stop_cut_off_is_run_again(tmp_path: Path) -> None:
