@@ -1,4 +1,4 @@
-"""Stages of `make test`: what each records, and two lanes of them side by side."""
+"""Stages of `make test`: what each records, and lanes of them side by side."""
 
 import os
 import select
