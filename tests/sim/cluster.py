@@ -263,12 +263,12 @@ class Cluster:
             self.disks.failing.discard(host.name)
             self.world.note("dropped", host.name, self.disks.cut_power(host.data_dir))
 
-    def cut_power(self, host: Host, *, torn: str = "") -> None:
-        """Switch the machine off; what was not synced may be gone.  For *torn* see `Disks.cut_power`."""
+    def cut_power(self, host: Host, *, torn: str = "", to_the_last_sync: bool = False) -> None:
+        """Switch the machine off; what was not synced may be gone.  For the options see `Disks.cut_power`."""
         self.network.set_up(host.name, False)
         self.kill(host)
         self.world.happened("power cut")
-        lost_bytes = self.disks.cut_power(host.data_dir, torn=torn)
+        lost_bytes = self.disks.cut_power(host.data_dir, torn=torn, to_the_last_sync=to_the_last_sync)
         self.world.note("power", host.name, "lost_bytes", lost_bytes)
 
     def _ended(self, process: Process) -> None:

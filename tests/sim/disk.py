@@ -143,10 +143,11 @@ class Disks:
             REAL.close(fd)
         process.fds.clear()
 
-    def cut_power(self, directory: Path, *, torn: str = "") -> int:
+    def cut_power(self, directory: Path, *, torn: str = "", to_the_last_sync: bool = False) -> int:
         """Leave of every file below *directory* what a power cut leaves; return how many bytes that cost.
 
-        Of files named *torn* the last number loses a digit or two, unless it was synced.
+        Of files named *torn* the last number loses a digit or two, unless it was synced.  How much of the rest was
+        written back is by lot; *to_the_last_sync*: nothing was.
         """
         lost = 0
         self.boots[directory.name] += 1
@@ -159,7 +160,7 @@ class Disks:
             end = self._chance.choice((start, self._tear(start, len(now)), self._tear(start, len(now)), len(now)))
             if path.name == torn:
                 end = max(start, len(now) - self._chance.randint(2, 3))
-            left = now[:end] + before[end:] if end >= start else before
+            left = before if to_the_last_sync or end < start else now[:end] + before[end:]
             if left != now:
                 lost += max(len(now) - len(left), 0)
                 path.write_bytes(left)

@@ -65,12 +65,20 @@ async def _write_alone(stage: Stage) -> None:
 
 
 async def cut_power_before_a_follower_has_synced(stage: Stage) -> None:
-    """Records count once they are synced, a follower's disk is slow to do so, and its host loses power."""
+    """Records count once they are synced; a follower's host loses power before, when it alone is left in sync.
+
+    Its process stands still before, so that nothing else syncs its log: no checkpoint, and no leader.
+    """
     await stage.set_config(KEY.topic, "flush.messages", "1")
+    await stage.until(lambda: all(_is_flushing(stage, one) for one in stage.cluster.hosts), "all flush")
     await stage.write(3)
     await stage.until(stage.checks.is_settled, "all know what was written")
+    stage.cluster.disks.full.add(stage.host(CONTROLLER).name)
+    await stage.write(1, "more than the controller's disk takes")
+    await stage.until(lambda: CONTROLLER not in stage.checks.states[KEY].isr, "two are in sync")
     host = stage.host(FOLLOWER)
     assert host.broker is not None
+    assert host.process is not None
 
     async def hang(logs: Iterable[Log]) -> None:
         await asyncio.sleep(PATIENCE_S)
@@ -78,14 +86,16 @@ async def cut_power_before_a_follower_has_synced(stage: Stage) -> None:
     host.broker._data.replication._sync = hang
     writing = asyncio.create_task(stage.write(4, "later", batch_size=3))
     await asyncio.wait([writing], timeout=0.5)
-    for other in (LEADER, CONTROLLER):
-        stage.kill(other)
-    stage.cluster.cut_power(host)
+    stage.kill(LEADER)
+    await asyncio.sleep(0.7)  # its session ends after the leader's
+    stage.world.pause(host.process)
+    await stage.until(lambda: stage.checks.states[KEY].isr == (FOLLOWER,), "the follower leads alone")
+    stage.cluster.cut_power(host, to_the_last_sync=True)
+    stage.cluster.disks.full.discard(stage.host(CONTROLLER).name)
     stage.start(FOLLOWER)
     await stage.until(lambda: stage.log(FOLLOWER) is not None, "the follower has opened its log")
     await asyncio.sleep(1.0)
-    for other in (LEADER, CONTROLLER):
-        stage.start(other)
+    stage.start(LEADER)
     await writing
     await stage.settle()
 
