@@ -219,8 +219,14 @@ async def lose_power_after_a_trim(stage: Stage) -> None:
         _cut_log(stage.host(broker_id), 19)
     stage.checks.forget_promises(KEY)
     stage.checks.forget_deletions(KEY)
-    for broker_id in (CONTROLLER, LEADER, FOLLOWER):
+    for broker_id in (CONTROLLER, LEADER):
         stage.start(broker_id)
+    await stage.until(lambda: stage.log(LEADER) is not None, "the emptied log is opened")
+    log = stage.log(LEADER)
+    assert log is not None
+    if log.epochs.latest < 0:
+        raise Violation("an emptied log keeps its epoch", "it does not know under which epoch it was written")
+    stage.start(FOLLOWER)
     await stage.until(lambda: stage.leader() > 0 and stage.checks.states[KEY].leader_epoch > epoch, "somebody leads")
     if stage.leader() != LEADER:
         raise Violation("the longest log leads", f"broker {stage.leader()} leads, broker {LEADER} has more")
