@@ -247,7 +247,7 @@ MUTANTS: Sequence[Mutant] = (
         "truncation_offset",
         "return min(own_end, leaders_end, log_end_offset)",
         "return min(own_end, log_end_offset)",
-        seed=82,
+        seed=18,
         stage="kill-leader-behind-a-cut",
     ),
     Mutant(
@@ -264,7 +264,7 @@ MUTANTS: Sequence[Mutant] = (
         "read_lines",
         "if not text.endswith('\\n'):",
         "if not text:",
-        seed=31,
+        seed=357,
         stage="tear-epochs",
     ),
     # -- elections and the controller --------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ MUTANTS: Sequence[Mutant] = (
         "elect",
         "leader = partition.leader if partition.leader in isr else _first(partition.replicas, isr)",
         "leader = partition.leader if partition.leader in isr else _first(partition.replicas, staying)",
-        seed=11,
+        seed=5,
     ),
     Mutant(
         "forget-the-leader-epoch",
@@ -290,7 +290,7 @@ MUTANTS: Sequence[Mutant] = (
         "ClusterTree.write",
         "check = Check(znodes.CONTROLLER_EPOCH, fence.version)",
         "check = Check(znodes.CONTROLLER_EPOCH, -1)",
-        seed=2,
+        seed=19,
     ),
     Mutant(
         "hide-an-unclean-stop",
@@ -298,7 +298,7 @@ MUTANTS: Sequence[Mutant] = (
         "Membership._join",
         "directory.was_clean",
         "True",
-        seed=21,
+        seed=49,
         stage="kill-everybody-else-in-the-dark",
     ),
     Mutant(
@@ -350,7 +350,7 @@ MUTANTS: Sequence[Mutant] = (
         "Replication._wanted_changes",
         ("if log is None or log.offline is not None:\n    continue"),
         "continue",
-        seed=17,
+        seed=12,
     ),
     Mutant(
         "rest-by-the-clock-on-the-wall",
@@ -358,7 +358,7 @@ MUTANTS: Sequence[Mutant] = (
         "steady_ms",
         "return time.clock_gettime_ns(_STEADY) // 1000000",
         "return time.time_ns() // 1000000",
-        seed=379,
+        seed=259,
         stage="turn-clock",
     ),
     # -- partitions on their way to other brokers ----------------------------------------------------------------------
@@ -376,7 +376,7 @@ MUTANTS: Sequence[Mutant] = (
         "begin_move",
         "origin = _without(state.replicas, before.adding if before else ())",
         "origin = state.replicas",
-        seed=9,
+        seed=15,
     ),
     Mutant(
         "come-back-in-the-same-epoch",
@@ -417,7 +417,7 @@ MUTANTS: Sequence[Mutant] = (
         "Log._append_stored",
         "self.producers.note(header, header.base_offset, now_ms, marker)",
         "self.producers.note(header, header.base_offset, header.max_timestamp, marker)",
-        seed=11,
+        seed=8,
     ),
     Mutant(
         "commit-offsets-on-one-replica",
@@ -434,7 +434,7 @@ MUTANTS: Sequence[Mutant] = (
         "LoadedShard._read_all",
         "offset, end = (log.log_start_offset, log.log_end_offset)",
         "offset, end = (log.log_start_offset, log.high_watermark)",
-        seed=57,
+        seed=72,
         stage="lose-two-coordinators",
     ),
     Mutant(
@@ -475,7 +475,7 @@ MUTANTS: Sequence[Mutant] = (
         "Group.member_fault",
         "if generation != self.generation:",
         "if generation > self.generation:",
-        seed=89,
+        seed=121,
         stage="lose-two-coordinators",
     ),
     Mutant(
@@ -771,7 +771,7 @@ MUTANTS: Sequence[Mutant] = (
         "_trust",
         "segment.skip_to(following.base_offset)",
         "",
-        seed=2,
+        seed=3,
     ),
     Mutant(
         "expire-above-the-high-watermark",
@@ -779,7 +779,7 @@ MUTANTS: Sequence[Mutant] = (
         "expired_segments",
         "segment.end_offset > high_watermark or ",
         "",
-        seed=6,
+        seed=10,
     ),
     Mutant(
         "lead-groups-that-cannot-be-read",
@@ -821,7 +821,7 @@ MUTANTS: Sequence[Mutant] = (
         "start = self.log_start_offset\n"
         "self.truncate_fully_and_start_at(header.base_offset, self.producers.encode(header.base_offset))\n"
         "self.log_start_offset = start",
-        seed=116,
+        seed=63,
     ),
     Mutant(
         "begin-a-copied-epoch-behind-the-gap",
