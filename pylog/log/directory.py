@@ -311,6 +311,8 @@ class LogDirectory:
         """Apply retention to every open log; with *dry_run* only say what would go.  A failing log is passed over."""
         expired: list[ExpiredSegment] = []
         for key, log in list(self.logs.items()):
+            if log.is_leaving:
+                continue
             try:
                 expired += [ExpiredSegment(key, segment) for segment in log.delete_expired(now_ms, dry_run)]
             except StorageError as error:

@@ -84,6 +84,7 @@ class Log:
             Invariant: log_start_offset <= high_watermark <= log_end_offset.
         is_flushing: `flush.messages` or `flush.ms` asks for syncs; see `is_sync_due`.
         offline: why nothing is read or written any more, or None.
+        is_leaving: nobody is served from it any more, and a thread may take its files away: nothing is synced.
         is_compacted: only the last record of each key stays, so every record needs one.
         is_looking_inside: a producer's batch has to pass `pylog.log.intake` before it is appended.
         compacted_offset: everything below went through a compaction.
@@ -99,7 +100,7 @@ class Log:
     __slots__ = (
         "_active", "_after_ms", "_before_ms", "_config", "_leader_epoch", "_recovery_point", "_segments",
         "compacted_offset", "directory", "epochs", "high_watermark", "is_compacted", "is_flushing",
-        "is_looking_inside", "jobs", "log_end_offset", "log_start_offset", "offline", "producers",
+        "is_leaving", "is_looking_inside", "jobs", "log_end_offset", "log_start_offset", "offline", "producers",
         "start_in_checkpoints", "start_on_disk", "tombstones", "topic_partition", "truncation_count",
         "write_checkpoints",
     )  # fmt: skip
@@ -121,6 +122,7 @@ class Log:
         self.jobs = jobs
         self.write_checkpoints = write_checkpoints
         self.offline: StorageError | None = None
+        self.is_leaving = False
         self._segments = Segments(directory, loaded.segments)
         self._active = self._segments.active
         self._leader_epoch = self.epochs.latest
@@ -676,7 +678,7 @@ class Log:
         return self._recovery_point.is_sync_due(self.log_end_offset, self._config, now_ms)
 
     def begin_sync(self, until: Offset | None = None, *, records_only: bool = False) -> SyncJob | None:
-        """Return the job that syncs everything written up to now, or None if nothing is unsynced.
+        """Return the job that syncs everything written up to now, or None if nothing is unsynced or is to be kept.
 
         Args:
             until: stop there instead, where a segment has just begun; the job then syncs the snapshot of producers
@@ -685,7 +687,7 @@ class Log:
         """
         end_offset = self.log_end_offset if until is None else until
         segments = self._segments.between(self.recovery_point, end_offset)
-        if (not segments and until is None) or self.offline is not None:
+        if (not segments and until is None) or self.offline is not None or self.is_leaving:
             return None
         try:
             self._segments.flush_aborted(segments)

@@ -335,6 +335,8 @@ class Partitions:
         gone = [one for one in self._by_key.values() if not self._is_hosted(image, one)]
         for partition in gone:
             partition.leading = partition.suspended = None
+            if partition.log is not None:
+                partition.log.is_leaving = True
             del self._by_key[partition.key]
         orders = (image.deleted_topics.keys(), self._left_by_us(image))
         if gone or orders != (self.image.deleted_topics.keys(), self._left_by_us(self.image)):
@@ -448,11 +450,11 @@ class Partitions:
             found = self._by_key.get(key)
             if key in opened:
                 log = opened[key]
-                found = (
-                    Partition(key, None, topic.topic_id, fault=log)
-                    if isinstance(log, str)
-                    else Partition(key, log, topic.topic_id)
-                )
+                if isinstance(log, str):
+                    found = Partition(key, None, topic.topic_id, fault=log)
+                else:
+                    log.is_leaving = False
+                    found = Partition(key, log, topic.topic_id)
             if found is None:
                 continue  # prepared under an older image; the next one brings it
             is_idle = found.leading is None and found.suspended is None

@@ -174,6 +174,20 @@ def test_rule_2_only_the_named_topic_is_deleted(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
+def test_a_log_that_is_deleted_while_it_is_synced_keeps_its_files_open_until_then(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    fill(log, 3)
+    [segment] = log.segments
+    job = log.begin_sync()
+    assert job is not None
+    directory.delete(CLICKS, ID)
+    job.run()
+    assert segment.fd >= 0
+    job.finish()
+    assert segment.fd == -1
+
+
 def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     fill(log_of(directory), 3)

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -399,6 +400,40 @@ def test_retention_syncs_in_threads_alone(tmp_path: Path, monkeypatch: pytest.Mo
         assert len(found["deleted"]) == 2
         assert threads
         assert not any(threads)
+
+    asyncio.run(story())
+
+
+def test_a_log_that_is_taken_away_while_another_one_is_synced_is_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        wire = Wire(tmp_path, count=2)
+        for number in range(2):
+            await wire.grow(number)
+        unused: Any = None
+        maintenance = Maintenance(
+            wire.partitions._directory, wire.partitions, unused, unused, Metrics(),
+            compact_interval_s=lambda: 1.0, now_ms=lambda: 1 << 40, is_retention_ours=False,
+        )  # fmt: skip
+        before = wire.partitions.image
+        deletion = replace(before, version=before.version + 1, topics={})
+        synced: list[str] = []
+        sync_job = Log._sync_job
+
+        def deleting(log: Log, *rest: Any) -> Any:
+            synced.append(log.directory.name)
+            wire.partitions.retire(deletion)  # from now on a thread may take the files away
+            return sync_job(log, *rest)
+
+        monkeypatch.setattr(Log, "_sync_job", deleting)
+        await maintenance._checkpoint()
+        assert synced == ["t-0"]
+        assert (await maintenance.retain(dry_run=False))["deleted"] == []
+
+        later = replace(before, version=before.version + 2)
+        wire.partitions.switch(later, wire.partitions.prepare(later))
+        assert [partition.log.is_leaving for partition in wire.partitions if partition.log] == [False, False]
 
     asyncio.run(story())
 
