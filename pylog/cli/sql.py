@@ -38,11 +38,40 @@ def sql(
             "as 'clicks=timestamp 10 minutes'; repeatable.",
         ),
     ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            "--into",
+            metavar="TOPIC",
+            help="Write the rows to this topic instead of showing them: column value, or a JSON object of all columns "
+            "but key, partition, headers and timestamp.",
+        ),
+    ] = None,
+    write_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--write-option",
+            metavar="NAME=VALUE",
+            help='With --into, of the format("pylog") that writes, as compression=zstd; repeatable.',
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="With --follow and --into: where the query keeps how far it is, and goes on when it is started again.",
+        ),
+    ] = None,
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[2]",
     bootstrap: Bootstrap = None,
     format: FormatOption = None,
 ) -> None:
     """Ask topics in SQL: key, value, topic, partition, offset, timestamp, timestampType."""
+    if not into and (write_option or checkpoint):
+        where = "--checkpoint" if checkpoint else "--write-option"
+        raise Failure(faults.OPTION_WRONG, where=where, wanted="--into beside it: only a query that writes has one")
+    if checkpoint and not follow:
+        raise Failure(faults.OPTION_WRONG, where="--checkpoint", wanted="--follow beside it: only streams go on")
     try:
         from pylog.ingest import sql as engine
     except ModuleNotFoundError as error:
@@ -59,6 +88,14 @@ def sql(
     watermarks = _watermarks(watermark)
     if watermarks and not follow:
         raise Failure(faults.OPTION_WRONG, where="--watermark", wanted="--follow beside it: only streams have one")
+    if into:
+        target = engine.Target(into, assignments("--write-option", write_option), checkpoint or "")
+        if follow:
+            engine.follow_into(query, brokers, options, master, target, watermarks)
+        else:
+            records = engine.write(query, brokers, options, master, target)
+            typer.echo(f"{records} records written to {into}")
+        return
     if follow:
         engine.follow(query, brokers, options, master, _write, watermarks)
         return
