@@ -376,6 +376,10 @@ class Checks:
     # -- the store ----------------------------------------------------------------------------------------------------
 
     def _watch(self, tree: NodeTree) -> None:
+        # A topic may be on the disk although its creation failed: the sync did, and the broker ended itself.
+        for path, node in sorted(tree.nodes.items()):
+            if path.startswith(znodes.topic_path("")) and path.count("/") == znodes.topic_path("").count("/"):
+                self._written(path, node)
         adopt: Callable[[Plan], None] = tree.adopt
 
         def seen(plan: Plan) -> None:

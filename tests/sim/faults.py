@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from pylog.group.records import TOPIC as GROUPS_TOPIC
+from pylog.model import TRANSACTIONS_TOPIC
 from tests.sim.checks import Checks
 from tests.sim.cluster import Cluster, Host
 from tests.sim.network import Weather
@@ -202,7 +203,16 @@ class Faults:
         is_well = all(self._cluster.is_registered(host) and not host.damaged for host in hosts)
         if controller is None or not is_well:
             return []
-        return list(combinations((host for host in hosts if host is not controller), 2))
+        pairs = combinations((host for host in hosts if host is not controller), 2)
+        return [pair for pair in pairs if not self._share_transactions(*pair)]
+
+    def _share_transactions(self, one: Host, other: Host) -> bool:
+        """Whether transactions wait for what a leader and a coordinator, which these are, tell each other."""
+        leaders: dict[bool, set[int]] = {True: set(), False: set()}
+        for key, state in self._checks.states.items():
+            leaders[key.topic == TRANSACTIONS_TOPIC].add(state.leader)
+        pair = (one.broker_id, other.broker_id)
+        return any(first in leaders[True] and second in leaders[False] for first, second in (pair, pair[::-1]))
 
     def _is_spare(self, host: Host) -> bool:
         """Whether the others can do without *host*."""

@@ -330,7 +330,8 @@ class Plots:
 
         self._world.watches.append(watch)
         try:
-            return await self._until(lambda: is_done, slowness_s)
+            await self._until(lambda: is_done, slowness_s)
+            return is_done  # also where the plots ended in the same moment: what was done is to be undone
         finally:
             self._world.watches.remove(watch)
 
