@@ -52,8 +52,8 @@ def inventory(state: dict[str, Any]) -> dict[str, Any]:
     """Return the inventory as Ansible's script protocol wants it; a host's name says its datacenter.
 
     With both datacenters there, the second one mirrors, loads and audits the first, and its registry follows the
-    first's. Hosts named spark form a standalone cluster of Spark without brokers; where there are none, Spark runs
-    beside the offline datacenter's broker.
+    first's. Secured hosts have a registry in any case: its login is one of theirs. Hosts named spark form a standalone
+    cluster of Spark without brokers; where there are none, Spark runs beside the offline datacenter's broker.
     """
     hosts = sorted(state["hosts"])
     live = [host for host in hosts if host.startswith("live")]
@@ -73,7 +73,7 @@ def inventory(state: dict[str, Any]) -> dict[str, Any]:
         "pylog_load_balancer": live[:1],
         "pylog_monitoring": live[1:2],
         "pylog_mirror": offline[:1] if live else [],
-        "pylog_registry": live[:1] + offline[:1] if live and offline else [],
+        "pylog_registry": live[:1] + offline[:1] if live and (offline or security() != "none") else [],
         "pylog_console": live[:2][-1:],
         "pylog_probe": live[1:2] + offline[:1],
         "pylog_audit": live[:1] + offline[:1] if live and offline else [],
