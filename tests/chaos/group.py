@@ -103,6 +103,7 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the run blocks it while Python starts
     with Path(path).open("w", buffering=1 << 16) as file:
         member = Member(group, bootstrap, file, topics)
         committed_s = time.monotonic()

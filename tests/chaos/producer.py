@@ -116,6 +116,7 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the run blocks it while Python starts
     load = Load(name, bootstrap, Path(file), int(timeout_s), topics_of(topics))
     began_s, sent = time.monotonic(), 0
     while not ended:

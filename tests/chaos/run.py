@@ -65,6 +65,8 @@ _MESSAGE_S = 300
 _CROSSING_S = 5
 _GROUP_S = 90.0
 _CLIENT_STOP_S = 320.0
+_PYTHON = ("env", "--block-signal=TERM", sys.executable, "-m")
+# One that is told to end while Python still starts does so once it is ready: it unblocks the signal then.
 
 
 @dataclass(slots=True)
@@ -274,13 +276,13 @@ class Run:
     ) -> None:
         specs = [topic.spec for topic in topics]
         arguments = [name, self._operator.bootstrap, str(self._file(name)), str(rate), str(timeout_s), *specs]
-        python = [sys.executable, "-m", "tests.chaos.producer", *arguments]
+        python = [*_PYTHON, "tests.chaos.producer", *arguments]
         self._client(name, self._java.command("produce", *arguments) if is_java else python)
 
     def _read(self, group: str, member: str, *topics: Topic) -> None:
         names = [topic.name for topic in topics]
         arguments = [member, group, self._operator.bootstrap, str(self._file(member)), *names]
-        python = [sys.executable, "-m", "tests.chaos.group", *arguments]
+        python = [*_PYTHON, "tests.chaos.group", *arguments]
         self._client(member, self._java.command("read", *arguments) if member.startswith("java") else python)
 
     def _client(self, name: str, command: Sequence[str]) -> None:
