@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from pylog.broker.settings import ACL_AUTHORIZER
+from pylog.client.connection import Connection
+from pylog.daemon.notices import Notices
+from pylog.daemon.stop import Stop
+from pylog.metrics import Metrics
+from pylog.probe.reader import LagReader
 from pylog.testing import BrokerProcess
 from tests.command import Command
 
@@ -162,3 +168,18 @@ def test_a_client_without_the_right_to_users_is_refused_and_lives(tmp_path: Path
         command = [sys.executable, "-c", _ASK_OF_A_USER, broker.bootstrap]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout.strip()) == (0, "CLUSTER_AUTHORIZATION_FAILED"), done.stderr
+
+
+def test_who_may_not_describe_a_topic_is_told_that_and_not_that_it_does_not_exist(tmp_path: Path) -> None:
+    config = {"authorizer.class.name": ACL_AUTHORIZER, "super.users": "User:root"}
+    with BrokerProcess(tmp_path / "broker", config=config) as running:
+        told = Command(running.bootstrap)("topic", "describe", "orders", exit_code=1).notes
+        assert "no right to describe it" in told
+        reader = LagReader(Connection(bootstrap=running.bootstrap), 1.0, Metrics(), (stop := Stop()), Notices())
+        reader.start()
+        deadline_s = time.monotonic() + 30
+        while not reader.latest.failure and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        stop.want()
+        reader.join(30)
+        assert (reader.latest.judged_ms, "no right to describe it" in reader.latest.failure) == (None, True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import IsolationLevel as _IsolationLevel
 from confluent_kafka import TopicPartition as _TopicPartition
 from confluent_kafka.admin import (
@@ -153,11 +153,26 @@ class Admin:
 
         Raises:
             ApiError: UNKNOWN_TOPIC_OR_PARTITION; the topic is never created by asking.
+                TOPIC_AUTHORIZATION_FAILED: the user may not describe it, and is not told whether it exists.
         """
         topic = self.cluster().topics.get(name)
         if topic is None:
+            if self._is_hidden(name):
+                raise ApiError(
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {name!r}: this user has no right to describe it"
+                )
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
         return topic
+
+    def _is_hidden(self, name: str) -> bool:
+        """Whether the list of all topics leaves this one out for want of a right."""
+        try:
+            with self._translated():
+                asked = self._client.describe_topics(TopicCollection([name]), request_timeout=self._cluster.timeout_s)
+                asked[name].result(self._cluster.timeout_s + 1)
+        except ApiError as error:
+            return error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return False
 
     def check_co_partitioned(self, *names: str) -> int:
         """Return the number of partitions that all these topics have.
