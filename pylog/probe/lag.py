@@ -100,6 +100,7 @@ class GroupLags:
         self._notes: dict[str, tuple[MemberNote, ...]] = {}
         self._note_bytes = 0
         self._ends: dict[TopicPartition, EndHistory] = {}
+        self._sampled: frozenset[TopicPartition] = frozenset()
         self._followed = 0
         self._passed_over = 0
 
@@ -140,7 +141,12 @@ class GroupLags:
         return {partition for found in self._committed.values() for partition in found}
 
     def note_ends(self, at_ms: int, ends: Mapping[TopicPartition, Offset]) -> None:
-        """Take samples of ends; a partition that is missing keeps what is known of it while somebody reads it."""
+        """Take samples of ends.
+
+        A partition that is missing, as one without a leader, keeps what is known of it for later while somebody reads
+        it; until its next sample its lag is unknown.
+        """
+        self._sampled = frozenset(ends)
         for partition, end in ends.items():
             self._ends.setdefault(partition, EndHistory()).note(at_ms, end)
         for partition in self._ends.keys() - self.partitions():
@@ -156,7 +162,7 @@ class GroupLags:
         for group, found in self._committed.items():
             for partition, committed in found.items():
                 ends = self._ends.get(partition)
-                if ends is None:
+                if ends is None or partition not in self._sampled:
                     unknown += 1
                     continue
                 row = group, partition.topic

@@ -49,6 +49,19 @@ def test_an_end_that_is_not_known_is_absent_and_counted() -> None:
     assert report.unknown == 1
 
 
+def test_the_lag_of_a_partition_that_lost_its_leader_is_unknown_until_it_has_one_again() -> None:
+    lags = GroupLags()
+    lags.note_commit("readers", FIRST, 1_000, 0)
+    lags.note_ends(1_000, {FIRST: 10})
+    assert lags.report(1_000).records == {ROW: 10}
+    lags.note_ends(2_000, {})
+    report = lags.report(2_000)
+    assert (report.records, report.seconds, report.status, report.unknown) == ({}, {}, {}, 1)
+    lags.note_ends(3_000, {FIRST: 10})
+    report = lags.report(3_000)
+    assert (report.records, report.unknown) == ({ROW: 10}, 0)
+
+
 def test_a_group_that_commits_no_longer_has_stopped() -> None:
     lags = GroupLags()
     for at_ms in range(0, 10_000, 1_000):
@@ -144,10 +157,11 @@ def test_of_too_many_partitions_where_groups_stand_still_those_furthest_behind_a
     monkeypatch.setattr(lag, "MAX_STUCK", 1)
     lags = GroupLags()
     lags.note_ends(0, {FIRST: 10, SECOND: 10})
-    for partition, at_ms in ((FIRST, 10_000), (SECOND, 20_000)):
+    for partition in (FIRST, SECOND):
         lags.note_commit("readers", partition, 0, 10)
         lags.note_commit("readers", partition, 1_000, 10)
-        lags.note_ends(at_ms, {partition: 20})
+    lags.note_ends(10_000, {FIRST: 20, SECOND: 10})
+    lags.note_ends(20_000, {FIRST: 20, SECOND: 20})
     assert [row.partition for row in lags.report(500_000).stuck] == ["0"]
 
 
