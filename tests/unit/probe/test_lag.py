@@ -156,10 +156,10 @@ def test_of_too_many_partitions_where_groups_stand_still_those_furthest_behind_a
 ) -> None:
     monkeypatch.setattr(lag, "MAX_STUCK", 1)
     lags = GroupLags()
-    lags.note_ends(0, {FIRST: 10, SECOND: 10})
     for partition in (FIRST, SECOND):
         lags.note_commit("readers", partition, 0, 10)
         lags.note_commit("readers", partition, 1_000, 10)
+    lags.note_ends(0, {FIRST: 10, SECOND: 10})
     lags.note_ends(10_000, {FIRST: 20, SECOND: 10})
     lags.note_ends(20_000, {FIRST: 20, SECOND: 20})
     assert [row.partition for row in lags.report(500_000).stuck] == ["0"]
