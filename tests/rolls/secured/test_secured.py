@@ -277,7 +277,7 @@ def test_prometheus_scrapes_every_page_with_its_certificate() -> None:
         found = json.loads(connection.getresponse().read())["data"]["activeTargets"]
     assert {one["scrapeUrl"]: one["lastError"] for one in found if one["health"] == "down"} == {}
     encrypted = {one["labels"]["job"] for one in found if one["scrapeUrl"].startswith("https:")}
-    assert encrypted == {"pylog-broker", "pylog-host", "pylog-load-balancer", "pylog-probe"}
+    assert encrypted == {"pylog-broker", "pylog-host", "pylog-load-balancer", "pylog-probe", "pylog-registry"}
 
 
 # --- secrets ---
