@@ -25,6 +25,8 @@ _SETTINGS = {
     "heartbeat.interval.ms": 2_000,
     "socket.timeout.ms": 6_000,
     "reconnect.backoff.max.ms": 1_000,
+    # A member that joins while its topic is gone is assigned nothing, and looks for the topic only so often.
+    "topic.metadata.refresh.interval.ms": 10_000,
     "check.crcs": True,
 }
 

@@ -233,10 +233,12 @@ class Operator:
         )
         consumer.assign([TopicPartition(topic.name, number, begins.get(number, 0)) for number in ends])
         waiting = {number for number, end in ends.items() if end > begins.get(number, 0)}
+        errors: dict[int, str] = {}
         deadline_s = time.monotonic() + within_s
         while waiting:
             if time.monotonic() > deadline_s:
-                raise NotSettled(f"{topic.name} could not be read to {ends}: {sorted(waiting)} are missing")
+                last = {number: errors.get(number, "no error") for number in sorted(waiting)}
+                raise NotSettled(f"{topic.name} could not be read to {ends}; missing, with their last error: {last}")
             for message in consumer.consume(2000, 1.0):
                 error, partition, offset = message.error(), message.partition(), message.offset()
                 if partition is None or offset is None or partition not in rows:
@@ -245,6 +247,7 @@ class Operator:
                     # A compacted log may end before its end offset.
                     if error.code() == KafkaError._PARTITION_EOF and offset >= ends[partition]:
                         waiting.discard(partition)
+                    errors[partition] = f"{error.str()} at {offset}"
                     continue
                 if offset < ends[partition]:
                     rows[partition].append(Row(offset, *parse_value(message.value())))
