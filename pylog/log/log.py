@@ -678,16 +678,21 @@ class Log:
         return self._recovery_point.is_sync_due(self.log_end_offset, self._config, now_ms)
 
     def begin_sync(self, until: Offset | None = None, *, records_only: bool = False) -> SyncJob | None:
-        """Return the job that syncs everything written up to now, or None if nothing is unsynced or is to be kept.
+        """Return the job that syncs everything written up to now, or None if nothing is unsynced.
+
+        A log that is leaving has nothing to sync either, but for `flush`: its files may be gone in the next moment.
 
         Args:
             until: stop there instead, where a segment has just begun; the job then syncs the snapshot of producers
                 there too, also if all records are synced already.
             records_only: leave out the indexes, which an unclean start makes again.
         """
+        return None if self.is_leaving else self._begin_sync(until, records_only=records_only)
+
+    def _begin_sync(self, until: Offset | None = None, *, records_only: bool = False) -> SyncJob | None:
         end_offset = self.log_end_offset if until is None else until
         segments = self._segments.between(self.recovery_point, end_offset)
-        if (not segments and until is None) or self.offline is not None or self.is_leaving:
+        if (not segments and until is None) or self.offline is not None:
             return None
         try:
             self._segments.flush_aborted(segments)
@@ -741,7 +746,7 @@ class Log:
         Raises:
             StorageError: the disk failed, and the partition is offline.
         """
-        job = self.begin_sync()
+        job = self._begin_sync()  # whoever closes the log holds its files, also where it is leaving
         if job is not None:
             job.run()
             job.finish()

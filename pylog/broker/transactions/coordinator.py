@@ -229,9 +229,17 @@ class TransactionCoordinator:
         A client of that protocol may begin its next transaction as soon as the one before is decided.  That is complete
         a moment later, as a rule, and so it is waited for.
 
+        A partition that this broker has not heard of is refused, and its leader has the client try again: at the end of
+        the transaction it would count as one that was deleted since, and would never hear of the end.
+
         Raises:
             ApiError: this broker does not coordinate the id, or another one may by now.
         """
+        image = self._partitions.image
+        for _, number, topic_id in asked.partitions:
+            topic = image.topic_by_id(topic_id)
+            if topic is None or number not in topic.partitions:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         producer = asked.producer_id, asked.producer_epoch
         topic_ids = {topic: topic_id for topic, _, topic_id in asked.partitions}
         wanted = frozenset((topic, number) for topic, number, _ in asked.partitions)

@@ -174,6 +174,16 @@ def test_rule_2_only_the_named_topic_is_deleted(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
+def test_a_log_that_is_served_no_more_is_synced_when_it_is_set_aside_and_not_before(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    fill(log, 3)
+    log.is_leaving = True
+    assert (log.begin_sync(), log.recovery_point) == (None, 0)
+    directory.set_aside(CLICKS)
+    assert log.recovery_point == 3
+
+
 def test_a_log_that_is_deleted_while_it_is_synced_keeps_its_files_open_until_then(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     log = log_of(directory)

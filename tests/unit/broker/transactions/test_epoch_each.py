@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -12,7 +13,7 @@ from pylog.group.records import TOPIC as OFFSETS_TOPIC
 from pylog.transaction.state import MAX_EPOCH, Transaction
 from pylog.wire.api.producers import InitProducerIdRequest
 from pylog.wire.api.transactions import EndTxnRequest, TxnOffset, TxnOffsetCommitRequest, TxnOffsetTopic
-from pylog.wire.internal import MarkerWish
+from pylog.wire.internal import MarkerWish, Verification
 from tests.unit.broker.transactions.node import EPOCH_EACH_VERSION, IDS, Node
 
 Producer = tuple[int, int]
@@ -139,6 +140,23 @@ def test_a_late_end_or_batch_does_nothing_to_the_next_transaction(tmp_path: Path
         await ended(node)
         assert node.history(T0) == ["data", "commit", "data", "data", "commit"]
         assert node.history(T1) == []
+
+    run(story, tmp_path)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["a partition that was added", "a topic that was made"])
+def test_a_partition_of_which_the_coordinator_has_not_heard_is_not_added(tmp_path: Path, is_known: bool) -> None:
+    """Its marker would be struck off as that of a deleted topic, and the records would wait for the next end."""
+
+    async def story(node: Node) -> None:
+        producer = await init(node)
+        topic = node.partitions.image.topics["t"]
+        unheard = (topic.name, 1_000, topic.topic_id) if is_known else ("later", 0, UUID(int=77))
+        asked = Verification(ID, *producer, [unheard])
+        assert await node.transactions.add_for_leader(asked) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        metadata = transaction(node).metadata
+        assert metadata is not None
+        assert metadata.partitions == frozenset()
 
     run(story, tmp_path)
 
