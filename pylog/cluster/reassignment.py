@@ -45,6 +45,11 @@ def begin_move(topic: TopicImage, number: int, wanted: Sequence[int] | None, liv
     _check(topic.name, number, state, target, live)
     replicas = (*target, *_without(origin, target))
     move = Move(_without(replicas, origin), _without(replicas, target))
+    gone = _without(state.isr, replicas)
+    if gone and state.leader == NO_LEADER:
+        # Until somebody leads, nobody knows which of the in-sync replicas has everything, as after a power cut.
+        message = f"{topic.name}-{number} has no leader, and in-sync replicas {gone} may have what others lack: wait"
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     after = _restrict(state, replicas, live)
     if after is None:
         message = (

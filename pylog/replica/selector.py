@@ -10,10 +10,11 @@ from pylog.model import Offset
 
 
 class Candidate(NamedTuple):
-    """A follower in sync: its rack, None if not told, and the end of its log as its last fetch showed it."""
+    """A follower in sync: its rack, None if not told, and start and end of its log as its last fetch showed them."""
 
     broker_id: int
     rack: str | None
+    log_start_offset: Offset
     log_end_offset: Offset
 
 
@@ -23,5 +24,6 @@ def nearer_replica(
     """Return the follower that a consumer in *rack* should read from, or None if the leader is as near."""
     if leaders_rack == rack:
         return None
-    near = [one for one in followers if one.rack == rack and one.log_end_offset >= fetch_offset]
+    # Each replica deletes by itself what is too old, so that a follower may begin above the leader.
+    near = [one for one in followers if one.rack == rack and one.log_start_offset <= fetch_offset <= one.log_end_offset]
     return max(near, key=lambda one: one.log_end_offset).broker_id if near else None

@@ -711,7 +711,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant(
         "end-a-segment-without-syncing-its-snapshot",
         "log/log.py",
-        "Log.begin_sync",
+        "Log._begin_sync",
         "names.insert(0, self.producers.path(until))",
         "",
         story="repeat-a-trimmed-batch-after-a-power-cut",

@@ -306,9 +306,10 @@ class NearReplicas:
         if leading is None or self._broker_id not in brokers:
             return -1
         followers = (
-            Candidate(one, brokers[one].rack, leading.progress(one).log_end_offset)
+            Candidate(one, brokers[one].rack, progress.log_start_offset, progress.log_end_offset)
             for one in leading.isr
             if one in brokers and leading.is_replica(one)
+            for progress in (leading.progress(one),)
         )
         found = nearer_replica(rack, brokers[self._broker_id].rack, followers, fetch_offset)
         return -1 if found is None else found

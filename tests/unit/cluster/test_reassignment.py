@@ -8,6 +8,7 @@ import pytest
 from pylog.cluster.image import Move, PartitionImage, TopicImage
 from pylog.cluster.reassignment import begin_move, finish_move
 from pylog.errors import ApiError, ErrorCode
+from pylog.model import NO_LEADER
 
 LIVE = {1, 2, 3, 4, 5}
 
@@ -100,6 +101,18 @@ def test_calling_off_is_refused_while_only_who_comes_is_in_sync() -> None:
     with pytest.raises(ApiError) as refusal:
         begin_move(moving, 0, None, LIVE)
     assert refusal.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+@pytest.mark.parametrize("live", [{1, 2, 3}, {1}, set()])
+@pytest.mark.parametrize("wanted", [None, [1]], ids=["called off", "replaced"])
+def test_while_nobody_leads_no_replica_that_was_in_sync_goes(live: set[int], wanted: list[int] | None) -> None:
+    """After a power cut it may be the only one that has what was acknowledged."""
+    in_doubt = with_isr(begin_move(topic(), 0, [3], LIVE), (1, 3))
+    state = replace(in_doubt.partitions[0], leader=NO_LEADER)
+    in_doubt = replace(in_doubt, partitions={0: state})
+    with pytest.raises(ApiError, match="has no leader") as refused:
+        begin_move(in_doubt, 0, wanted, live)
+    assert refused.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_who_left_and_comes_back_has_nothing_to_delete() -> None:
