@@ -1,6 +1,8 @@
 """``pylog sql --into TOPIC``: rows of a query become records, on a real Spark and a real broker."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -46,14 +48,14 @@ def records_of(broker: BrokerProcess, topic: str, count: int) -> list[tuple[byte
 
 
 @contextmanager
-def running(broker: BrokerProcess, query: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+def running(broker: BrokerProcess, query: str, *options: str) -> Iterator[None]:
     command = [sys.executable, "-m", "pylog", "sql", "--follow", "--bootstrap", broker.bootstrap, *options, query]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(command, start_new_session=True)
     try:
-        yield process
+        yield
     finally:
-        process.kill()
-        process.communicate()
+        os.killpg(process.pid, signal.SIGKILL)  # Spark's processes too
+        process.wait()
 
 
 def test_rows_become_json_beside_their_keys(broker: BrokerProcess, topics: Topics) -> None:

@@ -179,7 +179,7 @@ def _imported(path: Path) -> Iterator[Path]:
 
 def _commit() -> str:
     """Return the commit that is checked out, and whether files were changed since."""
-    commit = _git("rev-parse", "--short=10", "HEAD")
+    commit = _git("rev-parse", "--short=12", "HEAD")
     changed = _git("status", "--porcelain", "--", *(str(path.relative_to(ROOT)) for path in _files()))
     return commit + (" with changes" if changed else "")
 
