@@ -117,9 +117,23 @@ def test_make_has_the_target_and_knows_the_variables(command: Command) -> None:
         assert variable not in places or any(ROOT.glob(places[variable])), f"there is no {places[variable]}"
 
 
-@pytest.mark.parametrize("command", of("ansible-playbook"), ids=name)
-def test_ansible_reads_the_playbook(command: Command) -> None:
-    finished(str(BIN / "ansible-playbook"), "--syntax-check", *command.words[1:])
+def plays_of(commands: list[Command]) -> dict[str, tuple[list[str], list[str]]]:
+    """Return inventory -> the playbooks that *commands* run with it, and all of their options."""
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    for command in commands:
+        option, inventory, playbook, *options = command.words[1:]
+        assert (option, playbook[-4:]) == ("-i", ".yml"), f"{name(command)}: the inventory is first, then one playbook"
+        playbooks, all_options = found.setdefault(inventory, ([], []))
+        playbooks.append(playbook)
+        all_options += options
+    return found
+
+
+@pytest.mark.parametrize("inventory", plays_of(of("ansible-playbook")))
+def test_ansible_reads_the_playbooks(inventory: str) -> None:
+    """Run one process for each inventory: it reads preflight, with which every playbook begins, once."""
+    playbooks, options = plays_of(of("ansible-playbook"))[inventory]
+    finished(str(BIN / "ansible-playbook"), "--syntax-check", "-i", inventory, *playbooks, *options)
 
 
 @pytest.mark.parametrize("command", of("ansible", "ansible-inventory", "ansible-vault"), ids=name)
