@@ -11,6 +11,10 @@ string16 => length: uint16, UTF-8 bytes; bytes32 => length: uint32, bytes
 Entries are the outcome, not the request, so replaying needs no rule of the store and a compacted journal has the same
 format as a long one.  Each transaction is synced before the next is written, so a crash can only tear the last one: it
 was never confirmed and is cut off.  A broken transaction with a whole one behind it is damage, and refused.
+
+What a start reads may be in the page cache only: a process that was killed wrote it and did not sync it, or its sync
+failed, after which the kernel takes the pages for written.  So each start writes what it read into a new file, and
+believes it once that is synced.
 """
 
 import contextlib
@@ -54,13 +58,14 @@ _COMPACT_GROWTH = 4
 class Journal:
     """The file behind an embedded store; one process at a time holds it.
 
-    A write for which there is no room is cut off again, and the next one may succeed.  After any other failed write
-    nothing more is written: the page cache may have dropped what the disk refused, so a second attempt could confirm a
-    hole.
+    A transaction that is refused is cut off again, so that the next start does not read it.  Where there was no room
+    the next one may succeed.  After any other failure nothing more is written until the journal is opened anew: the
+    page cache may have dropped what the disk refused, so a second attempt could confirm a hole.
     """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "store.journal"
+        self._fresh_path = directory / "store.new"
         directory.mkdir(parents=True, exist_ok=True)
         # The journal itself is replaced by compaction, so the lock needs a file of its own.
         self._lock = os.open(directory / "store.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -76,14 +81,19 @@ class Journal:
         self._failed = False
 
     def replay(self) -> tuple[dict[str, Node], int]:
-        """Read everything, cut a torn tail, open for appending; return the nodes by path and the last zxid."""
+        """Read everything, write it anew without a torn tail, sync that; return the nodes by path and the last zxid.
+
+        Raises:
+            StoreFull: there is no room for the new file; the old one stays.
+            StorageError: the file is damaged, or the disk refuses the new one; the old one stays.
+        """
         nodes: dict[str, Node] = {}
         zxid = 0
-        created = not self._path.exists()
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        content = self._path.read_bytes()
+        with self._guard():
+            is_new = not self._path.exists()
+            content = b"" if is_new else self._path.read_bytes()
         if len(content) < len(_MAGIC):
-            created, content = True, _MAGIC
+            content = _MAGIC
         if content[: len(_MAGIC)] != _MAGIC:
             raise StorageError(f"{self._path}: not a store journal of format {FORMAT}: starts with {content[:12]!r}")
         end = len(_MAGIC)
@@ -93,19 +103,18 @@ class Journal:
                     nodes.pop(path, None)
                 else:
                     nodes[path] = node
-        if created:
-            with self._guard():
-                os.ftruncate(self._fd, 0)
-                _write_all(self._fd, _MAGIC)
-                os.fsync(self._fd)
-                _sync_directory(self._path.parent)
-        elif end < len(content):
+        if end < len(content):
             self._check_tail(content, end)
-            with self._guard():
-                os.ftruncate(self._fd, end)
-                os.fsync(self._fd)
-        self._size_bytes = self._compacted_bytes = end
-        os.lseek(self._fd, end, os.SEEK_SET)
+        with self._guard():
+            try:
+                fresh = self._write_fresh(_encode_all(zxid, nodes))
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    raise StoreFull(message=f"{self._fresh_path}: {error.strerror}") from error
+                raise
+            self._replace(fresh)
+            if is_new:
+                _sync_directory(self._path.parent.parent)
         return nodes, zxid
 
     def append(self, zxid: int, changes: Mapping[str, Node | None]) -> None:
@@ -113,19 +122,28 @@ class Journal:
 
         Raises:
             StoreFull: there is no room; nothing was written.
-            StorageError: it may or may not survive, and the journal refuses everything from now on.
+            StorageError: the next start of a process does not find it, and the journal refuses everything from now on.
+                If the disk refuses to cut it off too, it may be there after a power cut.
         """
         frame = _encode(zxid, changes.items())
         with self._guard():
+            # Until it is synced nothing may be written behind it, whatever ends this call.
+            self._failed = True
             try:
                 _write_all(self._fd, frame)
             except OSError as error:
-                if error.errno not in _NO_ROOM:
+                if not self._cut_off() or error.errno not in _NO_ROOM:
                     raise
-                os.ftruncate(self._fd, self._size_bytes)
-                os.lseek(self._fd, self._size_bytes, os.SEEK_SET)
+                self._failed = False
                 raise StoreFull(message=f"{self._path}: {error.strerror}") from error
-            os.fdatasync(self._fd)
+            try:
+                os.fdatasync(self._fd)
+            except OSError:
+                self._cut_off()
+                with contextlib.suppress(OSError):
+                    os.fsync(self._fd)
+                raise
+            self._failed = False
         self._size_bytes += len(frame)
 
     def wants_compaction(self) -> bool:
@@ -135,31 +153,22 @@ class Journal:
     def compact(self, zxid: int, nodes: Mapping[str, Node]) -> None:
         """Replace the journal by one that holds only *nodes*; a crash leaves the old one or the new one, whole.
 
-        If the disk refuses the new one the old one stays, and is compacted once it has grown further.
+        If the disk refuses the new one the old one stays, and is compacted once it has grown further.  If it refuses to
+        put the new one in the place of the old one, the journal refuses every further transaction.
         """
-        fresh = self._path.with_suffix(".new")
-        paths = list(nodes)
-        content = _MAGIC + b"".join(
-            _encode(zxid, [(path, nodes[path]) for path in paths[first : first + _COMPACT_NODES]])
-            for first in range(0, len(paths), _COMPACT_NODES)
-        )
         try:
-            fd = _write_file(fresh, content)
+            fresh = self._write_fresh(_encode_all(zxid, nodes))
         except OSError as error:
             self._refused_bytes = self._size_bytes + _COMPACT_BYTES
             _logger.warning("journal_not_compacted file=%s reason=%s", self._path, error.strerror)
-            with contextlib.suppress(OSError):
-                fresh.unlink(missing_ok=True)
             return
+        # Both files have all that was confirmed, so nobody is refused anything.  But a power cut may bring back the old
+        # one, without what would be written to the new one.
         try:
             with self._guard():
-                fresh.rename(self._path)
-                _sync_directory(self._path.parent)
-        except StorageError:
-            os.close(fd)
-            raise
-        os.close(self._fd)
-        self._fd, self._size_bytes, self._compacted_bytes = fd, len(content), len(content)
+                self._replace(fresh)
+        except StorageError as error:
+            _logger.error("journal_failed reason=%s", error)
 
     def close(self) -> None:
         """Give the file and its lock back.  May be called twice."""
@@ -167,6 +176,53 @@ class Journal:
             if fd >= 0:
                 os.close(fd)
         self._fd = self._lock = -1
+
+    def _write_fresh(self, content: bytes) -> int:
+        """Write a new file and sync it; return its descriptor, which is at its end.
+
+        Raises:
+            OSError: the disk refuses; there is no new file then.
+        """
+        fd = os.open(self._fresh_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            if self._path.exists():
+                # A command of root may open the store of a broker that runs as another user.
+                owner = self._path.stat()
+                os.fchown(fd, owner.st_uid, owner.st_gid)
+            _write_all(fd, content)
+            os.fsync(fd)
+        except OSError:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                self._fresh_path.unlink()
+            raise
+        return fd
+
+    def _cut_off(self) -> bool:
+        """Take back what follows the last transaction that was synced; return False if the file could not be cut."""
+        try:
+            os.ftruncate(self._fd, self._size_bytes)
+        except OSError as error:
+            _logger.error("journal_not_cut file=%s position=%d reason=%s", self._path, self._size_bytes, error.strerror)
+            with contextlib.suppress(OSError):
+                # Without its length it is no transaction, and the next start drops it.
+                os.pwrite(self._fd, bytes(_FRAME.size), self._size_bytes)
+            return False
+        os.lseek(self._fd, self._size_bytes, os.SEEK_SET)
+        return True
+
+    def _replace(self, fresh: int) -> None:
+        """Put the new file, open at its end as *fresh*, in the place of the journal."""
+        try:
+            self._fresh_path.rename(self._path)
+            _sync_directory(self._path.parent)
+        except OSError:
+            os.close(fresh)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fresh
+        self._size_bytes = self._compacted_bytes = os.lseek(fresh, 0, os.SEEK_CUR)
 
     def _check_tail(self, content: bytes, end: int) -> None:
         # Byte by byte, because the length of the broken one may be what is broken; a tail is one multi long.
@@ -204,6 +260,15 @@ def _encode(zxid: int, entries: Iterable[tuple[str, Node | None]]) -> bytes:
     return _FRAME.pack(len(payload), crc32c(payload)) + payload
 
 
+def _encode_all(zxid: int, nodes: Mapping[str, Node]) -> bytes:
+    """Return a whole file; also without nodes it has a transaction, because no zxid may be given twice."""
+    paths = list(nodes)
+    return _MAGIC + b"".join(
+        _encode(zxid, [(path, nodes[path]) for path in paths[first : first + _COMPACT_NODES]])
+        for first in range(0, max(len(paths), 1), _COMPACT_NODES)
+    )
+
+
 def _transactions(
     content: bytes, position: int = len(_MAGIC)
 ) -> Iterator[tuple[int, list[tuple[str, Node | None]], int]]:
@@ -238,22 +303,6 @@ def _write_all(fd: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def _write_file(path: Path, content: bytes) -> int:
-    """Write a file anew and sync it; return its descriptor, which is at its end.
-
-    Raises:
-        OSError: the disk refuses; nothing is open.
-    """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        _write_all(fd, content)
-        os.fsync(fd)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
 
 
 def _sync_directory(directory: Path) -> None:

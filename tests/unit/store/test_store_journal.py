@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -229,6 +230,200 @@ def test_a_failed_write_changes_nothing_and_ends_all_writing(tmp_path: Path, mon
     store.close()
 
 
+def refuse(*_: object) -> NoReturn:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("cannot", [[], ["fsync"], ["fsync", "ftruncate"]], ids=["cut", "not synced", "not cut"])
+def test_a_change_whose_sync_failed_is_not_there_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cannot: list[str]
+) -> None:
+    """The page cache has it, and so the next process would read it, although a client was told that it was refused."""
+    store = EmbeddedStore.open(tmp_path)
+    store.connect()
+    store.create("/a", b"kept")
+    with monkeypatch.context() as patched:
+        for name in ["fdatasync", *cannot]:
+            patched.setattr(os, name, refuse)
+        with pytest.raises(StorageError, match="Input/output error"):
+            store.set("/a", b"refused")
+        with pytest.raises(StorageError, match="an earlier write failed"):
+            store.set("/a", b"refused")
+    with pytest.raises(StorageError, match="an earlier write failed"):
+        store.set("/a", b"refused, also once the disk is whole again")
+    store.close()
+    with opened(tmp_path) as again:
+        assert again.get("/a")[0] == b"kept"
+        again.create("/b", b"later")
+    with opened(tmp_path) as again:
+        assert again.get("/a")[0] == b"kept"
+        assert again.get("/b")[0] == b"later"
+
+
+def test_a_write_that_failed_half_way_is_followed_by_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    store = EmbeddedStore.open(tmp_path)
+    store.connect()
+    store.create("/a", b"kept")
+
+    def tear(fd: int, content: memoryview) -> int:
+        monkeypatch.setattr(os, "write", refuse)
+        return write(fd, content[: len(content) // 2])
+
+    monkeypatch.setattr(os, "write", tear)
+    with pytest.raises(StorageError, match="Input/output error"):
+        store.set("/a", b"x" * 1000)
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(StorageError, match="an earlier write failed"):
+        store.create("/b")
+    store.close()
+    with opened(tmp_path) as again:
+        assert again.get("/a")[0] == b"kept"
+        again.create("/b", b"later")
+    with opened(tmp_path) as again:
+        assert again.get("/b")[0] == b"later"
+
+
+def test_a_torn_write_that_could_not_be_cut_off_is_followed_by_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole transaction behind it would be taken for damage at the next start."""
+    store = EmbeddedStore.open(tmp_path)
+    store.connect()
+    store.create("/a", b"kept")
+    with monkeypatch.context() as patched, full_disk(tmp_path / "store.journal", 100):
+        patched.setattr(os, "ftruncate", refuse)
+        with pytest.raises(StorageError, match="File too large"):
+            store.set("/a", b"x" * 1000)
+    with pytest.raises(StorageError, match="an earlier write failed"):
+        store.create("/b")
+    store.close()
+    with opened(tmp_path) as again:
+        assert again.get("/a")[0] == b"kept"
+        assert again.children("/") == ["a"]
+
+
+def test_a_write_that_was_interrupted_is_followed_by_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(fd: int) -> None:
+        raise KeyboardInterrupt
+
+    store = EmbeddedStore.open(tmp_path)
+    store.connect()
+    store.create("/a", b"kept")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.set("/a", b"nobody knows")
+    with pytest.raises(StorageError, match="an earlier write failed"):
+        store.create("/b")
+    store.close()
+
+
+class Syncs:
+    """What a power cut leaves of a directory: the content of each file at its last sync, by name at the last sync."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.files: dict[int, bytes] = {}
+        self.names: dict[Path, int] = {}
+        self._real = os.fsync
+        monkeypatch.setattr(os, "fsync", self.fsync)
+        monkeypatch.setattr(os, "fdatasync", self.fsync)
+
+    def fsync(self, fd: int) -> None:
+        path = Path(f"/proc/self/fd/{fd}").resolve()
+        self._real(fd)
+        if path.is_dir():
+            self.names |= {file: file.stat().st_ino for file in path.iterdir()}
+        else:
+            self.files[path.stat().st_ino] = path.read_bytes()
+
+    def left(self, path: Path) -> bytes:
+        return self.files.get(self.names.get(path, 0), b"")
+
+
+def test_a_start_believes_nothing_that_only_the_page_cache_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed process wrote, or one whose disk failed, is read as if it were on the disk."""
+    before = filled(tmp_path / "store")
+    syncs = Syncs(monkeypatch)
+    store = EmbeddedStore.open(tmp_path / "store")
+    after_power_cut = tmp_path / "after_power_cut"
+    after_power_cut.mkdir()
+    (after_power_cut / "store.journal").write_bytes(syncs.left(tmp_path / "store" / "store.journal"))
+    with opened(after_power_cut) as again:
+        assert dump(again) == before
+    store.close()
+
+
+def test_the_first_start_syncs_its_directory_and_the_name_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = Syncs(monkeypatch)
+    with opened(tmp_path / "store") as store:
+        store.create("/a")
+        assert b"/a" in syncs.left(tmp_path / "store" / "store.journal")
+        assert tmp_path / "store" in syncs.names
+
+
+def test_a_start_leaves_the_journal_to_its_owner(tmp_path: Path) -> None:
+    """A command of root opens the store of a broker that runs as another user."""
+    filled(tmp_path)
+    journal = tmp_path / "store.journal"
+    owner = (os.geteuid() or 65_534, os.getegid() or 65_534)
+    os.chown(journal, *owner)
+    with opened(tmp_path):
+        after = journal.stat()
+        assert (after.st_uid, after.st_gid) == owner
+        assert after.st_mode & 0o777 == 0o600
+
+
+def test_a_start_on_a_disk_that_fails_is_refused_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = filled(tmp_path)
+    content = (tmp_path / "store.journal").read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        with pytest.raises(StorageError, match="Input/output error"):
+            EmbeddedTree(tmp_path)
+    assert (tmp_path / "store.journal").read_bytes() == content
+    with opened(tmp_path) as store:
+        assert dump(store) == before
+
+
+@pytest.mark.parametrize("step", ["rename", "sync"])
+def test_a_change_is_not_refused_because_the_compaction_behind_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It is synced, and everybody who asks is told so; what comes after it is refused."""
+    monkeypatch.setattr("pylog.store.journal._COMPACT_BYTES", 2_000)
+    store = EmbeddedStore.open(tmp_path)
+    store.connect()
+    store.create("/a")
+    with monkeypatch.context() as patched:
+        if step == "rename":
+            patched.setattr(Path, "rename", refuse)
+        else:
+            patched.setattr("pylog.store.journal._sync_directory", refuse)
+        store.set("/a", b"x" * 3_000)
+    with pytest.raises(StorageError, match="an earlier write failed"):
+        store.set("/a", b"refused")
+    store.close()
+    with opened(tmp_path) as again:
+        assert again.get("/a")[0] == b"x" * 3_000
+
+
+def test_a_journal_without_nodes_keeps_the_number_of_its_last_transaction(tmp_path: Path) -> None:
+    """Session ids are made from it, and none may be given twice."""
+    journal = Journal(tmp_path)
+    journal.replay()
+    journal.append(7, {"/a": None})
+    journal.close()
+    for _ in range(2):
+        again = Journal(tmp_path)
+        assert again.replay() == ({}, 7)
+        again.close()
+
+
 def test_a_session_ends_without_room_and_leaves_nothing_behind(tmp_path: Path) -> None:
     store = EmbeddedStore.open(tmp_path)
     store.connect()
@@ -237,6 +432,21 @@ def test_a_session_ends_without_room_and_leaves_nothing_behind(tmp_path: Path) -
         store.close()
     with opened(tmp_path) as again:
         assert again.children("/") == []
+
+
+def test_a_start_without_room_to_write_the_journal_anew_says_what_to_free_and_leaves_none_of_it(tmp_path: Path) -> None:
+    before = filled(tmp_path)
+    journal = tmp_path / "store.journal"
+    content = journal.read_bytes()
+    with (
+        full_disk(journal, 30 - len(content)),
+        pytest.raises(StorageError, match=r"no room to start: .*free space on this disk"),
+    ):
+        EmbeddedTree(tmp_path)
+    assert journal.read_bytes() == content
+    assert not (tmp_path / "store.new").exists()
+    with opened(tmp_path) as store:
+        assert dump(store) == before
 
 
 def test_a_start_without_room_says_what_to_free(tmp_path: Path) -> None:
@@ -260,9 +470,9 @@ def test_a_journal_that_cannot_be_compacted_goes_on_and_is_compacted_later(
 ) -> None:
     monkeypatch.setattr("pylog.store.journal._COMPACT_BYTES", 2_000)
     fresh = tmp_path / "store.new"
-    fresh.mkdir()  # so that no file can be made there
     store = EmbeddedStore.open(tmp_path)
     store.connect()
+    fresh.mkdir()  # so that no file can be made there
     store.create("/a")
     for number in range(40):
         store.set("/a", b"%d" % number * 50)
