@@ -177,6 +177,19 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "replace_mount=MOUNT`; the others fill it again.",
         verify="`pylog log verify DIR`; `pylog cluster health --wait 600`.",
     ),
+    "PylogCompactionFails": Runbook(
+        what="broker BROKER cannot compact some of its logs, which grow from now on",
+        look="`fab logs --host HOST --unit 'pylog-broker@*'` for `compaction failed`: partition and reason; "
+        "`pylog_compaction_failed_logs` of the other brokers.",
+        decide="No space left, or the disk fails: it is the disk, and every log of it is tried again. Damaged records "
+        "in one replica alone: its disk or memory changed them. In all replicas alike: they were written so.",
+        act="The disk: as for PylogDiskFull or PylogSegmentDamaged. One replica: `pylog log verify DIR` on the host "
+        "shows the place; move the replica to another broker by `pylog partition reassign`, and back: it is copied "
+        "from the leader. If that is the leader's own, name another replica first there, and let it lead by "
+        "`pylog partition elect`. All replicas: nothing is lost, but the log grows; copy the topic to a new "
+        "one, and report it.",
+        verify="`pylog_compaction_failed_logs` is 0.",
+    ),
     "PylogStrayDirectories": Runbook(
         what="broker BROKER set directories aside that the cluster does not know",
         look="`ls` in the broker's data directory: names that end in `-stray`.",

@@ -82,6 +82,7 @@ class Maintenance:
         self._clock = RetentionClock(directory.path / RETENTION_CLOCK, now_ms)
         self._is_retention_ours = is_retention_ours
         self._uncompactable: set[Log] = set()
+        self._uncompacted: set[Log] = set()  # since their last pass failed; some of them are tried again
         self._scrubbing: ScrubJob | None = None
         self._tasks = Tasks()
         self._running: set[asyncio.Future[Any]] = set()
@@ -94,6 +95,12 @@ class Maintenance:
         self._disk_alarm = metrics.gauge("pylog_disk_alarm", "1 above log.disk.alarm.percent: act before writes stop.")
         self._deleted_bytes = metrics.counter("pylog_retention_deleted_bytes_total", "Bytes retention deleted.")
         self._compactions = metrics.counter("pylog_compactions_total", "Passes of compaction over a log.")
+        metrics.gauge(
+            "pylog_compaction_failed_logs",
+            "Hosted logs whose last pass of compaction failed. They grow until a pass ends well; those with damaged "
+            "records are not tried again before the broker starts anew.",
+            read=lambda: len(self._failed_logs()),
+        )
         self._scrubbed_bytes = metrics.counter("pylog_scrubbed_bytes_total", "Bytes of closed segments read again.")
         self._damaged = metrics.counter("pylog_scrub_damaged_total", "Segments in which that found damage.")
         self._failed = metrics.counter("pylog_duties_failed_total", "Turns of upkeep that a bug ended.")
@@ -108,6 +115,13 @@ class Maintenance:
             "Directories set aside because the cluster does not know them; pylog log purge-stray deletes them.",
             self._count_strays,
         )
+
+    def _failed_logs(self) -> set[Log]:
+        """Return the logs that wait for a pass that ends well: a replica may have left, or its policy changed."""
+        if not self._uncompacted:
+            return self._uncompacted
+        hosted = {partition.log for partition in self._partitions}
+        return {log for log in self._uncompacted if log in hosted and log.is_compacted}
 
     def _count_strays(self) -> float:
         try:
@@ -301,6 +315,8 @@ class Maintenance:
         somebody sets the clock to.
         """
         now_ms = self._clock.now_ms()
+        self._uncompacted = self._failed_logs()
+        self._uncompactable &= {partition.log for partition in self._partitions}
         found: list[tuple[float, Log, Partition]] = []
         for partition in self._partitions:
             log = partition.log
@@ -327,7 +343,10 @@ class Maintenance:
             await asyncio.shield(self._start_job(job))
             if job.error is None:
                 self._compactions.value += 1
-            elif isinstance(job.error, CorruptRecords):
+                self._uncompacted.discard(log)
+                continue
+            self._uncompacted.add(log)
+            if isinstance(job.error, CorruptRecords):
                 self._uncompactable.add(log)  # it was logged once, and a second try finds the same
 
     async def _retain(self) -> None:

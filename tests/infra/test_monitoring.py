@@ -26,6 +26,7 @@ NOT_RAISED = {
     "PylogPartitionsOffline": "it takes a disk that fails",
     "PylogSegmentDamaged": "closed segments are read again once a week",
     "PylogUpkeepFails": "it takes a bug",
+    "PylogCompactionFails": "it takes damage in a compacted log, which tests/unit/broker has",
     "PylogIsrChurns": "it takes ten minutes of unrest",
     "PylogClientsThrottled": "it takes a client over its quota, which tests/interop/test_quotas.py shows",
     "PylogBalancerWithoutBroker": "it takes all brokers away from the balancer, which tests/rolls/monitored does",

@@ -56,6 +56,9 @@ _PRODUCE = int(ApiKey.PRODUCE)
 
 
 _BAD_TIMESTAMPS = "pylog_produce_bad_timestamps_total"
+_REFUSED_HELP = (
+    "Record batches answered with an error, also those that were appended and not acknowledged by the replicas."
+)
 _BAD_TIMESTAMPS_HELP = "Record batches refused for their time, by topic."
 
 
@@ -142,7 +145,7 @@ class ProduceHandler:
         self._topic_bytes = TopicBytes("pylog_topic_produce_bytes_total", help, partitions, metrics).counts
         self._metrics = metrics
         metrics.declare(_BAD_TIMESTAMPS, "counter", _BAD_TIMESTAMPS_HELP)
-        self._refused = metrics.counter("pylog_produce_refused_total", "Record batches answered with an error.")
+        self._refused = metrics.counter("pylog_produce_refused_total", _REFUSED_HELP)
 
     def handle(
         self,
@@ -453,6 +456,7 @@ class ProduceHandler:
                 error = errors.get((result.topic, result.partition), _NONE)
                 if error is not _NONE and (result.error is _NONE or result.error is _DUPLICATE):
                     result.error, result.base_offset = error, -1
+                    self._refused.value += 1
                     self._errors.note(_PRODUCE, error)
             acknowledged_ns = now_ns()
             if len(results) > PART_ELEMENTS and self.workshop is not None:

@@ -23,9 +23,13 @@ class Producing(Leading):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, records=0)
-        acknowledgements = Acknowledgements(lambda: 0)
+        self.now_ms = 0
+        self.acknowledgements = acknowledgements = Acknowledgements(lambda: self.now_ms)
         self.partitions.subscribe(acknowledgements.moved)
-        self.produce = ProduceHandler(self.partitions, Metrics(), now_ms=lambda: 0, acknowledgements=acknowledgements)
+        self.metrics = Metrics()
+        self.produce = ProduceHandler(
+            self.partitions, self.metrics, now_ms=lambda: 0, acknowledgements=acknowledgements
+        )
         self.replies: list[bytes] = []
 
     def send(self, *batches: bytes | memoryview, acks: int = -1) -> None:
@@ -62,6 +66,10 @@ class Producing(Leading):
     def error_codes(self) -> list[ErrorCode]:
         """Return the errors of all batches of all replies, in the order of the replies."""
         return [error for reply in self.replies for error, _ in self.rows(reply)]
+
+    def refused(self) -> float:
+        """Return how many batches the metric says were refused."""
+        return self.metrics.counter("pylog_produce_refused_total", "").value
 
     @staticmethod
     def rows(reply: bytes) -> list[tuple[ErrorCode, int]]:
@@ -139,6 +147,34 @@ def test_a_batch_that_left_the_window_is_not_acknowledged_by_a_leader_that_was_d
             one.send(data)
         one.depose()
         assert one.error_codes() == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 7
+
+    asyncio.run(story())
+
+
+def test_what_a_deposed_leader_appended_counts_as_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        one = Producing(tmp_path)
+        one.send(batch(2), batch(3))
+        one.send(batch(1), acks=1)
+        assert (one.error_codes(), one.refused()) == ([ErrorCode.NONE], 0)
+        one.depose()
+        assert one.error_codes() == [ErrorCode.NONE, *[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2]
+        assert one.refused() == 2
+
+    asyncio.run(story())
+
+
+def test_what_the_replicas_did_not_acknowledge_in_time_counts_as_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        one = Producing(tmp_path)
+        bad = bytearray(batch(2))
+        bad[-1] ^= 1
+        one.send(batch(2), bytes(bad))
+        assert one.refused() == 1, "what is refused at once"
+        one.now_ms = 1_000
+        one.acknowledgements._time_is_up()
+        assert [error for error, _ in one.answers()] == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CORRUPT_MESSAGE]
+        assert one.refused() == 2, "each of them once"
 
     asyncio.run(story())
 
