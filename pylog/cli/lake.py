@@ -98,8 +98,8 @@ def retry(
 ) -> None:
     """Land what decodes now of the batches that did not decode.
 
-    Tries what the brokers still hold of them, and the batches as they were stored. What does not decode stays a dead
-    letter.
+    Tries the batches as they were stored, then what the brokers still hold of them, if their topic was not made again.
+    What does not decode stays a dead letter.
     """
     from pylog.ingest.retry import RetryConfig
     from pylog.ingest.retry import retry as land_again

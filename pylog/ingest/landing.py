@@ -6,7 +6,9 @@ commits those of the run whose report it got.
 
 columns => key: binary, value: binary, partition: int32, offset: int64, timestamp: timestamp[us, UTC],
            headers: list<struct<key: string, value: binary>>
-dead letter => partition: int32, first_offset: int64, last_offset: int64, reason: string, batch: binary (as stored)
+dead letter => partition: int32, first_offset: int64, last_offset: int64, reason: string, batch: binary (as stored),
+               topic_id: string, isolation_level: string (of the load that met the batch); the last two are null, or
+               missing, in what 0.1.0 wrote
 """
 
 from collections import Counter, OrderedDict
@@ -14,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import gethostname
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -55,6 +57,8 @@ DEAD_LETTER_COLUMNS = pa.schema(
         ("last_offset", pa.int64()),
         ("reason", pa.string()),
         ("batch", pa.binary()),
+        ("topic_id", pa.string()),
+        ("isolation_level", pa.string()),
     ]
 )
 
@@ -101,6 +105,18 @@ class Landing:
     believed_ms: tuple[int, int] = (-(1 << 52), 1 << 52)
     security: Mapping[str, str] = field(default_factory=dict)
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+
+
+class Origin(NamedTuple):
+    """Where the records of a range come from, beside their partition.
+
+    Attributes:
+        topic_id: of the topic; None if it is not known.
+        isolation_level: that they were read with; None if it is not known.
+    """
+
+    topic_id: str | None
+    isolation_level: IsolationLevel | None
 
 
 @dataclass(slots=True)
@@ -198,11 +214,21 @@ class Task:
         self._files = _Files(landing)
         self._event_times = landing.event_times
         self._header_errors = landing.header_errors
+        self._landing = landing
         self._range: Range | None = None
+        self._origin = Origin(None, None)
 
-    def begin(self, wanted: Range) -> None:
-        """Go on with another range."""
+    def begin(self, wanted: Range, origin: Origin | None = None) -> None:
+        """Go on with another range.
+
+        Args:
+            wanted: the range.
+            origin: where its records come from; as the landing says if None.
+        """
         self._range = wanted
+        if origin is None:
+            origin = Origin(self._landing.topic_ids.get(wanted.partition.topic), self._landing.isolation_level)
+        self._origin = origin
         self.landed.rows[wanted] = 0
         self.landed.windows.setdefault(wanted.partition.topic, Counter())
 
@@ -228,7 +254,7 @@ class Task:
     def _bury(self, dead: DeadLetter) -> None:
         assert self._range is not None, "begin() comes first"
         partition = self._range.partition
-        self._files.add_dead_letter(partition, dead.first_offset, dead.last_offset, dead.reason, dead.batch)
+        self._files.add_dead_letter(partition, dead, self._origin)
         self.landed.dead_offsets[partition] += dead.last_offset - dead.first_offset + 1
 
     def _add(self, rows: pa.RecordBatch) -> None:
@@ -286,9 +312,7 @@ class _Files:
         if self._held_bytes.total() > _BUFFER_BYTES:
             self._write(self._held_bytes.most_common(1)[0][0])
 
-    def add_dead_letter(
-        self, partition: TopicPartition, first: Offset, last: Offset, reason: str, batch: bytes
-    ) -> None:
+    def add_dead_letter(self, partition: TopicPartition, dead: DeadLetter, origin: Origin) -> None:
         writer = self._dead.get(partition.topic)
         if writer is None:
             name = self._name()
@@ -296,10 +320,20 @@ class _Files:
             writer = self._dead[partition.topic] = _Writer(
                 path, self._landing.directory / name, DEAD_LETTER_COLUMNS
             )  # fmt: skip
-        row = [[partition.partition], [first], [last], [reason], [batch]]
+        level = None if origin.isolation_level is None else origin.isolation_level.value
+        row = [
+            partition.partition,
+            dead.first_offset,
+            dead.last_offset,
+            dead.reason,
+            dead.batch,
+            origin.topic_id,
+            level,
+        ]
         writer.write(
             pa.Table.from_arrays(
-                [pa.array(v, f.type) for v, f in zip(row, DEAD_LETTER_COLUMNS, strict=True)], schema=DEAD_LETTER_COLUMNS
+                [pa.array([v], f.type) for v, f in zip(row, DEAD_LETTER_COLUMNS, strict=True)],
+                schema=DEAD_LETTER_COLUMNS,
             )
         )
 

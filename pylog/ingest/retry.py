@@ -1,25 +1,28 @@
 """Dead letters again: batches that did not decode are landed by what decodes them now, and stop being dead letters.
 
 A release may unpack what an earlier one refused, a broker may hold a good copy of what came damaged, and an operator
-may settle for header names that are no text.  One commit puts the records in and the dead letters out.
+may settle for header names that are no text.  Brokers are asked only while they have the topic that the letter is of:
+one that was made again under the same name has other records at these offsets.  One commit puts the records in and the
+dead letters out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pylog.client.raw import RawClient, RawConfig
 from pylog.client.security import ClientSecurity
 from pylog.errors import PylogError, StorageError
 from pylog.ingest.decode import whole_batches
-from pylog.ingest.fetch import Fetched, read_range
+from pylog.ingest.fetch import DeadLetter, Fetched, decoded, read_range
 from pylog.ingest.lake import Kind, Lake, State
-from pylog.ingest.landing import WINDOW_MS, Landing, Task, report
+from pylog.ingest.landing import WINDOW_MS, Landing, Origin, Task, report
 from pylog.ingest.plan import Range
-from pylog.model import TopicPartition
+from pylog.model import IsolationLevel, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,7 @@ class RetryConfig:
     Attributes:
         lake: directory.
         topic: only this one's; None for all.
-        bootstrap: brokers that are asked for the offsets again; empty for the stored batches alone.
+        bootstrap: brokers that are asked for the offsets of batches that do not decode as stored; empty asks nobody.
         security: encryption and login at these brokers.
         header_errors: ``replace`` lands header names that are not UTF-8 with U+FFFD in place of what is none.
     """
@@ -80,18 +83,20 @@ def retry(config: RetryConfig) -> Retried:
             header_errors=config.header_errors,
         )
     )
-    raw_config = RawConfig()
-    client = RawClient(config.bootstrap, raw_config, config.security) if config.bootstrap else None
+    brokers = None if not config.bootstrap else _Brokers(config)
     try:
-        for wanted, batch in _letters(lake, state, paths):
-            task.begin(wanted)
-            topic_id = state.position.topic_ids.get(wanted.partition.topic)
-            fetches = None if client is None else _fetched_again(client, wanted, raw_config, topic_id)
-            for fetched in fetches or [Fetched(memoryview(batch), whole_batches(batch), wanted.start)]:
+        for letter in _letters(lake, state, paths):
+            stored = [Fetched(memoryview(letter.batch), whole_batches(letter.batch), letter.range.start)]
+            fetches = stored
+            # A stored batch that decodes is what was written.  The brokers' copy may have lost records to compaction.
+            if brokers is not None and not _decodes(stored, letter, config):
+                fetches = brokers.fetch(letter) or stored
+            task.begin(letter.range, letter.origin)
+            for fetched in fetches:
                 task.take(fetched)
     finally:
-        if client is not None:
-            client.close()
+        if brokers is not None:
+            brokers.close()
     landed = task.end()
     records = sum(landed.rows.values())
     after = sum(file.rows for file in landed.dead_letters)
@@ -104,7 +109,13 @@ def retry(config: RetryConfig) -> Retried:
     return Retried(records, before, after)
 
 
-def _letters(lake: Lake, state: State, paths: list[str]) -> Iterator[tuple[Range, bytes]]:
+class _Letter(NamedTuple):
+    range: Range
+    origin: Origin
+    batch: bytes
+
+
+def _letters(lake: Lake, state: State, paths: list[str]) -> Iterator[_Letter]:
     for path in paths:
         topic = state.dead_letters[path].topic
         try:
@@ -112,15 +123,52 @@ def _letters(lake: Lake, state: State, paths: list[str]) -> Iterator[tuple[Range
         except OSError as error:
             raise StorageError(f"{lake.root / path} cannot be read: {error}") from error
         for row in rows:
-            yield (
+            # The release before wrote neither id nor level.
+            level = row.get("isolation_level")
+            yield _Letter(
                 Range(TopicPartition(topic, row["partition"]), row["first_offset"], row["last_offset"] + 1),
+                Origin(row.get("topic_id"), None if level is None else IsolationLevel(level)),
                 row["batch"],
             )
 
 
-def _fetched_again(client: RawClient, wanted: Range, config: RawConfig, topic_id: str | None) -> list[Fetched] | None:
-    """Return what the brokers hold of a range now; None if they hold it no more, or not whole."""
-    try:
-        return list(read_range(client, wanted, config, None, topic_id))
-    except PylogError:
-        return None
+def _decodes(fetches: Iterable[Fetched], letter: _Letter, config: RetryConfig) -> bool:
+    """Return whether all that *fetches* hold of the letter's range decodes."""
+    return not any(isinstance(found, DeadLetter) for found in _found(fetches, letter, config))
+
+
+def _found(fetches: Iterable[Fetched], letter: _Letter, config: RetryConfig) -> Iterator[pa.RecordBatch | DeadLetter]:
+    for fetched in fetches:
+        yield from decoded(fetched, letter.range.end, with_headers=True, header_errors=config.header_errors)
+
+
+class _Brokers:
+    """Asks brokers for the offsets of dead letters, each as the load asked that made it."""
+
+    def __init__(self, config: RetryConfig) -> None:
+        self._config = config
+        self._clients: dict[IsolationLevel, RawClient] = {}
+
+    def fetch(self, letter: _Letter) -> list[Fetched] | None:
+        """Return what the brokers hold of a letter's range; None if that is not its topic's, or brings no record.
+
+        Offsets say nothing without the id of their topic: one that was made again has other records there.
+        """
+        topic_id, level = letter.origin
+        if topic_id is None or level is None:
+            return None
+        raw = RawConfig(isolation_level=level)
+        try:
+            if level not in self._clients:
+                self._clients[level] = RawClient(self._config.bootstrap, raw, self._config.security)
+            fetches = list(read_range(self._clients[level], letter.range, raw, None, topic_id))
+        except PylogError:
+            return None
+        # The letter is the only copy where compaction took the records since.
+        has_records = any(not isinstance(one, DeadLetter) for one in _found(fetches, letter, self._config))
+        return fetches if has_records else None
+
+    def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients.values():
+            client.close()
